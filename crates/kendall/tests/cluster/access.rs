@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::execution_support::{Process, Secure, last};
+use crate::support::wait_until;
 use kendall_build_cluster::digest::Function;
 use kendall_build_cluster::peer::{Calls, Peer, Trust, TrustFiles};
 use kendall_build_cluster::remote::{Remote, RemoteError};
@@ -114,4 +115,25 @@ fn files_that_cannot_be_used_are_refused_before_anything_starts() {
     let with = [&scheduler[..], &["--tokens", &missing]].concat();
     let said = Process::try_start(&with).map(|_| ()).unwrap_err();
     assert!(said.contains("none"), "{said}");
+}
+
+/// A worker whose token the scheduler does not know says so once, waits, and stops when it is asked to.
+#[test]
+fn a_worker_with_a_wrong_token_says_so_once() {
+    let cluster = Secure::start();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    for (name, token) in [("unknown", "nobody's"), ("reader", "people")] {
+        let file = cluster.folder.path().join(format!("token of {name}"));
+        std::fs::write(&file, token).unwrap();
+        let (data, file) = (text(&cluster.folder.path().join(name)), text(&file));
+        let pem = text(&cluster.certificate);
+        let worker = ["worker", "--scheduler", &cluster.scheduler.listen];
+        let cache = ["--cache", &cluster.cache.listen, "--data", &data];
+        let asks = ["--peer-certificate", &pem, "--peer-token", &file];
+        let mut worker = Process::start(&[&worker[..], &cache, &asks].concat());
+        wait_until("it says so", || worker.said().contains("the scheduler refuses this worker"));
+        assert_eq!(worker.stop(), Some(0));
+        let said = worker.said();
+        assert_eq!(said.matches("scheduler").count(), 1, "{said}");
+    }
 }

@@ -1,7 +1,9 @@
 //! Bazel builds on the cluster: cold, warm, and with each part of it killed in the middle.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use crate::bazel_support::{Built, GENERATED, Workspace};
+use std::time::Duration;
+
+use crate::bazel_support::{self, Built, GENERATED, Workspace};
 use crate::execution_support::{Cluster, Secure, cache, scheduler};
 use crate::support::wait_until;
 
@@ -21,11 +23,20 @@ fn started(cluster: &Cluster) -> u64 {
 
 /// Builds, and does something to the cluster once a few actions have started.
 fn disturbed(cluster: &mut Cluster, seed: u32, disturb: impl FnOnce(&mut Cluster)) -> Built {
+    disturbed_with(&["--remote_retries=10"], cluster, seed, disturb)
+}
+
+fn disturbed_with(
+    flags: &[&str],
+    cluster: &mut Cluster,
+    seed: u32,
+    disturb: impl FnOnce(&mut Cluster),
+) -> Built {
     let executor = executor(cluster);
     std::thread::scope(|scope| {
         let building = scope.spawn(move || {
             let workspace = Workspace::new(seed);
-            workspace.test(&[&executor, "--jobs=4", "--remote_retries=10"])
+            workspace.test(&[&[&executor, "--jobs=4"], flags].concat())
         });
         wait_until("the build begins", || started(cluster) >= 4 || building.is_finished());
         assert!(!building.is_finished(), "the build ended before anything could happen to it");
@@ -73,6 +84,32 @@ fn a_build_passes_when_the_scheduler_is_killed_in_the_middle() {
         cluster.scheduler = scheduler(&address, &cluster.cache.listen);
     });
     assert!(built.remote + built.hits >= LEAST && built.local == 0, "{built:?}");
+}
+
+/// The scheduler is gone for so long, and a build with these flags goes on when it is back. The flags'
+/// retries have to span that time.
+fn outlasts(down: Duration, flags: &[&str], seed: u32) {
+    bazel_support::required();
+    let mut cluster = Cluster::start(2, 2, &[]);
+    let built = disturbed_with(flags, &mut cluster, seed, |cluster| {
+        let address = cluster.scheduler.listen.clone();
+        cluster.scheduler.kill();
+        std::thread::sleep(down);
+        cluster.scheduler = scheduler(&address, &cluster.cache.listen);
+    });
+    assert!(built.remote + built.hits >= LEAST && built.local == 0, "{built:?}");
+}
+
+#[test]
+#[ignore = "minutes: make test-clients"]
+fn a_build_without_flags_outlasts_a_scheduler_that_is_down_for_two_seconds() {
+    outlasts(Duration::from_secs(2), &[], 106);
+}
+
+#[test]
+#[ignore = "minutes: make test-clients"]
+fn a_build_with_more_retries_outlasts_a_scheduler_that_is_down_for_twenty_seconds() {
+    outlasts(Duration::from_secs(20), &["--remote_retries=12"], 107);
 }
 
 #[test]

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use crate::execution_support::{
-    Client, Cluster, Job, Process, again_as_a_user_without_rights, answer, last, scheduler, stage,
-    text,
+    self, Client, Cluster, Job, Process, again_as_a_user_without_rights, answer, last, scheduler,
+    stage, text,
 };
 use crate::support::{processes_with, wait_until};
 use kendall_build_cluster::digest::Function;
@@ -533,16 +533,85 @@ fn a_scheduler_that_is_killed_loses_nothing_and_runs_nothing_twice() {
     cluster.scheduler = scheduler(&address, &cluster.cache.listen);
     let broken = runtime.block_on(last(&mut stream));
     assert!(broken.is_err(), "{broken:?}");
-    // What a client does: it waits for the operation, is told that it is unknown, and asks anew.
+    // What a client does: it waits for the operation, whose name tells the new scheduler what it was.
     let client = runtime.block_on(Client::new(&address, &cluster.cache.listen));
-    let wait = re::WaitExecutionRequest { name: first.name };
-    let unknown = runtime.block_on(client.execution.clone().wait_execution(wait)).unwrap_err();
-    assert_eq!(unknown.code(), Code::NotFound);
-    let result = runtime.block_on(client.run(&job));
-    assert_eq!(text(&result.stdout_raw), "done\n");
+    let wait = |name: String| {
+        let wait = re::WaitExecutionRequest { name };
+        runtime.block_on(client.execution.clone().wait_execution(wait))
+    };
+    let mut stream = wait(first.name.clone()).unwrap().into_inner();
+    let answer = runtime.block_on(last(&mut stream)).unwrap();
+    assert_eq!(text(&answer.result.unwrap().stdout_raw), "done\n");
+    // What no scheduler gave is unknown: the client executes it.
+    assert_eq!(wait("operations/1-2".to_owned()).unwrap_err().code(), Code::NotFound);
     let snapshot = cluster.workers[0].page("/snapshot");
     let snapshot: serde_json::Value = serde_json::from_str(&snapshot).unwrap();
     assert_eq!(snapshot["requests"]["action"]["arrivals"], 1, "it ran once");
+}
+
+/// Stopped for longer than the scheduler bears silence, with its connection whole, a worker is one again as
+/// soon as it goes on; both sides say so.
+#[test]
+fn a_worker_that_stood_still_is_a_worker_again() {
+    use rustix::process::Signal;
+    let cluster = Cluster::start(2, 1, &[]);
+    let runtime = runtime();
+    let client = runtime.block_on(cluster.client());
+    let status = |words: &str| cluster.scheduler.page("/status.json").contains(words);
+    let worker = &cluster.workers[0];
+    wait_until("the worker is there", || status("\"slots\":2"));
+    worker.signal(Signal::STOP);
+    wait_until("it counts as dead", || status("\"workers\":0"));
+    worker.signal(Signal::CONT);
+    wait_until("it is a worker again", || status("\"slots\":2"));
+    let result = runtime.block_on(client.run(&Job::shell("echo done")));
+    assert_eq!(text(&result.stdout_raw), "done\n");
+    let said = cluster.scheduler.said();
+    assert!(said.contains("a worker is silent and counts as dead"), "{said}");
+    wait_until("the worker says so", || worker.said().contains("registering anew"));
+    let said = worker.said();
+    assert!(said.contains("nothing was heard of this worker"), "{said}");
+}
+
+/// A scheduler that stood still itself does not take that for its workers' silence: what they run goes on.
+#[test]
+fn workers_of_a_scheduler_that_stood_still_keep_their_actions() {
+    use rustix::process::Signal;
+    let cluster = Cluster::start(1, 1, &[]);
+    let runtime = runtime();
+    let client = runtime.block_on(cluster.client());
+    let mut stream = runtime.block_on(client.start(&Job::shell("sleep 7; echo done"))).unwrap();
+    wait_until("it runs", || cluster.scheduler.page("/status.json").contains("\"executing\":1"));
+    cluster.scheduler.signal(Signal::STOP);
+    // Longer than a worker may be silent: the time itself is the fault.
+    std::thread::sleep(Duration::from_secs(6));
+    cluster.scheduler.signal(Signal::CONT);
+    let answer = runtime.block_on(last(&mut stream)).unwrap();
+    assert_eq!(text(&answer.result.unwrap().stdout_raw), "done\n");
+    let said = cluster.scheduler.said();
+    assert!(said.contains("stood still") && !said.contains("counts as dead"), "{said}");
+}
+
+/// Clients are to ask again where no worker is there: workers come back by themselves.
+#[test]
+fn without_any_worker_an_action_is_unavailable() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = execution_support::cache(folder.path(), "127.0.0.1:0");
+    let scheduler = ["scheduler", "--listen", "127.0.0.1:0", "--cache", &cache.listen];
+    let scheduler = Process::start(&[&scheduler[..], &["--no-worker", "100ms"]].concat());
+    runtime().block_on(async {
+        let client = Client::new(&scheduler.listen, &cache.listen).await;
+        let job = Job::shell("echo done");
+        let unavailable = |tried: Result<re::ExecuteResponse, tonic::Status>| match tried {
+            Ok(response) => code(&response) == Code::Unavailable,
+            Err(status) => status.code() == Code::Unavailable,
+        };
+        // At first it waits for workers; later it is refused at once.
+        for _ in 0..2 {
+            let tried = client.try_run(&job).await;
+            assert!(unavailable(tried.clone()), "{tried:?}");
+        }
+    });
 }
 
 #[test]

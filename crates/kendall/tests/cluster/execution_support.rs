@@ -11,6 +11,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kendall_build_cluster::digest::{Digest, Function};
@@ -72,6 +73,7 @@ pub struct Process {
     pub child: Child,
     pub listen: String,
     pub metrics: String,
+    said: Arc<Mutex<String>>,
 }
 
 impl Process {
@@ -107,8 +109,11 @@ impl Process {
             said.push_str(&line);
         };
         // It must not stop because nobody reads what it says.
+        let later = Arc::new(Mutex::new(String::new()));
+        let heard = Arc::clone(&later);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
+                heard.lock().unwrap().push_str(&format!("{line}\n"));
                 #[expect(clippy::print_stderr, reason = "a failed test shows what it said")]
                 {
                     eprintln!("    {line}");
@@ -119,7 +124,7 @@ impl Process {
             let word = ready.split(' ').find_map(|word| word.strip_prefix(name));
             word.unwrap_or_default().to_owned()
         };
-        Ok(Self { listen: word("listen="), metrics: word("metrics="), child })
+        Ok(Self { listen: word("listen="), metrics: word("metrics="), said: later, child })
     }
 
     pub fn kill(&mut self) {
@@ -127,10 +132,19 @@ impl Process {
         self.child.wait().unwrap();
     }
 
+    /// What it said on standard error since it was ready.
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
     /// Asks it to stop; its exit status.
     pub fn stop(&mut self) -> Option<i32> {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.signal(rustix::process::Signal::TERM);
         self.child.wait().unwrap().code()
     }
 

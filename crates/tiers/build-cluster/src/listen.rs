@@ -186,6 +186,11 @@ impl Serving {
         self.stop.send_replace(true);
     }
 
+    /// Waits for what shall be done before the stop.
+    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
     /// Answers what was accepted, and stops.
     pub(crate) fn stop(mut self) {
         self.close();

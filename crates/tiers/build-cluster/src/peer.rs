@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -152,39 +153,76 @@ impl Peer {
     pub fn calls(&self) -> Calls {
         let endpoint = self.trust.endpoint(self.address);
         let channel = endpoint.expect("tried when the files were read").connect_lazy();
-        Calls { channel, token: self.trust.token.clone() }
+        Calls { way: Way::Network(channel), token: self.trust.token.clone() }
     }
 }
 
 /// A connection over which requests bear the tier's token.
 #[derive(Debug, Clone)]
 pub struct Calls {
-    channel: Channel,
+    way: Way,
     token: Option<HeaderValue>,
 }
+
+#[derive(Clone)]
+enum Way {
+    Network(Channel),
+    /// A network that a test makes and breaks.
+    #[cfg(test)]
+    Model(std::sync::Arc<dyn Fn(Request<Body>) -> Answering + Send + Sync>),
+}
+
+impl std::fmt::Debug for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Way")
+    }
+}
+
+/// A request under way.
+type Answering =
+    Pin<Box<dyn Future<Output = Result<Response<Body>, tonic::transport::Error>> + Send>>;
 
 impl Calls {
     /// The same connection for requests of others, which bear their own token or none.
     #[must_use]
     pub fn for_others(&self) -> Self {
-        Self { channel: self.channel.clone(), token: None }
+        Self { way: self.way.clone(), token: None }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn model<F: Future<Output = Response<Body>> + Send + 'static>(
+        answer: impl Fn(Request<Body>) -> F + Send + Sync + 'static,
+    ) -> Self {
+        let way = Way::Model(std::sync::Arc::new(move |request| {
+            let answering = answer(request);
+            Box::pin(async move { Ok(answering.await) })
+        }));
+        Self { way, token: None }
     }
 }
 
 impl Service<Request<Body>> for Calls {
     type Response = Response<Body>;
     type Error = tonic::transport::Error;
-    type Future = <Channel as Service<Request<Body>>>::Future;
+    type Future = Answering;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Service::<Request<Body>>::poll_ready(&mut self.channel, context)
+        match &mut self.way {
+            Way::Network(channel) => Service::<Request<Body>>::poll_ready(channel, context),
+            #[cfg(test)]
+            Way::Model(_) => Poll::Ready(Ok(())),
+        }
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         if let Some(token) = &self.token {
             request.headers_mut().entry(AUTHORIZATION).or_insert_with(|| token.clone());
         }
-        self.channel.call(request)
+        match &mut self.way {
+            Way::Network(channel) => Box::pin(channel.call(request)),
+            #[cfg(test)]
+            Way::Model(answer) => answer(request),
+        }
     }
 }
 

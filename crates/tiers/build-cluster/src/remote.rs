@@ -157,7 +157,10 @@ impl Remote {
     /// a runtime.
     #[must_use]
     pub fn new(peer: impl Into<Peer>, patience: Duration, clock: Clock) -> Self {
-        let channel = peer.into().calls();
+        Self::over(peer.into().calls(), patience, clock)
+    }
+
+    pub(crate) fn over(channel: Calls, patience: Duration, clock: Clock) -> Self {
         Self {
             storage: ContentAddressableStorageClient::new(channel.clone())
                 .max_decoding_message_size(MESSAGE_BYTES)

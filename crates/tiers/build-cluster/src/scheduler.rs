@@ -8,6 +8,9 @@ pub mod board;
 mod desk;
 mod execution;
 mod front;
+#[cfg(test)]
+mod model;
+mod operation_name;
 mod page;
 mod report;
 mod streams;
@@ -17,6 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_tier::{Clock, Instruments, PageRequest, PageResponse, Routes};
+use tonic::server::NamedService as _;
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
 
 use board::{Board, Limits};
 use desk::Desk;
@@ -79,6 +85,7 @@ pub struct Scheduler {
     instruments: Instruments,
     families: Families,
     desk: Arc<Desk>,
+    health: HealthReporter,
     address: SocketAddr,
     serving: Serving,
 }
@@ -106,18 +113,18 @@ impl Scheduler {
         let first = (session >> 1) & !0xffff_ffff;
         let board = Board::new(options.limits, first, clock.now_ns());
         let desk = Arc::new(Desk::new(board, session, report, clock.clone()));
+        let (health, healthy) = tonic_health::server::health_reporter();
+        runtime.block_on(health.set_serving::<ExecutionServer<Service>>());
         let front = {
             let _inside = runtime.enter();
             let cache = options.cache.calls();
             let remote = Remote::new(options.cache, options.patience, clock);
             let service = Service::new(Arc::clone(&desk), remote, options.actions);
-            let workers = WorkerService { desk: Arc::clone(&desk), beat_ms: options.beat_ms };
             let capabilities =
                 CapabilitiesService { cache: CapabilitiesClient::new(cache.clone()) };
-            let own = tonic::service::Routes::new(ExecutionServer::new(service.clone()))
-                .add_service(OperationsServer::new(service))
-                .add_service(WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES))
+            let own = services(service, options.beat_ms)
                 .add_service(CapabilitiesServer::new(capabilities))
+                .add_service(healthy)
                 .prepare();
             Front { own, cache: options.front.then(|| cache.for_others()) }
         };
@@ -132,7 +139,7 @@ impl Scheduler {
             }
         };
         let serving = Serving::start(runtime, listener, front, instruments.clone(), ticks);
-        Ok(Self { instruments, families, desk, address, serving })
+        Ok(Self { instruments, families, desk, health, address, serving })
     }
 
     /// The address, with its real port.
@@ -170,11 +177,26 @@ impl Scheduler {
 
     /// Stops: clients of running actions are asked to come back to the next scheduler, which learns
     /// from the workers what they run.
-    pub fn stop(self) {
+    pub fn stop(mut self) {
         self.serving.close();
+        self.serving.block_on(async {
+            for service in ["", ExecutionServer::<Service>::NAME] {
+                self.health.set_service_status(service, ServingStatus::NotServing).await;
+                // Ends the streams of those who watch it, which would hold up the stop.
+                self.health.clear_service_status(service).await;
+            }
+        });
         self.desk.close();
         self.serving.stop();
     }
+}
+
+/// What clients and workers call, but for what is the cache's.
+fn services(service: Service, beat_ms: u32) -> tonic::service::Routes {
+    let workers = WorkerService { desk: Arc::clone(&service.desk), beat_ms };
+    tonic::service::Routes::new(ExecutionServer::new(service.clone()))
+        .add_service(OperationsServer::new(service))
+        .add_service(WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES))
 }
 
 fn levels(families: &Families, desk: &Arc<Desk>) {

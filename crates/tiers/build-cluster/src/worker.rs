@@ -13,6 +13,7 @@ mod outputs;
 mod paths;
 mod remove;
 mod report;
+mod runner;
 pub mod sandbox;
 mod slot;
 pub mod slot_process;
@@ -33,9 +34,10 @@ use tokio::runtime::Runtime;
 
 use action::Kitchen;
 pub use bounds::ActionBounds;
-use connection::{Identity, Runner, Table};
+use connection::{Identity, RealTime, Registration, Table};
 pub use outputs::OutputLimits;
 use report::Report;
+use runner::Runner;
 use slot::Slot;
 pub use slot::{SlotFailure, SlotProgram};
 use store::{Store, StoreCounts};
@@ -153,7 +155,7 @@ impl Worker {
         })?;
         let instruments = Instruments::new(report::layout(), clock.clone());
         instruments.set_workers(u32::try_from(options.slots).unwrap_or(u32::MAX));
-        let table = Arc::new(Table::new(slots));
+        let table = Arc::new(Table::new(slots.len()));
         let remote = {
             let _inside = runtime.enter();
             Remote::new(options.cache, options.patience, clock.clone())
@@ -168,15 +170,14 @@ impl Worker {
             seen_at: options.own_root.then(|| sandbox::BUILD.to_owned()),
             clock,
         };
-        let runner = Runner {
-            table: Arc::clone(&table),
-            kitchen: Arc::new(kitchen),
-            report: Arc::new(Report::new(&instruments)),
-        };
+        let runner = Runner::new(slots, kitchen, Report::new(&instruments));
         let (name, uid, offers) = (options.name, options.uid, options.offers);
         let identity = Identity { name, uid, offers };
+        let table_of = Arc::clone(&table);
+        let registration = Registration { identity, table: table_of, runner, time: RealTime };
+        let scheduler = options.scheduler;
         let mut talking = tokio::task::JoinSet::new();
-        talking.spawn_on(connection::talk(options.scheduler, identity, runner), runtime.handle());
+        talking.spawn_on(registration.keep(move || scheduler.calls()), runtime.handle());
         let families = Families::new();
         count_store(&families, &store);
         Ok(Self { runtime, instruments, table, talking, families, notes, _lock: lock })
@@ -222,4 +223,27 @@ fn count_store(families: &Families, store: &Store) {
     families.level("kendall_build_inputs_bytes", "Bytes of inputs on this disk.", &[], move || {
         kendall_units::exact_f64(store.counts().bytes)
     });
+}
+
+/// Workers for the model of scheduler and workers: their conversation, without actions.
+#[cfg(test)]
+pub(crate) mod model {
+    use std::sync::Arc;
+
+    pub(crate) use super::connection::{Answer, Execute, Wait};
+    use super::connection::{Identity, Registration, Table};
+    use crate::peer::Calls;
+
+    /// A worker that registers over the connections that `connect` makes.
+    pub(crate) async fn worker_over<E: Execute, W: Wait>(
+        name: String,
+        slots: usize,
+        runner: E,
+        time: W,
+        connect: impl Fn() -> Calls + Send,
+    ) {
+        let identity = Identity { uid: name.clone(), name, offers: Vec::new() };
+        let table = Arc::new(Table::new(slots));
+        Registration { identity, table, runner, time }.keep(connect).await;
+    }
 }

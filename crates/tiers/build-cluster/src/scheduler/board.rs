@@ -98,7 +98,7 @@ pub enum Refusal {
     NoWorker {
         /// What the action asks for.
         asked: Platform,
-        /// What the workers offer.
+        /// What the workers offer; nothing where there are none.
         offers: Vec<Offer>,
     },
 }
@@ -179,6 +179,17 @@ pub enum Effect<P> {
         worker: WorkerId,
         /// Which.
         lease: LeaseId,
+    },
+    /// A worker is none any more: should it be heard again, it has to register anew.
+    Lost {
+        /// Which.
+        worker: WorkerId,
+        /// Its name.
+        name: Arc<str>,
+        /// Why.
+        loss: Loss,
+        /// How many leases were taken back from it.
+        leases: usize,
     },
     /// An operation's action was given to a worker: its watchers read it some time later.
     Began(OperationId),
@@ -276,6 +287,23 @@ pub struct Join {
     pub offer: Offer,
     /// What it is at, or has a result of that nobody took.
     pub held: Vec<Held>,
+    /// Whether it takes no more tasks.
+    pub draining: bool,
+}
+
+/// Why a worker is one no longer, though it did not leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// It said nothing for so long.
+    Silent {
+        /// Nanoseconds.
+        for_ns: u64,
+    },
+    /// Its connection broke, and it did not come back.
+    Away {
+        /// Nanoseconds.
+        for_ns: u64,
+    },
 }
 
 /// The state; see the module.
@@ -416,7 +444,8 @@ impl<P, R> Board<P, R> {
     }
 
     fn no_worker(&self, platform: &Platform) -> Refusal {
-        let mut offers: Vec<Offer> = self.workers.values().map(|w| w.offer.clone()).collect();
+        let workers = self.workers.values().filter(|worker| !worker.draining);
+        let mut offers: Vec<Offer> = workers.map(|worker| worker.offer.clone()).collect();
         offers.sort_unstable();
         offers.dedup();
         Refusal::NoWorker { asked: platform.clone(), offers }

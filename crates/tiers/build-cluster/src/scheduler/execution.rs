@@ -14,7 +14,8 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
 use super::board::{OperationId, Platform, Stage, Submission};
-use super::desk::{Answer, Desk, Payload, refuse, response};
+use super::desk::{Answer, Desk, Payload, STOPS, Watched, response};
+use super::operation_name::{Asked, OperationName};
 use crate::digest::{Digest, Function};
 use crate::listen::Access;
 use crate::remote::{Remote, RemoteError};
@@ -57,9 +58,7 @@ pub(super) struct Service {
 }
 
 /// An action that was asked for and its command, as the client stored them.
-struct Asked {
-    instance: String,
-    digest: Digest,
+struct Stored {
     action: re::Action,
     action_bytes: Vec<u8>,
     command: re::Command,
@@ -177,22 +176,39 @@ impl Service {
     }
 
     /// What is needed to run an action; `found` is the action, if it came already.
-    async fn read(
-        &self,
-        instance: String,
-        digest: Digest,
-        found: Option<Box<Found>>,
-    ) -> Result<Asked, Status> {
+    async fn read(&self, asked: &Asked, found: Option<Box<Found>>) -> Result<Stored, Status> {
+        let (instance, digest) = (&asked.instance, asked.action);
         let found = match found {
             Some(found) => *found,
-            None => self.action(&instance, digest).await?,
+            None => self.action(instance, digest).await?,
         };
         let Found { action, bytes: action_bytes, blobs } = found;
         let command = Digest::required(digest.function, action.command_digest.as_ref())?;
         // Named here, where the client waits for the answer; its content is the worker's matter.
         Digest::required(digest.function, action.input_root_digest.as_ref())?;
-        let (command, command_bytes) = self.command(&instance, command, blobs).await?;
-        Ok(Asked { instance, digest, action, action_bytes, command, command_bytes })
+        let (command, command_bytes) = self.command(instance, command, blobs).await?;
+        Ok(Stored { action, action_bytes, command, command_bytes })
+    }
+
+    /// Answers from the cache, or has the action executed.
+    async fn begin(
+        &self,
+        asked: Asked,
+        metadata: &[u8],
+        peer: &str,
+    ) -> Result<Response<Operations>, Status> {
+        let mut found = None;
+        if !asked.skip_cache_lookup {
+            match self.known(&asked.instance, asked.action).await? {
+                Known::Result(result) => {
+                    return Ok(self.answered(&asked.instance, asked.action, *result));
+                }
+                Known::Action(action) => found = action,
+            }
+        }
+        let stored = self.read(&asked, found).await?;
+        let submission = self.submission(&asked, stored, metadata, peer)?;
+        Ok(Response::new(Box::pin(self.watching(self.desk.submit(submission, asked)?))))
     }
 
     /// The answer for an action whose result is in the cache.
@@ -238,12 +254,12 @@ impl Service {
 
     fn submission(
         &self,
-        asked: Asked,
-        priority: i32,
+        asked: &Asked,
+        stored: Stored,
         metadata: &[u8],
         peer: &str,
     ) -> Result<Submission<Payload>, Status> {
-        let time_limit = self.time_limit(&asked.action)?;
+        let time_limit = self.time_limit(&stored.action)?;
         let known = re::RequestMetadata::decode(metadata).unwrap_or_default();
         // A client that does not say which build it is at is one by itself.
         let invocation = if known.tool_invocation_id.is_empty() {
@@ -252,22 +268,22 @@ impl Service {
             known.tool_invocation_id.as_str()
         };
         #[expect(deprecated, reason = "clients before version 2.2 put the platform there")]
-        let platform = asked.action.platform.as_ref().or(asked.command.platform.as_ref());
+        let platform = stored.action.platform.as_ref().or(stored.command.platform.as_ref());
         let ignored = &self.limits.ignored_properties;
         let properties = platform.into_iter().flat_map(|platform| &platform.properties);
         let properties = properties
             .filter(|property| !ignored.contains(&property.name))
             .map(|property| (property.name.clone(), property.value.clone()));
-        let function = asked.digest.function;
-        let key = format!("{}|{}|{}", asked.instance, function.name(), asked.digest);
-        let merge = !asked.action.do_not_cache;
+        let function = asked.action.function;
+        let key = format!("{}|{}|{}", asked.instance, function.name(), asked.action);
+        let merge = !stored.action.do_not_cache;
         let time_limit_ms = u64::try_from(time_limit.as_millis()).unwrap_or(u64::MAX);
         let whole = time_limit.saturating_add(self.limits.transfer_time).as_nanos();
-        let wire = asked.digest.to_wire();
+        let wire = asked.action.to_wire();
         Ok(Submission {
             key: key.as_str().into(),
             merge,
-            priority,
+            priority: asked.priority,
             invocation: invocation.into(),
             platform: Platform::new(properties),
             time_limit_ns: u64::try_from(whole).unwrap_or(u64::MAX),
@@ -275,12 +291,12 @@ impl Service {
                 lease: 0,
                 key,
                 merge,
-                instance: asked.instance,
+                instance: asked.instance.clone(),
                 digest_function: function.to_wire(),
                 action_hash: wire.hash,
                 action_bytes: wire.size_bytes,
-                action: asked.action_bytes,
-                command: asked.command_bytes,
+                action: stored.action_bytes,
+                command: stored.command_bytes,
                 time_limit_ms,
                 queued_unix_ns: wall::unix_ns(),
                 metadata: metadata.to_vec(),
@@ -288,22 +304,10 @@ impl Service {
         })
     }
 
-    /// The name of an operation, which also says which scheduler gave it.
-    fn name(&self, instance: &str, id: OperationId) -> String {
-        let slash = if instance.is_empty() { "" } else { "/" };
-        format!("{instance}{slash}operations/{:016x}-{:x}", self.desk.session, id.0)
-    }
-
-    fn parse(&self, name: &str) -> Result<OperationId, Status> {
-        let unknown = || {
-            Status::not_found(format!("no operation is named {name:?}, or no longer: ask again"))
-        };
-        let (_, last) = name.rsplit_once("operations/").ok_or_else(unknown)?;
-        let (session, id) = last.split_once('-').ok_or_else(unknown)?;
-        if u64::from_str_radix(session, 16) != Ok(self.desk.session) {
-            return Err(unknown());
-        }
-        u64::from_str_radix(id, 16).map(OperationId).map_err(|_| unknown())
+    /// The operation of that name, if this scheduler gave it.
+    fn own(&self, name: &str) -> Result<OperationId, Status> {
+        let known = OperationName::parse(name).filter(|name| self.desk.gave(name));
+        known.map(|name| name.id).ok_or_else(|| unknown(name))
     }
 
     /// What clients see of an operation.
@@ -323,23 +327,24 @@ impl Service {
         operation(name.to_owned(), number, key, result)
     }
 
-    fn watching(&self, name: String, id: OperationId) -> Result<Watching, Status> {
-        let receiver = self.desk.watch(id);
-        let receiver =
-            receiver.ok_or_else(|| Status::not_found(format!("no operation is named {name:?}")))?;
-        Ok(self.watching_from(name, id, receiver))
-    }
-
-    fn watching_from(
-        &self,
-        name: String,
-        id: OperationId,
-        receiver: tokio::sync::watch::Receiver<()>,
-    ) -> Watching {
+    fn watching(&self, watched: Watched) -> Watching {
+        let Watched { id, name, changes } = watched;
         let key = self.desk.look(|board, _| board.action(id)).unwrap_or_default();
-        let changes = WatchStream::new(receiver);
+        let changes = WatchStream::new(changes);
         Watching { service: self.clone(), name, id, key, changes, ended: false, shown: None }
     }
+}
+
+fn unknown(name: &str) -> Status {
+    Status::not_found(format!("no operation is named {name:?}, or no longer: ask again"))
+}
+
+/// Who asks, and for which build: the client's `RequestMetadata`, and its address.
+fn metadata_of<T>(request: &Request<T>) -> (Vec<u8>, String) {
+    let metadata = request.metadata().get_bin(METADATA);
+    let metadata = metadata.and_then(|value| value.to_bytes().ok()).unwrap_or_default();
+    let peer = request.extensions().get::<std::net::SocketAddr>();
+    (metadata.to_vec(), peer.map(ToString::to_string).unwrap_or_default())
 }
 
 fn operation(
@@ -389,7 +394,7 @@ fn refused(error: RemoteError) -> Status {
 #[derive(Debug)]
 pub(super) struct Watching {
     service: Service,
-    name: String,
+    name: Arc<str>,
     id: OperationId,
     key: Arc<str>,
     changes: WatchStream<()>,
@@ -418,7 +423,7 @@ impl Stream for Watching {
             if matches!(stage, Stage::Completed(_)) {
                 self.ended = true;
             } else if stopped {
-                return Poll::Ready(Some(Err(Status::unavailable("the scheduler stops"))));
+                return Poll::Ready(Some(Err(Status::unavailable(STOPS))));
             } else if self.shown == Some(executing) {
                 continue;
             }
@@ -447,39 +452,41 @@ impl Execution for Service {
         request: Request<re::ExecuteRequest>,
     ) -> Result<Response<Operations>, Status> {
         Access::of(request.extensions()).may_write().map_err(|status| *status)?;
-        let metadata = request.metadata().get_bin(METADATA);
-        let metadata = metadata.and_then(|value| value.to_bytes().ok()).unwrap_or_default();
-        let peer = request
-            .extensions()
-            .get::<std::net::SocketAddr>()
-            .map(ToString::to_string)
-            .unwrap_or_default();
+        let (metadata, peer) = metadata_of(&request);
         let request = request.into_inner();
         let function = Function::from_wire(request.digest_function)?;
-        let digest = Digest::required(function, request.action_digest.as_ref())?;
-        let instance = request.instance_name;
-        let mut found = None;
-        if !request.skip_cache_lookup {
-            match self.known(&instance, digest).await? {
-                Known::Result(result) => return Ok(self.answered(&instance, digest, *result)),
-                Known::Action(action) => found = action,
-            }
-        }
-        let asked = self.read(instance.clone(), digest, found).await?;
-        let priority = request.execution_policy.map_or(0, |policy| policy.priority);
-        let submission = self.submission(asked, priority, &metadata, &peer)?;
-        let (id, receiver) = self.desk.submit(submission).map_err(|refusal| refuse(&refusal))?;
-        let name = self.name(&instance, id);
-        Ok(Response::new(Box::pin(self.watching_from(name, id, receiver))))
+        let asked = Asked {
+            action: Digest::required(function, request.action_digest.as_ref())?,
+            instance: request.instance_name,
+            priority: request.execution_policy.map_or(0, |policy| policy.priority),
+            skip_cache_lookup: request.skip_cache_lookup,
+        };
+        self.begin(asked, &metadata, &peer).await
     }
 
+    /// An operation of a scheduler before this one is asked for again here, by what its name says. NOT_FOUND
+    /// would have the client do the same, but costs it one of its few retries, of which it spent most while
+    /// there was no scheduler.
     async fn wait_execution(
         &self,
         request: Request<re::WaitExecutionRequest>,
     ) -> Result<Response<Operations>, Status> {
-        let name = request.into_inner().name;
-        let id = self.parse(&name)?;
-        Ok(Response::new(Box::pin(self.watching(name, id)?)))
+        let may_write = Access::of(request.extensions()).may_write().is_ok();
+        let (metadata, peer) = metadata_of(&request);
+        let text = request.into_inner().name;
+        let name = OperationName::parse(&text).ok_or_else(|| unknown(&text))?;
+        if self.desk.gave(&name) {
+            let watched = self.desk.watch(name.id).ok_or_else(|| unknown(&text))?;
+            return Ok(Response::new(Box::pin(self.watching(watched))));
+        }
+        if !may_write {
+            return Err(unknown(&text));
+        }
+        tracing::debug!(
+            operation = text,
+            "an operation of an earlier scheduler is asked for again"
+        );
+        self.begin(name.asked, &metadata, &peer).await
     }
 }
 
@@ -498,17 +505,17 @@ impl lro::operations_server::Operations for Service {
         let after = if request.page_token.is_empty() {
             OperationId(0)
         } else {
-            self.parse(&request.page_token)?
+            self.own(&request.page_token)?
         };
         let lines = self.desk.look(|board, now_ns| board.operations(after, page, now_ns));
-        let next_page_token = match lines.last() {
-            Some(last) if lines.len() == page => self.name("", last.id),
-            _ => String::new(),
-        };
+        let full = lines.len() == page;
+        let mut next_page_token = String::new();
         let mut operations = Vec::with_capacity(lines.len());
         for line in lines {
-            let instance = line.key.rsplitn(3, '|').nth(2).unwrap_or_default();
-            let name = self.name(instance, line.id);
+            let Some(name) = self.desk.name(line.id) else { continue };
+            if full {
+                next_page_token = name.to_string();
+            }
             if !request.name.is_empty() && !name.starts_with(request.name.as_str()) {
                 continue;
             }
@@ -528,9 +535,8 @@ impl lro::operations_server::Operations for Service {
         request: Request<lro::GetOperationRequest>,
     ) -> Result<Response<lro::Operation>, Status> {
         let name = request.into_inner().name;
-        let id = self.parse(&name)?;
-        let unknown = || Status::not_found(format!("no operation is named {name:?}"));
-        let stage = self.desk.stage(id).ok_or_else(unknown)?;
+        let id = self.own(&name)?;
+        let stage = self.desk.stage(id).ok_or_else(|| unknown(&name))?;
         let key = self.desk.look(|board, _| board.action(id)).unwrap_or_default();
         Ok(Response::new(self.message_of(&name, &stage, &key)))
     }
@@ -541,11 +547,11 @@ impl lro::operations_server::Operations for Service {
     ) -> Result<Response<protobuf::Empty>, Status> {
         Access::of(request.extensions()).may_write().map_err(|status| *status)?;
         let name = request.into_inner().name;
-        let id = self.parse(&name)?;
+        let id = self.own(&name)?;
         if self.desk.delete(id) {
             Ok(Response::new(protobuf::Empty {}))
         } else {
-            Err(Status::not_found(format!("no operation is named {name:?}")))
+            Err(unknown(&name))
         }
     }
 
@@ -555,11 +561,11 @@ impl lro::operations_server::Operations for Service {
     ) -> Result<Response<protobuf::Empty>, Status> {
         Access::of(request.extensions()).may_write().map_err(|status| *status)?;
         let name = request.into_inner().name;
-        let id = self.parse(&name)?;
+        let id = self.own(&name)?;
         if self.desk.cancel(id) {
             Ok(Response::new(protobuf::Empty {}))
         } else {
-            Err(Status::not_found(format!("no operation is named {name:?}")))
+            Err(unknown(&name))
         }
     }
 
@@ -568,8 +574,9 @@ impl lro::operations_server::Operations for Service {
         request: Request<lro::WaitOperationRequest>,
     ) -> Result<Response<lro::Operation>, Status> {
         let request = request.into_inner();
-        let id = self.parse(&request.name)?;
-        let mut watching = self.watching(request.name.clone(), id)?;
+        let id = self.own(&request.name)?;
+        let watched = self.desk.watch(id).ok_or_else(|| unknown(&request.name))?;
+        let mut watching = self.watching(watched);
         let longest = request.timeout.and_then(|timeout| u64::try_from(timeout.seconds).ok());
         let longest = Duration::from_secs(longest.unwrap_or(60).min(3600));
         let mut last = None;

@@ -224,6 +224,7 @@ impl Report {
             }
             Effect::Start { .. }
             | Effect::Stop { .. }
+            | Effect::Lost { .. }
             | Effect::Began(_)
             | Effect::Changed(_)
             | Effect::Forgotten(_)

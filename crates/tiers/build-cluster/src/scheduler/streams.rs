@@ -10,7 +10,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::board::{Held, Join, LeaseId, Offer};
-use super::desk::{Desk, StreamId};
+use super::desk::{Desk, Said, StreamId};
 use crate::listen::Access;
 use crate::work::workers_server::Workers;
 use crate::work::{
@@ -50,12 +50,7 @@ impl Workers for WorkerService {
             let words = format!("a worker has 1 to {SLOTS} slots and {OFFERS} properties at most");
             return Err(Status::invalid_argument(words));
         }
-        let draining = hello.draining;
-        tracing::info!(worker = hello.name, slots = hello.slots, "a worker registers");
         let (stream, outgoing) = self.desk.join(join(hello));
-        if draining {
-            self.desk.drain(stream.worker);
-        }
         let welcome = Welcome { beat_ms: self.beat_ms };
         let welcome = FromScheduler { message: Some(from_scheduler::Message::Welcome(welcome)) };
         Ok(Response::new(Conversation {
@@ -64,7 +59,8 @@ impl Workers for WorkerService {
             incoming,
             outgoing,
             welcome: Some(welcome),
-            ended: false,
+            heard_out: false,
+            left: false,
         }))
     }
 }
@@ -82,6 +78,7 @@ fn join(hello: Hello) -> Join {
         slots: usize::try_from(hello.slots).unwrap_or(usize::MAX),
         offer: Offer::new(offers),
         held: held.collect(),
+        draining: hello.draining,
     }
 }
 
@@ -92,43 +89,45 @@ pub(super) struct Conversation {
     desk: Arc<Desk>,
     stream: StreamId,
     incoming: Streaming<FromWorker>,
-    outgoing: mpsc::Receiver<FromScheduler>,
+    outgoing: mpsc::Receiver<Said>,
     welcome: Option<FromScheduler>,
-    ended: bool,
+    /// Nothing more is taken from the worker here.
+    heard_out: bool,
+    /// The worker ended the stream.
+    left: bool,
 }
 
 impl Conversation {
-    /// False when the worker goes.
-    fn hear(&self, message: FromWorker) -> bool {
-        let worker = self.stream.worker;
+    /// False when this is not the worker's stream any more.
+    fn hear(&mut self, message: FromWorker) -> bool {
+        let stream = self.stream;
         match message.message {
             Some(from_worker::Message::Beat(Beat { progress })) => {
                 let stages: Vec<(LeaseId, &'static str)> = progress
                     .iter()
                     .map(|one| (LeaseId(one.lease), stage_name(one.stage())))
                     .collect();
-                self.desk.heard(worker, &stages);
+                self.desk.progress(stream, &stages)
             }
             Some(from_worker::Message::Finished(finished)) => {
                 let lease = LeaseId(finished.lease);
                 match finished.outcome {
                     Some(finished::Outcome::Answer(response)) => {
-                        self.desk.finish(worker, lease, response);
+                        self.desk.finish(stream, lease, response)
                     }
                     Some(finished::Outcome::Failed(why)) => {
-                        self.desk.give_back(worker, lease, &why);
+                        self.desk.give_back(stream, lease, &why)
                     }
-                    None => self.desk.give_back(worker, lease, "the worker gave no reason"),
+                    None => self.desk.give_back(stream, lease, "the worker gave no reason"),
                 }
             }
-            Some(from_worker::Message::Drain(_)) => self.desk.drain(worker),
+            Some(from_worker::Message::Drain(_)) => self.desk.drain(stream),
             Some(from_worker::Message::Leave(_)) => {
-                self.desk.leave(worker);
-                return false;
+                self.left = true;
+                self.desk.leave(stream)
             }
-            Some(from_worker::Message::Hello(_)) | None => {}
+            Some(from_worker::Message::Hello(_)) | None => true,
         }
-        true
     }
 }
 
@@ -148,26 +147,18 @@ impl Stream for Conversation {
         if let Some(welcome) = self.welcome.take() {
             return Poll::Ready(Some(Ok(welcome)));
         }
-        while !self.ended {
+        while !self.heard_out && !self.left {
             match Pin::new(&mut self.incoming).poll_next(context) {
                 Poll::Pending => break,
-                Poll::Ready(Some(Ok(message))) => {
-                    if !self.hear(message) {
-                        self.ended = true;
-                    }
-                }
-                Poll::Ready(Some(Err(_)) | None) => self.ended = true,
+                Poll::Ready(Some(Ok(message))) => self.heard_out = !self.hear(message),
+                Poll::Ready(Some(Err(_)) | None) => self.left = true,
             }
         }
-        if self.ended {
+        if self.left {
             return Poll::Ready(None);
         }
-        match self.outgoing.poll_recv(context) {
-            Poll::Ready(Some(message)) => Poll::Ready(Some(Ok(message))),
-            // Its worker has another stream.
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        }
+        // It ends when the worker has another stream, or is none any more; the latter with the reason.
+        self.outgoing.poll_recv(context)
     }
 }
 

@@ -6,17 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use prost::Message as _;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status};
 
-use super::action::Kitchen;
-use super::action::Outcome;
-use super::report::Report;
-use super::slot::Slot;
-use crate::peer::{Calls, Peer};
-use crate::remote::pause;
+use crate::peer::Calls;
 use crate::work::{
     Beat, Drain, Finished, FromScheduler, FromWorker, Held, Hello, Lease, LeaseStage, Leave,
     Progress, Property, finished, from_scheduler, from_worker, workers_client::WorkersClient,
@@ -29,6 +24,8 @@ const MESSAGE_BYTES: usize = 64 << 20;
 /// First and longest wait before a connection is made again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest wait of a worker that the scheduler refuses: somebody has to change something first.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// How long a worker that stops waits for its last results to be received.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -49,9 +46,7 @@ struct Entry {
 pub(super) struct Table {
     held: Mutex<HashMap<u64, Entry>>,
     changed: Notify,
-    slots: Mutex<Vec<Slot>>,
-    free: Semaphore,
-    count: usize,
+    slots: usize,
     draining: AtomicBool,
 }
 
@@ -64,16 +59,9 @@ pub(super) struct Identity {
 }
 
 impl Table {
-    pub(super) fn new(slots: Vec<Slot>) -> Self {
-        let count = slots.len();
-        Self {
-            held: Mutex::default(),
-            changed: Notify::new(),
-            slots: Mutex::new(slots),
-            free: Semaphore::new(count),
-            count,
-            draining: AtomicBool::new(false),
-        }
+    pub(super) fn new(slots: usize) -> Self {
+        let (held, changed) = (Mutex::default(), Notify::new());
+        Self { held, changed, slots, draining: AtomicBool::new(false) }
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Entry>> {
@@ -105,7 +93,7 @@ impl Table {
             message: Some(from_worker::Message::Hello(Hello {
                 name: identity.name.clone(),
                 uid: identity.uid.clone(),
-                slots: u32::try_from(self.count).unwrap_or(u32::MAX),
+                slots: u32::try_from(self.slots).unwrap_or(u32::MAX),
                 offers: identity.offers.iter().map(offer).collect(),
                 held,
                 draining: self.draining.load(Ordering::SeqCst),
@@ -160,20 +148,253 @@ impl Table {
         self.changed.notify_one();
     }
 
+    /// Returns when the worker drains, and when it has something to say while it does.
+    async fn drained(&self) {
+        loop {
+            self.changed.notified().await;
+            if self.draining.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+
     fn nothing_held(&self) -> bool {
         self.held().is_empty()
     }
 }
 
-/// What a lease needs to be run.
-#[derive(Debug, Clone)]
-pub(super) struct Runner {
-    pub(super) table: Arc<Table>,
-    pub(super) kitchen: Arc<Kitchen>,
-    pub(super) report: Arc<Report>,
+/// Runs what is leased.
+pub(crate) trait Execute: Clone + Send + Sync + 'static {
+    /// Runs one lease; `answer` takes the outcome as soon as it is known, before the slot is clean again.
+    fn execute(
+        self,
+        lease: Lease,
+        stage: Arc<AtomicI32>,
+        stopped: watch::Receiver<bool>,
+        answer: Answer,
+    ) -> impl Future<Output = ()> + Send;
 }
 
-impl Runner {
+/// Where the outcome of a lease goes. A lease whose run ends without one failed: it must not hold its
+/// slot on the scheduler's board for ever.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    table: Arc<Table>,
+    lease: u64,
+    given: bool,
+}
+
+impl Answer {
+    pub(crate) fn give(mut self, outcome: finished::Outcome) {
+        self.given = true;
+        self.table.finish(self.lease, outcome);
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        if !self.given {
+            let words = "the worker ended the action without an outcome".to_owned();
+            self.table.finish(self.lease, finished::Outcome::Failed(words));
+        }
+    }
+}
+
+/// Waits of the conversation: a test moves the time itself.
+pub(crate) trait Wait: Clone + Send + Sync + 'static {
+    fn wait(&self, time: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// The machine's time.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RealTime;
+
+impl Wait for RealTime {
+    async fn wait(&self, time: Duration) {
+        crate::remote::pause(time).await;
+    }
+}
+
+/// How long to wait before the next connection, and whether the last refusal was said already.
+#[derive(Debug)]
+struct Backoff {
+    wait: Duration,
+    said: Option<Code>,
+}
+
+/// What is to be logged of a connection that ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Say {
+    /// The scheduler refuses this worker: nothing changes by itself.
+    Refused,
+    /// There is no scheduler, for now.
+    Absent,
+    Nothing,
+}
+
+impl Backoff {
+    const fn new() -> Self {
+        Self { wait: FIRST_PAUSE, said: None }
+    }
+
+    /// The scheduler welcomed this worker.
+    const fn welcomed(&mut self) {
+        *self = Self::new();
+    }
+
+    /// A connection ended so; the wait before the next one.
+    fn failed(&mut self, code: Code) -> (Duration, Say) {
+        use Code::{InvalidArgument, PermissionDenied, Unauthenticated, Unimplemented};
+        let refused =
+            matches!(code, InvalidArgument | PermissionDenied | Unauthenticated | Unimplemented);
+        let longest = if refused { REFUSED_PAUSE } else { LONGEST_PAUSE };
+        let wait = self.wait.min(longest);
+        self.wait = (wait * 2).min(longest);
+        let said = self.said.replace(code) == Some(code);
+        let say = match (said, refused) {
+            (true, _) => Say::Nothing,
+            (false, true) => Say::Refused,
+            (false, false) => Say::Absent,
+        };
+        (wait, say)
+    }
+}
+
+/// The worker's side of its registration with the scheduler.
+#[derive(Debug)]
+pub(super) struct Registration<E, W> {
+    pub(super) identity: Identity,
+    pub(super) table: Arc<Table>,
+    pub(super) runner: E,
+    pub(super) time: W,
+}
+
+impl<E: Execute, W: Wait> Registration<E, W> {
+    /// Talks with the scheduler until the worker has drained. `connect` makes a new connection.
+    pub(super) async fn keep(self, connect: impl Fn() -> Calls + Send) {
+        let mut actions = JoinSet::new();
+        let mut backoff = Backoff::new();
+        loop {
+            let said = self.converse(connect(), &mut actions, &mut backoff).await;
+            let draining = self.table.draining.load(Ordering::SeqCst);
+            if draining && self.table.nothing_held() {
+                return;
+            }
+            let wait = match said {
+                Ok(()) => FIRST_PAUSE,
+                Err(status) => {
+                    let (wait, say) = backoff.failed(status.code());
+                    log(say, &status);
+                    wait
+                }
+            };
+            if draining && actions.is_empty() {
+                tracing::warn!("the scheduler did not take the last results");
+                return;
+            }
+            tokio::select! {
+                () = self.time.wait(wait) => {}
+                () = self.table.drained() => {}
+            }
+        }
+    }
+
+    /// One connection, to its end.
+    async fn converse(
+        &self,
+        channel: Calls,
+        actions: &mut JoinSet<()>,
+        backoff: &mut Backoff,
+    ) -> Result<(), Status> {
+        let table = &self.table;
+        let (outgoing, messages) = mpsc::channel(OUTGOING);
+        let broken = |_| Status::unavailable("the connection broke");
+        outgoing.send(table.hello(&self.identity)).await.map_err(broken)?;
+        let mut client = WorkersClient::new(channel).max_decoding_message_size(MESSAGE_BYTES);
+        let mut incoming = client.work(ReceiverStream::new(messages)).await?.into_inner();
+        let welcome = match incoming.message().await? {
+            Some(FromScheduler { message: Some(from_scheduler::Message::Welcome(welcome)) }) => {
+                welcome
+            }
+            _ => return Err(Status::internal("the scheduler did not answer the hello")),
+        };
+        let name = &self.identity.name;
+        tracing::info!(worker = name, "the scheduler welcomes this worker");
+        backoff.welcomed();
+        let beat = Duration::from_millis(u64::from(welcome.beat_ms).max(10));
+        let mut next_beat = Box::pin(self.time.wait(Duration::ZERO));
+        let mut told_drain = false;
+        let mut farewell: Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = None;
+        loop {
+            for message in table.unsent() {
+                outgoing.send(message).await.map_err(broken)?;
+            }
+            if table.draining.load(Ordering::SeqCst) {
+                if !told_drain {
+                    told_drain = true;
+                    outgoing
+                        .send(of(from_worker::Message::Drain(Drain {})))
+                        .await
+                        .map_err(broken)?;
+                }
+                if table.nothing_held() {
+                    let leave = of(from_worker::Message::Leave(Leave {}));
+                    outgoing.send(leave).await.map_err(broken)?;
+                    drop(outgoing);
+                    // The scheduler ends the stream when it has read that.
+                    tokio::select! {
+                        _ = incoming.message() => {}
+                        () = self.time.wait(FAREWELL) => {}
+                    }
+                    return Ok(());
+                }
+                if actions.is_empty() && farewell.is_none() {
+                    let time = self.time.clone();
+                    farewell = Some(Box::pin(async move { time.wait(FAREWELL).await }));
+                }
+            }
+            tokio::select! {
+                message = incoming.message() => match message {
+                    Ok(Some(message)) => self.hear(message, actions),
+                    ended => {
+                        self.log_end(&ended);
+                        return Ok(());
+                    }
+                },
+                () = table.changed.notified() => {}
+                () = next_beat.as_mut() => {
+                    next_beat.set(self.time.wait(beat));
+                    outgoing.send(table.beat()).await.map_err(broken)?;
+                }
+                Some(_) = actions.join_next() => {}
+                () = async { farewell.as_mut().expect("looked at below").await }, if farewell.is_some() => {
+                    return Err(Status::unavailable("the last results were not received"));
+                }
+            }
+        }
+    }
+
+    /// The scheduler ended a connection over which it had welcomed this worker, or the network did.
+    fn log_end(&self, ended: &Result<Option<FromScheduler>, Status>) {
+        let reason = match ended {
+            Err(status) => status.message(),
+            Ok(_) => "the stream ended",
+        };
+        let worker = &self.identity.name;
+        tracing::warn!(worker, reason, "the connection to the scheduler ended; registering anew");
+    }
+
+    fn hear(&self, message: FromScheduler, actions: &mut JoinSet<()>) {
+        match message.message {
+            Some(from_scheduler::Message::Lease(lease)) => self.take(lease, actions),
+            Some(from_scheduler::Message::Stop(stop)) => self.table.stop(stop.lease),
+            Some(from_scheduler::Message::Received(received)) => {
+                self.table.received(received.lease);
+            }
+            Some(from_scheduler::Message::Welcome(_)) | None => {}
+        }
+    }
+
     fn take(&self, lease: Lease, actions: &mut JoinSet<()>) {
         let (stop, stopped) = watch::channel(false);
         let stage = Arc::new(AtomicI32::new(LeaseStage::Started as i32));
@@ -188,126 +409,22 @@ impl Runner {
         };
         let known = self.table.held().insert(lease.lease, entry);
         debug_assert!(known.is_none(), "a lease comes once");
-        let runner = self.clone();
-        actions.spawn(async move { runner.run(lease, &stage, stopped).await });
-    }
-
-    async fn run(self, lease: Lease, stage: &AtomicI32, mut stopped: watch::Receiver<bool>) {
-        let arrived_ns = self.report.arrived();
-        let Ok(permit) = self.table.free.acquire().await else { return };
-        let slot = self.table.slots.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let Some(mut slot) = slot else { return };
-        let began_ns = self.report.began();
-        let (outcome, times) = self.kitchen.cook(&lease, &mut slot, stage, &mut stopped).await;
-        self.report.ended(&outcome, &times, arrived_ns, began_ns);
-        let outcome = match outcome {
-            Outcome::Answer(response) => finished::Outcome::Answer(response.encode_to_vec()),
-            Outcome::Failed(words) => {
-                if words != "stopped" {
-                    tracing::warn!(
-                        lease = lease.lease,
-                        key = lease.key,
-                        reason = words,
-                        "an action could not be run"
-                    );
-                }
-                finished::Outcome::Failed(words)
-            }
-        };
-        self.table.finish(lease.lease, outcome);
-        // After the answer: the client need not wait for it.
-        if let Err(error) = slot.clean() {
-            tracing::error!(%error, "what an action left cannot be deleted; its slot starts anew");
-            slot.end();
-        }
-        self.table.slots.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
-        drop(permit);
+        let answer = Answer { table: Arc::clone(&self.table), lease: lease.lease, given: false };
+        actions.spawn(self.runner.clone().execute(lease, stage, stopped, answer));
     }
 }
 
-/// Talks with the scheduler until the worker has drained.
-pub(super) async fn talk(scheduler: Peer, identity: Identity, runner: Runner) {
-    let mut actions = JoinSet::new();
-    let mut wait = FIRST_PAUSE;
-    let table = Arc::clone(&runner.table);
-    loop {
-        let channel = scheduler.calls();
-        let conversation = converse(channel, &identity, &runner, &mut actions);
-        let said = conversation.await;
-        let draining = table.draining.load(Ordering::SeqCst);
-        if draining && table.nothing_held() {
-            return;
-        }
-        match said {
-            Ok(()) => wait = FIRST_PAUSE,
-            Err(status) => {
-                let scheduler = scheduler.address;
-                tracing::info!(%scheduler, reason = status.message(), "no scheduler; trying again");
-            }
-        }
-        if draining && actions.is_empty() {
-            tracing::warn!("the scheduler did not take the last results");
-            return;
-        }
-        pause(wait).await;
-        wait = (wait * 2).min(LONGEST_PAUSE);
-    }
-}
-
-/// One connection, to its end.
-async fn converse(
-    channel: Calls,
-    identity: &Identity,
-    runner: &Runner,
-    actions: &mut JoinSet<()>,
-) -> Result<(), tonic::Status> {
-    let table = &runner.table;
-    let (outgoing, messages) = mpsc::channel(OUTGOING);
-    let broken = |_| tonic::Status::unavailable("the connection broke");
-    outgoing.send(table.hello(identity)).await.map_err(broken)?;
-    let mut client = WorkersClient::new(channel).max_decoding_message_size(MESSAGE_BYTES);
-    let mut incoming = client.work(ReceiverStream::new(messages)).await?.into_inner();
-    let welcome = match incoming.message().await? {
-        Some(FromScheduler { message: Some(from_scheduler::Message::Welcome(welcome)) }) => welcome,
-        _ => return Err(tonic::Status::internal("the scheduler did not answer the hello")),
-    };
-    tracing::info!(name = identity.name, "the scheduler welcomes this worker");
-    let mut beats =
-        tokio::time::interval(Duration::from_millis(u64::from(welcome.beat_ms).max(10)));
-    let mut told_drain = false;
-    let mut farewell: Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = None;
-    loop {
-        for message in table.unsent() {
-            outgoing.send(message).await.map_err(broken)?;
-        }
-        if table.draining.load(Ordering::SeqCst) {
-            if !told_drain {
-                told_drain = true;
-                outgoing.send(of(from_worker::Message::Drain(Drain {}))).await.map_err(broken)?;
-            }
-            if table.nothing_held() {
-                outgoing.send(of(from_worker::Message::Leave(Leave {}))).await.map_err(broken)?;
-                drop(outgoing);
-                // The scheduler ends the stream when it has read that.
-                tokio::time::timeout(FAREWELL, incoming.message()).await.ok();
-                return Ok(());
-            }
-            if actions.is_empty() && farewell.is_none() {
-                farewell = Some(Box::pin(pause(FAREWELL)));
-            }
-        }
-        tokio::select! {
-            message = incoming.message() => match message? {
-                Some(message) => runner.hear(message, actions),
-                None => return Err(tonic::Status::unavailable("the scheduler ended the stream")),
-            },
-            () = table.changed.notified() => {}
-            _ = beats.tick() => outgoing.send(table.beat()).await.map_err(broken)?,
-            Some(_) = actions.join_next() => {}
-            () = async { farewell.as_mut().expect("looked at below").await }, if farewell.is_some() => {
-                return Err(tonic::Status::unavailable("the last results were not received"));
-            }
-        }
+fn log(say: Say, status: &Status) {
+    let (code, reason) = (status.code(), status.message());
+    match say {
+        Say::Refused => tracing::error!(
+            ?code,
+            reason,
+            "the scheduler refuses this worker; it asks again every {} s, and says no more of it",
+            REFUSED_PAUSE.as_secs()
+        ),
+        Say::Absent => tracing::warn!(?code, reason, "no scheduler; trying again every second"),
+        Say::Nothing => tracing::debug!(?code, reason, "still no scheduler"),
     }
 }
 
@@ -315,15 +432,28 @@ const fn of(message: from_worker::Message) -> FromWorker {
     FromWorker { message: Some(message) }
 }
 
-impl Runner {
-    fn hear(&self, message: FromScheduler, actions: &mut JoinSet<()>) {
-        match message.message {
-            Some(from_scheduler::Message::Lease(lease)) => self.take(lease, actions),
-            Some(from_scheduler::Message::Stop(stop)) => self.table.stop(stop.lease),
-            Some(from_scheduler::Message::Received(received)) => {
-                self.table.received(received.lease);
-            }
-            Some(from_scheduler::Message::Welcome(_)) | None => {}
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_said_once_and_asked_about_ever_more_rarely() {
+        let mut backoff = Backoff::new();
+        let mut waited = Duration::ZERO;
+        let mut said = Vec::new();
+        let mut asked = 0;
+        while waited < Duration::from_secs(3600) {
+            let (wait, say) = backoff.failed(Code::Unauthenticated);
+            waited += wait;
+            asked += 1;
+            said.extend((say != Say::Nothing).then_some(say));
         }
+        assert_eq!(said, [Say::Refused]);
+        assert!(asked < 140, "{asked} times an hour");
+        // Its token was put right while the scheduler was away.
+        assert_eq!(backoff.failed(Code::Unavailable), (LONGEST_PAUSE, Say::Absent));
+        assert_eq!(backoff.failed(Code::Unavailable), (LONGEST_PAUSE, Say::Nothing));
+        backoff.welcomed();
+        assert_eq!(backoff.failed(Code::Unavailable), (FIRST_PAUSE, Say::Absent));
     }
 }

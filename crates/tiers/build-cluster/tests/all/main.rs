@@ -3,5 +3,6 @@
 mod cache;
 mod hostile;
 mod scheduler_board;
+mod scheduler_services;
 mod support;
 mod tls;

@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kendall_build_cluster::scheduler::board::{
-    Board, Effect, Ending, Held, Join, LeaseId, Limits, Offer, OperationId, Platform, Refusal,
-    Stage, Submission, WorkerId,
+    Board, Effect, Ending, Held, Join, LeaseId, Limits, Loss, Offer, OperationId, Platform,
+    Refusal, Stage, Submission, WorkerId,
 };
 use proptest::prelude::*;
 
@@ -53,7 +53,8 @@ fn submission(action: u32, invocation: &str) -> Submission<u32> {
 
 fn join(board: &mut TestBoard, uid: &str, slots: usize, held: Vec<Held>, now: u64) -> WorkerId {
     let (name, uid) = (uid.into(), uid.into());
-    board.join(Join { name, uid, slots, offer: offer(&[1]), held }, now)
+    let draining = false;
+    board.join(Join { name, uid, slots, offer: offer(&[1]), held, draining }, now)
 }
 
 fn starts(board: &mut TestBoard) -> Vec<(WorkerId, LeaseId, u32)> {
@@ -157,6 +158,39 @@ fn a_worker_that_says_nothing_is_dead_and_its_late_answer_is_nobodys() {
     assert_eq!(ending(&board, operation), "executing");
     assert!(board.finish(alive, new, Arc::new("done".into()), LIMITS.silence_ns + 2));
     assert_eq!(ending(&board, operation), "done");
+}
+
+/// A scheduler that stood still heard nobody: that is not the workers' silence.
+#[test]
+fn workers_of_a_scheduler_that_stood_still_are_not_lost() {
+    let mut board = TestBoard::new(LIMITS, 0, 0);
+    let worker = join(&mut board, "w", 1, vec![], 0);
+    let operation = board.submit(submission(1, "a"), 0).unwrap();
+    let (_, lease, _) = starts(&mut board)[0];
+    let still = 3 * LIMITS.silence_ns;
+    board.stood_still(still, still);
+    board.tick(still);
+    assert_eq!(ending(&board, operation), "executing");
+    assert!(board.finish(worker, lease, Arc::new("done".into()), still + 1));
+    // From then on its silence counts as ever.
+    board.tick(still + LIMITS.silence_ns);
+    let lost = board.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::Lost { worker, loss, .. } => Some((worker, loss)),
+        _ => None,
+    });
+    assert_eq!(lost, Some((worker, Loss::Silent { for_ns: LIMITS.silence_ns })));
+    assert_eq!(board.totals().workers, 0);
+}
+
+/// A worker that says with its return that it drains gets nothing, not even at once.
+#[test]
+fn a_draining_worker_that_comes_back_takes_no_task() {
+    let mut board = TestBoard::new(LIMITS, 0, 0);
+    board.submit(submission(1, "a"), 0).unwrap();
+    let (name, uid): (Arc<str>, Arc<str>) = ("w".into(), "w".into());
+    let again = Join { name, uid, slots: 1, offer: offer(&[1]), held: vec![], draining: true };
+    board.join(again, 0);
+    assert_eq!(starts(&mut board), vec![]);
 }
 
 #[test]
@@ -482,6 +516,7 @@ impl World {
                 Effect::Queued { .. } => self.queued += 1,
                 Effect::Started { .. } | Effect::Dropped => self.queued -= 1,
                 Effect::Ended
+                | Effect::Lost { .. }
                 | Effect::Completed { .. }
                 | Effect::Began(_)
                 | Effect::Changed(_) => {}
@@ -576,7 +611,8 @@ fn happens(
             let slots = slots.max(at.len());
             let offer = World::offers(worker);
             let name = uid.as_str().into();
-            let id = board.join(Join { name, uid: uid.into(), slots, offer, held }, now);
+            let (uid, draining) = (uid.into(), false);
+            let id = board.join(Join { name, uid, slots, offer, held, draining }, now);
             world.ids.insert(worker, id);
             world.slots.insert(id, slots);
             world.at.insert(id, at);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Board, Effect, Ending, Held, Join, Lease, LeaseId, TaskId, Worker, WorkerId};
+use super::{Board, Effect, Ending, Held, Join, Lease, LeaseId, Loss, TaskId, Worker, WorkerId};
 
 impl Worker {
     /// Slots that could take a task.
@@ -23,7 +23,7 @@ impl<P, R> Board<P, R> {
             offer: join.offer,
             slots: join.slots,
             leases,
-            draining: false,
+            draining: join.draining,
             connected: true,
             heard_ns: now_ns,
             broke_ns: now_ns,
@@ -213,27 +213,49 @@ impl<P, R> Board<P, R> {
         self.dispatch(now_ns);
     }
 
-    pub(super) fn lose_workers(&mut self, now_ns: u64) {
-        let limits = self.limits;
-        let lost = |worker: &Worker| {
-            let silent = now_ns.saturating_sub(worker.heard_ns) >= limits.silence_ns;
-            let broken = now_ns.saturating_sub(worker.broke_ns) >= limits.reconnect_ns;
-            silent || (!worker.connected && broken)
-        };
-        let gone: Vec<WorkerId> =
-            self.workers.iter().filter(|(_, worker)| lost(worker)).map(|(id, _)| *id).collect();
-        for id in gone {
-            self.remove_worker(id, "its worker died", now_ns);
+    /// The scheduler itself stood still for so long, and could hear nobody: no worker was silent then.
+    pub fn stood_still(&mut self, for_ns: u64, now_ns: u64) {
+        let later = |moment_ns: u64| moment_ns.saturating_add(for_ns).min(now_ns);
+        for worker in self.workers.values_mut() {
+            worker.heard_ns = later(worker.heard_ns);
+            worker.broke_ns = later(worker.broke_ns);
         }
     }
 
-    fn remove_worker(&mut self, id: WorkerId, why: &str, now_ns: u64) {
-        let Some(worker) = self.workers.remove(&id) else { return };
+    pub(super) fn lose_workers(&mut self, now_ns: u64) {
+        let limits = self.limits;
+        let lost = |worker: &Worker| {
+            let silent_ns = now_ns.saturating_sub(worker.heard_ns);
+            let away_ns = now_ns.saturating_sub(worker.broke_ns);
+            if !worker.connected && away_ns >= limits.reconnect_ns {
+                Some(Loss::Away { for_ns: away_ns })
+            } else if silent_ns >= limits.silence_ns {
+                Some(Loss::Silent { for_ns: silent_ns })
+            } else {
+                None
+            }
+        };
+        let all = self.workers.iter();
+        let gone: Vec<(WorkerId, Loss)> =
+            all.filter_map(|(id, worker)| Some((*id, lost(worker)?))).collect();
+        for (worker, loss) in gone {
+            let Some((name, leases)) = self.remove_worker(worker, "its worker died", now_ns) else {
+                continue;
+            };
+            self.effects.push(Effect::Lost { worker, name, loss, leases });
+        }
+    }
+
+    /// Its name, and how many leases were taken back from it.
+    fn remove_worker(&mut self, id: WorkerId, why: &str, now_ns: u64) -> Option<(Arc<str>, usize)> {
+        let worker = self.workers.remove(&id)?;
         let why = format!("{why} ({})", worker.name);
         self.departed.insert(worker.offer, now_ns);
+        let leases = worker.leases.len();
         for lease in worker.leases {
             self.take_back(lease, &why, true, now_ns);
         }
+        Some((worker.name, leases))
     }
 
     /// Ends leases that are past their time: a net below the worker's own limit.

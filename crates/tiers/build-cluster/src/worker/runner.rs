@@ -1,0 +1,73 @@
+//! Runs leased actions, each in a slot.
+
+use std::sync::atomic::AtomicI32;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prost::Message as _;
+use tokio::sync::{Semaphore, watch};
+
+use super::action::{Kitchen, Outcome};
+use super::connection::{Answer, Execute};
+use super::report::Report;
+use super::slot::Slot;
+use crate::work::{Lease, finished};
+
+/// The slots of a worker. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Runner {
+    slots: Arc<Slots>,
+    kitchen: Arc<Kitchen>,
+    report: Arc<Report>,
+}
+
+#[derive(Debug)]
+struct Slots {
+    idle: Mutex<Vec<Slot>>,
+    free: Semaphore,
+}
+
+impl Runner {
+    pub(super) fn new(slots: Vec<Slot>, kitchen: Kitchen, report: Report) -> Self {
+        let slots = Slots { free: Semaphore::new(slots.len()), idle: Mutex::new(slots) };
+        Self { slots: Arc::new(slots), kitchen: Arc::new(kitchen), report: Arc::new(report) }
+    }
+}
+
+impl Execute for Runner {
+    async fn execute(
+        self,
+        lease: Lease,
+        stage: Arc<AtomicI32>,
+        mut stopped: watch::Receiver<bool>,
+        answer: Answer,
+    ) {
+        let arrived_ns = self.report.arrived();
+        let Ok(permit) = self.slots.free.acquire().await else { return };
+        let slot = self.slots.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let Some(mut slot) = slot else { return };
+        let began_ns = self.report.began();
+        let (outcome, times) = self.kitchen.cook(&lease, &mut slot, &stage, &mut stopped).await;
+        self.report.ended(&outcome, &times, arrived_ns, began_ns);
+        answer.give(match outcome {
+            Outcome::Answer(response) => finished::Outcome::Answer(response.encode_to_vec()),
+            Outcome::Failed(words) => {
+                if words != "stopped" {
+                    tracing::warn!(
+                        lease = lease.lease,
+                        key = lease.key,
+                        reason = words,
+                        "an action could not be run"
+                    );
+                }
+                finished::Outcome::Failed(words)
+            }
+        });
+        // After the answer: the client need not wait for it.
+        if let Err(error) = slot.clean() {
+            tracing::error!(%error, "what an action left cannot be deleted; its slot starts anew");
+            slot.end();
+        }
+        self.slots.idle.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        drop(permit);
+    }
+}

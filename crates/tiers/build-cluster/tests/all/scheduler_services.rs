@@ -1,0 +1,73 @@
+//! What those who route clients, and browsers, ask of a scheduler.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::time::Duration;
+
+use kendall_build_cluster::listen::ListenOptions;
+use kendall_build_cluster::peer::Peer;
+use kendall_build_cluster::scheduler::board::Limits;
+use kendall_build_cluster::scheduler::{ActionLimits, Scheduler, SchedulerOptions};
+use kendall_tier::Clock;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+
+const SECOND: u64 = 1_000_000_000;
+const SERVING: i32 = 1;
+const NOT_SERVING: i32 = 2;
+
+/// A scheduler whose cache is nowhere.
+fn scheduler() -> Scheduler {
+    let here = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let options = SchedulerOptions {
+        listen: ListenOptions::new(here(0)),
+        cache: Peer::from(here(1)),
+        front: true,
+        limits: Limits {
+            queue_length: 10,
+            operations: 10,
+            attempts: 1,
+            silence_ns: SECOND,
+            reconnect_ns: SECOND,
+            no_worker_ns: SECOND,
+            unwatched_ns: SECOND,
+            kept_ns: SECOND,
+        },
+        actions: ActionLimits {
+            default_time: Duration::from_secs(1),
+            longest_time: Duration::from_secs(1),
+            transfer_time: Duration::from_secs(1),
+            ignored_properties: Vec::new(),
+        },
+        beat_ms: 200,
+        patience: Duration::ZERO,
+        threads: 1,
+    };
+    Scheduler::start(options, Clock::monotonic()).unwrap()
+}
+
+#[test]
+fn health_is_that_of_the_scheduler_until_its_stop() {
+    let scheduler = scheduler();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let address = format!("http://{}", scheduler.address());
+    let mut watched = runtime.block_on(async {
+        let endpoint = tonic::transport::Endpoint::new(address).unwrap();
+        let mut health = HealthClient::new(endpoint.connect().await.unwrap());
+        let ask = |service: &str| HealthCheckRequest { service: service.to_owned() };
+        for service in ["", "build.bazel.remote.execution.v2.Execution"] {
+            let status = health.check(ask(service)).await.unwrap().into_inner().status;
+            assert_eq!(status, SERVING, "{service}");
+        }
+        assert_eq!(health.check(ask("nothing")).await.unwrap_err().code(), Code::NotFound);
+        let mut watched = health.watch(ask("")).await.unwrap().into_inner();
+        assert_eq!(watched.message().await.unwrap().unwrap().status, SERVING);
+        watched
+    });
+    let stopping = std::thread::spawn(move || scheduler.stop());
+    runtime.block_on(async {
+        assert_eq!(watched.message().await.unwrap().unwrap().status, NOT_SERVING);
+        assert!(matches!(watched.message().await, Ok(None) | Err(_)), "the watch ends");
+    });
+    stopping.join().unwrap();
+}
