@@ -23,7 +23,7 @@ fn started(cluster: &Cluster) -> u64 {
 
 /// Builds, and does something to the cluster once a few actions have started.
 fn disturbed(cluster: &mut Cluster, seed: u32, disturb: impl FnOnce(&mut Cluster)) -> Built {
-    disturbed_with(&["--remote_retries=10"], cluster, seed, disturb)
+    disturbed_with(&["--remote_retries=10"], cluster, seed, disturb).unwrap()
 }
 
 fn disturbed_with(
@@ -31,12 +31,12 @@ fn disturbed_with(
     cluster: &mut Cluster,
     seed: u32,
     disturb: impl FnOnce(&mut Cluster),
-) -> Built {
+) -> Result<Built, String> {
     let executor = executor(cluster);
     std::thread::scope(|scope| {
         let building = scope.spawn(move || {
             let workspace = Workspace::new(seed);
-            workspace.test(&[&[&executor, "--jobs=4"], flags].concat())
+            workspace.try_test(&[&[&executor, "--jobs=4"], flags].concat())
         });
         wait_until("the build begins", || started(cluster) >= 4 || building.is_finished());
         assert!(!building.is_finished(), "the build ended before anything could happen to it");
@@ -86,9 +86,8 @@ fn a_build_passes_when_the_scheduler_is_killed_in_the_middle() {
     assert!(built.remote + built.hits >= LEAST && built.local == 0, "{built:?}");
 }
 
-/// The scheduler is gone for so long, and a build with these flags goes on when it is back. The flags'
-/// retries have to span that time.
-fn outlasts(down: Duration, flags: &[&str], seed: u32) {
+/// A build with these flags, in the middle of which the scheduler is gone for so long.
+fn without_scheduler(down: Duration, flags: &[&str], seed: u32) -> Result<Built, String> {
     bazel_support::required();
     let mut cluster = Cluster::start(2, 2, &[]);
     let built = disturbed_with(flags, &mut cluster, seed, |cluster| {
@@ -97,19 +96,33 @@ fn outlasts(down: Duration, flags: &[&str], seed: u32) {
         std::thread::sleep(down);
         cluster.scheduler = scheduler(&address, &cluster.cache.listen);
     });
-    assert!(built.remote + built.hits >= LEAST && built.local == 0, "{built:?}");
+    if let Ok(built) = &built {
+        assert!(built.remote + built.hits >= LEAST && built.local == 0, "{built:?}");
+    }
+    built
 }
 
+/// With its default retries, of which the last comes about 3.1 s after the first failure, Bazel needs each
+/// answer of the new scheduler to bring it on. Its connection is tried 1 s and about 2.7 s after the break, each
+/// up to a fifth sooner or later: now and then that is after the last retry, and no scheduler can help it.
 #[test]
 #[ignore = "minutes: make test-clients"]
 fn a_build_without_flags_outlasts_a_scheduler_that_is_down_for_two_seconds() {
-    outlasts(Duration::from_secs(2), &[], 106);
+    let outcomes = (0..3).map(|seed| without_scheduler(Duration::from_secs(2), &[], 110 + seed));
+    let failed: Vec<String> = outcomes.filter_map(Result::err).collect();
+    for said in &failed {
+        assert!(
+            said.contains("UNAVAILABLE: io exception") && !said.contains("NOT_FOUND"),
+            "{said}"
+        );
+    }
+    assert!(failed.len() < 3, "none of three builds passed: {failed:#?}");
 }
 
 #[test]
 #[ignore = "minutes: make test-clients"]
 fn a_build_with_more_retries_outlasts_a_scheduler_that_is_down_for_twenty_seconds() {
-    outlasts(Duration::from_secs(20), &["--remote_retries=12"], 107);
+    without_scheduler(Duration::from_secs(20), &["--remote_retries=12"], 107).unwrap();
 }
 
 #[test]

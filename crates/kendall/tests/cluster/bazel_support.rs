@@ -71,10 +71,14 @@ impl Workspace {
 
     /// Builds and tests everything; fails the test that asked when Bazel does.
     pub fn test(&self, arguments: &[&str]) -> Built {
+        self.try_test(arguments).unwrap_or_else(|said| panic!("bazel test {arguments:?}\n{said}"))
+    }
+
+    /// Builds and tests everything; what Bazel said when it fails.
+    pub fn try_test(&self, arguments: &[&str]) -> Result<Built, String> {
         let output = self.bazel("test", &[arguments, &["//..."]].concat());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "bazel test {arguments:?}\n{said}");
-        built(&said)
+        if output.status.success() { Ok(built(&said)) } else { Err(said) }
     }
 
     /// Removes what was built.
