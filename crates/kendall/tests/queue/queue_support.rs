@@ -1,5 +1,6 @@
 //! A middleware as a process, for tests of the message queue.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and stops at surprises")]
+#![allow(clippy::print_stdout, reason = "the log of a middleware belongs to a test that fails")]
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
 //! A cache in this process, and the library's own clients of it.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
 use std::net::SocketAddr;
