@@ -1,11 +1,7 @@
 //! The report in a real browser: it must render, answer to keys and clicks, say nothing on the
 //! console and ask nobody for anything.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::float_cmp,
-    reason = "a test fails by panicking; levels are compared with themselves"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

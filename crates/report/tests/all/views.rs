@@ -1,9 +1,5 @@
 //! The views of `results.db` say what the report's tables say, in JSON and in CSV.
-#![expect(
-    clippy::unwrap_used,
-    clippy::float_cmp,
-    reason = "a test fails by panicking; levels are compared with themselves"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 // The report's own tests use all of it.
 #[allow(dead_code, reason = "shared with the report's tests")]
