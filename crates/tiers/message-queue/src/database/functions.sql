@@ -1434,9 +1434,13 @@ END $$;
 CREATE FUNCTION mark_taking() RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     -- Drawn by each connection (`hold_functions`), and never used by another.
-    me uuid := current_setting('kendall_queue.taker')::uuid;
+    me uuid := nullif(current_setting('kendall_queue.taker', true), '')::uuid;
     its_number bigint;
 BEGIN
+    -- A session that is no middleware's learns of its commit itself.
+    IF me IS NULL THEN
+        RETURN NULL;
+    END IF;
     UPDATE taking t SET number = t.number + 1, at = now() WHERE t.taker = me
     RETURNING t.number INTO its_number;
     IF NOT FOUND THEN
