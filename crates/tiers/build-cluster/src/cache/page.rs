@@ -38,7 +38,7 @@ pub(crate) fn page(shared: &Shared) -> String {
         &mut html,
         format_args!(
             "<p>Uploads open or waiting to be resumed: {}. Bytes of unfinished requests: {}.</p>",
-            shared.uploads.open(),
+            shared.uploads.open.count(),
             shared.budget.held()
         ),
     );
