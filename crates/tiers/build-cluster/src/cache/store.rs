@@ -41,6 +41,8 @@ const SMALL: u64 = 512 << 10;
 /// Share of the limit, in eighths, that what is alive may take once the disk is full: what is left
 /// is room for what segments still hold of the dead.
 const ALIVE_EIGHTHS: u64 = 7;
+/// How often a write is repeated that found the disk full, each time after twice as much was evicted.
+const RETRIES: u32 = 8;
 /// How often the housekeeper checks whether it shall stop.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -91,9 +93,17 @@ pub(crate) enum PutError {
     /// Contents on their way in take as much room as they may.
     #[error("unfinished uploads take half of the quota; try again")]
     Unfinished,
+    /// The disk is full of what the cache cannot evict.
+    #[error("the disk is full, and nothing is left to evict")]
+    Full(#[source] io::Error),
     /// The disk refuses it.
     #[error("cannot write to the store")]
     Disk(#[from] io::Error),
+}
+
+/// Whether a write failed because the disk, or its user's share of it, is full.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// A record cannot be read: what was kept is damaged.
@@ -114,6 +124,8 @@ pub(crate) struct StoreCounts {
     pub(crate) evicted_bytes: Counter,
     pub(crate) damaged: Counter,
     pub(crate) compacted_bytes: Counter,
+    /// Writes that found the disk full.
+    pub(crate) disk_full: Counter,
     /// The moment of the last use of what was evicted last.
     pub(crate) evicted_moment: Arc<AtomicU64>,
 }
@@ -125,8 +137,8 @@ pub(crate) struct Store(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     folder: PathBuf,
-    /// The quota without the room that moving and sealing need.
-    limit: u64,
+    /// Most bytes: the quota without the room that moving and sealing need, and less while the disk is full.
+    limit: AtomicU64,
     quota: u64,
     segment_bytes: u64,
     small: u64,
@@ -188,9 +200,7 @@ impl Store {
     /// [`StoreError`].
     pub(crate) fn open(options: &StoreOptions) -> Result<Self, StoreError> {
         let lanes = options.lanes.max(1);
-        // A segment a lane is open, and one is being moved to: they must fit many times.
-        let share = options.quota / (16 * (lanes as u64 + 1));
-        let segment_bytes = share.min(SEGMENT_BYTES);
+        let segment_bytes = segment_bytes(options.quota, lanes);
         if segment_bytes < SMALLEST_SEGMENT {
             let least = SMALLEST_SEGMENT * 16 * (lanes as u64 + 1);
             return Err(StoreError::Quota { quota: options.quota, least, lanes });
@@ -198,9 +208,7 @@ impl Store {
         let lock = recover::lock(&options.folder)?;
         let inner = Inner {
             folder: options.folder.clone(),
-            // What is being moved is there twice for a while; and when a segment is sealed, the heads
-            // of its records come to it, which are as long as it is where contents are empty.
-            limit: options.quota - segment_bytes * (lanes as u64 + 2),
+            limit: AtomicU64::new(options.quota - spare_bytes(segment_bytes, lanes)),
             quota: options.quota,
             segment_bytes,
             small: SMALL.min(segment_bytes / 8),
@@ -223,7 +231,9 @@ impl Store {
         let store = Self(Arc::new(inner));
         // A smaller quota than before holds at once.
         store.make_room(0).map_err(|error| match error {
-            PutError::Disk(source) => StoreError::Folder { path: options.folder.clone(), source },
+            PutError::Disk(source) | PutError::Full(source) => {
+                StoreError::Folder { path: options.folder.clone(), source }
+            }
             PutError::TooLarge { .. } | PutError::Unfinished => {
                 StoreError::Quota { quota: options.quota, least: options.quota, lanes }
             }
@@ -254,7 +264,8 @@ impl Store {
 
     /// The largest content that can be kept.
     pub(crate) fn largest(&self) -> u64 {
-        self.0.limit / 8 * ALIVE_EIGHTHS - self.0.limit / 16
+        let limit = self.0.limit();
+        limit / 8 * ALIVE_EIGHTHS - limit / 16
     }
 
     /// How many are kept, and bytes of memory of the index.
@@ -296,7 +307,7 @@ impl Store {
             let mut bytes = 0;
             let fits = |record: &&Prepared<'_>| {
                 bytes += record.head.record_bytes();
-                bytes <= self.0.segment_bytes
+                bytes <= self.0.segment_bytes()
             };
             let count = small.iter().take_while(fits).count().max(1);
             let now: Vec<Prepared<'_>> = small.drain(..count).collect();
@@ -309,17 +320,13 @@ impl Store {
         let bytes: u64 = records.iter().map(|record| record.head.record_bytes()).sum();
         self.reserve(bytes)?;
         let inner = &self.0;
-        let places = {
+        let places = inner.written(bytes, || {
             let mut lane = lock(&inner.lanes[lane % inner.lanes.len()]);
             lane.append(inner, records)
-        };
-        let places = match places {
-            Ok(places) => places,
-            Err(error) => {
-                inner.used.fetch_sub(bytes, Ordering::Relaxed);
-                return Err(error.into());
-            }
-        };
+        });
+        let places = places.inspect_err(|_| {
+            inner.used.fetch_sub(bytes, Ordering::Relaxed);
+        })?;
         for (record, place) in records.iter().zip(places) {
             inner.enter(&record.head, place, moment);
         }
@@ -338,12 +345,12 @@ impl Store {
     /// Has `bytes` counted as on disk, after making room for them.
     fn reserve(&self, bytes: u64) -> Result<(), PutError> {
         let used = self.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if used > self.0.limit {
+        if used > self.0.limit() {
             if let Err(error) = self.make_room(bytes) {
                 self.0.used.fetch_sub(bytes, Ordering::Relaxed);
                 return Err(error);
             }
-        } else if used > self.0.limit / 64 * 63 {
+        } else if used > self.0.limit() / 64 * 63 {
             // Soon: the housekeeper makes room before anybody has to wait for it.
             *lock(&self.0.wanted) = true;
             self.0.full.notify_one();
@@ -357,7 +364,7 @@ impl Store {
             return Err(PutError::TooLarge { size: needed });
         }
         let mut room = lock(&self.0.room);
-        self.0.make_room(&mut room, self.0.limit, needed)
+        self.0.make_room(&mut room, self.0.limit(), needed)
     }
 
     /// Makes room ahead of need, until `stopped` says so. To be run on a thread of its own.
@@ -372,9 +379,10 @@ impl Store {
                 .0;
             let make = std::mem::take(&mut *wanted);
             drop(wanted);
+            self.0.follow_disk();
             if make {
                 let mut room = lock(&self.0.room);
-                let made = self.0.make_room(&mut room, self.0.limit / 32 * 31, 0);
+                let made = self.0.make_room(&mut room, self.0.limit() / 32 * 31, 0);
                 if let Err(error) = made {
                     tracing::warn!(%error, "cannot make room");
                 }
@@ -558,7 +566,19 @@ impl Inner {
                 }
                 continue;
             }
-            let to = lane.append_raw(self, &record)?;
+            let to = match lane.append_raw(self, &record) {
+                Ok(to) => to,
+                // There is no room to move it to.
+                Err(error) if is_full(&error) => {
+                    if self.index.remove(&head.key, from) {
+                        self.counts.evicted.add(1);
+                        self.counts.evicted_bytes.add(bytes);
+                        self.died(&old);
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             self.used.fetch_add(bytes, Ordering::Relaxed);
             self.alive.fetch_add(bytes, Ordering::Relaxed);
             if self.index.moved(&head.key, from, to) {
@@ -570,6 +590,110 @@ impl Inner {
             }
         }
         Ok(moved)
+    }
+}
+
+impl Inner {
+    /// Most bytes that may be on disk now.
+    fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// The result of a write of `bytes` bytes, which are counted already. As long as the disk is full, the least
+    /// recently used go, and it is repeated.
+    fn written<T>(
+        &self,
+        bytes: u64,
+        mut write: impl FnMut() -> io::Result<T>,
+    ) -> Result<T, PutError> {
+        for attempt in 0..RETRIES {
+            match write() {
+                Err(error) if is_full(&error) => {
+                    self.counts.disk_full.add(1);
+                    self.give_way(bytes, bytes.max(self.segment_bytes()) << attempt, error)?;
+                }
+                other => return Ok(other?),
+            }
+        }
+        write().map_err(|error| if is_full(&error) { PutError::Full(error) } else { error.into() })
+    }
+
+    /// Makes room on a full disk: what was `counted` ahead is not on it, and `wanted` bytes of it shall be free.
+    fn give_way(&self, counted: u64, wanted: u64, full: io::Error) -> Result<(), PutError> {
+        let mut room = lock(&self.room);
+        let used = self.used.load(Ordering::Relaxed);
+        if used <= counted {
+            return Err(PutError::Full(full));
+        }
+        let limit = used.saturating_sub(wanted).min(self.limit());
+        let before = self.limit.swap(limit, Ordering::Relaxed);
+        if before == self.full_limit() {
+            tracing::warn!(bytes = used, "the disk is full: the least recently used are evicted");
+        }
+        // Open segments cannot go, and they are as large as the quota permits, not the disk.
+        for lane in &self.lanes {
+            seal_for_room(&mut lock(lane), &self.used);
+        }
+        seal_for_room(&mut room, &self.used);
+        match self.make_room(&mut room, limit, counted) {
+            Ok(()) => Ok(()),
+            // Something went: the write may find room although it was not as much as was wanted.
+            Err(_) if self.used.load(Ordering::Relaxed) < used => Ok(()),
+            Err(PutError::TooLarge { .. }) => Err(PutError::Full(full)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Bytes of a new segment: many fit, also where a disk holds less than the quota.
+    fn segment_bytes(&self) -> u64 {
+        let limit = self.limit();
+        if limit == self.full_limit() {
+            return self.segment_bytes;
+        }
+        segment_bytes(limit, self.lanes.len()).clamp(SMALLEST_SEGMENT, self.segment_bytes)
+    }
+
+    /// The limit on a disk that has room.
+    fn full_limit(&self) -> u64 {
+        self.quota - spare_bytes(self.segment_bytes, self.lanes.len())
+    }
+
+    /// Raises a limit that a full disk lowered, when the disk has room again.
+    fn follow_disk(&self) {
+        let full = self.full_limit();
+        if self.limit() == full {
+            return;
+        }
+        let Ok(disk) = rustix::fs::statvfs(&self.folder) else { return };
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let used = self.used.load(Ordering::Relaxed);
+        // Not all of it: blocks are counted by the file system, bytes here.
+        let limit = used.saturating_add(free / 4 * 3).min(full);
+        let before = self.limit.fetch_max(limit, Ordering::Relaxed);
+        if before < full && limit == full {
+            tracing::info!("the disk has room again");
+        }
+    }
+}
+
+/// Bytes of a segment, of which many fit: one is open for each lane, and one is being moved to.
+fn segment_bytes(quota: u64, lanes: usize) -> u64 {
+    (quota / (16 * (lanes as u64 + 1))).min(SEGMENT_BYTES)
+}
+
+/// Bytes of the quota that stay free. What is being moved is there twice for a while; and when a segment is sealed,
+/// the heads of its records come to it, which are as long as it is where contents are empty.
+fn spare_bytes(segment_bytes: u64, lanes: usize) -> u64 {
+    segment_bytes * (lanes as u64 + 2)
+}
+
+/// Seals a segment that a full disk may have no room for the heads of: they are read from the segment then.
+fn seal_for_room(lane: &mut Lane, used: &AtomicU64) {
+    match lane.seal() {
+        Ok(heads) => {
+            used.fetch_add(heads, Ordering::Relaxed);
+        }
+        Err(error) => tracing::debug!(%error, "a segment is sealed without its heads"),
     }
 }
 

@@ -90,9 +90,8 @@ fn segments(inner: &Inner, known: &mut Known) -> io::Result<()> {
                 let (heads, end) = segment::scan(&file)?;
                 // What follows was being written when the process died, and was never acknowledged.
                 file.set_len(end)?;
-                let bytes = segment::encode_heads(&heads);
-                File::create(&heads_path)?.write_all(&bytes)?;
-                (heads, end, bytes.len() as u64)
+                let sealed = write_heads(&heads_path, &heads);
+                (heads, end, sealed)
             }
         };
         if heads.is_empty() {
@@ -107,6 +106,20 @@ fn segments(inner: &Inner, known: &mut Known) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes the heads of a segment, so that the next start is quick; returns their bytes. A full disk has no room for
+/// them: the segment is read whole once more then.
+fn write_heads(path: &Path, heads: &[(Head, u32)]) -> u64 {
+    let bytes = segment::encode_heads(heads);
+    match File::create(path).and_then(|mut file| file.write_all(&bytes)) {
+        Ok(()) => bytes.len() as u64,
+        Err(error) => {
+            tracing::warn!(%error, ?path, "a segment must be read whole at the next start");
+            super::discard(path);
+            0
+        }
+    }
 }
 
 /// Whether the file is as long as its heads say: a power failure may have taken its end.

@@ -196,7 +196,7 @@ impl Lane {
 
     /// A segment with room for `bytes`.
     fn room(&mut self, inner: &Inner, bytes: u64) -> io::Result<&mut Open> {
-        let fits = |open: &Open| u64::from(open.offset) + bytes <= inner.segment_bytes;
+        let fits = |open: &Open| u64::from(open.offset) + bytes <= inner.segment_bytes();
         if self.open.as_ref().is_some_and(|open| open.offset > 0 && !fits(open)) {
             let heads = self.seal()?;
             inner.used.fetch_add(heads, Ordering::Relaxed);

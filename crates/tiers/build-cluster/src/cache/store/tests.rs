@@ -252,3 +252,33 @@ fn a_large_content_takes_room_as_it_comes() {
     assert_eq!(store.bytes()[0], disk(folder.path()));
     assert_eq!(read(&store, &whole.key).as_ref(), Some(&whole.bytes[0]));
 }
+
+/// A disk that something else filled, under a store that died with a segment open: it opens and serves all it has, and
+/// while the disk stays full it makes room for what comes.
+#[test]
+fn a_store_on_a_full_disk_opens_serves_and_evicts() {
+    use kendall_testing::namespace::{Ballast, on_a_small_disk};
+    let test = "cache::store::tests::a_store_on_a_full_disk_opens_serves_and_evicts";
+    let Some(disk) = on_a_small_disk(test, "24m") else { return };
+    let folder = disk.join("cache");
+    let options = options(&folder, 256 << 20);
+    let kept: Vec<Content> = (0..40).map(|number| content(number, 200_000)).collect();
+    let large = content(1_000, 3_000_000);
+    let store = Store::open(&options).unwrap();
+    store.put_all(0, &kept).unwrap();
+    store.put(0, &large).unwrap();
+    drop(store);
+    let _ballast = Ballast::fill(&disk, 0);
+    let store = Store::open(&options).unwrap();
+    for content in kept.iter().chain([&large]) {
+        assert_eq!(read(&store, &content.key).as_ref(), Some(&content.bytes[0]));
+    }
+    for number in 0..100 {
+        let size = [1_000, 200_000, 2_000_000][number as usize % 3];
+        let content = content(2_000 + number, size);
+        store.put(0, &content).unwrap();
+        assert_eq!(read(&store, &content.key).as_ref(), Some(&content.bytes[0]), "{number}");
+    }
+    assert!(store.counts().disk_full.get() > 0 && store.counts().evicted.get() > 0);
+    assert!(store.entries().0[&Kind::Blob] > 5, "most of what fits stays");
+}
