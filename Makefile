@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier predict store observations report whatif
 
-.PHONY: help demo test test-clients quick fuzz kill build static install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build test-hosts gallery
+.PHONY: help demo test lint test-clients quick fuzz kill build static install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build test-hosts gallery
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -20,8 +20,10 @@ demo: packages-demo ## installs what is missing, builds, runs a study of a real 
 	$(CARGO) build --profile demo --locked --bin kendall
 	target/demo/kendall demo
 
-test: packages-test fmt clippy doc ## installs what the tests need, and runs all of them
-	$(CARGO) test --workspace --locked --no-fail-fast
+test: packages-test ## installs what the tests need, and runs all of them
+	scripts/run-tests $(ARGS)
+
+lint: fmt clippy doc ## checks format, lints and documentation, warnings denied
 
 quick: fmt ## checks format, lints and the tests that need no server
 	$(CARGO) clippy $(SERVERLESS:%=-p kendall-%) --all-targets --locked -- --deny warnings

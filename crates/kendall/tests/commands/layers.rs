@@ -48,16 +48,20 @@ const PURE: &[&str] = &[
 const IMPURE: &[&str] =
     &["hyper", "mio", "procfs", "reqwest", "rusqlite", "rustix", "tokio", "tracing"];
 
-/// Direct dependencies (tests excluded) of every workspace crate, from `cargo metadata`.
-fn dependencies() -> BTreeMap<String, Vec<String>> {
+/// The packages of the workspace, as cargo tells them.
+pub(crate) fn metadata() -> serde_json::Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    metadata["packages"]
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Direct dependencies (tests excluded) of every crate of the workspace.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    metadata()["packages"]
         .as_array()
         .unwrap()
         .iter()
@@ -114,6 +118,7 @@ fn a_study_links_no_tier_and_a_report_links_no_study() {
         "kendall-build-cluster",
         "kendall-compute",
         "kendall-link",
+        "kendall-synthetic",
     ] {
         assert!(!links("kendall-study", tier), "a study starts {tier} as a process");
     }
