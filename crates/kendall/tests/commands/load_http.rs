@@ -138,3 +138,27 @@ fn what_fails_names_what_to_do() {
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("does not answer with TLS") && said.contains("http://"), "{said}");
 }
+
+/// As a shell with these limits of descriptors runs it.
+fn load_with_descriptors(limits: &str, arguments: &[&str]) -> Output {
+    let script = format!("ulimit {limits} && exec \"$@\"");
+    let program = kendall();
+    let program = program.get_program();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script, "sh"]).arg(program).args(["load", "http"]).args(arguments);
+    shell.output().unwrap()
+}
+
+/// More clients than descriptors: the limit is raised as far as the system allows, and said where it does not.
+#[test]
+fn more_clients_than_descriptors_raise_the_limit_or_are_refused() {
+    let (_server, url) = server();
+    let arguments = ["-c", "200", "-n", "400", "--quiet", "--format", "json", &url];
+    let output = load_with_descriptors("-Sn 100", &arguments);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["completed"], 400, "{json:#}");
+    let output = load_with_descriptors("-n 100", &arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("200 clients need") && said.contains("ulimit -Hn"), "{said}");
+}

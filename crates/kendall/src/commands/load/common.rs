@@ -109,6 +109,8 @@ const USUAL: Seconds = Seconds::new(10.0);
 
 /// Longest load of a stated number of requests: a day.
 const LONGEST: Seconds = Seconds::new(86_400.0);
+/// Descriptors besides those of the clients: standard streams, files, one or two a thread.
+const OTHER_DESCRIPTORS: u64 = 64;
 
 /// A time; a bare number is in seconds.
 fn seconds(text: &str) -> Result<Seconds, QuantityError> {
@@ -195,6 +197,7 @@ impl Common {
         if duration.as_nanos() == 0 || self.timeout.as_nanos() == 0 {
             return Err(refuse("--duration and --timeout must be above 0"));
         }
+        self.room_for_clients(kendall_tier::raise_descriptor_limit())?;
         Ok(LoadPlan {
             targets,
             clients: self.clients as usize,
@@ -212,6 +215,20 @@ impl Common {
                 ..Limits::default()
             },
         })
+    }
+
+    /// Each client has a connection, which is a descriptor.
+    fn room_for_clients(&self, descriptors: u64) -> anyhow::Result<()> {
+        let needed = u64::from(self.clients) + OTHER_DESCRIPTORS;
+        if descriptors >= needed {
+            return Ok(());
+        }
+        let text = format!(
+            "{} clients need {needed} descriptors, and the system allows {descriptors}: raise the hard limit \
+             (`ulimit -Hn {needed}`, or LimitNOFILE= of the service), or start fewer clients",
+            self.clients
+        );
+        Err(exit_with(Exit::NotReady, text))
     }
 
     /// Closed, unless arrivals or a rate are given.

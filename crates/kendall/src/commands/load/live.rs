@@ -45,16 +45,16 @@ impl Live {
         let at = |quantile| time(moment.response_time.quantile(quantile));
         let from = self.throughput.len().saturating_sub(COLUMNS);
         format!(
-            "{}\n{}  {}/s in the last second\nall so far: median {}, 90 % {}, 99 % {}, max {}, \
-             errors {}\n{}\n",
+            "{}\n{}  {}/s in the last second\nerrors {}; all so far: median {}, 90 % {}, 99 % {}, \
+             max {}\n{}\n",
             human::progress(moment),
             spark(&self.throughput[from..]),
             moment.completed,
+            self.errors,
             at(0.5),
             at(0.9),
             at(0.99),
             time(moment.response_time.max()),
-            self.errors,
             human::bars(&moment.response_time)
         )
     }
@@ -99,5 +99,24 @@ mod tests {
         let back = format!("\u{1b}[{}A", inside.lines().count());
         assert!(second.starts_with(&back), "{second:?}");
         assert!(second.contains("██") && second.contains("errors 2"), "{second}");
+    }
+
+    /// A row is cut at the width of the terminal: what comes last is lost first.
+    #[test]
+    fn all_digits_of_the_errors_are_within_80_columns() {
+        let mut live = Live { errors: 12_345_678, ..Live::default() };
+        let mut response_time = Histogram::new();
+        [1_234_567_890, 23_456_789_012, 34_567_890_123].map(|ns| response_time.record(ns));
+        let moment = LoadProgress {
+            elapsed_s: 3600,
+            completed: 123_456_789,
+            errors: 0,
+            response_time_mean_ns: Some(1.234_567_89e9),
+            response_time_p99_ns: Some(34_567_890_123),
+            response_time,
+        };
+        let picture = live.next(&moment);
+        let seen = |line: &str| line.chars().take(80).collect::<String>();
+        assert!(picture.lines().any(|line| seen(line).contains("errors 12345678;")), "{picture}");
     }
 }
