@@ -310,14 +310,14 @@ impl Slot {
             if self.too_long(order)? {
                 return Ok(Some(Cut::Log));
             }
-            let began = self.clock.now_ns();
+            let began = spent_ns();
             let own = std::process::id();
             // Without a view of the processes, the kernel's limits are all that there is.
             let had = meter::below(own, self.asked()).unwrap_or_default();
             if let Some(beyond) = had.beyond(&self.bounds) {
                 return Ok(Some(Cut::Beyond(beyond)));
             }
-            look_in = self.again_in(had, self.clock.now_ns().saturating_sub(began));
+            look_in = self.again_in(had, spent_ns().saturating_sub(began));
         }
     }
 
@@ -327,7 +327,7 @@ impl Slot {
         if self.namespaces { self.bounds.processes.saturating_add(2) } else { u64::MAX }
     }
 
-    /// Nanoseconds until the next look, of an action that had this at the last one, which took so long.
+    /// Nanoseconds until the next look, of an action that had this at the last one, which took so much of a core.
     fn again_in(&self, had: meter::Had, took_ns: u64) -> u64 {
         let soon = had.safe_ns(&self.bounds).clamp(SOON_NS, LOOK_NS);
         soon.max(took_ns.saturating_mul(SHARE))
@@ -395,6 +395,13 @@ impl Slot {
             }
         }
     }
+}
+
+/// Time of a core that this thread has had. By the machine's clock, an action that leaves the slot no core would be
+/// looked at ever less.
+fn spent_ns() -> u64 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    spent.tv_sec.cast_unsigned() * 1_000_000_000 + spent.tv_nsec.cast_unsigned()
 }
 
 /// Children of this process: without namespaces, orphans of the action come to it, since it takes
