@@ -9,7 +9,7 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 PREFIX ?= /usr/local
 
 # Crates whose tests need no server and no network.
-SERVERLESS = units queueing stats protocols tier predict store observations report whatif
+SERVERLESS = units queueing stats protocols tier fit store observations report
 
 .PHONY: help demo test lint test-clients quick fuzz kill build static install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build test-hosts gallery
 
@@ -87,7 +87,7 @@ doc: ## builds the documentation, warnings denied
 
 bench-coverage: ## prints how often 95 % intervals hold the truth (15 minutes of processor time)
 	$(CARGO) test --release --locked -p kendall-stats --test all -- coverage:: warm_up:: within_run:: comparisons:: drifting_speed:: adaptive:: --include-ignored --nocapture --test-threads 1
-	$(CARGO) test --release --locked -p kendall-predict --lib coverage_of_the_squared -- --include-ignored --nocapture
+	$(CARGO) test --release --locked -p kendall-fit --lib coverage_of_the_squared -- --include-ignored --nocapture
 
 bench-models: ## prints the speed of the models in CPU seconds, and the coverage of simulated intervals
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_models

@@ -5,13 +5,15 @@
 use std::path::Path;
 use std::time::Duration;
 
+use kendall_host::clock::Until;
+use kendall_host::hosts::At;
+use kendall_host::instance::{Instance, ProcessError};
+use kendall_host::launch::Launch;
+use kendall_host::machines::Machines;
 use serde_json::{Value as Json, json};
 
-use crate::clock::Until;
-use crate::hosts::{At, Machines};
-use crate::instance::{Instance, Launch, ProcessError};
-use crate::observe::secret;
 use crate::place::Starter;
+use crate::seed::secret;
 use crate::settings::Settings;
 
 /// Where the environment of a run has what was measured.

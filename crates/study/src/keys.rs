@@ -3,9 +3,8 @@
 use kendall_keys::{Key, Keys};
 use serde_json::{Value as Json, json};
 
-use crate::file::{DESIGN, STUDY};
-use crate::hosts::{HOST, HOSTS};
-use crate::settings::{LINK, MEASURE, REPETITIONS};
+use crate::placement::{HOST, HOSTS};
+use crate::settings::{DESIGN, LINK, MEASURE, REPETITIONS, STUDY};
 use crate::system::{self, SYSTEMS};
 use crate::workload::{self, PROTOCOLS};
 

@@ -8,54 +8,49 @@
 //! To add a system, write one file in `system/` and one line in [`system::SYSTEMS`]; to add a
 //! protocol, the same in `workload/`.
 
-mod aside;
 mod baseline;
 mod calibration;
 mod capacity;
-mod clock;
 mod environment;
+mod error;
 mod factor;
 mod file;
 #[doc(hidden)]
 pub mod fuzzing;
-mod hosts;
-mod http;
-mod instance;
-mod judge;
-pub mod keep;
+mod host_check;
 pub mod keys;
 mod measured_window;
 mod observe;
+mod observed;
 mod place;
+mod placement;
 mod plan;
-mod probe;
 mod programs;
-mod quota;
 mod record;
 mod remarks;
-mod room;
-mod sample;
 mod search;
 mod section;
+mod seed;
+mod set_aside;
 mod settings;
 mod speed;
 mod study;
 pub mod system;
 mod template;
 pub mod topology;
+mod validity;
 pub mod workload;
 
+pub use error::StudyError;
 pub use factor::Factor;
 pub use file::{Adaptive, DesignKind, DesignSpec, Refusal, StudyFile};
-pub use hosts::{
-    At, Engine, HERE, HostReport, HostSpec, Hosts, Placement, check_hosts, serve as serve_agent,
-};
+pub use host_check::{HostReport, check_hosts};
 pub use kendall_keys::{Problem, Section};
 pub use kendall_observations::Objective;
 pub use observe::Live;
+pub use placement::Placement;
 pub use plan::{Ended, Levels, Plan, Planned};
-pub use programs::{check_programs, is_there};
-pub use quota::QuotaError;
+pub use programs::check_programs;
 pub use settings::{Cut, Link, Measure, Repetitions, Settings};
-pub use study::{Beside, Event, Options, StudyError, Summary, run, run_beside};
+pub use study::{Beside, Event, Options, Summary, run, run_beside};
 pub use template::fill;

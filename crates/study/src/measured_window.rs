@@ -1,8 +1,9 @@
 //! Which part of a run counts: the same moments for clients, tiers and resources.
 
-use kendall_protocols::load_result::{JOB_LOOP, LoadResult, Window};
+use kendall_protocols::load_result::{JOB_LOOP, LoadResult, Operation, Window};
+use kendall_protocols::snapshot::EncodedHistogram;
 use kendall_stats::estimate::Caveat;
-use kendall_stats::histogram::Histogram;
+use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_stats::sample::mean;
 use kendall_stats::steady::{
     RESPONSE_TIME_SIGNIFICANCE, THROUGHPUT_SIGNIFICANCE, Truncation, drift, transient,
@@ -10,7 +11,6 @@ use kendall_stats::steady::{
 use kendall_store::MeasuredWindow;
 use kendall_units::{Seconds, counted, exact_f64};
 
-use crate::record::times;
 use crate::settings::{Cut, Measure};
 
 /// A window shorter than this share of the longest is the rest at the end of a load.
@@ -220,6 +220,19 @@ impl Series {
         let of = |series: &[f64]| (0..series.len()).filter(inside).map(|at| series[at]).collect();
         (of(&self.throughput), of(&self.response_time))
     }
+}
+
+/// Response times, however they were written.
+pub(crate) fn times(operation: &Operation) -> Result<Histogram, DecodeError> {
+    let mut times = decode(&operation.response_time)?;
+    for time in &operation.response_times_ns {
+        times.record(*time);
+    }
+    Ok(times)
+}
+
+pub(crate) fn decode(encoded: &EncodedHistogram) -> Result<Histogram, DecodeError> {
+    Histogram::decode(&encoded.0)
 }
 
 #[cfg(test)]

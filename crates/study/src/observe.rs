@@ -5,26 +5,31 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kendall_host::clock::{Until, monotonic_ns, nanos};
+use kendall_host::connection::{Connection, Ticket};
+use kendall_host::disk::Full;
+use kendall_host::hosts::{At, LOCALHOST};
+use kendall_host::instance::ProcessError;
+use kendall_host::launch::{Launch, StopSignal};
+use kendall_host::lease::{HURRIED_STOP, LEASE};
+use kendall_host::machines::{Machines, Way};
+use kendall_host::protocol::{Looked, What};
+use kendall_host::runner::Runner;
+use kendall_host::sample::Accounting;
+use kendall_host::{http, sample};
 use kendall_protocols::load_result::{JOB_LOOP, LoadResult};
-use kendall_protocols::snapshot::{TierSnapshot, stage};
+use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Part, Role, TierId};
 use kendall_stats::histogram::Histogram;
-use kendall_store::{HostSample, Process, SpeedSample};
+use kendall_store::{HostSample, Process};
 
-use crate::clock::{Until, monotonic_ns, nanos};
-use crate::hosts::protocol::{Looked, What};
-use crate::hosts::{
-    At, Connection, HURRIED_STOP, HostClock, LEASE, LOCALHOST, Machines, Runner, Ticket, Way, hex,
-};
-use crate::http;
-use crate::instance::{Launch, ProcessError};
+use crate::observed::{Alone, Observed, ObservedGenerator, ObservedMember, lined_up};
 use crate::place::{Member, Running, Starter, end_within};
-use crate::room::Full;
-use crate::sample;
+use crate::seed::{mixed, secret};
 use crate::settings::{Settings, UNCOUNTED_SHARE};
 use crate::speed::Probe;
 use crate::template::Values;
-use crate::topology::{Accounting, CLIENTS, StopSignal};
+use crate::topology::CLIENTS;
 use crate::workload::Workload;
 
 /// Pause between two checks of what runs.
@@ -90,60 +95,6 @@ impl From<Full> for RunError {
     fn from(full: Full) -> Self {
         Self::NoRoom { full, then: String::new() }
     }
-}
-
-/// What was seen in one run.
-#[derive(Debug)]
-pub(crate) struct Observed {
-    pub(crate) generators: Vec<ObservedGenerator>,
-    pub(crate) members: Vec<ObservedMember>,
-    pub(crate) processes: Vec<Process>,
-    pub(crate) hosts: Vec<HostSample>,
-    pub(crate) speeds: Vec<SpeedSample>,
-    /// Names of those that did not stop when asked to.
-    pub(crate) killed: Vec<String>,
-    /// Those that were put on processors of their own, in words.
-    pub(crate) put: Vec<String>,
-    /// Clocks of the hosts beside this machine.
-    pub(crate) clocks: Vec<HostClock>,
-    /// The ways between hosts that talk to each other.
-    pub(crate) ways: Vec<Way>,
-    /// What one client alone did before the load.
-    pub(crate) alone: Option<Box<Alone>>,
-}
-
-/// What one client alone did before the load of a run.
-#[derive(Debug)]
-pub(crate) struct Alone {
-    /// As it was measured.
-    pub(crate) settings: Settings,
-    pub(crate) observed: Observed,
-}
-
-/// A load generator, and what it found.
-#[derive(Debug)]
-pub(crate) struct ObservedGenerator {
-    pub(crate) host: String,
-    pub(crate) command: String,
-    pub(crate) result: LoadResult,
-    /// Where it printed the result.
-    pub(crate) output: PathBuf,
-}
-
-/// A tier instance or link, and what it said.
-#[derive(Debug, Clone)]
-pub(crate) struct ObservedMember {
-    pub(crate) part: Part,
-    pub(crate) kind: String,
-    pub(crate) number: u32,
-    pub(crate) host: String,
-    pub(crate) address: String,
-    pub(crate) pid: u32,
-    pub(crate) command: String,
-    metrics: Option<String>,
-    pub(crate) snapshots: Vec<TierSnapshot>,
-    /// Why the last snapshot that could not be read could not.
-    pub(crate) unreadable: Option<String>,
 }
 
 /// How the run in progress does; reported about once a second.
@@ -411,7 +362,7 @@ impl Observer<'_> {
             ways: Vec::new(),
             alone: None,
         };
-        crate::hosts::lined_up(&mut observed);
+        lined_up(&mut observed);
         Ok(observed)
     }
 
@@ -475,18 +426,6 @@ impl Observer<'_> {
         }
         Ok(running.check_alive()?)
     }
-}
-
-/// Letters and digits that cannot be guessed: passwords must not follow from a seed.
-pub(crate) fn secret() -> Result<String, ProcessError> {
-    let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
-        .map_err(|source| ProcessError::Spawn {
-            name: "a secret for the tiers".to_owned(),
-            source,
-        })?;
-    Ok(hex(&bytes))
 }
 
 /// The error of a generator that has failed and left nothing: the run is of no use, however long the others go on.
@@ -676,7 +615,7 @@ impl Watch {
         match self.room_here().err().or_else(of_agents) {
             None => error,
             Some(full) => {
-                let then = format!("; {}", crate::study::chain(&error));
+                let then = format!("; {}", kendall_host::chain(&error));
                 RunError::NoRoom { full, then }
             }
         }
@@ -761,20 +700,6 @@ fn process(part: Part, instance: u32, pid: u32, host: String) -> Process {
     Process { part, instance, host, pid, samples, threads }
 }
 
-impl ObservedMember {
-    fn take_in(&mut self, read: Option<Result<TierSnapshot, serde_json::Error>>) {
-        match read {
-            Some(Ok(snapshot)) => self.snapshots.push(snapshot),
-            Some(Err(error)) => {
-                // Of a version that this program does not know, for one: said in the run.
-                tracing::warn!(tier = %self.part, %error, "a snapshot that cannot be read");
-                self.unreadable = Some(error.to_string());
-            }
-            None => tracing::debug!(tier = %self.part, "no snapshot"),
-        }
-    }
-}
-
 fn add(process: &mut Process, found: Option<sample::Sampled>) {
     if let Some(found) = found {
         process.samples.push(found.process);
@@ -787,15 +712,6 @@ fn own_process() -> Option<sample::Sampled> {
     sample::process_alone(std::process::id())
 }
 
-/// Two numbers mixed into one: SplitMix64's finaliser.
-pub(crate) fn mixed(a: u64, b: u64) -> u64 {
-    let mut x = a ^ b.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    // 53 bits, so that every number that is printed or stored is exact anywhere.
-    (x ^ (x >> 31)) >> 11
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead as _, BufReader, Write as _};
@@ -804,8 +720,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::hosts::Pipe;
-    use crate::hosts::protocol::{Hello, Line, Outcome, Request};
+    use kendall_host::connection::Pipe;
+    use kendall_host::protocol::{Hello, Line, Outcome, Request};
 
     /// An agent that counts what it is asked to sample, until the study says goodbye. This is the room that it
     /// has, look after look.

@@ -4,16 +4,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kendall_host::clock::Until;
+use kendall_host::hosts::At;
+use kendall_host::instance::ProcessError;
+use kendall_host::launch::{AddressFrom, Announced, AwaitReady, Launch, StopSignal};
+use kendall_host::machines::Machines;
+use kendall_host::runner::Runner;
+use kendall_host::sample::Accounting;
 use kendall_protocols::topology::{Part, Role};
 
-use crate::clock::Until;
-use crate::hosts::protocol::AwaitReady;
-use crate::hosts::{At, Machines, Runner};
-use crate::instance::{Announced, Launch, ProcessError};
-use crate::observe::mixed;
+use crate::seed::mixed;
 use crate::settings::{Link, Settings};
 use crate::template::Values;
-use crate::topology::{Accounting, AddressFrom, Source, Started, StopSignal, TierSpec};
+use crate::topology::{Source, Started, TierSpec};
 
 /// Tries to start an instance whose chosen port another program took in the meantime.
 const PORT_TRIES: u32 = 3;
@@ -241,7 +244,7 @@ impl Starter<'_> {
             scratch,
         };
         let mut filled = started.clone();
-        if let crate::topology::Ready::Command(command) = &mut filled.ready {
+        if let kendall_host::launch::Ready::Command(command) = &mut filled.ready {
             *command = values.fill_all(command).map_err(refuse)?;
         }
         let uses_metrics = started.command.iter().any(|word| word.contains("{metrics}"));

@@ -1,21 +1,17 @@
 //! Whether the programs that a study starts are installed.
 
-use std::io::Read as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use crate::clock::Until;
+use kendall_host::hosts::At;
+use kendall_host::program::{check, is_there};
+use kendall_host::quota;
+
+use crate::error::StudyError;
 use crate::file::StudyFile;
-use crate::hosts::{At, Needs};
+use crate::host_check::Needs;
 use crate::plan::Plan;
-use crate::quota;
 use crate::settings::Settings;
-use crate::study::StudyError;
 use crate::topology::Source;
-
-/// How long a tier's own look for what it needs may take: some programs are asked for their versions.
-const CHECK_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Refuses a study that starts a program here, in any of its configurations, that is not there; before
 /// anything is started. `program` is the `kendall` binary.
@@ -48,43 +44,6 @@ pub fn check_programs(study: &StudyFile, program: &Path) -> Result<(), StudyErro
     Ok(())
 }
 
-/// Runs the `kendall` binary with arguments that make it look for what a tier needs; what it says where
-/// that is not there.
-pub(crate) fn check(program: &Path, arguments: &[String]) -> Result<(), String> {
-    let cannot = |error: std::io::Error| format!("{} cannot be run: {error}", program.display());
-    let mut child = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(cannot)?;
-    let until = Until::after(CHECK_DEADLINE);
-    // What it says is a line or two, which a pipe holds.
-    let status = loop {
-        match child.try_wait().map_err(cannot)? {
-            Some(status) => break status,
-            None if until.is_over() => {
-                child.kill().unwrap_or_default();
-                child.wait().map(drop).unwrap_or_default();
-                let words = arguments.join(" ");
-                let seconds = CHECK_DEADLINE.as_secs();
-                return Err(format!("`kendall {words}` did not end in {seconds} s"));
-            }
-            None => std::thread::sleep(Duration::from_millis(3)),
-        }
-    };
-    if status.success() {
-        return Ok(());
-    }
-    let mut said = Vec::new();
-    let error = child.stderr.take();
-    error.map(|error| error.take(4_096).read_to_end(&mut said)).transpose().map_err(cannot)?;
-    let said = String::from_utf8_lossy(&said);
-    let said = said.trim().trim_start_matches("error: ");
-    Err(if said.is_empty() { status.to_string() } else { said.to_owned() })
-}
-
 /// Whether the cores of every configuration can be limited as it asks.
 fn check_quotas(all: &[Settings]) -> Result<(), StudyError> {
     for settings in all {
@@ -98,16 +57,6 @@ fn check_quotas(all: &[Settings]) -> Result<(), StudyError> {
         quota::check(&cores)?;
     }
     Ok(())
-}
-
-/// Whether a program is there: a path as it is, a name in the folders of `PATH`.
-#[must_use]
-pub fn is_there(program: &str) -> bool {
-    if program.contains('/') {
-        return Path::new(program).is_file();
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 #[cfg(test)]

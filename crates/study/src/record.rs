@@ -12,8 +12,8 @@ use kendall_store::{
 };
 use kendall_units::exact_f64;
 
-use crate::measured_window::inside;
-use crate::observe::{ObservedGenerator, ObservedMember};
+use crate::measured_window::{decode, inside, times};
+use crate::observed::{ObservedGenerator, ObservedMember};
 
 /// Numbers that do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -133,19 +133,6 @@ fn whole(operation: &Operation) -> Result<OperationCounts, RecordError> {
     let counts = counts(operation)?;
     let failed: u64 = counts.errors.values().sum();
     Ok(OperationCounts { sent: counts.sent.max(counts.completed + failed), ..counts })
-}
-
-/// Response times, however they were written.
-pub(crate) fn times(operation: &Operation) -> Result<Histogram, DecodeError> {
-    let mut times = decode(&operation.response_time)?;
-    for time in &operation.response_times_ns {
-        times.record(*time);
-    }
-    Ok(times)
-}
-
-fn decode(encoded: &EncodedHistogram) -> Result<Histogram, DecodeError> {
-    Histogram::decode(&encoded.0)
 }
 
 /// One member's rows; their caveats are added to `caveats`.

@@ -7,9 +7,9 @@ use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
 use crate::capacity::CAPACITY;
-use crate::hosts::Placement;
+use crate::placement::Placement;
 use crate::section::{Key, Problem, Quantities as _, SHARE, Section, TIME};
-use crate::system::{self, SystemKind};
+use crate::system::{self, KIND, SystemKind};
 use crate::topology::Topology;
 use crate::workload::{self, Arrivals, Workload};
 
@@ -120,6 +120,86 @@ pub(crate) const LINK: &[Key] = &[
     Key::quantity("delay", &TIME, "each way").or("'0ms'"),
     Key::text("jitter", "`uniform:0.1ms`, `normal:0.1ms`, `exponential:0.1ms`").optional(),
     Key::text("bandwidth", "`10MB/s`, `100Mbit/s`, each way of each connection pair").optional(),
+];
+
+/// The whole study file. Which further keys `[system]` and `[workload]` have depends on their kind.
+pub(crate) const STUDY: &[Key] = &[
+    Key::text("name", "short name: letters, digits, `-`, `_`, `.`; results go to `results/NAME`"),
+    Key::text("title", "one line that says what is measured; the name unless given").optional(),
+    Key::text("question", "the question that the study answers, in words").optional(),
+    Key::text("objective", "what must be met, such as `p99 < 10ms`, `mean < 2ms`").optional(),
+    Key::count(
+        "seed",
+        0,
+        1 << 53,
+        "of all random choices: order of runs, keys, think times, \
+                                    arrivals",
+    )
+    .or("1"),
+    Key::new("system", Form::Table(&[KIND]), "what is measured"),
+    Key::new("links", Form::Named(&Form::Table(&[LINK])), "emulated network").optional(),
+    Key::new("workload", Form::Table(&[workload::KEYS]), "the load").optional(),
+    Key::new("measure", Form::Table(&[MEASURE]), "how it is measured").optional(),
+    Key::new(
+        "hosts",
+        Form::Named(&Form::Special("`\"user@machine\"`, or a table")),
+        "hosts by their names, and how they are reached",
+    )
+    .optional(),
+    Key::new(
+        "place",
+        Form::Named(&Form::Special("a list of hosts")),
+        "tiers, and `clients` for the generators: where their instances run, in turn",
+    )
+    .optional(),
+    Key::new(
+        "factors",
+        Form::Named(&Form::Special("levels")),
+        "what is varied: a dotted key in quotes, and its levels",
+    )
+    .optional(),
+    Key::new("design", Form::Table(&[DESIGN]), "how factors are combined").optional(),
+    Key::new(
+        "costs",
+        Form::Named(&Form::Number),
+        "cost of one unit, by its dotted key in quotes: `\"system.workers\" = 0.1`, `cores = 20`; \
+         `kendall predict --carry` finds the cheapest setting",
+    )
+    .optional(),
+    Key::new(
+        "toy",
+        Form::Named(&Form::Special("a value")),
+        "dotted keys in quotes, and their values with `--toy`",
+    )
+    .optional(),
+];
+
+pub(crate) const DESIGN: &[Key] = &[
+    Key::choice(
+        "kind",
+        &["full", "one-at-a-time", "2kr", "fractional", "adaptive", "calibration"],
+        "how factors are combined",
+    )
+    .or("'full'"),
+    Key::texts(
+        "generators",
+        "fractional: such as `[\"D=ABC\"]`, letters in the order of the factors",
+    ),
+    Key::count("resolution", 3, 8, "fractional: of the smallest fraction, without generators")
+        .or("4"),
+    Key::text(
+        "factor",
+        "adaptive: what is searched; calibration: the load; its levels are the grid",
+    )
+    .or("'workload.clients'"),
+    Key::count("max_runs", 3, 1_000, "adaptive: at most, for each combination of the others")
+        .or("40"),
+    Key::choice(
+        "model",
+        &["auto", "additive", "multiplicative"],
+        "of the effects in the analysis; `auto` chooses by the residuals and says why",
+    )
+    .or("'auto'"),
 ];
 
 pub(crate) const MEASURE: &[Key] = &[
@@ -237,7 +317,7 @@ impl Settings {
 
     /// Reads all tables of a study file that describe a configuration.
     pub(crate) fn read(file: &Table) -> Result<Self, Problem> {
-        let mut root = Section::new("", file, &[crate::file::STUDY]);
+        let mut root = Section::new("", file, &[STUDY]);
         let (kind, topology, system) = system::read(root.section("system")?)?;
         let (links, links_effective) = links(root.section("links")?, &topology)?;
         let (workload, load) = workload::read(root.section("workload")?, kind.protocol)?;

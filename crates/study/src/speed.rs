@@ -9,13 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use kendall_host::clock::monotonic_ns;
 use kendall_stats::estimate::Caveat;
 use kendall_store::{HostSample, MeasuredWindow, RunRecord, SpeedSample};
 use kendall_units::{exact_f64, ratio, whole_u64};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-
-use crate::clock::monotonic_ns;
 
 /// Between two units of work on a core.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -4,6 +4,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use kendall_host::clock::{monotonic_ns, unix_ns};
+use kendall_host::disk;
+use kendall_host::instance::ProcessError;
+use kendall_host::keeper::Keeper;
+use kendall_host::machines::{Machines, Way};
 use kendall_protocols::load_result::LoadResult;
 use kendall_protocols::topology::Graph;
 use kendall_stats::estimate::Caveat;
@@ -13,24 +18,20 @@ use kendall_store::{
 };
 use serde_json::Value as Json;
 
-use crate::aside;
 use crate::baseline::{self, BASELINE, Baseline};
 use crate::capacity::{self, Climb};
-use crate::clock::{monotonic_ns, unix_ns};
-use crate::environment;
-use crate::file::{Refusal, StudyFile};
-use crate::hosts::{HostError, Machines, Needs, Way};
-use crate::instance::ProcessError;
-use crate::judge::Judgement;
-use crate::keep::Keeper;
+use crate::error::StudyError;
+use crate::file::StudyFile;
+use crate::host_check::Needs;
 use crate::measured_window::cut;
-use crate::observe::{Alone, Live, Observed, Observer, RunError, mixed};
+use crate::observe::{Live, Observer, RunError};
+use crate::observed::{Alone, Observed};
 use crate::plan::{Ended, Plan, Planned};
-use crate::programs;
-use crate::record;
-use crate::room;
+use crate::seed::mixed;
 use crate::settings::Settings;
 use crate::speed::{self, SpeedOfRun};
+use crate::validity::Judgement;
+use crate::{environment, programs, record, set_aside};
 
 /// Runs that may fail one after the other before the study gives up.
 const FAILURES_IN_A_ROW: u32 = 3;
@@ -101,97 +102,6 @@ pub enum Event<'a> {
     },
 }
 
-/// A study that could not go on. What was stored is whole.
-#[derive(Debug, thiserror::Error)]
-pub enum StudyError {
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// The folder belongs to another study.
-    #[error(
-        "{folder} holds the results of another study, or of this one before its file was changed; \
-         choose another folder with --out, or remove that one"
-    )]
-    OtherStudy { folder: String },
-    /// Another program runs a study there.
-    #[error("{folder} is in use by another kendall")]
-    InUse { folder: String },
-    /// A program that the system needs is not installed.
-    #[error("{program} is not installed; install it with `apt-get install {package}`")]
-    NotInstalled { program: String, package: String },
-    /// A program that a tier's command names is not there.
-    #[error(
-        "tier `{tier}`: the program `{program}` is not installed: not in PATH, or no such file"
-    )]
-    NoProgram { tier: String, program: String },
-    /// Something that a tier needs beside its program is not there.
-    #[error("tier `{tier}`: {what}")]
-    Lacking {
-        tier: String,
-        /// In the words of the program that looked for it.
-        what: String,
-    },
-    /// Cores that cannot be limited.
-    #[error(transparent)]
-    Quota(#[from] crate::quota::QuotaError),
-    /// A host that cannot be used.
-    #[error("{what}")]
-    Host { what: String },
-    /// The user asked for the end before anything was run.
-    #[error("interrupted")]
-    Interrupted,
-    /// The disk of the results has too little room.
-    #[error(
-        "{} MiB are free at {folder}, and a run needs {} for its logs and results: make room, then run the \
-         same command again, which goes on with what is stored",
-        free_bytes >> 20,
-        room::LEAST_BYTES >> 20
-    )]
-    NoRoom {
-        /// The folder of the results.
-        folder: String,
-        /// What is left there.
-        free_bytes: u64,
-    },
-    /// Run after run failed.
-    #[error(
-        "{count} runs in a row failed, the last one: {reason}; fix it and run the same command \
-         again with --retry-failed"
-    )]
-    Failing {
-        count: u32,
-        /// Why the last one failed.
-        reason: String,
-    },
-    /// The capacity that rates are shares of could not be measured.
-    #[error(
-        "the capacity that `workload.rate` is a share of could not be measured in a closed loop of \
-         {clients} clients: {reason}; state it as `workload.capacity`, such as \"120/s\""
-    )]
-    Capacity {
-        /// Clients of the closed loop.
-        clients: u64,
-        reason: String,
-    },
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("{what}")]
-    System {
-        what: String,
-        /// What the operating system says.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-impl From<HostError> for StudyError {
-    fn from(error: HostError) -> Self {
-        match error {
-            HostError::Interrupted => Self::Interrupted,
-            other => Self::Host { what: chain(&other) },
-        }
-    }
-}
-
 /// Runs a study, or resumes it.
 ///
 /// Call it on a thread that lives until the end of the program: the kernel ends the study's
@@ -208,7 +118,7 @@ pub fn run(
     programs::check_programs(study, &options.program)?;
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
     let _lock = lock(&options.folder)?;
-    check_room(&options.folder, room::LEAST_BYTES)?;
+    check_room(&options.folder, disk::LEAST_BYTES)?;
     let known;
     let mut session = Session::open(study, options, plan)?;
     if !session.connect(interrupted)? {
@@ -269,7 +179,7 @@ pub fn run_beside(
     programs::check_programs(study, &options.program)?;
     let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
     let _lock = lock(&options.folder)?;
-    check_room(&options.folder, room::LEAST_BYTES)?;
+    check_room(&options.folder, disk::LEAST_BYTES)?;
     let mut session = Session::open(study, options, plan)?;
     session.probe();
     let before = session.results.verifications()?;
@@ -356,7 +266,7 @@ impl<'a> Session<'a> {
 
     /// Measures loopback by itself; stored with every run of this session.
     fn probe(&mut self) {
-        if let Some(probed) = crate::probe::loopback() {
+        if let Some(probed) = kendall_host::probe::loopback() {
             self.environment["loopback"] = probed;
         }
     }
@@ -475,7 +385,7 @@ impl<'a> Session<'a> {
         .run();
         let observed = match observed {
             Err(RunError::Process(ProcessError::Interrupted)) => return Ok(None),
-            Err(error) => return Err(failed(chain(&error))),
+            Err(error) => return Err(failed(kendall_host::chain(&error))),
             Ok(observed) => observed,
         };
         let results: Vec<&LoadResult> = observed.generators.iter().map(|one| &one.result).collect();
@@ -541,7 +451,7 @@ impl<'a> Session<'a> {
         let mut alone = None;
         let (mut record, mut outputs) = match observed {
             Err(RunError::Process(ProcessError::Interrupted)) => return Ok(None),
-            Err(error) => (failed(run, settings.graph(), chain(&error)), Vec::new()),
+            Err(error) => (failed(run, settings.graph(), kendall_host::chain(&error)), Vec::new()),
             Ok(mut observed) => {
                 alone = observed.alone.take();
                 make_record(run, settings, observed)
@@ -567,7 +477,7 @@ impl<'a> Session<'a> {
 
     /// What could not be stored, or that there is no room for it.
     fn room_or(&self, error: StoreError) -> StudyError {
-        match check_room(&self.folder, room::FULL_BYTES) {
+        match check_room(&self.folder, disk::FULL_BYTES) {
             Err(full) => full,
             Ok(()) => error.into(),
         }
@@ -787,7 +697,7 @@ fn fresh(logs: &Path, name: &str) -> PathBuf {
 }
 
 fn check_room(folder: &Path, least_bytes: u64) -> Result<(), StudyError> {
-    match room::free_bytes(folder) {
+    match disk::free_bytes(folder) {
         Some(free_bytes) if free_bytes < least_bytes => {
             Err(StudyError::NoRoom { folder: folder.display().to_string(), free_bytes })
         }
@@ -823,7 +733,7 @@ fn open_results(study: &StudyFile, folder: &Path, plan: &Plan) -> Result<Results
             return Err(StudyError::OtherStudy { folder: folder.display().to_string() });
         }
         drop(results);
-        aside::set_aside(folder).map_err(|source| StudyError::System {
+        set_aside::set_aside(folder).map_err(|source| StudyError::System {
             what: format!("the results in {} cannot be set aside", folder.display()),
             source,
         })?;
@@ -848,21 +758,6 @@ fn open_results(study: &StudyFile, folder: &Path, plan: &Plan) -> Result<Results
         created_unix_ns: unix_ns(),
     };
     Ok(Results::create(folder, &row)?)
-}
-
-/// An error with what caused it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(next) = below {
-        let more = next.to_string();
-        if !text.contains(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        below = next.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use kendall_host::launch::{AddressFrom, Ready};
+
 use crate::section::Problem;
 use crate::settings::Settings;
-use crate::topology::{AddressFrom, Ready, Source, Started, TierSpec};
+use crate::topology::{Source, Started, TierSpec};
 
 /// What the study chooses for each instance; a test holds it to what is filled in at the start.
 const CHOSEN: [&str; 9] =

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use kendall_host::launch::{AddressFrom, Ready, StopSignal};
+use kendall_host::sample::Accounting;
 use kendall_protocols::topology::{Edge, EdgeLink, End, Graph, Pool, TierId, TierNode};
-
-use serde::{Deserialize, Serialize};
 
 use crate::section::{Problem, Section};
 
@@ -74,44 +74,6 @@ pub struct Started {
     pub check: Option<&'static [&'static str]>,
 }
 
-/// How the study learns where an instance listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum AddressFrom {
-    /// From the line `ready … listen=HOST:PORT metrics=HOST:PORT` on its standard error.
-    ReadyLine,
-    /// From the file that memcached writes where `MEMCACHED_PORT_FILENAME` says.
-    PortFile,
-    /// The study chooses a free port, and the command takes it by `{port}` or `{address}`.
-    Chosen,
-}
-
-/// When an instance may be used.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ready {
-    /// It accepts a connection.
-    Tcp,
-    /// `GET` of this path answers 2xx or 3xx.
-    Http(String),
-    /// This command ends with 0.
-    Command(Vec<String>),
-    /// It has printed its ready line: what serves nobody that comes to it.
-    Announced,
-}
-
-/// The signal that asks a process to stop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StopSignal {
-    Terminate,
-    Interrupt,
-    /// SIGQUIT: what nginx takes as a graceful stop.
-    Quit,
-    /// SIGKILL: for what has nothing to finish, such as a cache.
-    Kill,
-}
-
 /// An instance that runs already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
@@ -121,19 +83,6 @@ pub struct Attached {
     pub accounting: Accounting,
     /// `HOST:PORT` whose `GET /snapshot` is that of a Kendall tier.
     pub metrics: Option<String>,
-}
-
-/// Where the resources of an instance are read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Accounting {
-    None,
-    /// The process with this id and its children, on this machine.
-    Process(u32),
-    /// A control group's folder below `/sys/fs/cgroup`.
-    ControlGroup(String),
-    /// A Prometheus page with `process_cpu_seconds_total`.
-    Prometheus(String),
 }
 
 impl Topology {

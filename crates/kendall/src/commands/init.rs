@@ -134,7 +134,7 @@ impl Init {
         }
         let looked = Looked::at(&self.command).map_err(|what| exit_with(Exit::Refused, what))?;
         let program = &looked.words[0];
-        if !program.contains('{') && !kendall_study::is_there(program) {
+        if !program.contains('{') && !kendall_host::program::is_there(program) {
             let what =
                 format!("the program `{program}` is not installed: not in PATH, or no such file");
             return Err(exit_with(Exit::NotReady, what));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kendall_study::keep;
+use kendall_host::keeper;
 
 use crate::exit::Exit;
 
@@ -55,7 +55,7 @@ impl Agent {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let program = std::env::current_exe()?;
         let input = std::io::BufReader::new(std::io::stdin());
-        kendall_study::serve_agent(&program, self.lease, input, std::io::stdout())?;
+        kendall_host::agent::serve(&program, self.lease, input, std::io::stdout())?;
         Ok(Exit::Done)
     }
 }
@@ -63,7 +63,7 @@ impl Agent {
 impl Guard {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let group = self.group.as_deref();
-        let error = keep::guard(self.parent, group, &self.processors, &self.command);
+        let error = keeper::guard(self.parent, group, &self.processors, &self.command);
         let program = self.command.first().map_or("", String::as_str);
         Err(anyhow::anyhow!("`{program}` cannot be started: {error}"))
     }
@@ -73,9 +73,9 @@ impl Reaper {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         if let (Some(lease), Some(agent), Some(folder)) = (self.lease, self.agent, &self.folder) {
             let input = std::io::BufReader::new(std::io::stdin());
-            keep::reap_for_agent(input, lease, agent, folder);
+            keeper::reap_for_agent(input, lease, agent, folder);
         } else {
-            keep::reap(std::io::stdin().lock());
+            keeper::reap(std::io::stdin().lock());
         }
         Ok(Exit::Done)
     }

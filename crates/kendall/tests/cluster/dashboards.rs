@@ -50,6 +50,7 @@ fn every_query_finds(file: &str, prometheus: &Prometheus, mut happen: impl FnMut
     let panels = dashboard["panels"].as_array().unwrap();
     for target in panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap()) {
         let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "1m");
+        let query = query.replace("$job", ".*");
         wait_until(&query, || {
             // Something happens between two readings, so that rates are there.
             happen();
@@ -99,5 +100,56 @@ fn every_query_of_the_cache_dashboard_finds_something() {
             client.remote.read("", &[digest]).await.unwrap();
             assert!(client.remote.result("", digest, false).await.unwrap().is_none());
         });
+    });
+}
+
+/// What a tier of the program says of itself where it is started: the tier and its two addresses.
+fn served(arguments: &[&str]) -> (kendall_testing::Process, SocketAddr, SocketAddr) {
+    let mut command = crate::support::kendall();
+    command.arg("serve").args(arguments).args([
+        "--listen",
+        "127.0.0.1:0",
+        "--metrics",
+        "127.0.0.1:0",
+    ]);
+    command.stdout(std::process::Stdio::null());
+    let (process, ready) = kendall_testing::Process::ready(&mut command);
+    let (listen, metrics) = (ready.address("listen"), ready.address("metrics"));
+    (process, listen, metrics)
+}
+
+/// Every tier that stands on `crates/tier` has the same families: the proxy has a backend beside.
+#[test]
+fn every_query_of_the_tier_dashboard_finds_something() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = kendall_testing::free_address();
+    let _memcached = kendall_testing::Process::memcached(server, &[]);
+    let (_proxy, listen, metrics) = served(&["proxy", "--server", &server.to_string()]);
+    let prometheus = Prometheus::start(folder.path(), &[&metrics.to_string()]);
+    let mut client = std::net::TcpStream::connect(listen).unwrap();
+    every_query_finds("tier.json", &prometheus, || {
+        use std::io::{Read as _, Write as _};
+        client.write_all(b"set a 0 0 1\r\n1\r\nget a\r\n").unwrap();
+        let mut answer = [0; "STORED\r\nVALUE a 0 1\r\n1\r\nEND\r\n".len()];
+        client.read_exact(&mut answer).unwrap();
+    });
+}
+
+#[test]
+fn every_query_of_the_queue_dashboard_finds_something() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let data = folder.path().join("data");
+    let (_queue, listen, metrics) =
+        served(&["queue", "--data", data.to_str().unwrap(), "--console", "127.0.0.1:0"]);
+    let prometheus = Prometheus::start(folder.path(), &[&metrics.to_string()]);
+    let listen = listen.to_string();
+    every_query_finds("message-queue.json", &prometheus, || {
+        let load = crate::support::kendall()
+            .args(["load", "queue", &listen, "--clients", "2", "--duration", "300ms"])
+            .output()
+            .unwrap();
+        assert!(load.status.success(), "{}", String::from_utf8_lossy(&load.stderr));
     });
 }

@@ -13,7 +13,7 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-protocols", 1),
     ("kendall-queueing", 1),
     ("kendall-stats", 1),
-    ("kendall-predict", 2),
+    ("kendall-fit", 2),
     ("kendall-store", 2),
     ("kendall-tier", 2),
     ("kendall-build-cluster", 3),
@@ -25,6 +25,7 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-synthetic", 3),
     ("kendall-textbook", 3),
     ("kendall-observations", 3),
+    ("kendall-host", 3),
     ("kendall-study", 4),
     ("kendall-report", 5),
     ("kendall-observe", 6),
@@ -39,7 +40,7 @@ const PURE: &[&str] = &[
     "kendall-protocols",
     "kendall-queueing",
     "kendall-stats",
-    "kendall-predict",
+    "kendall-fit",
     "kendall-textbook",
 ];
 

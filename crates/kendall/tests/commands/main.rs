@@ -1,5 +1,6 @@
 //! Commands that run no study, and what holds for the whole repository: layers, documented keys.
 
+mod circles;
 mod documented_keys;
 mod fit;
 mod layers;

@@ -1,5 +1,6 @@
 //! `kind = "attached"`: a service that runs already. The study only loads and observes it.
 
+use kendall_host::sample::Accounting;
 use kendall_keys::Form;
 use kendall_units::counted;
 use serde_json::json;
@@ -7,7 +8,7 @@ use toml::Value;
 
 use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
-use crate::topology::{Accounting, Attached, Source, TierSpec, Topology, tier_name};
+use crate::topology::{Attached, Source, TierSpec, Topology, tier_name};
 
 pub(super) const KIND: SystemKind = SystemKind {
     name: "attached",

@@ -1,5 +1,6 @@
 //! `kind = "build-cluster"`: Kendall's build cache by itself, or before it a scheduler with workers.
 
+use kendall_host::launch::Ready;
 use kendall_keys::Form;
 use kendall_protocols::topology::{Pool, PoolKind, TierId};
 use kendall_units::exact_f64;
@@ -7,7 +8,7 @@ use serde_json::json;
 
 use crate::section::{BYTES, Key, Problem, Quantities as _, SHARE, Section};
 use crate::system::SystemKind;
-use crate::topology::{Ready, Source, Started, TierSpec, Topology};
+use crate::topology::{Source, Started, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind = SystemKind {
     name: "build-cluster",

@@ -1,10 +1,11 @@
 //! `kind = "memcached"`: servers without anything before them.
 
+use kendall_host::launch::{AddressFrom, StopSignal};
 use kendall_protocols::topology::{Pool, PoolKind, TierId};
 
 use crate::section::{BYTES, Key, Problem, Quantities as _, Section};
 use crate::system::SystemKind;
-use crate::topology::{AddressFrom, Source, Started, StopSignal, TierSpec, Topology};
+use crate::topology::{Source, Started, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind = SystemKind {
     name: "memcached",

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use kendall_host::launch::AddressFrom;
 use kendall_protocols::topology::{Pool, PoolKind, TierId};
 
 use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
-use crate::topology::{AddressFrom, Source, Started, TierSpec, Topology};
+use crate::topology::{Source, Started, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind = SystemKind {
     name: "message-queue",

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
+use kendall_host::launch::{AddressFrom, Ready, StopSignal};
 use kendall_keys::Form;
 use serde_json::json;
 use toml::Value;
 
 use crate::section::{Key, Problem, Quantities as _, Section, TIME};
 use crate::system::SystemKind;
-use crate::topology::{
-    AddressFrom, Ready, Source, Started, StopSignal, TierSpec, Topology, tier_name,
-};
+use crate::topology::{Source, Started, TierSpec, Topology, tier_name};
 
 pub(super) const KIND: SystemKind = SystemKind {
     name: "processes",

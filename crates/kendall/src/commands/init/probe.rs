@@ -5,8 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::process::Child;
 use std::time::Duration;
 
+use kendall_host::keeper::{Keeper, Spawn};
 use kendall_loadgen::http::Url;
-use kendall_study::keep::{Keeper, Spawn};
 use kendall_units::Seconds;
 use rustix::process::{Pid, Signal, kill_process_group};
 

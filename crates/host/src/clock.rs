@@ -6,12 +6,12 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
-pub(crate) fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
 /// Nanoseconds since 1970.
-pub(crate) fn unix_ns() -> u64 {
+pub fn unix_ns() -> u64 {
     nanoseconds(ClockId::Realtime)
 }
 
@@ -22,25 +22,25 @@ fn nanoseconds(clock: ClockId) -> u64 {
 }
 
 /// A time in nanoseconds, or as many as there are.
-pub(crate) fn nanos(time: Duration) -> u64 {
+pub fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A moment up to which something is waited for, or several things one after the other.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Until(u64);
+pub struct Until(u64);
 
 impl Until {
-    pub(crate) fn after(time: Duration) -> Self {
+    pub fn after(time: Duration) -> Self {
         Self(monotonic_ns().saturating_add(nanos(time)))
     }
 
     /// What is left; nothing after it.
-    pub(crate) fn left(self) -> Duration {
+    pub fn left(self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(monotonic_ns()))
     }
 
-    pub(crate) fn is_over(self) -> bool {
+    pub fn is_over(self) -> bool {
         self.left().is_zero()
     }
 }

@@ -11,17 +11,13 @@ const MOST_BYTES: u64 = 64 << 20;
 const SNAPSHOT_DEADLINE: Duration = Duration::from_secs(2);
 
 /// What the tier behind this address says of itself just now.
-pub(crate) fn snapshot(address: &str) -> Option<Vec<u8>> {
+pub fn snapshot(address: &str) -> Option<Vec<u8>> {
     let (status, body) = get(address, "/snapshot", SNAPSHOT_DEADLINE).ok()?;
     (status == 200).then_some(body)
 }
 
 /// Status and body of `GET http://ADDRESS/PATH`.
-pub(crate) fn get(
-    address: &str,
-    path: &str,
-    deadline: Duration,
-) -> std::io::Result<(u16, Vec<u8>)> {
+pub fn get(address: &str, path: &str, deadline: Duration) -> std::io::Result<(u16, Vec<u8>)> {
     let resolved = address
         .to_socket_addrs()?
         .next()

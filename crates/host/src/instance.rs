@@ -9,14 +9,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
-use serde::{Deserialize, Serialize};
-
 use crate::clock::{Until, monotonic_ns};
-use crate::hosts::protocol::AwaitReady;
 use crate::http;
-use crate::keep::{Keeper, Spawn};
+use crate::keeper::{Keeper, Spawn};
+use crate::launch::{AddressFrom, Announced, AwaitReady, Launch, Ready, StopSignal};
 use crate::quota::{Limit, QuotaError};
-use crate::topology::{AddressFrom, Ready, StopSignal};
 
 /// Time between two checks for something that is waited for.
 const LOOK: Duration = Duration::from_millis(3);
@@ -29,7 +26,7 @@ const TAIL_BYTES: usize = 400;
 
 /// Why a process could not be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ProcessError {
+pub enum ProcessError {
     /// It could not be started at all.
     #[error("{name} cannot be started")]
     Spawn {
@@ -77,7 +74,7 @@ pub(crate) enum ProcessError {
         known: String,
     },
     #[error(transparent)]
-    Host(crate::hosts::HostError),
+    Host(crate::connection::HostError),
     /// What an agent said of a process.
     #[error("{what}")]
     There {
@@ -90,38 +87,21 @@ pub(crate) enum ProcessError {
     Interrupted,
 }
 
-impl From<crate::hosts::HostError> for ProcessError {
-    fn from(error: crate::hosts::HostError) -> Self {
+impl From<crate::connection::HostError> for ProcessError {
+    fn from(error: crate::connection::HostError) -> Self {
         match error {
-            crate::hosts::HostError::Interrupted => Self::Interrupted,
+            crate::connection::HostError::Interrupted => Self::Interrupted,
             other => Self::Host(other),
         }
     }
 }
 
-/// What a process is to be.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Launch {
-    /// For messages: `proxies 0`.
-    pub(crate) name: String,
-    /// Program and arguments, placeholders filled.
-    pub(crate) command: Vec<String>,
-    /// Environment variables, placeholders filled.
-    pub(crate) environment: Vec<(String, String)>,
-    /// Folder for what it says and leaves.
-    pub(crate) folder: PathBuf,
-    /// Cores that it may use at most.
-    pub(crate) cores: Option<f64>,
-    /// A folder that is removed before the start and after the end.
-    pub(crate) scratch: Option<PathBuf>,
-}
-
 /// A process that was started.
 #[derive(Debug)]
-pub(crate) struct Instance {
-    pub(crate) name: String,
-    pub(crate) command: String,
-    pub(crate) folder: PathBuf,
+pub struct Instance {
+    pub name: String,
+    pub command: String,
+    pub folder: PathBuf,
     child: Child,
     status: Option<ExitStatus>,
     started_ns: u64,
@@ -133,7 +113,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(crate) fn spawn(keeper: &mut Keeper, launch: &Launch) -> Result<Self, ProcessError> {
+    pub fn spawn(keeper: &mut Keeper, launch: &Launch) -> Result<Self, ProcessError> {
         let failed = |source| ProcessError::Spawn { name: launch.name.clone(), source };
         if let Some(scratch) = &launch.scratch {
             // What a killed study left there would be found again by this one.
@@ -170,17 +150,17 @@ impl Instance {
         })
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// The processors that stand for a limit of its cores; none where a control group does, or nothing.
-    pub(crate) fn processors(&self) -> &[usize] {
+    pub fn processors(&self) -> &[usize] {
         self.limit.as_ref().map_or(&[], Limit::processors)
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();
             if self.status.is_some() {
@@ -191,12 +171,12 @@ impl Instance {
     }
 
     /// When it was started, and when its end was seen.
-    pub(crate) fn life_ns(&self) -> (u64, u64) {
+    pub fn life_ns(&self) -> (u64, u64) {
         (self.started_ns, self.ended_ns)
     }
 
     /// The error of having ended, if it has.
-    pub(crate) fn check_alive(&mut self) -> Result<(), ProcessError> {
+    pub fn check_alive(&mut self) -> Result<(), ProcessError> {
         match self.ended() {
             None => Ok(()),
             Some(status) => Err(ProcessError::Ended {
@@ -208,7 +188,7 @@ impl Instance {
     }
 
     /// Returns what `look` finds, calling it again until the deadline.
-    pub(crate) fn wait_for<T>(
+    pub fn wait_for<T>(
         &mut self,
         deadline: Duration,
         check: &str,
@@ -237,7 +217,7 @@ impl Instance {
     }
 
     /// The end of its log, for an error.
-    pub(crate) fn tail(&self) -> String {
+    pub fn tail(&self) -> String {
         let text = ["log", "output"]
             .iter()
             .filter_map(|file| std::fs::read(self.folder.join(file)).ok())
@@ -250,7 +230,7 @@ impl Instance {
     }
 
     /// Asks for a graceful stop.
-    pub(crate) fn ask_to_stop(&mut self, signal: StopSignal) {
+    pub fn ask_to_stop(&mut self, signal: StopSignal) {
         if self.ended().is_none() {
             let signal = match signal {
                 StopSignal::Terminate => Signal::TERM,
@@ -265,14 +245,14 @@ impl Instance {
     }
 
     /// Waits for the end until the deadline, then kills; says whether it had to.
-    pub(crate) fn finish(mut self, keeper: &mut Keeper, deadline: Duration) -> bool {
+    pub fn finish(mut self, keeper: &mut Keeper, deadline: Duration) -> bool {
         let killed = self.end_by(deadline);
         keeper.ended(self.pid());
         killed
     }
 
     /// The same, without telling the keeper.
-    pub(crate) fn end_by(&mut self, deadline: Duration) -> bool {
+    pub fn end_by(&mut self, deadline: Duration) -> bool {
         let until = Until::after(deadline);
         while self.ended().is_none() && !until.is_over() {
             std::thread::sleep(LOOK);
@@ -312,18 +292,8 @@ impl Drop for Instance {
     }
 }
 
-/// Addresses that an instance announced.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(crate) struct Announced {
-    pub(crate) listen: Vec<String>,
-    pub(crate) metrics: Option<String>,
-    /// The folder of its programs, where it says so.
-    #[serde(default)]
-    pub(crate) programs: Option<String>,
-}
-
 /// Waits until an instance may be used, and returns where it listens.
-pub(crate) fn wait_ready(
+pub fn wait_ready(
     instance: &mut Instance,
     wanted: &AwaitReady,
     interrupted: &dyn Fn() -> bool,
@@ -412,7 +382,7 @@ fn listening(text: &str, host: &str) -> Option<Announced> {
 /// From below the range that the system hands out by itself (Linux: `ip_local_port_range`): a port
 /// of that range may go to any connection of any program before the child binds it. Each call goes
 /// on where the last one of this process stopped, from a place that the process id fixes.
-pub(crate) fn free_port(address: &str) -> std::io::Result<u16> {
+pub fn free_port(address: &str) -> std::io::Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     const FIRST: u16 = 10_000;
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").ok();
@@ -453,7 +423,7 @@ fn last_lines(text: &[u8]) -> String {
 ///
 /// # Panics
 /// When an announcement is read that is not there, or more is quoted than may be.
-pub(crate) fn fuzz(bytes: &[u8]) {
+pub fn fuzz(bytes: &[u8]) {
     // Bytes that are no text are three each.
     assert!(last_lines(bytes).len() <= 3 * TAIL_BYTES);
     let Ok(text) = std::str::from_utf8(bytes) else { return };

@@ -44,13 +44,13 @@ const TWIN_OF: &str = "kendall-static.of";
 const STATIC: &str =
     "a static build runs there: `make static` makes one, which is carried from then on";
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The program that is carried.
 #[derive(Debug)]
-pub(crate) struct Program {
+pub struct Program {
     path: PathBuf,
     bytes: Vec<u8>,
     digest: String,
@@ -58,14 +58,14 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    pub(crate) fn read(path: &Path) -> std::io::Result<Self> {
+    pub fn read(path: &Path) -> std::io::Result<Self> {
         let bytes = std::fs::read(path)?;
         let digest = hex(&Sha256::digest(&bytes));
         Ok(Self { path: path.to_owned(), bytes, digest, packed: OnceLock::new() })
     }
 
     /// Compressed, quickly; made when the first host wants it.
-    pub(crate) fn packed(&self) -> std::io::Result<Arc<Vec<u8>>> {
+    pub fn packed(&self) -> std::io::Result<Arc<Vec<u8>>> {
         if let Some(packed) = self.packed.get() {
             return Ok(Arc::clone(packed));
         }
@@ -76,7 +76,7 @@ impl Program {
     }
 
     /// The static build beside a program, if there is one and it was built with it.
-    pub(crate) fn twin(own: &Path) -> std::io::Result<Option<PathBuf>> {
+    pub fn twin(own: &Path) -> std::io::Result<Option<PathBuf>> {
         let twin = own.with_file_name(TWIN);
         let Ok(of) = std::fs::read_to_string(own.with_file_name(TWIN_OF)) else { return Ok(None) };
         if !twin.is_file() {
@@ -148,7 +148,7 @@ fn dotted(text: &str) -> Option<(u32, u32)> {
 
 /// The script for one program.
 #[derive(Debug)]
-pub(crate) struct Bootstrap {
+pub struct Bootstrap {
     script: String,
     machine: Option<&'static str>,
     library: Option<(u32, u32)>,
@@ -156,7 +156,7 @@ pub(crate) struct Bootstrap {
 }
 
 impl Bootstrap {
-    pub(crate) fn of(program: &Program, lease: Duration) -> Self {
+    pub fn of(program: &Program, lease: Duration) -> Self {
         // On one line: a C shell takes no other in quotes.
         let script = SCRIPT.trim().replace('\n', "; ").replace("else; ", "else ");
         let lease = lease.as_secs_f64().to_string();
@@ -166,7 +166,7 @@ impl Bootstrap {
     }
 
     /// Refuses a host that cannot run the program, by what it said of itself.
-    pub(crate) fn check(&self, said: &str) -> Result<(), String> {
+    pub fn check(&self, said: &str) -> Result<(), String> {
         let words: Vec<&str> = said.split_whitespace().collect();
         let [_, system, machine, library @ ..] = words.as_slice() else {
             return Err(format!("it said `{said}` of itself"));
@@ -196,7 +196,7 @@ impl Bootstrap {
     }
 
     /// What can be done where the program does not start there, if anything is known.
-    pub(crate) fn remedy(&self, said: &str) -> String {
+    pub fn remedy(&self, said: &str) -> String {
         match self.library {
             Some(_) if said.contains("cannot be run there") => format!("{said}; {STATIC}"),
             _ => said.to_owned(),
@@ -204,17 +204,17 @@ impl Bootstrap {
     }
 
     /// As one word for a shell.
-    pub(crate) fn for_shell(&self) -> String {
+    pub fn for_shell(&self) -> String {
         format!("exec sh -c '{}'", self.script)
     }
 
     /// As words, with this before it.
-    pub(crate) fn words_after(&self, before: &str) -> Vec<String> {
+    pub fn words_after(&self, before: &str) -> Vec<String> {
         vec!["sh".to_owned(), "-c".to_owned(), format!("{before}{}", self.script)]
     }
 
     /// As words for a program that runs words.
-    pub(crate) fn words(&self) -> Vec<String> {
+    pub fn words(&self) -> Vec<String> {
         ["sh", "-c", &self.script].map(str::to_owned).into()
     }
 }
@@ -222,7 +222,7 @@ impl Bootstrap {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::beats::LEASE;
+    use crate::lease::LEASE;
 
     #[test]
     fn the_script_survives_any_shell_that_hands_it_on() {

@@ -63,7 +63,7 @@ pub enum QuotaError {
 
 /// How the cores of a process are limited; undone when dropped.
 #[derive(Debug)]
-pub(crate) enum Limit {
+pub enum Limit {
     /// By time: the process may be on any core.
     Group(Quota),
     /// By place: others may be there as well, which a group would let it avoid.
@@ -72,7 +72,7 @@ pub(crate) enum Limit {
 
 impl Limit {
     /// Limits a process to so many cores, in the way that is permitted here.
-    pub(crate) fn new(cores: f64, processors: &Processors) -> Result<Self, QuotaError> {
+    pub fn new(cores: f64, processors: &Processors) -> Result<Self, QuotaError> {
         Self::in_place_of(Quota::new(cores), cores, processors)
     }
 
@@ -94,7 +94,7 @@ impl Limit {
     }
 
     /// The folder of its group, if it has one.
-    pub(crate) fn group(&self) -> Option<&Path> {
+    pub fn group(&self) -> Option<&Path> {
         match self {
             Self::Group(quota) => Some(quota.folder()),
             Self::Processors(_) => None,
@@ -102,7 +102,7 @@ impl Limit {
     }
 
     /// Its processors, if it has some of its own.
-    pub(crate) fn processors(&self) -> &[usize] {
+    pub fn processors(&self) -> &[usize] {
         match self {
             Self::Group(_) => &[],
             Self::Processors(pinned) => &pinned.own,
@@ -112,7 +112,7 @@ impl Limit {
 
 /// The processors that limited processes have, each by itself.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Processors {
+pub struct Processors {
     taken: Arc<Mutex<BTreeSet<usize>>>,
 }
 
@@ -136,7 +136,7 @@ impl Processors {
 
 /// Processors that belong to one process; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Pinned {
+pub struct Pinned {
     own: Vec<usize>,
     all: Processors,
 }
@@ -151,7 +151,7 @@ impl Drop for Pinned {
 }
 
 /// Keeps this process on these processors, and what it starts.
-pub(crate) fn stay_on(processors: &[usize]) -> std::io::Result<()> {
+pub fn stay_on(processors: &[usize]) -> std::io::Result<()> {
     let mut set = CpuSet::new();
     for one in processors {
         set.set(*one);
@@ -182,13 +182,13 @@ fn whole(cores: &[f64], what: &str) -> Result<usize, QuotaError> {
 
 /// A control group; removed when dropped.
 #[derive(Debug)]
-pub(crate) struct Quota {
+pub struct Quota {
     folder: PathBuf,
 }
 
 impl Quota {
     /// Makes a group whose processes may use so many cores together.
-    pub(crate) fn new(cores: f64) -> Result<Self, QuotaError> {
+    pub fn new(cores: f64) -> Result<Self, QuotaError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let quota_us = cores * PERIOD_US;
         if quota_us < LEAST_US {
@@ -215,7 +215,7 @@ impl Quota {
 
     /// The group's folder: a process that writes its number to `cgroup.procs` there is limited, and
     /// so is what it starts.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 }
@@ -234,7 +234,7 @@ impl Drop for Quota {
 }
 
 /// Whether these limits, one an instance, can be kept on this machine.
-pub(crate) fn check(cores: &[f64]) -> Result<(), QuotaError> {
+pub fn check(cores: &[f64]) -> Result<(), QuotaError> {
     let Some(first) = cores.first() else { return Ok(()) };
     let wanted: f64 = cores.iter().sum();
     let there = std::thread::available_parallelism().map_or(1, usize::from);

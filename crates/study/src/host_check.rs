@@ -4,14 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::protocol::What;
-use super::{At, HostError, Machines};
+use kendall_host::connection::HostError;
+use kendall_host::disk::LEAST_BYTES;
+use kendall_host::hosts::At;
+use kendall_host::keeper::Keeper;
+use kendall_host::machines::Machines;
+use kendall_host::protocol::What;
+
+use crate::error::StudyError;
 use crate::file::StudyFile;
-use crate::keep::Keeper;
 use crate::plan::Plan;
-use crate::room::LEAST_BYTES;
 use crate::settings::Settings;
-use crate::study::StudyError;
 use crate::topology::{CLIENTS, Source};
 
 /// What runs here and on the hosts over all configurations, and what that needs.

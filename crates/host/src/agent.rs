@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read as _, Seek as _, SeekFrom, Write};
-use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -20,26 +19,23 @@ use serde::Serialize;
 use serde_json::{Value as Json, json};
 use sha2::{Digest as _, Sha256};
 
-use super::beats::{BEAT, Beats, Due, LOOK, in_seconds};
-use super::connection::locked;
-use super::protocol::{
-    AwaitReady, End, Hello, LONGEST_LINE, Line, Looked, Measured, Outcome, PIECE, ReadyAnswer,
-    Request, StartProcess, StartedProcess, Unready, What,
-};
 use crate::clock::monotonic_ns;
+use crate::connection::locked;
+use crate::disk::free_bytes;
 use crate::http;
-use crate::instance::{Instance, Launch, ProcessError, free_port, wait_ready};
-use crate::keep::Keeper;
-use crate::programs::{self, is_there};
-use crate::room::free_bytes;
-use crate::sample;
-use crate::topology::Accounting;
+use crate::instance::{Instance, ProcessError, free_port, wait_ready};
+use crate::keeper::Keeper;
+use crate::launch::{AwaitReady, Launch};
+use crate::lease::{BEAT, Beats, Due, LOOK, in_seconds};
+use crate::program::{self, is_there};
+use crate::protocol::{
+    End, Hello, LONGEST_LINE, Line, Looked, Measured, Outcome, PIECE, ReadyAnswer, Request,
+    StartProcess, StartedProcess, Unready, What,
+};
+use crate::sample::{self, Accounting};
 
 /// Requests that may wait for the main thread.
 const BACKLOG: usize = 1_024;
-
-/// How long one connection for a round trip may take.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Messages to the main thread.
 enum Told {
@@ -130,7 +126,7 @@ fn within(folder: &Path, file: &str) -> Result<PathBuf, String> {
 }
 
 /// Reads lines as an agent does, and does nothing of what they ask. For `fuzzing`.
-pub(crate) fn understand(bytes: &[u8]) {
+pub fn understand(bytes: &[u8]) {
     let mut input = bytes;
     let mut line = Vec::new();
     loop {
@@ -169,7 +165,7 @@ fn folder() -> std::io::Result<PathBuf> {
 }
 
 fn hello(program: &Path, folder: &Path) -> Hello {
-    let around = crate::environment::machine();
+    let around = crate::machine::machine();
     let text = |key: &str| around.get(key).and_then(Json::as_str).map(str::to_owned);
     Hello {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -266,7 +262,7 @@ impl<W: Write + Send + 'static> Agent<W> {
             }
             What::Check { arguments } => {
                 let program = locked(&self.keeper).program().to_owned();
-                self.answer(id, Ok(programs::check(&program, &arguments).err()));
+                self.answer(id, Ok(program::check(&program, &arguments).err()));
             }
             What::FreePort { address } => {
                 let port = free_port(&address);
@@ -288,7 +284,9 @@ impl<W: Write + Send + 'static> Agent<W> {
                     self.within(&folder).map(|path| std::fs::remove_dir_all(path).is_ok());
                 self.answer(id, removed);
             }
-            What::RoundTrips { address, count } => self.answer(id, round_trips(&address, count)),
+            What::RoundTrips { address, count } => {
+                self.answer(id, crate::probe::round_trips(&address, count))
+            }
             What::ServeProbe { address } => {
                 let port = crate::probe::serve(&address);
                 self.answer(id, port.map_err(|error| format!("no port on {address}: {error}")));
@@ -317,7 +315,7 @@ impl<W: Write + Send + 'static> Agent<W> {
             scratch: start.scratch,
         };
         let instance = Instance::spawn(&mut locked(&self.keeper), &launch)
-            .map_err(|error| crate::study::chain(&error))?;
+            .map_err(|error| crate::chain(&error))?;
         let (pid, processors) = (instance.pid(), instance.processors().to_vec());
         let kept =
             Arc::new(Kept { instance: Mutex::new(instance), unwanted: AtomicBool::new(false) });
@@ -344,7 +342,7 @@ impl<W: Write + Send + 'static> Agent<W> {
         let unwanted = || kept.unwanted.load(Ordering::Relaxed);
         let answer = wait_ready(&mut locked(&kept.instance), wanted, &unwanted);
         Ok(answer.map_err(|error| {
-            let what = crate::study::chain(&error);
+            let what = crate::chain(&error);
             if matches!(error, ProcessError::Ended { .. }) {
                 Unready::Ended(what)
             } else {
@@ -398,7 +396,7 @@ fn measure(path: PathBuf) -> Result<Measured, String> {
         length += u64::try_from(got).unwrap_or(0);
         digest.update(&buffer[..got]);
     }
-    Ok(Measured { length, sha256: super::carry::hex(&digest.finalize()) })
+    Ok(Measured { length, sha256: crate::bootstrap::hex(&digest.finalize()) })
 }
 
 /// A piece of a file, in base 64.
@@ -409,28 +407,6 @@ fn piece(path: &Path, offset: u64) -> Result<String, String> {
     let mut bytes = Vec::new();
     file.take(PIECE).read_to_end(&mut bytes).map_err(failed)?;
     Ok(base64::engine::general_purpose::STANDARD.encode(bytes))
-}
-
-/// How long connections to an address took, each in nanoseconds: a round trip, and a little more. A
-/// refusal takes a round trip as well.
-pub(super) fn round_trips(address: &str, count: u32) -> Result<Vec<u64>, String> {
-    let resolved = address.to_socket_addrs().ok().and_then(|mut found| found.next());
-    let target = resolved.ok_or_else(|| format!("{address} has no address"))?;
-    let mut times = Vec::new();
-    for _ in 0..count {
-        let asked = monotonic_ns();
-        match TcpStream::connect_timeout(&target, CONNECT_DEADLINE) {
-            Ok(stream) => {
-                times.push(monotonic_ns() - asked);
-                drop(stream);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                times.push(monotonic_ns() - asked);
-            }
-            Err(error) => return Err(format!("{address}: {error}")),
-        }
-    }
-    Ok(times)
 }
 
 /// How the end of a process is reported.

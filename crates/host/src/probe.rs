@@ -25,14 +25,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two checks for a connection.
 const LOOK: Duration = Duration::from_millis(1);
 
+/// How long one connection for a round trip may take.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
+
 /// `{"round_trip_p50_s": …, "round_trip_p99_s": …, "bytes_per_s": …}`; `None` where there is no loopback.
-pub(crate) fn loopback() -> Option<Json> {
+pub fn loopback() -> Option<Json> {
     let port = serve(&Ipv4Addr::LOCALHOST.to_string()).ok()?;
     to(&format!("{}:{port}", Ipv4Addr::LOCALHOST))
 }
 
 /// Answers one probe at an address of this machine; its port.
-pub(crate) fn serve(address: &str) -> Result<u16> {
+pub fn serve(address: &str) -> Result<u16> {
     let listener = TcpListener::bind((address, 0))?;
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
@@ -44,7 +47,7 @@ pub(crate) fn serve(address: &str) -> Result<u16> {
 }
 
 /// Probes the way to an address where [`serve`] answers, as [`loopback`] tells it.
-pub(crate) fn to(address: &str) -> Option<Json> {
+pub fn to(address: &str) -> Option<Json> {
     let target = address.to_socket_addrs().ok()?.next()?;
     let (mut round_trips, rate) = ask(target).ok()?;
     round_trips.sort_unstable();
@@ -140,6 +143,28 @@ fn ask(address: SocketAddr) -> Result<(Vec<u64>, f64)> {
     let length_s = Seconds::from_nanos(number(8).max(1)).get();
     let rate = exact_f64(number(0)) / length_s;
     if rate > 0.0 { Ok((round_trips, rate)) } else { Err(ErrorKind::TimedOut.into()) }
+}
+
+/// How long connections to an address took, each in nanoseconds: a round trip, and a little more. A
+/// refusal takes a round trip as well.
+pub fn round_trips(address: &str, count: u32) -> std::result::Result<Vec<u64>, String> {
+    let resolved = address.to_socket_addrs().ok().and_then(|mut found| found.next());
+    let target = resolved.ok_or_else(|| format!("{address} has no address"))?;
+    let mut times = Vec::new();
+    for _ in 0..count {
+        let asked = monotonic_ns();
+        match TcpStream::connect_timeout(&target, CONNECT_DEADLINE) {
+            Ok(stream) => {
+                times.push(monotonic_ns() - asked);
+                drop(stream);
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                times.push(monotonic_ns() - asked);
+            }
+            Err(error) => return Err(format!("{address}: {error}")),
+        }
+    }
+    Ok(times)
 }
 
 #[cfg(test)]

@@ -3,56 +3,29 @@
 //! The agent is this program at the other end of a pipe that `ssh`, or any other command, carries.
 //! `docs/hosts.md` describes the protocol; nothing listens for it.
 
-mod agent;
-mod beats;
-mod carry;
-mod check;
-mod clocks;
-mod connection;
-mod kubernetes;
-pub(crate) mod protocol;
-mod remote;
-mod spec;
-
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use agent::serve;
-pub(crate) use agent::understand;
-pub(crate) use beats::{HURRIED_STOP, LEASE};
-pub(crate) use carry::hex;
-pub(crate) use check::Needs;
-pub use check::{HostReport, check_hosts};
-pub(crate) use clocks::ClockFit;
-#[cfg(test)]
-pub(crate) use clocks::Ping;
-use connection::PROMPT;
-#[cfg(test)]
-pub(crate) use connection::Pipe;
-pub(crate) use connection::{Connection, HostError, Ticket, hear};
-pub(crate) use kubernetes::fuzz as fuzz_kubectl;
-pub(crate) use remote::{Remote, Runner};
-pub use spec::{At, Engine, HERE, HostSpec, Hosts, Placement};
-pub(crate) use spec::{HOST, HOSTS, LOCALHOST};
-
-use self::carry::{Bootstrap, Program};
-use self::kubernetes::Kubernetes;
-use self::protocol::{AwaitReady, Hello, ReadyAnswer, StartProcess, StartedProcess, Unready, What};
-use crate::instance::{Announced, Instance, Launch, ProcessError, free_port, wait_ready};
-use crate::keep::Keeper;
-use crate::observe::Observed;
+use crate::bootstrap::{Bootstrap, Program};
+use crate::clocks::{ClockFit, PINGS};
+use crate::connection::{self, Connection, HostError, PROMPT};
+use crate::hosts::{At, Engine, HERE, HostSpec, Hosts};
+use crate::instance::{Instance, ProcessError, free_port, wait_ready};
+use crate::keeper::Keeper;
+use crate::kubernetes::Kubernetes;
+use crate::launch::{Announced, AwaitReady, Launch};
+use crate::lease::LEASE;
+use crate::protocol::{Hello, ReadyAnswer, StartProcess, StartedProcess, Unready, What};
+use crate::runner::{Remote, Runner};
 
 /// The address of what runs here, unless the study states another.
 const LOOPBACK: &str = "127.0.0.1";
 
 /// Connections by which the way between two hosts is measured.
 const TRIPS: u32 = 50;
-
-/// Pings before a run and after it.
-pub(crate) const PINGS: usize = 50;
 
 /// Options of `ssh` that a study needs: no questions, no terminal, and an end to a dead connection.
 /// Host keys are checked as the user's own configuration says.
@@ -79,8 +52,8 @@ struct Far {
 
 /// This machine, and the hosts that are connected.
 #[derive(Debug)]
-pub(crate) struct Machines {
-    pub(crate) keeper: Keeper,
+pub struct Machines {
+    pub keeper: Keeper,
     hosts: Hosts,
     carried: Option<Program>,
     far: BTreeMap<usize, Far>,
@@ -93,7 +66,7 @@ pub(crate) struct Machines {
 }
 
 impl Machines {
-    pub(crate) fn new(keeper: Keeper, hosts: Hosts) -> Self {
+    pub fn new(keeper: Keeper, hosts: Hosts) -> Self {
         let pods = match &hosts.engine {
             Engine::Kubernetes(pods) => Some(Kubernetes::new(pods.clone())),
             Engine::Ssh | Engine::Command { .. } => None,
@@ -111,7 +84,7 @@ impl Machines {
 
     /// Connects what is not connected, or no longer. What is done with all agents from now on is done
     /// with these.
-    pub(crate) fn connect(
+    pub fn connect(
         &mut self,
         wanted: &[usize],
         interrupted: &dyn Fn() -> bool,
@@ -177,7 +150,7 @@ impl Machines {
     }
 
     /// The agent of a host; an error where it is gone.
-    pub(crate) fn agent(&self, at: At) -> Result<Option<&Arc<Connection>>, HostError> {
+    pub fn agent(&self, at: At) -> Result<Option<&Arc<Connection>>, HostError> {
         let At::Host(host) = at else { return Ok(None) };
         match self.far.get(&host) {
             Some(far) => Ok(Some(&far.connection)),
@@ -189,18 +162,18 @@ impl Machines {
     }
 
     /// All that are in use, by their number in the study file.
-    pub(crate) fn agents(&self) -> impl Iterator<Item = (usize, &Arc<Connection>)> {
+    pub fn agents(&self) -> impl Iterator<Item = (usize, &Arc<Connection>)> {
         let in_use = self.far.iter().filter(|(host, _)| self.in_use.contains(host));
         in_use.map(|(host, far)| (*host, &far.connection))
     }
 
     /// The error of the first host that is gone, if one is.
-    pub(crate) fn check(&self) -> Result<(), HostError> {
+    pub fn check(&self) -> Result<(), HostError> {
         self.agents().try_for_each(|(_, agent)| agent.check())
     }
 
     /// The address that tiers bind there.
-    pub(crate) fn address(&self, at: At) -> String {
+    pub fn address(&self, at: At) -> String {
         match at {
             At::Here => self.hosts.here.clone().unwrap_or_else(|| LOOPBACK.to_owned()),
             At::Host(host) => {
@@ -210,7 +183,7 @@ impl Machines {
     }
 
     /// The `kendall` program there.
-    pub(crate) fn program(&self, at: At) -> Result<String, HostError> {
+    pub fn program(&self, at: At) -> Result<String, HostError> {
         Ok(match self.agent(at)? {
             None => self.keeper.program().display().to_string(),
             Some(agent) => agent.hello().program.clone(),
@@ -218,7 +191,7 @@ impl Machines {
     }
 
     /// The folder of an instance there; `folder` is where what it leaves is kept here.
-    pub(crate) fn folder(&self, at: At, folder: &Path) -> std::io::Result<String> {
+    pub fn folder(&self, at: At, folder: &Path) -> std::io::Result<String> {
         let agent = self.agent(at).ok().flatten();
         Ok(match agent {
             None => std::path::absolute(folder)?.display().to_string(),
@@ -227,7 +200,7 @@ impl Machines {
     }
 
     /// Ports that nobody listens on there: one of the host's address, one of its loopback.
-    pub(crate) fn free_ports(&self, at: At, name: &str) -> Result<(u16, u16), ProcessError> {
+    pub fn free_ports(&self, at: At, name: &str) -> Result<(u16, u16), ProcessError> {
         let address = self.address(at);
         let Some(agent) = self.agent(at)? else {
             let spawn = |source| ProcessError::Spawn { name: name.to_owned(), source };
@@ -237,7 +210,7 @@ impl Machines {
         Ok((one(address)?, one(LOOPBACK.to_owned())?))
     }
 
-    pub(crate) fn spawn(&mut self, at: At, launch: &Launch) -> Result<Runner, ProcessError> {
+    pub fn spawn(&mut self, at: At, launch: &Launch) -> Result<Runner, ProcessError> {
         let Some(agent) = self.agent(at)?.map(Arc::clone) else {
             return Ok(Runner::Here(Instance::spawn(&mut self.keeper, launch)?));
         };
@@ -265,7 +238,7 @@ impl Machines {
     }
 
     /// Waits until a process may be used; it says where it listens.
-    pub(crate) fn wait_ready(
+    pub fn wait_ready(
         &self,
         runner: &mut Runner,
         wanted: AwaitReady,
@@ -292,7 +265,7 @@ impl Machines {
     }
 
     /// Forgets the clocks of the run before, and asks for them.
-    pub(crate) fn begin_clocks(&self) -> Result<(), HostError> {
+    pub fn begin_clocks(&self) -> Result<(), HostError> {
         for (_, agent) in self.agents() {
             agent.forget_pings();
             agent.ping(PINGS)?;
@@ -301,13 +274,13 @@ impl Machines {
     }
 
     /// A moment of this machine, by the clock of the host.
-    pub(crate) fn moment_there(&self, at: At, here_ns: u64) -> u64 {
+    pub fn moment_there(&self, at: At, here_ns: u64) -> u64 {
         let fit = self.agent(at).ok().flatten().and_then(|agent| ClockFit::of(&agent.pings()));
         fit.map_or(here_ns, |fit| fit.there(here_ns))
     }
 
     /// Asks for the clocks once more; with what was heard since the beginning of the run.
-    pub(crate) fn end_clocks(&self) -> Result<Vec<HostClock>, HostError> {
+    pub fn end_clocks(&self) -> Result<Vec<HostClock>, HostError> {
         let mut clocks = Vec::new();
         for (_, agent) in self.agents() {
             clocks.push(HostClock {
@@ -322,17 +295,17 @@ impl Machines {
 
     /// Round trips from a host to an address, in nanoseconds by its own clock; none where there is no
     /// way, which the run itself will say better.
-    pub(crate) fn round_trips(&self, at: At, address: &str) -> Option<Vec<u64>> {
+    pub fn round_trips(&self, at: At, address: &str) -> Option<Vec<u64>> {
         let address = address.to_owned();
         match self.agent(at).ok()? {
-            None => agent::round_trips(&address, TRIPS).ok(),
+            None => crate::probe::round_trips(&address, TRIPS).ok(),
             Some(agent) => agent.ask(What::RoundTrips { address, count: TRIPS }).ok(),
         }
     }
 
     /// What the way from one host to another does by itself, once a session: as `crate::probe` tells it;
     /// none where nothing comes through, such as a port that a wall keeps shut.
-    pub(crate) fn probe(
+    pub fn probe(
         &mut self,
         (from, to): (At, At),
         interrupted: &dyn Fn() -> bool,
@@ -372,7 +345,7 @@ impl Machines {
     }
 
     /// Removes what a run has left in the agents' folders.
-    pub(crate) fn clear(&self, folder: &Path) {
+    pub fn clear(&self, folder: &Path) {
         let Some(name) = folder.file_name() else { return };
         for (_, agent) in self.agents() {
             agent.tell(What::Remove { folder: name.to_string_lossy().into_owned() });
@@ -382,17 +355,17 @@ impl Machines {
 
 /// What was found out about a host in one run.
 #[derive(Debug, Clone)]
-pub(crate) struct HostClock {
-    pub(crate) host: String,
-    pub(crate) hello: Hello,
-    pub(crate) fit: ClockFit,
+pub struct HostClock {
+    pub host: String,
+    pub hello: Hello,
+    pub fit: ClockFit,
     /// The longest time without a word.
-    pub(crate) silence: Duration,
+    pub silence: Duration,
 }
 
 impl HostClock {
     /// As it is stored with a run.
-    pub(crate) fn json(&self) -> serde_json::Value {
+    pub fn json(&self) -> serde_json::Value {
         let hello = &self.hello;
         serde_json::json!({
             "machine": hello.machine,
@@ -411,20 +384,20 @@ impl HostClock {
 
 /// The way between two hosts, as connections to a tier measured it before a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Way {
-    pub(crate) from: String,
-    pub(crate) to: String,
+pub struct Way {
+    pub from: String,
+    pub to: String,
     /// The tier that was connected to.
-    pub(crate) tier: String,
-    pub(crate) address: String,
+    pub tier: String,
+    pub address: String,
     /// Nanoseconds, in rising order.
     times_ns: Vec<u64>,
     /// A round trip and a stream of this session, where they came through.
-    pub(crate) probe: Option<serde_json::Value>,
+    pub probe: Option<serde_json::Value>,
 }
 
 impl Way {
-    pub(crate) fn new(ends: (&str, &str), tier: &str, address: &str, mut times: Vec<u64>) -> Self {
+    pub fn new(ends: (&str, &str), tier: &str, address: &str, mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         let (from, to) = (ends.0.to_owned(), ends.1.to_owned());
         let (tier, address) = (tier.to_owned(), address.to_owned());
@@ -432,7 +405,7 @@ impl Way {
     }
 
     /// As it is stored with a run.
-    pub(crate) fn json(&self) -> serde_json::Value {
+    pub fn json(&self) -> serde_json::Value {
         let seconds = |ns: Option<&u64>| ns.map(|ns| kendall_units::Seconds::from_nanos(*ns).get());
         serde_json::json!({
             "from": self.from,
@@ -444,34 +417,6 @@ impl Way {
             "median_s": seconds(self.times_ns.get(self.times_ns.len() / 2)),
             "probe": self.probe,
         })
-    }
-}
-
-/// Maps every moment of another host to this machine's clock.
-pub(crate) fn lined_up(observed: &mut Observed) {
-    let Observed { generators, members, processes, hosts, clocks, .. } = observed;
-    for HostClock { host, fit, .. } in &*clocks {
-        let map = |moment: &mut u64| *moment = fit.here(*moment);
-        for one in generators.iter_mut().filter(|one| one.host == *host) {
-            map(&mut one.result.started_ns);
-            map(&mut one.result.ended_ns);
-            for window in &mut one.result.windows {
-                map(&mut window.from_ns);
-                map(&mut window.to_ns);
-            }
-        }
-        let of_host = members.iter_mut().filter(|member| member.host == *host);
-        for snapshot in of_host.flat_map(|member| &mut member.snapshots) {
-            map(&mut snapshot.at_ns);
-            map(&mut snapshot.started_ns);
-        }
-        for process in processes.iter_mut().filter(|process| process.host == *host) {
-            process.samples.iter_mut().for_each(|sample| map(&mut sample.at_ns));
-            process.threads.iter_mut().for_each(|sample| map(&mut sample.at_ns));
-        }
-        for sample in hosts.iter_mut().filter(|sample| sample.host == *host) {
-            map(&mut sample.at_ns);
-        }
     }
 }
 

@@ -10,12 +10,11 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
-use super::PINGS;
-use super::beats::{Beats, Due, LEASE, LOOK, in_seconds};
-use super::carry::{Bootstrap, Program};
-use super::clocks::{ClockFit, Ping};
-use super::protocol::{End, Hello, LONGEST_LINE, Line, Outcome, Request, What};
+use crate::bootstrap::{Bootstrap, Program};
 use crate::clock::{Until, monotonic_ns};
+use crate::clocks::{ClockFit, PINGS, Ping};
+use crate::lease::{Beats, Due, LEASE, LOOK, in_seconds};
+use crate::protocol::{End, Hello, LONGEST_LINE, Line, Outcome, Request, What};
 
 /// How long a host may take until its first word; until it takes more of the program, and until its agent
 /// says hello.
@@ -36,11 +35,11 @@ const WORD_BYTES: usize = 4_096;
 const STACK_BYTES: usize = 256 << 10;
 
 /// How long an answer may take that needs no waiting on the far side.
-pub(crate) const PROMPT: Duration = LEASE.saturating_add(Duration::from_secs(5));
+pub const PROMPT: Duration = LEASE.saturating_add(Duration::from_secs(5));
 
 /// A host that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum HostError {
+pub enum HostError {
     /// It was never there.
     #[error("host {host} cannot be used: {what}")]
     Unusable {
@@ -69,7 +68,7 @@ pub(crate) enum HostError {
 
 /// A request under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
+pub struct Ticket(u64);
 
 /// What the reader of a pipe knows.
 #[derive(Debug, Default)]
@@ -99,7 +98,7 @@ struct State {
 }
 
 /// A lock whose holder panicked is as good as any: what it guards is whole after each step.
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -141,17 +140,18 @@ impl Shared {
 }
 
 /// The two ends of a pipe to an agent, and the program that carries it.
-pub(crate) struct Pipe {
-    pub(crate) input: Box<dyn Write + Send>,
-    pub(crate) output: Box<dyn BufRead + Send>,
-    pub(crate) carrier: Option<Child>,
+#[expect(missing_debug_implementations, reason = "boxed pipes have none")]
+pub struct Pipe {
+    pub input: Box<dyn Write + Send>,
+    pub output: Box<dyn BufRead + Send>,
+    pub carrier: Option<Child>,
 }
 
 /// Where requests are written; `None` once it is closed.
 type Input = Option<Box<dyn Write + Send>>;
 
 /// The way to an agent; it is of use once that has [said hello](Connection::arrive).
-pub(crate) struct Connection {
+pub struct Connection {
     name: String,
     shared: Arc<Shared>,
     input: Arc<Mutex<Input>>,
@@ -171,7 +171,7 @@ fn thread(what: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
 }
 
 /// Starts the engine's program in a process group of its own: Ctrl-C on the terminal must not reach it.
-pub(crate) fn start(command: &[String]) -> std::io::Result<Pipe> {
+pub fn start(command: &[String]) -> std::io::Result<Pipe> {
     use std::os::unix::process::CommandExt as _;
     let (program, arguments) = command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut child = Command::new(program)
@@ -191,7 +191,7 @@ pub(crate) fn start(command: &[String]) -> std::io::Result<Pipe> {
 impl Connection {
     /// Begins to read what comes over a pipe. From here on the program that carries it is ended with the
     /// connection.
-    pub(crate) fn start(name: &str, mut pipe: Pipe) -> Result<Self, HostError> {
+    pub fn start(name: &str, mut pipe: Pipe) -> Result<Self, HostError> {
         let shared = Arc::new(Shared::default());
         shared.state().heard_ns = monotonic_ns();
         let error = pipe.carrier.as_mut().and_then(|child| child.stderr.take());
@@ -224,7 +224,7 @@ impl Connection {
     }
 
     /// Brings the agent up. `bootstrap` is `None` where it runs there already.
-    pub(crate) fn arrive(
+    pub fn arrive(
         &mut self,
         bootstrap: Option<(&Bootstrap, &Program)>,
         interrupted: &dyn Fn() -> bool,
@@ -351,11 +351,11 @@ impl Connection {
         })
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    pub(crate) fn hello(&self) -> &Hello {
+    pub fn hello(&self) -> &Hello {
         &self.hello
     }
 
@@ -364,7 +364,7 @@ impl Connection {
     }
 
     /// The error of a host that is gone, if it is.
-    pub(crate) fn check(&self) -> Result<(), HostError> {
+    pub fn check(&self) -> Result<(), HostError> {
         match &self.shared.state().lost {
             None => Ok(()),
             Some(what) => Err(self.lost_error(what.clone())),
@@ -372,7 +372,7 @@ impl Connection {
     }
 
     /// Sends a request, whose answer is fetched later.
-    pub(crate) fn send(&self, what: What) -> Ticket {
+    pub fn send(&self, what: What) -> Ticket {
         let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.shared.state().answers.insert(id, None);
         send(&self.shared, &mut locked(&self.input), id, what);
@@ -380,16 +380,13 @@ impl Connection {
     }
 
     /// Sends a request whose answer nobody wants.
-    pub(crate) fn tell(&self, what: What) {
+    pub fn tell(&self, what: What) {
         let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         send(&self.shared, &mut locked(&self.input), id, what);
     }
 
     /// The answer, if it has come.
-    pub(crate) fn fetch<T: DeserializeOwned>(
-        &self,
-        ticket: Ticket,
-    ) -> Option<Result<T, HostError>> {
+    pub fn fetch<T: DeserializeOwned>(&self, ticket: Ticket) -> Option<Result<T, HostError>> {
         let outcome = self.take(&mut self.shared.state(), ticket)?;
         Some(self.read_answer(outcome))
     }
@@ -415,7 +412,7 @@ impl Connection {
     }
 
     /// The answer, when it comes.
-    pub(crate) fn wait<T: DeserializeOwned>(
+    pub fn wait<T: DeserializeOwned>(
         &self,
         ticket: Ticket,
         deadline: Duration,
@@ -437,13 +434,13 @@ impl Connection {
     }
 
     /// Asks, and waits for the answer.
-    pub(crate) fn ask<T: DeserializeOwned>(&self, what: What) -> Result<T, HostError> {
+    pub fn ask<T: DeserializeOwned>(&self, what: What) -> Result<T, HostError> {
         let ticket = self.send(what);
         self.wait(ticket, PROMPT, &|| false)
     }
 
     /// Asks for the clock so many times, one after the other.
-    pub(crate) fn ping(&self, count: usize) -> Result<(), HostError> {
+    pub fn ping(&self, count: usize) -> Result<(), HostError> {
         for _ in 0..count {
             self.ask::<u64>(What::Clock)?;
         }
@@ -451,37 +448,37 @@ impl Connection {
     }
 
     /// Asks for the clock once more; what all pings since they were forgotten tell.
-    pub(crate) fn clock_fit(&self) -> Result<ClockFit, HostError> {
+    pub fn clock_fit(&self) -> Result<ClockFit, HostError> {
         self.ping(PINGS)?;
         let untold = || self.lost_error("it told no time".to_owned());
         ClockFit::of(&self.pings()).ok_or_else(untold)
     }
 
     /// Forgets what was heard before, at the start of a run.
-    pub(crate) fn forget_pings(&self) {
+    pub fn forget_pings(&self) {
         let mut state = self.shared.state();
         state.pings.clear();
         state.longest_silence_ns = 0;
     }
 
     /// The pings since, in the order of their answers.
-    pub(crate) fn pings(&self) -> Vec<Ping> {
+    pub fn pings(&self) -> Vec<Ping> {
         self.shared.state().pings.clone()
     }
 
     /// The longest time without a word since.
-    pub(crate) fn longest_silence(&self) -> Duration {
+    pub fn longest_silence(&self) -> Duration {
         Duration::from_nanos(self.shared.state().longest_silence_ns)
     }
 
     /// How a process there ended, if it has.
-    pub(crate) fn ended(&self, process: u32) -> Option<End> {
+    pub fn ended(&self, process: u32) -> Option<End> {
         self.shared.state().ended.get(&process).cloned()
     }
 
     /// Says goodbye, and waits until nothing is left there. Where no agent has said hello, nobody would
     /// answer.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let arrived = self.shared.state().hello.is_some();
         if arrived && self.check().is_ok() {
             let ticket = self.send(What::Bye);
@@ -636,7 +633,7 @@ impl State {
 
 /// Reads what an agent, or what stands before it, may send in answer to the requests 0 to 15, and takes
 /// each answer for all that it can be. For `fuzzing`.
-pub(crate) fn hear(bytes: &[u8]) {
+pub fn hear(bytes: &[u8]) {
     let shared = Shared::default();
     {
         let mut state = shared.state();
@@ -662,7 +659,7 @@ pub(crate) fn hear(bytes: &[u8]) {
     }
     for outcome in state.answers.into_values().flatten() {
         if let Outcome::Ok(value) = outcome {
-            super::protocol::read_as_any(&value);
+            crate::protocol::read_as_any(&value);
         }
     }
 }
@@ -676,7 +673,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::hosts::protocol::Looked;
+    use crate::protocol::Looked;
 
     /// Agents that answer pings and requests for samples, all of them in one thread, until their inputs end.
     fn simulate(mut agents: Vec<UnixStream>) {
@@ -783,7 +780,7 @@ mod tests {
         for agent in &agents {
             agent.ping(10).unwrap();
             assert!(agent.check().is_ok());
-            let fit = super::super::ClockFit::of(&agent.pings()).unwrap();
+            let fit = ClockFit::of(&agent.pings()).unwrap();
             assert!((fit.offset_s() - 1_000.0).abs() <= fit.bound_ns / 1e9, "{fit:?}");
         }
         let each = resident_bytes().saturating_sub(before) / 1_000;

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use super::carry::Bootstrap;
-use super::connection::HostError;
-use super::spec::{HostSpec, Pods};
+use crate::bootstrap::Bootstrap;
 use crate::clock::monotonic_ns;
+use crate::connection::HostError;
+use crate::hosts::{HostSpec, Pods};
 
 /// How long a pod may fit nowhere, or not be made at all, before the host is given up. With the calls of
 /// `kubectl` around it that is to be said within ten seconds; they took 2.3 s on a busy machine.
@@ -47,7 +47,7 @@ const WORK: &str = "/kendall";
 
 /// The pods of one study.
 #[derive(Debug)]
-pub(super) struct Kubernetes {
+pub(crate) struct Kubernetes {
     pods: Pods,
     /// Marks all that belongs to this study.
     run: String,
@@ -57,9 +57,9 @@ pub(super) struct Kubernetes {
 
 /// A pod that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Pod {
+pub(crate) struct Pod {
     name: String,
-    pub(super) address: String,
+    pub address: String,
 }
 
 /// How far a pod has come.
@@ -75,7 +75,7 @@ enum State {
 }
 
 impl Kubernetes {
-    pub(super) fn new(pods: Pods) -> Self {
+    pub(crate) fn new(pods: Pods) -> Self {
         let run = format!("{:x}-{:x}", std::process::id(), monotonic_ns() & 0xffff_ffff);
         Self { pods, run, made: BTreeMap::new() }
     }
@@ -120,7 +120,7 @@ impl Kubernetes {
 
     /// Makes a pod for each of these hosts, which have their numbers in the study file, and waits until
     /// they run; in the order of the hosts.
-    pub(super) fn bring(
+    pub(crate) fn bring(
         &mut self,
         hosts: &[(usize, &HostSpec)],
         interrupted: &dyn Fn() -> bool,
@@ -174,7 +174,7 @@ impl Kubernetes {
     }
 
     /// What brings the agent up in a pod.
-    pub(super) fn exec(&self, pod: &Pod, bootstrap: &Bootstrap) -> Vec<String> {
+    pub(crate) fn exec(&self, pod: &Pod, bootstrap: &Bootstrap) -> Vec<String> {
         let mut words = self.kubectl();
         words.extend(["exec", "-i", &pod.name, "-c", "host", "--"].map(str::to_owned));
         // The agent takes the shell's place and its number.

@@ -6,29 +6,25 @@
 use std::path::Path;
 
 /// Room below which no run is begun: its logs and results have to lie somewhere.
-pub(crate) const LEAST_BYTES: u64 = 16 << 20;
+pub const LEAST_BYTES: u64 = 16 << 20;
 
 /// Room below which a run is given up. Some is left, so that its reason can be stored.
-pub(crate) const FULL_BYTES: u64 = 1 << 20;
+pub const FULL_BYTES: u64 = 1 << 20;
 
 /// A disk without room.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}the disk is full: {} KiB are free at {folder}", place(host.as_deref()), free_bytes >> 10)]
-pub(crate) struct Full {
+pub struct Full {
     /// The host; none for this machine.
-    pub(crate) host: Option<String>,
+    pub host: Option<String>,
     /// A folder on that disk.
-    pub(crate) folder: String,
-    pub(crate) free_bytes: u64,
+    pub folder: String,
+    pub free_bytes: u64,
 }
 
 impl Full {
     /// The error of a disk with so much room, if that is too little to go on.
-    pub(crate) fn of(
-        host: Option<&str>,
-        folder: &str,
-        free_bytes: Option<u64>,
-    ) -> Result<(), Self> {
+    pub fn of(host: Option<&str>, folder: &str, free_bytes: Option<u64>) -> Result<(), Self> {
         match free_bytes {
             Some(free_bytes) if free_bytes < FULL_BYTES => {
                 Err(Self { host: host.map(str::to_owned), folder: folder.to_owned(), free_bytes })
@@ -38,7 +34,7 @@ impl Full {
     }
 
     /// The same of a folder of this machine.
-    pub(crate) fn here(folder: &Path) -> Result<(), Self> {
+    pub fn here(folder: &Path) -> Result<(), Self> {
         Self::of(None, &folder.display().to_string(), free_bytes(folder))
     }
 }
@@ -49,7 +45,7 @@ fn place(host: Option<&str>) -> String {
 
 /// Bytes that this user may still write there, or where the folder would be made; none where the file
 /// system does not say.
-pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
+pub fn free_bytes(folder: &Path) -> Option<u64> {
     let about = folder.ancestors().find_map(|folder| rustix::fs::statvfs(folder).ok())?;
     // Those that keep nothing themselves, such as a view of another one, have no blocks at all.
     (about.f_blocks > 0).then(|| about.f_bavail.saturating_mul(about.f_frsize))

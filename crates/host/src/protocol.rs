@@ -5,27 +5,26 @@ use kendall_store::HostSample;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::instance::Announced;
-use crate::sample::Sampled;
-use crate::topology::{Accounting, AddressFrom, Ready, StopSignal};
+use crate::launch::{Announced, AwaitReady, StopSignal};
+use crate::sample::{Accounting, Sampled};
 
 /// Bytes of a file in one answer.
-pub(crate) const PIECE: u64 = 256 << 10;
+pub const PIECE: u64 = 256 << 10;
 
 /// Longest line that is read.
-pub(crate) const LONGEST_LINE: u64 = 256 << 20;
+pub const LONGEST_LINE: u64 = 256 << 20;
 
 /// A request of the study. Answers bear its number and may come in any order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Request {
-    pub(crate) id: u64,
+pub struct Request {
+    pub id: u64,
     #[serde(flatten)]
-    pub(crate) what: What,
+    pub what: What,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case")]
-pub(crate) enum What {
+pub enum What {
     /// The clock there; answered before anything else is done.
     Clock,
     /// Which of these programs are not there.
@@ -90,35 +89,22 @@ pub(crate) enum What {
 
 /// A process that is to be started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct StartProcess {
-    pub(crate) name: String,
-    pub(crate) command: Vec<String>,
-    pub(crate) environment: Vec<(String, String)>,
+pub struct StartProcess {
+    pub name: String,
+    pub command: Vec<String>,
+    pub environment: Vec<(String, String)>,
     /// Below the agent's folder.
-    pub(crate) folder: String,
+    pub folder: String,
     /// Cores that it may use at most.
-    pub(crate) cores: Option<f64>,
+    pub cores: Option<f64>,
     /// A folder that is removed before the start and after the end.
-    pub(crate) scratch: Option<std::path::PathBuf>,
-}
-
-/// What a process is to be waited for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct AwaitReady {
-    pub(crate) process: u32,
-    pub(crate) address: AddressFrom,
-    pub(crate) ready: Ready,
-    /// The address that was chosen for it, if one was.
-    pub(crate) chosen: String,
-    /// The host's own address, for what says only a port.
-    pub(crate) host: String,
-    pub(crate) deadline_ms: u64,
+    pub scratch: Option<std::path::PathBuf>,
 }
 
 /// A line of an agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case")]
-pub(crate) enum Line {
+pub enum Line {
     Hello(Hello),
     Answer {
         id: u64,
@@ -139,7 +125,7 @@ pub(crate) enum Line {
 /// How a request went.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// Answer to [`What::Clock`].
     ClockNs(u64),
     Ok(Json),
@@ -149,56 +135,56 @@ pub(crate) enum Outcome {
 
 /// Who an agent is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Hello {
-    pub(crate) version: String,
+pub struct Hello {
+    pub version: String,
     /// What the host calls itself.
-    pub(crate) machine: String,
+    pub machine: String,
     /// Changes with each start of the kernel.
-    pub(crate) boot_id: String,
-    pub(crate) kernel: String,
-    pub(crate) architecture: String,
+    pub boot_id: String,
+    pub kernel: String,
+    pub architecture: String,
     /// That the agent may use.
-    pub(crate) cores: u64,
-    pub(crate) memory_bytes: Option<u64>,
-    pub(crate) cpu_model: Option<String>,
-    pub(crate) clock_source: Option<String>,
+    pub cores: u64,
+    pub memory_bytes: Option<u64>,
+    pub cpu_model: Option<String>,
+    pub clock_source: Option<String>,
     /// Where the agent's folder is.
-    pub(crate) free_bytes: u64,
-    pub(crate) program: String,
+    pub free_bytes: u64,
+    pub program: String,
     /// Everything of a study lies below; removed at the end.
-    pub(crate) folder: String,
-    pub(crate) pid: u32,
+    pub folder: String,
+    pub pid: u32,
 }
 
 /// How a process ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct End {
+pub struct End {
     /// In the operating system's words.
-    pub(crate) status: String,
-    pub(crate) success: bool,
+    pub status: String,
+    pub success: bool,
     /// The end of its log, as an error quotes it.
-    pub(crate) tail: String,
+    pub tail: String,
     /// When it was started and when its end was seen, by the clock there.
-    pub(crate) life_ns: (u64, u64),
+    pub life_ns: (u64, u64),
 }
 
 /// Answer to [`What::Start`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct StartedProcess {
-    pub(crate) process: u32,
-    pub(crate) pid: u32,
+pub struct StartedProcess {
+    pub process: u32,
+    pub pid: u32,
     /// The processors that stand for a limit of its cores.
     #[serde(default)]
-    pub(crate) processors: Vec<usize>,
+    pub processors: Vec<usize>,
 }
 
 /// Answer to [`What::Ready`], which may be what is wrong with the process.
-pub(crate) type ReadyAnswer = Result<Announced, Unready>;
+pub type ReadyAnswer = Result<Announced, Unready>;
 
 /// Why a process over there cannot be used, in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Unready {
+pub enum Unready {
     /// It has ended: another program may have taken its port.
     Ended(String),
     Other(String),
@@ -206,25 +192,25 @@ pub(crate) enum Unready {
 
 /// Answer to [`What::Look`], in the order of the question.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Looked {
-    pub(crate) snapshots: Vec<Option<Json>>,
-    pub(crate) accounts: Vec<Option<Sampled>>,
-    pub(crate) host: Option<HostSample>,
+pub struct Looked {
+    pub snapshots: Vec<Option<Json>>,
+    pub accounts: Vec<Option<Sampled>>,
+    pub host: Option<HostSample>,
     /// Room where the agent's folder is.
     #[serde(default)]
-    pub(crate) free_bytes: Option<u64>,
+    pub free_bytes: Option<u64>,
 }
 
 /// Answer to [`What::Measure`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Measured {
-    pub(crate) length: u64,
+pub struct Measured {
+    pub length: u64,
     /// SHA-256, hexadecimal.
-    pub(crate) sha256: String,
+    pub sha256: String,
 }
 
 /// Takes an answer for each kind of answer that there is. For `fuzzing`.
-pub(crate) fn read_as_any(value: &Json) {
+pub fn read_as_any(value: &Json) {
     fn one<T: serde::de::DeserializeOwned>(value: &Json) -> Option<T> {
         serde_json::from_value(value.clone()).ok()
     }

@@ -8,57 +8,57 @@ use std::time::Duration;
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
-use super::carry::hex;
-use super::connection::{Connection, HostError};
-use super::protocol::{End, Measured, What};
-use super::spec::LOCALHOST;
+use crate::bootstrap::hex;
+use crate::connection::{Connection, HostError};
+use crate::hosts::LOCALHOST;
 use crate::instance::{Instance, ProcessError};
-use crate::keep::Keeper;
-use crate::topology::StopSignal;
+use crate::keeper::Keeper;
+use crate::launch::StopSignal;
+use crate::protocol::{End, Measured, What};
 
 /// How much longer than its own deadline the report of a process's end may take.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// A process that a study started.
 #[derive(Debug)]
-pub(crate) enum Runner {
+pub enum Runner {
     Here(Instance),
     There(Remote),
 }
 
 /// A process on another host.
 #[derive(Debug)]
-pub(crate) struct Remote {
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) process: u32,
-    pub(crate) pid: u32,
-    pub(crate) processors: Vec<usize>,
-    pub(crate) name: String,
-    pub(crate) command: String,
+pub struct Remote {
+    pub connection: Arc<Connection>,
+    pub process: u32,
+    pub pid: u32,
+    pub processors: Vec<usize>,
+    pub name: String,
+    pub command: String,
     /// Where what it said is kept here, after the run.
-    pub(crate) folder: PathBuf,
+    pub folder: PathBuf,
     /// Where it is there, below the agent's folder.
-    pub(crate) far_folder: String,
-    pub(crate) finished: bool,
-    pub(crate) fetched: bool,
+    pub far_folder: String,
+    pub finished: bool,
+    pub fetched: bool,
 }
 
 impl Runner {
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Here(instance) => &instance.name,
             Self::There(remote) => &remote.name,
         }
     }
 
-    pub(crate) fn command(&self) -> &str {
+    pub fn command(&self) -> &str {
         match self {
             Self::Here(instance) => &instance.command,
             Self::There(remote) => &remote.command,
         }
     }
 
-    pub(crate) fn folder(&self) -> &PathBuf {
+    pub fn folder(&self) -> &PathBuf {
         match self {
             Self::Here(instance) => &instance.folder,
             Self::There(remote) => &remote.folder,
@@ -66,7 +66,7 @@ impl Runner {
     }
 
     /// The agent that keeps it, where it runs on another host.
-    pub(crate) fn agent(&self) -> Option<&Arc<Connection>> {
+    pub fn agent(&self) -> Option<&Arc<Connection>> {
         match self {
             Self::Here(_) => None,
             Self::There(remote) => Some(&remote.connection),
@@ -74,19 +74,19 @@ impl Runner {
     }
 
     /// The name of its host, as rows say it.
-    pub(crate) fn host(&self) -> String {
+    pub fn host(&self) -> String {
         self.agent().map_or_else(|| LOCALHOST.to_owned(), |agent| agent.name().to_owned())
     }
 
     /// Brings what it printed and its log to its folder here.
-    pub(crate) fn fetch(&mut self) -> Result<(), HostError> {
+    pub fn fetch(&mut self) -> Result<(), HostError> {
         match self {
             Self::Here(_) => Ok(()),
             Self::There(remote) => remote.fetch(),
         }
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         match self {
             Self::Here(instance) => instance.pid(),
             Self::There(remote) => remote.pid,
@@ -94,7 +94,7 @@ impl Runner {
     }
 
     /// Where it was put instead of limiting its cores by a control group, in words; none where it was not.
-    pub(crate) fn put(&self) -> Option<String> {
+    pub fn put(&self) -> Option<String> {
         let processors = match self {
             Self::Here(instance) => instance.processors(),
             Self::There(remote) => &remote.processors,
@@ -105,7 +105,7 @@ impl Runner {
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&mut self) -> Option<End> {
+    pub fn ended(&mut self) -> Option<End> {
         match self {
             Self::Here(instance) => instance.ended().map(|status| End {
                 status: status.to_string(),
@@ -118,12 +118,12 @@ impl Runner {
     }
 
     /// How it ended, in words.
-    pub(crate) fn end_in_words(&mut self) -> String {
+    pub fn end_in_words(&mut self) -> String {
         self.ended().map_or_else(|| "no end".to_owned(), |end| end.status)
     }
 
     /// The error of having ended, or of a host that is gone.
-    pub(crate) fn check_alive(&mut self) -> Result<(), ProcessError> {
+    pub fn check_alive(&mut self) -> Result<(), ProcessError> {
         match self {
             Self::Here(instance) => instance.check_alive(),
             Self::There(remote) => {
@@ -140,7 +140,7 @@ impl Runner {
     }
 
     /// The end of its log, for an error.
-    pub(crate) fn tail(&self) -> String {
+    pub fn tail(&self) -> String {
         match self {
             Self::Here(instance) => instance.tail(),
             Self::There(remote) => match remote.ended() {
@@ -151,7 +151,7 @@ impl Runner {
     }
 
     /// Asks for a graceful stop.
-    pub(crate) fn ask_to_stop(&mut self, signal: StopSignal) {
+    pub fn ask_to_stop(&mut self, signal: StopSignal) {
         match self {
             Self::Here(instance) => instance.ask_to_stop(signal),
             Self::There(remote) => {
@@ -163,7 +163,7 @@ impl Runner {
     }
 
     /// Waits for the end until the deadline, then kills; says whether it had to.
-    pub(crate) fn finish(self, keeper: &mut Keeper, deadline: Duration) -> bool {
+    pub fn finish(self, keeper: &mut Keeper, deadline: Duration) -> bool {
         match self {
             Self::Here(instance) => instance.finish(keeper, deadline),
             Self::There(mut remote) => {
@@ -183,7 +183,7 @@ impl Remote {
     }
 
     /// A text that names the folder there, with the folder here instead.
-    pub(crate) fn local(&self, text: &str) -> String {
+    pub fn local(&self, text: &str) -> String {
         let there = format!("{}/{}", self.connection.hello().folder, self.far_folder);
         text.replace(&there, &self.folder.display().to_string())
     }

@@ -96,7 +96,7 @@ pub struct Keeper {
     reaper: Child,
     input: Option<ChildStdin>,
     /// Those that limited processes have.
-    pub(crate) processors: Processors,
+    pub processors: Processors,
 }
 
 /// The same for an agent: also when it is silent for the lease, because it was stopped; then the

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::monotonic_ns;
 use crate::http;
-use crate::topology::Accounting;
 
 /// Processes below one that is observed: a fork bomb is not followed further.
 const MOST_PROCESSES: usize = 4_096;
@@ -20,12 +19,25 @@ const MOST_PROCESSES: usize = 4_096;
 /// How long a Prometheus page may take.
 const PAGE_DEADLINE: Duration = Duration::from_secs(2);
 
+/// Where the resources of an instance are read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Accounting {
+    None,
+    /// The process with this id and its children, on this machine.
+    Process(u32),
+    /// A control group's folder below `/sys/fs/cgroup`.
+    ControlGroup(String),
+    /// A Prometheus page with `process_cpu_seconds_total`.
+    Prometheus(String),
+}
+
 /// Counters of an instance at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Sampled {
-    pub(crate) process: ProcessSample,
+pub struct Sampled {
+    pub process: ProcessSample,
     /// By name; empty where the source knows no threads.
-    pub(crate) threads: Vec<ThreadSample>,
+    pub threads: Vec<ThreadSample>,
 }
 
 impl From<ProcessSample> for Sampled {
@@ -35,7 +47,7 @@ impl From<ProcessSample> for Sampled {
 }
 
 /// Counters of an instance, or `None` where there are none to be had.
-pub(crate) fn accounting(source: &Accounting) -> Option<Sampled> {
+pub fn accounting(source: &Accounting) -> Option<Sampled> {
     match source {
         Accounting::None => None,
         Accounting::Process(pid) => process(*pid),
@@ -47,7 +59,7 @@ pub(crate) fn accounting(source: &Accounting) -> Option<Sampled> {
 }
 
 /// Counters of a process with all its threads and the processes below it.
-pub(crate) fn process(pid: u32) -> Option<Sampled> {
+pub fn process(pid: u32) -> Option<Sampled> {
     let mut total = Total::default();
     let mut waiting = vec![pid];
     let mut seen = 0;
@@ -66,7 +78,7 @@ pub(crate) fn process(pid: u32) -> Option<Sampled> {
 
 /// Counters of a process with all its threads, without the processes below it, whether they live
 /// or have ended: what a generator used becomes its parent's reaped time when it ends.
-pub(crate) fn process_alone(pid: u32) -> Option<Sampled> {
+pub fn process_alone(pid: u32) -> Option<Sampled> {
     let mut total = Total { alone: true, ..Total::default() };
     total.add(&Process::new(i32::try_from(pid).ok()?).ok()?)?;
     Some(total.sample())
@@ -189,7 +201,7 @@ fn standard_counters(text: &str) -> Option<ProcessSample> {
 }
 
 /// Counters of this host.
-pub(crate) fn host(name: &str) -> Option<HostSample> {
+pub fn host(name: &str) -> Option<HostSample> {
     let kernel = KernelStats::current().ok()?;
     let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);
     let cpu = &kernel.total;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kendall_host::machines::HostClock;
 use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
 use kendall_protocols::topology::Role;
 use kendall_stats::correlated::quantile_of_windows;
@@ -12,7 +13,6 @@ use kendall_stats::sample::enough_for;
 use kendall_store::{Generator, HostSample, MeasuredWindow, Period, Process, ProcessSample, Run};
 use kendall_units::{Seconds, exact_f64, ratio};
 
-use crate::hosts::HostClock;
 use crate::record::{Totals, totals};
 use crate::settings::Settings;
 use crate::workload::Arrivals;
@@ -259,8 +259,8 @@ mod tests {
 
     use super::*;
     use crate::file::StudyFile;
-    use crate::hosts::protocol::Hello;
-    use crate::hosts::{ClockFit, Ping};
+    use kendall_host::clocks::{ClockFit, Ping};
+    use kendall_host::protocol::Hello;
 
     const SECOND: u64 = 1_000_000_000;
     const WINDOW: (u64, u64) = (0, 20 * SECOND);

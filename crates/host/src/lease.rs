@@ -11,17 +11,17 @@ use std::time::Duration;
 
 use crate::clock::nanos;
 
-pub(crate) const BEAT: Duration = Duration::from_secs(1);
+pub const BEAT: Duration = Duration::from_secs(1);
 
 /// How long either end waits for a word of the other.
-pub(crate) const LEASE: Duration = Duration::from_millis(7_500);
+pub const LEASE: Duration = Duration::from_millis(7_500);
 
 /// How often either end looks whether the lease is over.
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+pub const LOOK: Duration = Duration::from_millis(100);
 
 /// What generators have to stop, all together, when a host is lost; and after them the tiers. What has
 /// not stopped by then is killed.
-pub(crate) const HURRIED_STOP: Duration = Duration::from_millis(500);
+pub const HURRIED_STOP: Duration = Duration::from_millis(500);
 
 /// How long after the death of a host its run must have failed.
 const STATED_WITHIN: Duration = Duration::from_secs(10);
@@ -45,7 +45,7 @@ const _: () = {
 
 /// What is due at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Due {
+pub enum Due {
     Nothing,
     /// A word of one's own.
     Beat,
@@ -55,19 +55,19 @@ pub(crate) enum Due {
 
 /// One end of a pipe.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Beats {
+pub struct Beats {
     lease_ns: u64,
     next_ns: u64,
 }
 
 impl Beats {
     /// The first beat comes one beat after this moment.
-    pub(crate) fn from(now_ns: u64, lease: Duration) -> Self {
+    pub fn from(now_ns: u64, lease: Duration) -> Self {
         Self { lease_ns: nanos(lease), next_ns: now_ns.saturating_add(nanos(BEAT)) }
     }
 
     /// What is due, by when the other end was heard last.
-    pub(crate) fn due(&mut self, heard_ns: u64, now_ns: u64) -> Due {
+    pub fn due(&mut self, heard_ns: u64, now_ns: u64) -> Due {
         if now_ns.saturating_sub(heard_ns) > self.lease_ns {
             return Due::GiveUp;
         }
@@ -80,7 +80,7 @@ impl Beats {
 }
 
 /// A lease as messages say it: `7.5 s`.
-pub(crate) fn in_seconds(time: Duration) -> String {
+pub fn in_seconds(time: Duration) -> String {
     format!("{} s", time.as_secs_f64())
 }
 

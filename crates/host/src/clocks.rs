@@ -7,6 +7,9 @@
 use kendall_units::exact_f64;
 use serde_json::{Value as Json, json};
 
+/// Pings before a run and after it.
+pub const PINGS: usize = 50;
+
 /// Share of the pings that is used: the quickest ones, which waited for nobody.
 const QUICKEST: usize = 10;
 
@@ -18,13 +21,13 @@ const KNOWN_DRIFT: f64 = 2e-4;
 
 /// One question and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ping {
+pub struct Ping {
     /// Before it was asked, by the clock here.
-    pub(crate) sent_ns: u64,
+    pub sent_ns: u64,
     /// When it was answered, by the clock there.
-    pub(crate) there_ns: u64,
+    pub there_ns: u64,
     /// When the answer had come, by the clock here.
-    pub(crate) received_ns: u64,
+    pub received_ns: u64,
 }
 
 impl Ping {
@@ -49,7 +52,7 @@ impl Ping {
 
 /// A straight line from a clock there to the clock here, good for a stated time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct ClockFit {
+pub struct ClockFit {
     /// The moment there at which `offset_ns` holds.
     at_ns: u64,
     /// Clock there minus clock here at that moment.
@@ -58,10 +61,10 @@ pub(crate) struct ClockFit {
     drift: f64,
     /// The most that a mapped moment can be wrong by, between the first and the last ping, if both
     /// clocks run evenly; as far as the pings show that they do not, it is larger.
-    pub(crate) bound_ns: f64,
-    pub(crate) round_trip_ns: u64,
+    pub bound_ns: f64,
+    pub round_trip_ns: u64,
     /// Pings that were used.
-    pub(crate) pings: usize,
+    pub pings: usize,
 }
 
 impl ClockFit {
@@ -70,7 +73,7 @@ impl ClockFit {
     /// The line goes through the quickest tenth of the first third of the time and that of the last.
     /// What it can be wrong by at the best ping of each end is half its round trip and its distance
     /// from the line; a line that is wrong by no more at both ends is wrong by no more between them.
-    pub(crate) fn of(pings: &[Ping]) -> Option<Self> {
+    pub fn of(pings: &[Ping]) -> Option<Self> {
         let (first, last) = (pings.first()?, pings.last()?);
         let third = last.there_ns.saturating_sub(first.there_ns) / 3;
         let early =
@@ -108,7 +111,7 @@ impl ClockFit {
     }
 
     /// A moment there, by the clock here.
-    pub(crate) fn here(&self, there_ns: u64) -> u64 {
+    pub fn here(&self, there_ns: u64) -> u64 {
         // An agent may say anything of its clock; what cannot be is rejected by its bound.
         let since = signed(i128::from(there_ns) - i128::from(self.at_ns));
         let here = i128::from(there_ns).saturating_sub(self.offset_ns);
@@ -117,7 +120,7 @@ impl ClockFit {
     }
 
     /// A moment here, by the clock there.
-    pub(crate) fn there(&self, here_ns: u64) -> u64 {
+    pub fn there(&self, here_ns: u64) -> u64 {
         let guess = i128::from(here_ns).saturating_add(self.offset_ns);
         let since = signed(guess.saturating_sub(i128::from(self.at_ns)));
         let there = guess.saturating_add(rounded(self.drift / (1.0 - self.drift) * since));
@@ -125,12 +128,12 @@ impl ClockFit {
     }
 
     /// Clock there minus clock here, in seconds, at the first pings.
-    pub(crate) fn offset_s(&self) -> f64 {
+    pub fn offset_s(&self) -> f64 {
         signed(self.offset_ns) / 1e9
     }
 
     /// As it is stored.
-    pub(crate) fn json(&self) -> Json {
+    pub fn json(&self) -> Json {
         json!({
             "offset_ns": i64::try_from(self.offset_ns).unwrap_or(i64::MAX),
             "drift_ppm": self.drift * 1e6,

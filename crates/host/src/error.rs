@@ -1,0 +1,16 @@
+//! Errors in one line.
+
+/// An error with what caused it, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut below = error.source();
+    while let Some(next) = below {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        below = next.source();
+    }
+    text
+}

@@ -1,0 +1,32 @@
+//! Processes on this machine and on others: started, waited for, sampled, ended.
+//!
+//! A study plans; this crate runs. Start with [`Machines`](machines::Machines), which starts a process on any host
+//! ([`Runner`](runner::Runner)). Another host is reached by an [`agent`] at the other end of a pipe, with the messages of
+//! [`protocol`]. Nothing that was started outlives the study ([`keeper`]).
+
+pub mod agent;
+pub mod bootstrap;
+pub mod clock;
+pub mod clocks;
+pub mod connection;
+pub mod disk;
+mod error;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod hosts;
+pub mod http;
+pub mod instance;
+pub mod keeper;
+mod kubernetes;
+pub mod launch;
+pub mod lease;
+pub mod machine;
+pub mod machines;
+pub mod probe;
+pub mod program;
+pub mod protocol;
+pub mod quota;
+pub mod runner;
+pub mod sample;
+
+pub use error::chain;

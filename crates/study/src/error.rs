@@ -1,0 +1,98 @@
+//! Why a study could not go on.
+
+use kendall_host::connection::HostError;
+use kendall_host::{chain, disk};
+use kendall_store::StoreError;
+
+use crate::file::Refusal;
+
+/// A study that could not go on. What was stored is whole.
+#[derive(Debug, thiserror::Error)]
+pub enum StudyError {
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The folder belongs to another study.
+    #[error(
+        "{folder} holds the results of another study, or of this one before its file was changed; \
+         choose another folder with --out, or remove that one"
+    )]
+    OtherStudy { folder: String },
+    /// Another program runs a study there.
+    #[error("{folder} is in use by another kendall")]
+    InUse { folder: String },
+    /// A program that the system needs is not installed.
+    #[error("{program} is not installed; install it with `apt-get install {package}`")]
+    NotInstalled { program: String, package: String },
+    /// A program that a tier's command names is not there.
+    #[error(
+        "tier `{tier}`: the program `{program}` is not installed: not in PATH, or no such file"
+    )]
+    NoProgram { tier: String, program: String },
+    /// Something that a tier needs beside its program is not there.
+    #[error("tier `{tier}`: {what}")]
+    Lacking {
+        tier: String,
+        /// In the words of the program that looked for it.
+        what: String,
+    },
+    /// Cores that cannot be limited.
+    #[error(transparent)]
+    Quota(#[from] kendall_host::quota::QuotaError),
+    /// A host that cannot be used.
+    #[error("{what}")]
+    Host { what: String },
+    /// The user asked for the end before anything was run.
+    #[error("interrupted")]
+    Interrupted,
+    /// The disk of the results has too little room.
+    #[error(
+        "{} MiB are free at {folder}, and a run needs {} for its logs and results: make room, then run the \
+         same command again, which goes on with what is stored",
+        free_bytes >> 20,
+        disk::LEAST_BYTES >> 20
+    )]
+    NoRoom {
+        /// The folder of the results.
+        folder: String,
+        /// What is left there.
+        free_bytes: u64,
+    },
+    /// Run after run failed.
+    #[error(
+        "{count} runs in a row failed, the last one: {reason}; fix it and run the same command \
+         again with --retry-failed"
+    )]
+    Failing {
+        count: u32,
+        /// Why the last one failed.
+        reason: String,
+    },
+    /// The capacity that rates are shares of could not be measured.
+    #[error(
+        "the capacity that `workload.rate` is a share of could not be measured in a closed loop of \
+         {clients} clients: {reason}; state it as `workload.capacity`, such as \"120/s\""
+    )]
+    Capacity {
+        /// Clients of the closed loop.
+        clients: u64,
+        reason: String,
+    },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{what}")]
+    System {
+        what: String,
+        /// What the operating system says.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl From<HostError> for StudyError {
+    fn from(error: HostError) -> Self {
+        match error {
+            HostError::Interrupted => Self::Interrupted,
+            other => Self::Host { what: chain(&other) },
+        }
+    }
+}
