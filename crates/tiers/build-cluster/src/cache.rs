@@ -10,6 +10,7 @@ mod http;
 mod instances;
 mod memory;
 mod metrics;
+pub(crate) mod outputs;
 mod page;
 mod proto;
 mod read;

@@ -21,7 +21,7 @@ use kendall_tier::{Clock, Instruments, Layout};
 use tonic::{Request, Response, Status};
 
 use crate::instruments::Families;
-use crate::listen::{Grpc, ListenError, ListenOptions, Listener, Serving};
+use crate::listen::{Grpc, ListenError, ListenOptions, Listener, OpenUploads, Serving};
 use crate::peer::Trust;
 use crate::wire::bytestream::byte_stream_server::ByteStreamServer;
 use crate::wire::re;
@@ -69,6 +69,7 @@ pub enum FrontError {
 struct Front {
     storage: Arc<Servers>,
     results: Arc<Servers>,
+    uploads: OpenUploads,
 }
 
 /// A running front.
@@ -122,7 +123,9 @@ impl CacheFront {
                 Servers::new(&options.storage, known, &instruments, &families, of_storage);
             let results =
                 Servers::new(&options.results, known, &instruments, &families, of_results);
-            Front { storage: Arc::new(storage), results: Arc::new(results) }
+            let uploads = OpenUploads::default();
+            uploads.describe(&families);
+            Front { storage: Arc::new(storage), results: Arc::new(results), uploads }
         };
         levels(&families, &front);
         let service = Grpc(routes(&front));

@@ -5,19 +5,25 @@
 //! a connection says something, and how long one may say nothing.
 
 mod access;
+mod client;
+mod open_uploads;
+pub(crate) mod plain;
 mod stream;
 
 pub use access::{Access, Tokens, TokensError};
+pub(crate) use client::Client;
+pub(crate) use open_uploads::{OpenUploads, UploadBounds, UploadPlace};
 pub use stream::{Tls, TlsError};
 
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http_body_util::{Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -33,6 +39,7 @@ use tonic::Status;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
+use client::Peers;
 use stream::Protocol;
 
 /// Requests that one connection may have open.
@@ -111,13 +118,16 @@ pub trait Serve: Clone + Send + Sync + 'static {
         + Send
         + 'static;
 
+    /// Whether it answers plain HTTP, too; requests that are not gRPC are refused otherwise.
+    const PLAIN: bool = false;
+
     /// Answers a request.
     fn serve(
         &self,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
 
-    /// Answers a request that may not be served.
+    /// Answers a gRPC request that may not be served.
     fn refuse(&self, status: Status) -> Response<Self::Body>;
 }
 
@@ -248,6 +258,7 @@ impl Listener {
         let permits = Arc::new(Semaphore::new(self.options.connections));
         let places: Vec<Place<S>> = services.into_iter().map(Place::new).collect();
         let shared = Arc::new(Shared {
+            peers: Mutex::default(),
             acceptor: self.acceptor,
             tokens: self.options.tokens,
             patience: self.options.patience,
@@ -262,11 +273,12 @@ impl Listener {
                 Some(_) = tasks.join_next() => continue,
                 () = stopped(&mut stop) => break,
             };
-            let Some((stream, permit)) = accepted else { continue };
+            let Some((stream, peer, permit)) = accepted else { continue };
             let Some(place) = places.iter().min_by_key(|p| p.open.load(Ordering::Relaxed)) else {
                 continue;
             };
-            let counted = Counted::new(&shared, &place.open, permit);
+            let client = shared.peers.lock().unwrap_or_else(PoisonError::into_inner).client(peer);
+            let counted = Counted::new(&shared, &place.open, client, permit);
             let task = connection(stream, place.service.clone(), counted, stop.clone());
             tasks.spawn_on(task, &place.handle);
         }
@@ -294,6 +306,7 @@ impl<S> Place<S> {
 }
 
 struct Shared {
+    peers: Mutex<Peers>,
     acceptor: Option<TlsAcceptor>,
     tokens: Tokens,
     patience: Duration,
@@ -306,14 +319,20 @@ struct Shared {
 struct Counted {
     shared: Arc<Shared>,
     open: Arc<AtomicUsize>,
+    client: Client,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Counted {
-    fn new(shared: &Arc<Shared>, open: &Arc<AtomicUsize>, permit: OwnedSemaphorePermit) -> Self {
+    fn new(
+        shared: &Arc<Shared>,
+        open: &Arc<AtomicUsize>,
+        client: Client,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
         let (shared, open) = (Arc::clone(shared), Arc::clone(open));
         open.fetch_add(1, Ordering::Relaxed);
-        let counted = Self { shared, open, _permit: permit };
+        let counted = Self { shared, open, client, _permit: permit };
         counted.level(|recorder, now_ns| recorder.connections.add(now_ns, 1));
         counted
     }
@@ -336,10 +355,10 @@ impl Drop for Counted {
 async fn accept(
     listener: &tokio::net::TcpListener,
     permits: &Arc<Semaphore>,
-) -> Option<(std::net::TcpStream, OwnedSemaphorePermit)> {
+) -> Option<(std::net::TcpStream, IpAddr, OwnedSemaphorePermit)> {
     let permit = Arc::clone(permits).acquire_owned().await.ok()?;
-    let stream = match listener.accept().await {
-        Ok((stream, _)) => stream,
+    let (stream, peer) = match listener.accept().await {
+        Ok((stream, peer)) => (stream, peer.ip()),
         Err(error) => {
             // Out of descriptors, most likely.
             tracing::warn!(%error, "cannot accept a connection");
@@ -350,7 +369,7 @@ async fn accept(
     // Without it a small answer waits for the acknowledgement of the one before it: 40 ms.
     stream.set_nodelay(true).ok()?;
     // It leaves this runtime, for that of its service.
-    Some((stream.into_std().ok()?, permit))
+    Some((stream.into_std().ok()?, peer, permit))
 }
 
 /// Returns when the stop is asked for.
@@ -406,6 +425,27 @@ impl Drop for Busy {
     }
 }
 
+/// Answers a request, or refuses it in the words of its protocol.
+async fn answer<S: Serve>(
+    service: S,
+    request: Request<Incoming>,
+    refused: Option<Status>,
+) -> Response<Either<S::Body, Full<Bytes>>> {
+    let grpc = plain::is_grpc(request.headers());
+    let refused = refused.or_else(|| {
+        (!grpc && !S::PLAIN).then(|| Status::not_found("only gRPC requests are answered here"))
+    });
+    match refused {
+        None => service.serve(request).await.map(Either::Left),
+        Some(status) if grpc => service.refuse(status).map(Either::Left),
+        Some(status) => {
+            let (head, mut body) = request.into_parts();
+            plain::drain(&head.headers, &mut body).await;
+            plain::refuse(&status).map(Either::Right)
+        }
+    }
+}
+
 /// Speaks the protocol until either side has enough.
 async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     io: I,
@@ -416,14 +456,13 @@ async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 ) {
     let activity = Arc::new(Activity::default());
     let (shared, seen) = (Arc::clone(&counted.shared), Arc::clone(&activity));
+    let client = counted.client.clone();
     let answering = service_fn(move |mut request: Request<Incoming>| {
         let (service, busy) = (service.clone(), Busy::new(&seen));
         let refused = shared.tokens.admit(&mut request).err();
+        request.extensions_mut().insert(client.clone());
         async move {
-            let response = match refused {
-                Some(status) => service.refuse(status),
-                None => service.serve(request).await,
-            };
+            let response = answer(service, request, refused).await;
             drop(busy);
             Ok::<_, Infallible>(response)
         }

@@ -86,14 +86,14 @@ impl<'a> Sent<'a> {
     }
 
     /// Whether the data is what the digest says.
-    fn check(&self) -> Result<(), Status> {
+    fn check(&self, message: &Bytes) -> Result<(), Status> {
         let expanded;
         let content = if self.encoded {
             if !compressed_fits(self.digest.size) {
                 return Err(Status::invalid_argument("too large for a batch: use ByteStream"));
             }
             check_length(self.data.len() as u64, self.digest.size)?;
-            expanded = expand(self.data, self.digest.size)?;
+            expanded = expand(&proto::shared(message, self.data), self.digest.size)?;
             &expanded
         } else {
             self.data
@@ -134,7 +134,7 @@ pub(crate) fn batch_update(call: &Call, message: &Bytes) -> Answered {
                 "a batch holds {BATCH_BYTES} bytes at most; send large blobs by ByteStream"
             )));
         }
-        let checked = sent.check();
+        let checked = sent.check(message);
         if checked.is_ok() && !sent.digest.is_empty() {
             call.shared().metrics.sized(Kind::Blob, true, sent.digest.size);
             contents.push(Content {

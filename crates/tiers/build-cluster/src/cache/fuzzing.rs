@@ -4,7 +4,7 @@ use prost::Message as _;
 
 use super::proto::{self, Fields};
 use super::resource::Resource;
-use super::{blobs, results};
+use super::{blobs, outputs};
 use crate::digest::{Digest, Function};
 use crate::wire::re;
 
@@ -20,7 +20,7 @@ pub fn message(bytes: &[u8]) {
             assert_eq!(ours, theirs);
         }
         // Refused or not: it ends.
-        results::readable(function, bytes).unwrap_or_default();
+        outputs::check(function, bytes).unwrap_or_default();
         blobs::command_of(function, bytes);
     }
 }

@@ -9,28 +9,40 @@ use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
+use hyper::Response;
 use hyper::body::{Body, Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use hyper::{Request, Response};
 use tonic::{Code, Status};
+
+use crate::listen::Client;
 
 /// Bytes before each message: a flag and its length.
 pub(crate) const PREFIX: usize = 5;
 /// Largest message that is taken.
 pub(crate) const MESSAGE_BYTES: usize = 16 << 20;
-/// Longest time without a byte of a request that has begun.
-const SILENCE: Duration = Duration::from_secs(60);
+/// Longest time in which fewer than [`STEP`] bytes come of a request that has begun.
+pub(crate) const SILENCE: Duration = Duration::from_secs(60);
+pub(crate) const STEP: usize = 4 << 10;
 
-/// Bytes of requests that may be held at the same time, by all clients together.
+/// Bytes of unfinished requests that may be held: by all clients together, by half of that for one connection, and by
+/// three quarters for one address.
 #[derive(Debug)]
 pub(crate) struct Budget {
     held: AtomicUsize,
     most: usize,
+    connection: usize,
+    peer: usize,
 }
 
 impl Budget {
     pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { held: AtomicUsize::new(0), most })
+        let (connection, peer) = (most / 2, most / 4 * 3);
+        Arc::new(Self { held: AtomicUsize::new(0), most, connection, peer })
+    }
+
+    /// Without bounds for one client: a front's clients come over its connections.
+    pub(crate) fn behind_front(most: usize) -> Arc<Self> {
+        Arc::new(Self { held: AtomicUsize::new(0), most, connection: most, peer: most })
     }
 
     /// Bytes that are held.
@@ -43,29 +55,41 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct Held {
     budget: Arc<Budget>,
+    client: Client,
     bytes: usize,
 }
 
 impl Held {
-    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
-        Self { budget: Arc::clone(budget), bytes: 0 }
+    pub(crate) fn new(budget: &Arc<Budget>, client: &Client) -> Self {
+        Self { budget: Arc::clone(budget), client: client.clone(), bytes: 0 }
     }
 
     /// Holds more.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Status> {
-        let held = self.budget.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let (budget, client) = (&self.budget, &self.client);
         self.bytes += bytes;
-        if held > self.budget.most {
-            return Err(Status::resource_exhausted(
-                "too many bytes of unfinished requests are held; try again",
-            ));
+        let bounds = [
+            (&budget.held, budget.most, "by all clients"),
+            (&client.connection.held, budget.connection, "by one connection"),
+            (&client.peer.held, budget.peer, "by one address"),
+        ];
+        let mut refused = None;
+        for (held, most, whom) in bounds {
+            if held.fetch_add(bytes, Ordering::Relaxed) + bytes > most {
+                refused = Some((most, whom));
+            }
         }
-        Ok(())
+        let Some((most, whom)) = refused else { return Ok(()) };
+        Err(Status::resource_exhausted(format!(
+            "more than {most} bytes of unfinished requests would be held {whom}; try again"
+        )))
     }
 
     /// Holds none any longer.
     pub(crate) fn clear(&mut self) {
-        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        for held in [&self.budget.held, &self.client.connection.held, &self.client.peer.held] {
+            held.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
         self.bytes = 0;
     }
 }
@@ -88,8 +112,8 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    pub(crate) fn new(body: Incoming, budget: &Arc<Budget>) -> Self {
-        Self { body, parts: VecDeque::new(), length: 0, held: Held::new(budget), read: 0 }
+    pub(crate) fn new(body: Incoming, budget: &Arc<Budget>, client: &Client) -> Self {
+        Self { body, parts: VecDeque::new(), length: 0, held: Held::new(budget, client), read: 0 }
     }
 
     /// The next message, in the parts in which it came; `None` at the end.
@@ -127,23 +151,15 @@ impl Messages {
     /// The next `length` bytes; `None` when the body ended before the first of them.
     async fn wait_for(&mut self, length: usize) -> Result<Option<Vec<Bytes>>, Status> {
         while self.length < length {
-            let frame = tokio::time::timeout(SILENCE, self.body.frame()).await.map_err(|_| {
-                Status::deadline_exceeded(format!("no byte came for {} s", SILENCE.as_secs()))
-            })?;
-            match frame {
-                None if self.length == 0 => return Ok(None),
-                None => return Err(Status::internal("the request ended within a message")),
-                Some(Err(error)) => return Err(Status::cancelled(error.to_string())),
-                Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else { continue };
-                    if data.is_empty() {
-                        continue;
-                    }
-                    self.held.add(data.len())?;
-                    self.read += data.len() as u64;
-                    self.length += data.len();
-                    self.parts.push_back(data);
-                }
+            // Each step has its time: a byte now and then does not keep a request open.
+            let until = length.min(self.length + STEP);
+            let came = tokio::time::timeout(SILENCE, self.fill(until)).await;
+            let came = came.map_err(|_| Status::deadline_exceeded(too_slow()))??;
+            if !came && self.length == 0 {
+                return Ok(None);
+            }
+            if !came {
+                return Err(Status::internal("the request ended within a message"));
             }
         }
         let mut taken = Vec::with_capacity(self.parts.len());
@@ -162,6 +178,32 @@ impl Messages {
         }
         Ok(Some(taken))
     }
+
+    /// Reads until so many bytes are held; false when the body ended before.
+    async fn fill(&mut self, until: usize) -> Result<bool, Status> {
+        while self.length < until {
+            match self.body.frame().await {
+                None => return Ok(false),
+                Some(Err(error)) => return Err(Status::cancelled(error.to_string())),
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    if data.is_empty() {
+                        continue;
+                    }
+                    self.held.add(data.len())?;
+                    self.read += data.len() as u64;
+                    self.length += data.len();
+                    self.parts.push_back(data);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Why a request that came too slowly was ended.
+pub(crate) fn too_slow() -> String {
+    format!("fewer than {STEP} bytes came in {} s", SILENCE.as_secs())
 }
 
 /// Parts in one piece.
@@ -178,35 +220,38 @@ pub(crate) fn join(mut parts: Vec<Bytes>) -> Bytes {
 
 /// A body that is read whole, as HTTP sends it.
 pub(crate) async fn collect(
-    request: Request<Incoming>,
+    body: &mut Incoming,
     most: usize,
     held: &mut Held,
 ) -> Result<Bytes, Status> {
-    let mut body = request.into_body();
-    let mut parts = Vec::new();
-    let mut length = 0;
-    loop {
-        let frame = tokio::time::timeout(SILENCE, body.frame()).await;
-        let frame = frame.map_err(|_| Status::deadline_exceeded("no byte came for a minute"))?;
-        match frame {
-            None => return Ok(join(parts)),
-            Some(Err(error)) => return Err(Status::cancelled(error.to_string())),
-            Some(Ok(frame)) => {
-                let Ok(data) = frame.into_data() else { continue };
-                length += data.len();
-                if length > most {
-                    return Err(Status::resource_exhausted(format!("more than {most} bytes")));
+    let collected = async {
+        let (mut parts, mut length) = (Vec::new(), 0);
+        loop {
+            match body.frame().await {
+                None => return Ok(join(parts)),
+                Some(Err(error)) => return Err(Status::cancelled(error.to_string())),
+                Some(Ok(frame)) => {
+                    let Ok(data) = frame.into_data() else { continue };
+                    length += data.len();
+                    if length > most {
+                        return Err(Status::resource_exhausted(format!("more than {most} bytes")));
+                    }
+                    held.add(data.len())?;
+                    parts.push(data);
                 }
-                held.add(data.len())?;
-                parts.push(data);
             }
         }
-    }
+    };
+    let collected = tokio::time::timeout(SILENCE, collected).await;
+    collected.map_err(|_| {
+        let seconds = SILENCE.as_secs();
+        Status::deadline_exceeded(format!("the request did not come whole within {seconds} s"))
+    })?
 }
 
 /// What comes after the first part of an answer.
 pub(crate) trait More: Send {
-    /// The next part; `None` after the last.
+    /// The next part; `None` after the last, and an empty one where it needs another turn.
     fn next(&mut self) -> Result<Option<Bytes>, Status>;
     /// Told once at the end how it ended.
     fn ended(&mut self, code: Code);
@@ -246,13 +291,18 @@ impl Body for Answer {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         if let Some(part) = self.parts.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(part))));
         }
         if let Some(more) = &mut self.more {
             match more.next() {
+                // Nothing yet: others have their turn first.
+                Ok(Some(part)) if part.is_empty() => {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 Ok(Some(part)) => return Poll::Ready(Some(Ok(Frame::data(part)))),
                 Ok(None) => more.ended(Code::Ok),
                 Err(status) => {

@@ -4,17 +4,19 @@
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response};
 use tonic::{Code, Status};
 
-use super::grpc::{self, Answer, Held};
+use super::grpc::{self, Answer, Held, SILENCE};
 use super::metrics::Operation;
+use super::outputs::{self, Unfit};
 use super::read::{self, PlainRest};
 use super::results;
 use super::service::{Call, Service, blob, not_found};
 use super::store::{Content, Kind};
 use crate::digest::{Digest, Function, parse_hash};
+use crate::listen::plain;
 
 /// Bytes of a result.
 const RESULT_BYTES: usize = 512 << 10;
@@ -39,56 +41,40 @@ fn parse(path: &str) -> Result<Named<'_>, Status> {
     Ok(Named { instance: before.strip_prefix('/').unwrap_or(before), kind, hash })
 }
 
-/// Answers a request that is none of gRPC.
+/// Answers a request that is not gRPC.
 pub(crate) async fn serve(service: &Service, request: Request<Incoming>) -> Response<Answer> {
-    let path = request.uri().path().to_owned();
-    if path == "/status" || path == "/" {
+    let (head, mut body) = request.into_parts();
+    let path = head.uri.path();
+    let reads = matches!(head.method, Method::GET | Method::HEAD);
+    if reads && matches!(path, "/" | "/status") {
         return Response::new(Answer::plain(Bytes::from_static(b"kendall cache\n")));
     }
-    let operation = match *request.method() {
+    let operation = match head.method {
         Method::GET | Method::HEAD => Operation::HttpGet,
         Method::PUT => Operation::HttpPut,
         _ => Operation::Other,
     };
-    let call = service.call(operation, request.extensions());
-    let answered = match *request.method() {
-        Method::GET | Method::HEAD => get(call, &path, *request.method() == Method::HEAD),
-        Method::PUT => {
-            let mut call = call;
-            match put(&call, &path, request).await {
-                Ok(()) => {
-                    call.end(Code::Ok);
-                    Ok(Response::new(Answer::plain(Bytes::new())))
-                }
-                Err(status) => Err((call, status)),
+    let mut call = service.call(operation, &head.extensions);
+    let refused = match head.method {
+        Method::GET | Method::HEAD => match get(call, path, head.method == Method::HEAD) {
+            Ok(response) => return response,
+            Err((returned, status)) => {
+                call = returned;
+                status
             }
-        }
-        _ => Err((call, Status::unimplemented("there are GET, HEAD and PUT"))),
+        },
+        Method::PUT => match put(&call, path, &head.headers, &mut body).await {
+            Ok(()) => {
+                call.end(Code::Ok);
+                return Response::new(Answer::plain(Bytes::new()));
+            }
+            Err(status) => status,
+        },
+        _ => Status::unimplemented("there are GET, HEAD and PUT"),
     };
-    match answered {
-        Ok(response) => response,
-        Err((mut call, status)) => {
-            call.end(status.code());
-            refused(&status)
-        }
-    }
-}
-
-fn refused(status: &Status) -> Response<Answer> {
-    let code = match status.code() {
-        Code::NotFound => StatusCode::NOT_FOUND,
-        Code::InvalidArgument | Code::OutOfRange => StatusCode::BAD_REQUEST,
-        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
-        Code::PermissionDenied => StatusCode::FORBIDDEN,
-        Code::ResourceExhausted => StatusCode::INSUFFICIENT_STORAGE,
-        Code::Unimplemented => StatusCode::METHOD_NOT_ALLOWED,
-        Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    let text = format!("{}\n", status.message());
-    let mut response = Response::new(Answer::plain(Bytes::from(text)));
-    *response.status_mut() = code;
-    response
+    call.end(refused.code());
+    plain::drain(&head.headers, &mut body).await;
+    plain::refusal(&refused, Answer::plain)
 }
 
 type Got = Result<Response<Answer>, (Call, Status)>;
@@ -133,17 +119,17 @@ fn look(call: &Call, path: &str) -> Result<Found, Status> {
     let partition = call.partition(named.instance)?;
     let mut digest = Digest { function: Function::Sha256, hash: named.hash, size: 0 };
     if named.kind == Kind::Result {
-        let result = results::complete(call, &partition, &digest).or_else(|status| {
-            // Others than Bazel keep here what is not a result of an action.
-            if status.code() != Code::InvalidArgument {
-                return Err(status);
-            }
-            let key = partition.result(&digest);
-            match partition.store.get(&key, partition.store.moment()) {
-                Some(entry) => Ok(partition.store.read(&key, entry)?),
-                None => Ok(None),
-            }
-        })?;
+        let result = match results::stored(&partition, &digest)? {
+            None => None,
+            Some(result) => match outputs::check(digest.function, &result) {
+                Ok(()) | Err(Unfit::Failed) => {
+                    results::complete(call, &partition, digest.function, result)?
+                }
+                // Tools other than Bazel store what is not a result of an action.
+                Err(Unfit::Malformed) => Some(result),
+                Err(Unfit::Path(_) | Unfit::Digest { .. }) => None,
+            },
+        };
         call.found(Kind::Result, u64::from(result.is_some()), u64::from(result.is_none()));
         let result = result.ok_or_else(|| Status::not_found("there is no such result"))?;
         return Ok(Found { size: result.len() as u64, content: Body::Whole(result) });
@@ -159,41 +145,55 @@ fn look(call: &Call, path: &str) -> Result<Found, Status> {
     Ok(Found { size: digest.size, content: Body::Pieces(Box::new(content)) })
 }
 
-async fn put(call: &Call, path: &str, request: Request<Incoming>) -> Result<(), Status> {
+async fn put(
+    call: &Call,
+    path: &str,
+    headers: &HeaderMap,
+    body: &mut Incoming,
+) -> Result<(), Status> {
     call.may_write()?;
     let named = parse(path)?;
     let partition = call.partition(named.instance)?;
-    let mut held = Held::new(&call.shared().budget);
+    let mut held = Held::new(&call.shared().budget, &call.client);
     let digest = Digest { function: Function::Sha256, hash: named.hash, size: 0 };
     if named.kind == Kind::Result {
         if call.shared().read_only_results {
             return Err(Status::permission_denied("results of actions cannot be changed here"));
         }
-        let bytes = grpc::collect(request, RESULT_BYTES, &mut held).await?;
+        let bytes = grpc::collect(body, RESULT_BYTES, &mut held).await?;
         call.bytes(bytes.len() as u64, 0);
         if !partition.store.is_small(bytes.len() as u64) {
             return Err(Status::resource_exhausted("a result of so many bytes is not kept"));
         }
+        match outputs::check(digest.function, &bytes) {
+            Ok(()) | Err(Unfit::Failed | Unfit::Malformed) => {}
+            Err(unfit) => return Err(unfit.into()),
+        }
         let content = Content::plain(partition.result(&digest), bytes);
         return Ok(partition.store.put(call.lane(), &content)?);
     }
-    let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     let size = length.and_then(|text| text.parse().ok()).ok_or_else(|| {
         Status::invalid_argument("the length must be said first, by Content-Length")
     })?;
     let digest = Digest { size, ..digest };
-    let mut upload = call.shared().uploads.begin(partition.store, digest, false)?;
-    let mut body = request.into_body();
+    let shared = call.shared();
+    let place = shared.uploads.open.begin(&call.client, shared.clock.now_ns())?;
+    let mut upload = shared.uploads.begin(&call.client, partition.store, digest, false)?;
     loop {
-        let frame = tokio::time::timeout(std::time::Duration::from_secs(60), body.frame()).await;
-        let frame = frame.map_err(|_| Status::deadline_exceeded("no byte came for a minute"))?;
+        let frame = tokio::select! {
+            frame = tokio::time::timeout(SILENCE, body.frame()) => frame,
+            status = place.taken() => return Err(status),
+        };
+        let frame = frame.map_err(|_| Status::deadline_exceeded(grpc::too_slow()))?;
         match frame {
             None => break,
             Some(Err(error)) => return Err(Status::cancelled(error.to_string())),
             Some(Ok(frame)) => {
                 let Ok(data) = frame.into_data() else { continue };
                 call.bytes(data.len() as u64, 0);
-                upload.write(partition.store, vec![data])?;
+                upload = upload.write(partition.store, vec![data]).await?;
+                place.came(upload.committed(), shared.clock.now_ns())?;
             }
         }
     }

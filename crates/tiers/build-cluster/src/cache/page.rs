@@ -37,8 +37,8 @@ pub(crate) fn page(shared: &Shared) -> String {
     put(
         &mut html,
         format_args!(
-            "<p>Uploads open or waiting to be resumed: {}. Bytes of unfinished requests: {}.</p>",
-            shared.uploads.open(),
+            "<p>Open uploads: {}. Bytes of unfinished requests: {}.</p>",
+            shared.uploads.open.count(),
             shared.budget.held()
         ),
     );

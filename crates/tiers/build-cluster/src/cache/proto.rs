@@ -17,6 +17,9 @@ pub(crate) enum Value<'a> {
     Other,
 }
 
+/// Groups within each other that are skipped, as many as libraries of the protocol skip.
+const GROUPS: usize = 100;
+
 /// The fields of a message, one after the other.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
@@ -48,8 +51,9 @@ impl<'a> Iterator for Fields<'a> {
 
 impl<'a> Fields<'a> {
     fn field(&mut self) -> Option<(u32, Value<'a>)> {
-        let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3).ok().filter(|number| *number > 0)?;
+        // A tag has 32 bits; some libraries take longer ones and drop the rest.
+        let tag = u32::try_from(self.varint()? & u64::from(u32::MAX)).ok()?;
+        let number = (tag >> 3 > 0).then_some(tag >> 3)?;
         let value = match tag & 7 {
             0 => Value::Number(self.varint()?),
             1 => self.take(8).map(|_| Value::Other)?,
@@ -57,10 +61,40 @@ impl<'a> Fields<'a> {
                 let length = usize::try_from(self.varint()?).ok()?;
                 Value::Bytes(self.take(length)?)
             }
+            3 => self.group(number).map(|()| Value::Other)?,
             5 => self.take(4).map(|_| Value::Other)?,
             _ => return None,
         };
         Some((number, value))
+    }
+
+    /// Skips a group to its end. No message here has one, and libraries skip what they do not know.
+    fn group(&mut self, number: u32) -> Option<()> {
+        let mut open = vec![number];
+        while let Some(innermost) = open.last() {
+            let tag = u32::try_from(self.varint()? & u64::from(u32::MAX)).ok()?;
+            match tag & 7 {
+                0 => {
+                    self.varint()?;
+                }
+                1 => {
+                    self.take(8)?;
+                }
+                2 => {
+                    let length = usize::try_from(self.varint()?).ok()?;
+                    self.take(length)?;
+                }
+                3 if open.len() < GROUPS => open.push(tag >> 3),
+                4 if tag >> 3 == *innermost => {
+                    open.pop();
+                }
+                5 => {
+                    self.take(4)?;
+                }
+                _ => return None,
+            }
+        }
+        Some(())
     }
 
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {

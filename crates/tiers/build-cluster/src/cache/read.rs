@@ -30,12 +30,14 @@ pub(crate) async fn read(mut call: Call, mut messages: Messages) -> Response<Ans
             // What fits into one message needs no stream.
             match content.next() {
                 Ok(first) if content.ended() => {
-                    let parts = first.map(framed).unwrap_or_default();
+                    let parts =
+                        first.filter(|data| !data.is_empty()).map(framed).unwrap_or_default();
                     call.bytes(0, parts.iter().map(|part| part.len() as u64).sum());
                     finish(&mut call, Ok(grpc::stream(parts, None)))
                 }
                 Ok(first) => {
-                    let parts = first.map(framed).unwrap_or_default();
+                    let parts =
+                        first.filter(|data| !data.is_empty()).map(framed).unwrap_or_default();
                     grpc::stream(parts, Some(Box::new(Rest { content, call, half: None })))
                 }
                 Err(status) => finish(&mut call, Err(status)),
@@ -90,6 +92,9 @@ impl More for Rest {
             return Ok(Some(data));
         }
         let Some(data) = self.content.next()? else { return Ok(None) };
+        if data.is_empty() {
+            return Ok(Some(data));
+        }
         let mut parts = framed(data);
         self.half = parts.pop();
         Ok(parts.pop())
@@ -137,7 +142,8 @@ pub(crate) fn open(
         let Some(raw) = Raw::open(partition, digest, entry)? else { return Ok(None) };
         if entry.encoded && !(zstd && all) {
             let expander = Expander::new(digest.size)?;
-            let plain = Plain::Expanded { raw, expander, skip: offset };
+            let input = Bytes::new();
+            let plain = Plain::Expanded { raw, expander, input, done: true, skip: offset };
             return Contents::new(plain, left, zstd).map(Some);
         }
         if entry.encoded {
@@ -212,28 +218,30 @@ enum Plain {
     /// Stored as it is.
     Stored { raw: Raw, offset: u64 },
     /// Stored as zstd, and wanted as it is.
-    Expanded { raw: Raw, expander: Expander, skip: u64 },
+    Expanded { raw: Raw, expander: Expander, input: Bytes, done: bool, skip: u64 },
     /// Stored as zstd, and wanted so.
     AsStored(Raw),
 }
 
 impl Plain {
+    /// The next bytes; none where it needs another turn.
     fn next(&mut self) -> Result<Option<Bytes>, Status> {
         match self {
             Self::AsStored(raw) => raw.next(0, STEP),
             Self::Stored { raw, offset } => raw.next(std::mem::take(offset), STEP),
-            Self::Expanded { raw, expander, skip } => loop {
-                let Some(bytes) = raw.next(0, STEP / 4)? else { return Ok(None) };
+            Self::Expanded { raw, expander, input, done, skip } => {
+                if *done {
+                    let Some(bytes) = raw.next(0, STEP / 4)? else { return Ok(None) };
+                    *input = bytes;
+                }
                 let mut out = Vec::new();
-                expander.expand(&bytes, |piece| {
+                *done = expander.expand(input, STEP, |piece| {
                     let skipped = usize::try_from(*skip).unwrap_or(usize::MAX).min(piece.len());
                     *skip -= skipped as u64;
                     out.extend_from_slice(&piece[skipped..]);
                 })?;
-                if !out.is_empty() {
-                    return Ok(Some(out.into()));
-                }
-            },
+                Ok(Some(out.into()))
+            }
         }
     }
 }
@@ -276,13 +284,16 @@ impl Contents {
         }
     }
 
-    /// The next bytes; `None` at the end.
+    /// The next bytes; `None` at the end, and none where it needs another turn.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Status> {
         if self.packed.is_none() {
             return self.cut();
         }
         loop {
             let data = self.cut()?;
+            if data.as_ref().is_some_and(Bytes::is_empty) {
+                return Ok(data);
+            }
             let last = data.is_none();
             let Some(packer) = &mut self.packed else { return Ok(data) };
             if packer.ended {

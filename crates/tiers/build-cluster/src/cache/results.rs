@@ -4,11 +4,12 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 use prost::Message as _;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::blobs::parsed;
 use super::grpc;
 use super::instances::Partition;
+use super::outputs;
 use super::proto::{self, Fields, Value};
 use super::service::{self, Answered, Call};
 use super::store::{Content, Kind};
@@ -58,8 +59,13 @@ fn usable(
     partition: &Partition<'_>,
     action: &Digest,
 ) -> Result<Option<Bytes>, Status> {
-    // By HTTP anything can be stored, also by who does not know what must not be served.
-    let found = complete(call, partition, action)?.filter(|result| !failed(result));
+    let found = match stored(partition, action)? {
+        // Over HTTP anything can be stored.
+        Some(result) if outputs::check(action.function, &result).is_ok() => {
+            complete(call, partition, action.function, result)?
+        }
+        _ => None,
+    };
     call.found(Kind::Result, u64::from(found.is_some()), u64::from(found.is_none()));
     if let Some(result) = &found {
         call.shared().metrics.sized(Kind::Result, false, result.len() as u64);
@@ -87,28 +93,27 @@ pub(crate) fn with_logs(
     Ok(Some(result.encode_to_vec().into()))
 }
 
-/// Whether it is the result of an action that failed.
-fn failed(result: &[u8]) -> bool {
-    Fields(result).any(|field| matches!(field, Ok((4, Value::Number(code))) if code != 0))
+/// The result of an action as it was stored.
+pub(crate) fn stored(partition: &Partition<'_>, action: &Digest) -> Result<Option<Bytes>, Status> {
+    let key = partition.result(action);
+    let Some(entry) = partition.store.get(&key, partition.store.moment()) else { return Ok(None) };
+    Ok(partition.store.read(&key, entry)?)
 }
 
-/// The result of an action as it is stored, if all that it names is there. Behind a front that is
-/// for the front to see: here is a part of it only.
+/// The result, if all that it names is there. A cache behind a front holds a part of that only: the front checks.
 pub(crate) fn complete(
     call: &Call,
     partition: &Partition<'_>,
-    action: &Digest,
+    function: Function,
+    result: Bytes,
 ) -> Result<Option<Bytes>, Status> {
-    let key = partition.result(action);
-    let moment = partition.store.moment();
-    let Some(entry) = partition.store.get(&key, moment) else { return Ok(None) };
-    let Some(result) = partition.store.read(&key, entry)? else { return Ok(None) };
     if call.shared().behind_front {
         return Ok(Some(result));
     }
+    let moment = partition.store.moment();
     let mut check = Check {
         partition,
-        function: action.function,
+        function,
         moment,
         trees: HashSet::new(),
         directories: HashSet::new(),
@@ -194,15 +199,25 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// A blob that should be such a message; `None` where it is missing, or something else.
+    fn message<M: prost::Message + Default>(&self, digest: &Digest) -> Result<Option<M>, Status> {
+        match parsed::<M>(self.partition, digest, self.moment) {
+            Err(status) if status.code() == Code::FailedPrecondition => Ok(None),
+            other => other,
+        }
+    }
+
     fn tree(&mut self, digest: &Digest) -> Result<bool, Status> {
         if !self.trees.insert(*digest) {
             return Ok(true);
         }
         self.count(digest)?;
-        let found = parsed::<re::Tree>(self.partition, digest, self.moment)?;
-        let Some(tree) = found else { return Ok(false) };
-        let all = tree.root.iter().chain(&tree.children);
-        for file in all.flat_map(|directory| &directory.files) {
+        let Some(tree) = self.message::<re::Tree>(digest)? else { return Ok(false) };
+        let all = || tree.root.iter().chain(&tree.children);
+        if !all().all(|directory| outputs::is_directory(self.function, directory)) {
+            return Ok(false);
+        }
+        for file in all().flat_map(|directory| &directory.files) {
             let digest = Digest::required(self.function, file.digest.as_ref())?;
             let found = service::entry(self.partition, &digest, self.moment);
             if found.is_none() && !digest.is_empty() {
@@ -220,8 +235,9 @@ impl Check<'_> {
         let mut left = vec![root];
         while let Some(digest) = left.pop() {
             self.count(&digest)?;
-            let found = parsed::<re::Directory>(self.partition, &digest, self.moment)?;
-            let Some(directory) = found else { return Ok(false) };
+            let found = self.message::<re::Directory>(&digest)?;
+            let sound = |directory: &re::Directory| outputs::is_directory(self.function, directory);
+            let Some(directory) = found.filter(sound) else { return Ok(false) };
             for file in &directory.files {
                 let digest = Digest::required(self.function, file.digest.as_ref())?;
                 let found = service::entry(self.partition, &digest, self.moment);
@@ -309,43 +325,11 @@ pub(crate) fn keep(
     action: &Digest,
     result: Bytes,
 ) -> Result<(), Status> {
-    readable(action.function, &result)?;
+    outputs::check(action.function, &result)?;
     if !partition.store.is_small(result.len() as u64) {
         return Err(Status::invalid_argument("a result of so many bytes is not kept"));
     }
     call.shared().metrics.sized(Kind::Result, true, result.len() as u64);
     let content = Content::plain(partition.result(action), result);
     Ok(partition.store.put(call.lane(), &content)?)
-}
-
-/// Refuses what is not a result, or that of an action that failed.
-pub(crate) fn readable(function: Function, result: &[u8]) -> Result<(), Status> {
-    for field in Fields(result) {
-        match field? {
-            (2, Value::Bytes(file)) => {
-                for field in Fields(file) {
-                    if let (2, Value::Bytes(digest)) = field? {
-                        proto::digest(function, digest)?;
-                    }
-                }
-            }
-            (3, Value::Bytes(directory)) => {
-                for field in Fields(directory) {
-                    if let (3 | 5, Value::Bytes(digest)) = field? {
-                        proto::digest(function, digest)?;
-                    }
-                }
-            }
-            (4, Value::Number(code)) if code != 0 => {
-                return Err(Status::invalid_argument(
-                    "the result of an action that failed is not kept",
-                ));
-            }
-            (6 | 8, Value::Bytes(digest)) => {
-                proto::digest(function, digest)?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }

@@ -21,7 +21,7 @@ use super::service::{Service, Shared};
 use super::store::{Store, StoreError, StoreOptions};
 use super::uploads::Uploads;
 use crate::instruments::Families;
-use crate::listen::{ListenError, ListenOptions, Listener};
+use crate::listen::{ListenError, ListenOptions, Listener, UploadBounds};
 
 /// Bytes of unfinished requests that are held at most.
 const HELD_BYTES: usize = 512 << 20;
@@ -90,10 +90,16 @@ impl Cache {
         }
         let instruments = Instruments::new(metrics::layout(), clock.clone());
         instruments.set_workers(u32::try_from(options.threads).unwrap_or(u32::MAX));
-        let budget = Budget::new(HELD_BYTES);
+        let (budget, bounds) = if options.behind_front {
+            (Budget::behind_front(HELD_BYTES), UploadBounds::behind_front())
+        } else {
+            (Budget::new(HELD_BYTES), UploadBounds::default())
+        };
+        let uploads = Uploads::new(&budget, bounds);
+        uploads.open.describe(&families);
         let shared = Arc::new(Shared {
             instances,
-            uploads: Uploads::new(&budget),
+            uploads,
             budget,
             metrics: Metrics::new(&families),
             clock,
@@ -195,7 +201,9 @@ fn open(options: &CacheOptions) -> Result<Instances, StoreError> {
 }
 
 fn current_thread() -> Result<Runtime, CacheError> {
-    Builder::new_current_thread().enable_all().build().map_err(CacheError::Threads)
+    // What must not hold up a network thread runs on one other.
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().max_blocking_threads(1).build().map_err(CacheError::Threads)
 }
 
 fn spawn<T: Send + 'static>(

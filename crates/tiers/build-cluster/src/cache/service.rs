@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper::body::Incoming;
 use hyper::http::Extensions;
-use hyper::{Method, Request, Response};
+use hyper::{Request, Response};
 use kendall_tier::{Clock, Moments, Recorder, RequestType};
 use tonic::{Code, Status};
 
@@ -15,7 +15,8 @@ use super::store::{Entry, Key, Kind, PutError, ReadError};
 use super::uploads::Uploads;
 use super::{assets, blobs, capabilities, http, read, results, tree, write};
 use crate::digest::Digest;
-use crate::listen::{Access, Serve};
+use crate::listen::plain::is_grpc;
+use crate::listen::{Access, Client, Serve};
 
 /// Everything that answers share.
 #[derive(Debug)]
@@ -45,6 +46,7 @@ pub(crate) struct Call {
     service: Service,
     operation: Operation,
     access: Access,
+    pub(crate) client: Client,
     arrived_ns: u64,
     told: bool,
 }
@@ -62,8 +64,8 @@ impl Service {
         recorder.arrived(RequestType(operation as usize));
         recorder.workers_busy.add(arrived_ns, 1);
         drop(recorder);
-        let access = Access::of(extensions);
-        Call { service: self.clone(), operation, access, arrived_ns, told: false }
+        let (access, client) = (Access::of(extensions), Client::of(extensions));
+        Call { service: self.clone(), operation, access, client, arrived_ns, told: false }
     }
 }
 
@@ -137,16 +139,18 @@ impl Drop for Call {
 impl Serve for Service {
     type Body = Answer;
 
+    const PLAIN: bool = true;
+
     async fn serve(&self, request: Request<Incoming>) -> Response<Answer> {
-        let path = request.uri().path();
-        if *request.method() != Method::POST || !path.starts_with('/') {
+        if !is_grpc(request.headers()) {
             return http::serve(self, request).await;
         }
+        let path = request.uri().path();
         let Some((operation, method)) = method(path) else {
             return grpc::refused(&Status::unimplemented(format!("there is no method {path}")));
         };
         let mut call = self.begin(operation, request.extensions());
-        let messages = Messages::new(request.into_body(), &self.shared.budget);
+        let messages = Messages::new(request.into_body(), &self.shared.budget, &call.client);
         match method {
             Served::Read => read::read(call, messages).await,
             Served::Unary(answer) => {

@@ -1,7 +1,6 @@
 //! Uploads under way, and those that broke off and may be resumed.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -12,9 +11,12 @@ use super::service::blob;
 use super::store::{Content, Key, Spill, Store};
 use super::zstd::{Expander, check_length};
 use crate::digest::{Digest, Hasher};
+use crate::listen::{Client, OpenUploads, UploadBounds};
 
-/// Uploads that may be open at the same time.
-const OPEN: usize = 2048;
+/// Bytes of content of which an upload takes in so many before others have their turn: on the network thread first,
+/// and then beside it where it is compressed.
+const TURN: u64 = 256 << 10;
+const TURN_BESIDE: u64 = 4 << 20;
 /// Uploads that broke off and are kept, and how long.
 const KEPT: usize = 256;
 const KEPT_NS: u64 = 600_000_000_000;
@@ -31,7 +33,9 @@ pub(crate) struct Upload {
     committed: u64,
     expander: Option<Expander>,
     sink: Sink,
-    _place: Place,
+    /// Memory that expanding takes.
+    window: Held,
+    window_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -40,32 +44,24 @@ enum Sink {
     File(Box<Spill>),
 }
 
-/// One of the uploads that may be open.
-#[derive(Debug)]
-struct Place(Arc<AtomicUsize>);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// All uploads.
 #[derive(Debug)]
 pub(crate) struct Uploads {
     budget: Arc<Budget>,
-    open: Arc<AtomicUsize>,
+    pub(crate) open: OpenUploads,
     broken: Mutex<HashMap<String, (u64, Upload)>>,
 }
 
 impl Uploads {
-    pub(crate) fn new(budget: &Arc<Budget>) -> Self {
-        Self { budget: Arc::clone(budget), open: Arc::default(), broken: Mutex::default() }
+    pub(crate) fn new(budget: &Arc<Budget>, bounds: UploadBounds) -> Self {
+        let open = OpenUploads::new(bounds);
+        Self { budget: Arc::clone(budget), open, broken: Mutex::default() }
     }
 
     /// Begins one.
     pub(crate) fn begin(
         &self,
+        client: &Client,
         store: &Store,
         digest: Digest,
         zstd: bool,
@@ -76,18 +72,25 @@ impl Uploads {
                 digest.size
             )));
         }
-        let place = Place(Arc::clone(&self.open));
-        if self.open.fetch_add(1, Ordering::Relaxed) >= OPEN {
-            return Err(Status::resource_exhausted(format!("{OPEN} uploads are open; try again")));
-        }
         let sink = if zstd || store.is_small(digest.size) {
-            Sink::Memory { parts: Vec::new(), held: Held::new(&self.budget) }
+            Sink::Memory { parts: Vec::new(), held: Held::new(&self.budget, client) }
         } else {
             Sink::File(Box::new(Spill::new(store, Some(digest.size))?))
         };
         let expander = if zstd { Some(Expander::new(digest.size)?) } else { None };
         let hasher = digest.function.hasher();
-        Ok(Upload { digest, zstd, hasher, size: 0, committed: 0, expander, sink, _place: place })
+        let window = Held::new(&self.budget, client);
+        Ok(Upload {
+            digest,
+            zstd,
+            hasher,
+            size: 0,
+            committed: 0,
+            expander,
+            sink,
+            window,
+            window_bytes: 0,
+        })
     }
 
     /// How far one came that broke off.
@@ -119,11 +122,6 @@ impl Uploads {
         broken.retain(|_, (since, _)| now_ns.saturating_sub(*since) < KEPT_NS);
         broken
     }
-
-    /// Uploads that are open or kept.
-    pub(crate) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
 }
 
 impl Upload {
@@ -147,33 +145,72 @@ impl Upload {
         broken.len() < KEPT && files + self.on_disk() <= most
     }
 
-    /// Takes in more.
-    pub(crate) fn write(&mut self, store: &Store, parts: Vec<Bytes>) -> Result<(), Status> {
-        for part in &parts {
-            match &mut self.expander {
+    /// Takes in more, in bounded turns: a few compressed bytes may expand to gigabytes. Beside the network thread those
+    /// of all uploads wait for one another, and no other request waits for them.
+    pub(crate) async fn write(mut self, store: &Store, parts: Vec<Bytes>) -> Result<Self, Status> {
+        let came = self.committed + parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        if self.zstd {
+            check_length(came, self.digest.size)?;
+        }
+        let mut left: VecDeque<Bytes> = parts.iter().cloned().collect();
+        let mut done = self.turn(&mut left, TURN)?;
+        while !done {
+            if self.expander.is_none() {
+                tokio::task::yield_now().await;
+                done = self.turn(&mut left, TURN)?;
+                continue;
+            }
+            let turn = tokio::task::spawn_blocking(move || {
+                let done = self.turn(&mut left, TURN_BESIDE);
+                (self, left, done)
+            });
+            let turned = turn.await.map_err(|error| Status::internal(error.to_string()))?;
+            (self, left) = (turned.0, turned.1);
+            done = turned.2?;
+        }
+        self.committed = came;
+        self.sink(store, parts)?;
+        Ok(self)
+    }
+
+    /// Hashes about `most` bytes of content from the beginning of `parts`; says whether that was all.
+    fn turn(&mut self, parts: &mut VecDeque<Bytes>, most: u64) -> Result<bool, Status> {
+        let until = self.size.saturating_add(most);
+        while let Some(part) = parts.front_mut() {
+            if self.size >= until {
+                return Ok(false);
+            }
+            let done = match &mut self.expander {
                 None => {
                     self.size += part.len() as u64;
-                    if self.size > self.digest.size {
-                        return Err(Status::invalid_argument(format!(
-                            "more than the {} bytes came that were announced",
-                            self.digest.size
-                        )));
-                    }
                     self.hasher.update(part);
+                    true
                 }
                 Some(expander) => {
-                    let came = self.committed + part.len() as u64;
-                    check_length(came, self.digest.size)?;
                     let (hasher, size) = (&mut self.hasher, &mut self.size);
-                    expander.expand(part, |piece| {
+                    let most = usize::try_from(until - *size).unwrap_or(usize::MAX);
+                    let done = expander.expand(part, most, |piece| {
                         *size += piece.len() as u64;
                         hasher.update(piece);
                     })?;
+                    // The memory of the decoder is bounded like that of unfinished requests.
+                    let more = expander.window().saturating_sub(self.window_bytes);
+                    self.window_bytes += more;
+                    self.window.add(usize::try_from(more).unwrap_or(usize::MAX))?;
+                    done
                 }
+            };
+            if self.size > self.digest.size {
+                return Err(Status::invalid_argument(format!(
+                    "more than the {} bytes came that were announced",
+                    self.digest.size
+                )));
             }
-            self.committed += part.len() as u64;
+            if done {
+                parts.pop_front();
+            }
         }
-        self.sink(store, parts)
+        Ok(true)
     }
 
     fn sink(&mut self, store: &Store, new: Vec<Bytes>) -> Result<(), Status> {

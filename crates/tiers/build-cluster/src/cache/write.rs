@@ -8,8 +8,9 @@ use super::grpc::{self, Messages};
 use super::proto;
 use super::resource::Resource;
 use super::service::{self, Answered, Call};
-use super::store::Kind;
+use super::store::{Kind, Store};
 use super::uploads::Upload;
+use crate::listen::UploadPlace;
 use crate::wire::bytestream::{QueryWriteStatusRequest, QueryWriteStatusResponse, WriteResponse};
 
 /// What a message says besides its data.
@@ -25,6 +26,36 @@ struct Guard<'a> {
     call: &'a Call,
     name: String,
     upload: Option<Upload>,
+    place: UploadPlace,
+}
+
+impl Guard<'_> {
+    /// Takes in a message; an upload that is refused cannot become right any more.
+    async fn write(&mut self, store: &Store, head: &Head, data: Vec<Bytes>) -> Result<(), Status> {
+        let Some(upload) = &self.upload else {
+            return Err(Status::internal("the upload is gone"));
+        };
+        let committed = signed(upload.committed());
+        if head.offset != committed {
+            return Err(Status::invalid_argument(format!(
+                "the offset {} does not follow the {committed} bytes that came",
+                head.offset
+            )));
+        }
+        if let Some(upload) = self.upload.take() {
+            let upload = self.upload.insert(upload.write(store, data).await?);
+            self.place.came(upload.committed(), self.call.shared().clock.now_ns())?;
+        }
+        Ok(())
+    }
+
+    /// The next message, unless another upload takes the place of this one.
+    async fn next(&self, messages: &mut Messages) -> Result<Option<Vec<Bytes>>, Status> {
+        tokio::select! {
+            next = messages.next() => next,
+            status = self.place.taken() => Err(status),
+        }
+    }
 }
 
 impl Drop for Guard<'_> {
@@ -56,27 +87,13 @@ pub(crate) async fn write(call: &Call, mut messages: Messages) -> Answered {
     }
     let mut guard = begin(call, &name, &resource, head.offset)?;
     loop {
-        let Some(upload) = &mut guard.upload else {
-            return Err(Status::internal("the upload is gone"));
-        };
-        let committed = signed(upload.committed());
-        if head.offset != committed {
-            return Err(Status::invalid_argument(format!(
-                "the offset {} does not follow the {committed} bytes that came",
-                head.offset
-            )));
-        }
-        if let Err(status) = upload.write(store, data) {
-            // It cannot become right any more.
-            guard.upload = None;
-            return Err(status);
-        }
+        guard.write(store, &head, data).await?;
         if head.finish {
             break;
         }
-        let Some(parts) = messages.next().await? else {
+        let Some(parts) = guard.next(&mut messages).await? else {
             // Not finished: it may be resumed.
-            let committed_size = signed(upload.committed());
+            let committed_size = signed(guard.upload.as_ref().map_or(0, Upload::committed));
             return Ok(grpc::encoded(&WriteResponse { committed_size }));
         };
         (head, data) = split(parts)?;
@@ -102,15 +119,16 @@ fn begin<'a>(
 ) -> Result<Guard<'a>, Status> {
     let shared = call.shared();
     let now_ns = shared.clock.now_ns();
+    let place = shared.uploads.open.begin(&call.client, now_ns)?;
     let kept = if offset == 0 { None } else { shared.uploads.resume(name, now_ns) };
     let upload = match kept {
         Some(upload) => upload,
         None => {
             let store = shared.instances.partition(resource.instance)?.store;
-            shared.uploads.begin(store, resource.digest, resource.zstd)?
+            shared.uploads.begin(&call.client, store, resource.digest, resource.zstd)?
         }
     };
-    Ok(Guard { call, name: name.to_owned(), upload: Some(upload) })
+    Ok(Guard { call, name: name.to_owned(), upload: Some(upload), place })
 }
 
 /// `QueryWriteStatus`.

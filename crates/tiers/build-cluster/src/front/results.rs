@@ -8,6 +8,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::Front;
 use super::servers::{Operation, forwarded, may_write};
+use crate::cache::outputs;
 use crate::digest::{Digest, Function};
 use crate::wire::re;
 use crate::wire::re::action_cache_server::ActionCache;
@@ -64,6 +65,9 @@ impl Front {
         function: Function,
         result: &re::ActionResult,
     ) -> Result<bool, Status> {
+        if outputs::check_decoded(function, result).is_err() {
+            return Ok(false);
+        }
         let mut named: HashSet<Digest> = HashSet::new();
         let mut add = |digest: Option<&re::Digest>| -> Result<(), Status> {
             if let Some(digest) = digest {
@@ -91,6 +95,9 @@ impl Front {
                 return Ok(false);
             };
             for one in found.root.iter().chain(&found.children) {
+                if !outputs::is_directory(function, one) {
+                    return Ok(false);
+                }
                 for file in &one.files {
                     named.insert(Digest::required(function, file.digest.as_ref())?);
                 }
@@ -118,7 +125,9 @@ impl Front {
                 return Err(Status::resource_exhausted("the result has too many directories"));
             }
             let found = self.message::<re::Directory>(metadata, instance, &digest).await?;
-            let Some(directory) = found else { return Ok(false) };
+            let sound =
+                |directory: &re::Directory| outputs::is_directory(digest.function, directory);
+            let Some(directory) = found.filter(sound) else { return Ok(false) };
             for file in &directory.files {
                 named.insert(Digest::required(digest.function, file.digest.as_ref())?);
             }

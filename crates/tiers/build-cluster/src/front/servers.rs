@@ -167,6 +167,10 @@ impl Servers {
         }
     }
 
+    pub(super) fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
     pub(super) fn shard(&self, index: usize) -> &Shard {
         &self.all[index]
     }

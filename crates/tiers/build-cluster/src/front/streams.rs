@@ -1,5 +1,7 @@
 //! ByteStream: a stream is one blob's, and goes to one server as it comes.
 
+use std::sync::Arc;
+
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -7,6 +9,7 @@ use super::Front;
 use super::servers::{Operation, Servers, forwarded, is_unreachable, may_write};
 use super::storage::Answers;
 use crate::cache::resource::Resource;
+use crate::listen::Client;
 use crate::wire::bytestream::byte_stream_server::ByteStream;
 use crate::wire::bytestream::{
     QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, ReadResponse, WriteRequest,
@@ -38,7 +41,7 @@ impl ByteStream for Front {
             }
             Err(status) => return Err(status),
         };
-        let (storage, mut timed) = (std::sync::Arc::clone(&self.storage), Some(timed));
+        let (storage, mut timed) = (Arc::clone(&self.storage), Some(timed));
         let pieces = pieces.map(move |piece| noted(&storage, server, piece));
         // The request is answered when its last piece has been handed on, or nobody wants it any more.
         let end = tokio_stream::once(()).filter_map(move |()| {
@@ -54,16 +57,28 @@ impl ByteStream for Front {
     ) -> Result<Response<WriteResponse>, Status> {
         may_write(&request)?;
         let _timed = self.storage.begin(Operation::Write);
+        let client = Client::of(request.extensions());
         let (metadata, _, mut pieces) = request.into_parts();
         let first = pieces.message().await?;
         let first = first.ok_or_else(|| Status::invalid_argument("there is no request"))?;
         let digest = Resource::parse(&first.resource_name, true)?.digest;
         let server = self.storage.owner(&digest.hash)?;
         // A client that breaks off ends the stream without its last piece, and the server says so.
+        let place = Arc::new(self.uploads.begin(&client, self.storage.now_ns())?);
         let all = tokio_stream::once(first).chain(pieces.map_while(Result::ok));
-        let mut client = self.storage.shard(server).streams.clone();
-        let call = client.write(forwarded(&metadata, all));
-        let answer = self.storage.stream(server, call).await?;
+        let (storage, moving, mut bytes) = (Arc::clone(&self.storage), Arc::clone(&place), 0);
+        let all = all.map(move |piece| {
+            bytes += piece.data.len() as u64;
+            // The server ends what does not move on, with the reason.
+            moving.moved(bytes, storage.now_ns());
+            piece
+        });
+        let mut streams = self.storage.shard(server).streams.clone();
+        let call = streams.write(forwarded(&metadata, all));
+        let answer = tokio::select! {
+            answer = self.storage.stream(server, call) => answer?,
+            status = place.taken() => return Err(status),
+        };
         Ok(Response::new(answer))
     }
 

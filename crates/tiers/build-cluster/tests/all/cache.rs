@@ -739,3 +739,100 @@ fn what_was_kept_is_there_after_a_stop() {
         cache.stop();
     }
 }
+
+/// The head and body of an answer of HTTP.
+fn http(address: std::net::SocketAddr, request: &str, body: &[u8]) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head =
+        format!("{request}\r\nHost: x\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A refusal of gRPC has the status 200, which a client of plain HTTP takes for a hit.
+#[test]
+fn every_refusal_over_http_has_a_code_of_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.listen.tokens = Tokens::parse("read people\nwrite ci").unwrap();
+    let cache = kendall_build_cluster::cache::Cache::start(&options, Clock::monotonic()).unwrap();
+    let blob = content(1, 3_000_000);
+    let hash = Function::Sha256.digest(&blob).hash_text();
+    let token = |token: &str| format!("\r\nauthorization: Bearer {token}");
+    let code = |method: &str, path: &str, token: &str| {
+        let answer = http(cache.address(), &format!("{method} {path} HTTP/1.1{token}"), &blob);
+        answer[9..12].parse::<u16>().unwrap()
+    };
+    let cas = format!("/cas/{hash}");
+    let result = format!("/ac/{hash}");
+    for method in ["GET", "HEAD", "PUT", "POST", "DELETE"] {
+        for path in [&cas, &result] {
+            assert_eq!(code(method, path, ""), 401, "{method} {path}");
+            assert_eq!(code(method, path, &token("other")), 401, "{method} {path}");
+        }
+    }
+    assert_eq!(code("PUT", &cas, &token("people")), 403);
+    assert_eq!(code("PUT", &result, &token("people")), 403);
+    assert_eq!(code("GET", &cas, &token("people")), 404);
+    assert_eq!(code("POST", &cas, &token("ci")), 405);
+    assert_eq!(code("PUT", &cas, &token("ci")), 200);
+    assert_eq!(code("GET", &cas, &token("people")), 200);
+    let refused = http(cache.address(), &format!("GET {cas} HTTP/1.1"), b"").to_lowercase();
+    assert!(refused.contains("www-authenticate: bearer"), "{refused}");
+    assert!(refused.contains("a token is needed"), "{refused}");
+    cache.stop();
+}
+
+#[test]
+fn a_result_whose_outputs_lead_elsewhere_is_neither_stored_nor_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    let blob = content(1, 100);
+    let mut bad: Vec<re::ActionResult> = ["/etc/passwd", "", "../x", "a/../../x"]
+        .map(|path| re::ActionResult {
+            output_files: vec![output(path, &blob)],
+            ..Default::default()
+        })
+        .to_vec();
+    let mut without = output("a", &blob);
+    without.digest = None;
+    bad.push(re::ActionResult { output_files: vec![without], ..Default::default() });
+    block_on(async {
+        let mut client = client(cache.address()).await;
+        client.put(Function::Sha256, std::slice::from_ref(&blob)).await;
+        for (number, result) in bad.iter().enumerate() {
+            let action = Function::Sha256.digest(&number.to_le_bytes());
+            let refused = client.keep("", &action, result.clone()).await.unwrap_err();
+            assert_eq!(refused.code(), Code::InvalidArgument);
+            let path = format!("/ac/{}", action.hash_text());
+            let bytes = result.encode_to_vec();
+            let answer = http(cache.address(), &format!("PUT {path} HTTP/1.1"), &bytes);
+            assert_eq!(&answer[9..12], "400", "{answer}");
+            assert_eq!(client.result("", &action).await, Err(Code::NotFound));
+        }
+        // A tree with such an entry makes its result a miss.
+        let file = re::FileNode {
+            name: "../x".to_owned(),
+            digest: Some(Function::Sha256.digest(&blob).to_wire()),
+            ..Default::default()
+        };
+        let root = re::Directory { files: vec![file], ..Default::default() };
+        let tree = re::Tree { root: Some(root), children: vec![] }.encode_to_vec();
+        client.put(Function::Sha256, std::slice::from_ref(&tree)).await;
+        let directory = re::OutputDirectory {
+            path: "d".to_owned(),
+            tree_digest: Some(Function::Sha256.digest(&tree).to_wire()),
+            ..Default::default()
+        };
+        let result = re::ActionResult { output_directories: vec![directory], ..Default::default() };
+        let action = Function::Sha256.digest(b"with a tree");
+        client.keep("", &action, result).await.unwrap();
+        assert_eq!(client.result("", &action).await, Err(Code::NotFound));
+    });
+    cache.stop();
+}

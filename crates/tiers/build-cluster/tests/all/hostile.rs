@@ -259,3 +259,82 @@ fn uploads_that_are_never_finished_are_bounded_in_memory_and_leave_no_files() {
     cache.stop();
     assert_eq!(parts(), 0, "and after a stop, none");
 }
+
+/// As many uploads as the cache has places for, begun on several connections and left open.
+#[test]
+fn uploads_that_are_left_open_give_way_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    block_on(async {
+        let mut held = tokio::task::JoinSet::new();
+        for connection in 0..4_u32 {
+            let bad = client(cache.address()).await;
+            for number in 0..600_u32 {
+                let mut digest =
+                    Function::Sha256.digest(&(connection * 600 + number).to_le_bytes());
+                digest.size = 1_000;
+                let request = kendall_build_cluster::wire::bytestream::WriteRequest {
+                    resource_name: format!("uploads/{number}/{}", digest.resource()),
+                    data: vec![1],
+                    ..Default::default()
+                };
+                let all = tokio_stream::once(request).chain(tokio_stream::pending());
+                let mut bytes = bad.bytes.clone();
+                held.spawn(async move { bytes.write(all).await.unwrap_err().code() });
+            }
+        }
+        // 88 of each connection, and what is more than one address may have.
+        for _ in 0..4 * 600 - 1_024 {
+            assert_eq!(held.join_next().await.unwrap().unwrap(), tonic::Code::ResourceExhausted);
+        }
+        let mut good = client(cache.address()).await;
+        let tries = Clock::monotonic();
+        let before = tries.now_ns();
+        for number in 0..20 {
+            let blob = content(number, 700_000);
+            let name = format!("uploads/x/{}", Function::Sha256.digest(&blob).resource());
+            // They may keep their places for a second.
+            while let Err(status) = good.write(&name, &blob, 100_000).await {
+                assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+                assert!(tries.now_ns() - before < 30_000_000_000, "{status}");
+            }
+        }
+        held.shutdown().await;
+    });
+    cache.stop();
+}
+
+/// A few kilobytes that expand to 256 MiB, beside the only network thread.
+#[test]
+fn other_requests_are_answered_while_content_is_decompressed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.threads = 1;
+    options.quota = 2 << 30;
+    let cache = Cache::start(&options, Clock::monotonic()).unwrap();
+    let size = 256_u64 << 20;
+    let zeros = std::io::Read::take(std::io::repeat(0), size);
+    let bomb = zstd::encode_all(zeros, 1).unwrap();
+    let digest = kendall_build_cluster::digest::Digest { size, ..Function::Sha256.digest(b"?") };
+    let name =
+        format!("uploads/1/{}", digest.resource().replace("blobs/", "compressed-blobs/zstd/"));
+    block_on(async {
+        let mut good = client(cache.address()).await;
+        let mut bad = client(cache.address()).await;
+        let upload = bad.write(&name, &bomb, bomb.len());
+        let mut upload = std::pin::pin!(upload);
+        let (clock, mut answered, asked) = (Clock::monotonic(), 0, [digest]);
+        let before = clock.now_ns();
+        let refused = loop {
+            tokio::select! {
+                refused = &mut upload => break refused,
+                _ = good.missing(&asked) => answered += 1,
+            }
+        };
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::InvalidArgument, "another content");
+        let took_ms = (clock.now_ns() - before) / 1_000_000;
+        // One answer, or two, where the thread expands all of it at once.
+        assert!(answered > 10, "{answered} answers in {took_ms} ms");
+    });
+    cache.stop();
+}

@@ -1,0 +1,234 @@
+//! Which results may be stored and served: each output has a path below the working directory and a digest.
+
+use tonic::Status;
+
+use super::proto::{self, Fields, Malformed, Value};
+use crate::digest::{Digest, Function};
+use crate::wire::re;
+
+/// Why a result is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unfit {
+    /// It is not a message.
+    #[error("the result is not a message of the protocol")]
+    Malformed,
+    /// The path of an output could name a file outside the working directory, or none.
+    #[error(
+        "the output path {0:?} is refused: paths are relative to the working directory, without `..`, and end in a name"
+    )]
+    Path(String),
+    /// An output has no digest, or not one of this function.
+    #[error("the output {path:?} has no usable digest: {why}")]
+    Digest {
+        /// Its path.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The action failed.
+    #[error("the result of an action that failed is not kept")]
+    Failed,
+}
+
+impl From<Malformed> for Unfit {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
+}
+
+impl From<Unfit> for Status {
+    fn from(unfit: Unfit) -> Self {
+        Self::invalid_argument(unfit.to_string())
+    }
+}
+
+/// Checks an `ActionResult` as it came.
+pub(crate) fn check(function: Function, result: &[u8]) -> Result<(), Unfit> {
+    let mut failed = false;
+    for field in Fields(result) {
+        match field? {
+            (2, Value::Bytes(file)) => output(function, file, &[2], false)?,
+            // A tree, or a directory and those below it.
+            (3, Value::Bytes(directory)) => output(function, directory, &[3, 5], true)?,
+            (4, Value::Number(code)) => failed = code != 0,
+            (6, Value::Bytes(log)) => digest(function, "standard output", log)?,
+            (8, Value::Bytes(log)) => digest(function, "standard error", log)?,
+            // Symbolic links, in the older form and the newer one.
+            (10..=12, Value::Bytes(link)) => path(name(link)?, false)?,
+            _ => {}
+        }
+    }
+    if failed { Err(Unfit::Failed) } else { Ok(()) }
+}
+
+/// Checks an output whose digest is in one of these fields.
+fn output(
+    function: Function,
+    output: &[u8],
+    digests: &[u32],
+    is_directory: bool,
+) -> Result<(), Unfit> {
+    let (name, mut named) = (name(output)?, false);
+    path(name, is_directory)?;
+    for field in Fields(output) {
+        match field? {
+            (number, Value::Bytes(bytes)) if digests.contains(&number) => {
+                digest(function, name, bytes)?;
+                named = true;
+            }
+            _ => {}
+        }
+    }
+    if named {
+        return Ok(());
+    }
+    Err(Unfit::Digest { path: name.to_owned(), why: "it is missing".to_owned() })
+}
+
+/// The path of an output or a link; an empty one is not written.
+fn name(output: &[u8]) -> Result<&str, Malformed> {
+    let mut name = "";
+    for field in Fields(output) {
+        if let (1, Value::Bytes(bytes)) = field? {
+            name = proto::text(bytes)?;
+        }
+    }
+    Ok(name)
+}
+
+fn digest(function: Function, path: &str, bytes: &[u8]) -> Result<(), Unfit> {
+    match proto::digest(function, bytes) {
+        Ok(_) => Ok(()),
+        Err(status) => {
+            Err(Unfit::Digest { path: path.to_owned(), why: status.message().to_owned() })
+        }
+    }
+}
+
+fn path(path: &str, is_directory: bool) -> Result<(), Unfit> {
+    let outside = path.starts_with('/') || path.split('/').any(|part| part == "..");
+    // The working directory itself may be an output that is a directory.
+    let named = is_directory || !matches!(path.rsplit('/').next(), None | Some("" | "."));
+    if outside || path.contains('\0') || !named {
+        return Err(Unfit::Path(path.to_owned()));
+    }
+    Ok(())
+}
+
+/// As [`check`], of a decoded result.
+pub(crate) fn check_decoded(function: Function, result: &re::ActionResult) -> Result<(), Unfit> {
+    check(function, &prost::Message::encode_to_vec(result))
+}
+
+/// Whether the entries of a directory have names and digests.
+pub(crate) fn is_directory(function: Function, directory: &re::Directory) -> bool {
+    let name = |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']);
+    let digest = |wire| Digest::required(function, wire).is_ok();
+    directory.files.iter().all(|file| name(&file.name) && digest(file.digest.as_ref()))
+        && directory.directories.iter().all(|one| name(&one.name) && digest(one.digest.as_ref()))
+        && directory.symlinks.iter().all(|link| name(&link.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+
+    use super::*;
+
+    fn judged(result: &re::ActionResult) -> Result<(), Unfit> {
+        check(Function::Sha256, &result.encode_to_vec())
+    }
+
+    fn file(path: &str) -> re::ActionResult {
+        let digest = Some(Function::Sha256.digest(b"x").to_wire());
+        let file = re::OutputFile { path: path.to_owned(), digest, ..Default::default() };
+        re::ActionResult { output_files: vec![file], ..Default::default() }
+    }
+
+    fn directory(path: &str, tree: bool) -> re::ActionResult {
+        let digest = Some(Function::Sha256.digest(b"x").to_wire());
+        let (tree_digest, root_directory_digest) =
+            if tree { (digest, None) } else { (None, digest) };
+        let path = path.to_owned();
+        let one =
+            re::OutputDirectory { path, tree_digest, root_directory_digest, ..Default::default() };
+        re::ActionResult { output_directories: vec![one], ..Default::default() }
+    }
+
+    fn link(path: &str) -> [re::ActionResult; 3] {
+        let link = || {
+            let (path, target) = (path.to_owned(), "a".to_owned());
+            vec![re::OutputSymlink { path, target, ..Default::default() }]
+        };
+        #[expect(deprecated, reason = "clients of the older form still send it")]
+        let older = [
+            re::ActionResult { output_file_symlinks: link(), ..Default::default() },
+            re::ActionResult { output_directory_symlinks: link(), ..Default::default() },
+        ];
+        let [first, second] = older;
+        [first, second, re::ActionResult { output_symlinks: link(), ..Default::default() }]
+    }
+
+    #[test]
+    fn outputs_have_paths_within_the_working_directory() {
+        for good in ["a", "a/b.o", "a..b/..c", "./a"] {
+            assert_eq!(judged(&file(good)), Ok(()), "{good}");
+            assert_eq!(judged(&directory(good, true)), Ok(()), "{good}");
+            assert!(link(good).iter().all(|result| judged(result).is_ok()), "{good}");
+        }
+        for bad in ["/", "/etc/passwd", "..", "../x", "a/../../x", "a/..", "a\0b"] {
+            let refused = Err(Unfit::Path(bad.to_owned()));
+            assert_eq!(judged(&file(bad)), refused);
+            assert_eq!(judged(&directory(bad, true)), refused);
+            assert_eq!(judged(&directory(bad, false)), refused);
+            assert!(link(bad).iter().all(|result| judged(result) == refused), "{bad}");
+        }
+        for itself in ["", ".", "a/", "a/."] {
+            assert_eq!(judged(&directory(itself, false)), Ok(()), "{itself:?}");
+            let refused = Err(Unfit::Path(itself.to_owned()));
+            assert_eq!(judged(&file(itself)), refused);
+            assert!(link(itself).iter().all(|result| judged(result) == refused), "{itself:?}");
+        }
+    }
+
+    /// Fields that are unknown here, in forms that libraries of the protocol skip, hide no output behind them.
+    #[test]
+    fn outputs_are_checked_behind_whatever_a_client_skips() {
+        let bad = file("../x").encode_to_vec();
+        let group = [&[0xa3, 0x06, 0xab, 0x06, 0x08, 1, 0xac, 0x06, 0xa4, 0x06], &bad[..]].concat();
+        let long_tag = [&[0xa0, 0x86, 0x80, 0x80, 0x80, 0x80, 0x01, 1], &bad[..]].concat();
+        for hidden in [group, long_tag] {
+            assert_eq!(check(Function::Sha256, &hidden), Err(Unfit::Path("../x".to_owned())));
+        }
+    }
+
+    #[test]
+    fn outputs_have_digests_and_actions_succeeded() {
+        let mut without = file("a");
+        without.output_files[0].digest = None;
+        assert!(matches!(judged(&without), Err(Unfit::Digest { path, .. }) if path == "a"));
+        let mut wrong = file("a");
+        wrong.output_files[0].digest = Some(re::Digest { hash: "abc".into(), size_bytes: 1 });
+        assert!(matches!(judged(&wrong), Err(Unfit::Digest { .. })));
+        let mut without = directory("d", true);
+        without.output_directories[0].tree_digest = None;
+        assert!(matches!(judged(&without), Err(Unfit::Digest { .. })));
+        assert_eq!(judged(&re::ActionResult { exit_code: 1, ..file("a") }), Err(Unfit::Failed));
+        assert_eq!(check(Function::Sha256, b"\xff\xff"), Err(Unfit::Malformed));
+        assert_eq!(judged(&re::ActionResult::default()), Ok(()));
+    }
+
+    #[test]
+    fn entries_of_directories_have_names_and_digests() {
+        let digest = Some(Function::Sha256.digest(b"x").to_wire());
+        let node = |name: &str, digest: Option<re::Digest>| re::Directory {
+            files: vec![re::FileNode { name: name.to_owned(), digest, ..Default::default() }],
+            ..Default::default()
+        };
+        assert!(is_directory(Function::Sha256, &node("a", digest.clone())));
+        assert!(!is_directory(Function::Sha256, &node("a", None)));
+        for bad in ["", ".", "..", "a/b", "/a", "a\0"] {
+            assert!(!is_directory(Function::Sha256, &node(bad, digest.clone())), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Who sent a request: its connection and its address, each with what it has under way. A bound for each keeps one
+//! client from taking what is there for all.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
+
+use hyper::http::Extensions;
+
+/// What a connection, or all connections from one address, have under way.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    /// Bytes of unfinished requests that are held.
+    pub(crate) held: AtomicUsize,
+    /// Open uploads.
+    pub(crate) uploads: AtomicUsize,
+}
+
+/// The sender of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Client {
+    pub(crate) connection: Arc<Account>,
+    pub(crate) peer: Arc<Account>,
+}
+
+impl Client {
+    /// The sender of the request with these extensions.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        extensions.get().cloned().unwrap_or_default()
+    }
+}
+
+/// Addresses with open connections.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    accounts: HashMap<IpAddr, Weak<Account>>,
+    /// Number of addresses at which those without a connection are removed.
+    tidy_at: usize,
+}
+
+impl Peers {
+    /// The account of a new connection, and that of its address.
+    pub(super) fn client(&mut self, address: IpAddr) -> Client {
+        if self.accounts.len() >= self.tidy_at {
+            self.accounts.retain(|_, account| account.strong_count() > 0);
+            self.tidy_at = 2 * self.accounts.len() + 64;
+        }
+        let known = self.accounts.entry(network(address)).or_default();
+        let peer = known.upgrade().unwrap_or_default();
+        *known = Arc::downgrade(&peer);
+        Client { connection: Arc::default(), peer }
+    }
+}
+
+/// One host has a whole /64 of IPv6.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_from_one_address_share_its_account_as_long_as_one_is_open() {
+        let mut peers = Peers::default();
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let first = peers.client(address("10.0.0.1"));
+        let second = peers.client(address("::ffff:10.0.0.1"));
+        assert!(Arc::ptr_eq(&first.peer, &second.peer));
+        assert!(!Arc::ptr_eq(&first.connection, &second.connection));
+        let other = peers.client(address("10.0.0.2"));
+        assert!(!Arc::ptr_eq(&first.peer, &other.peer));
+        let (six, same) =
+            (peers.client(address("2001:db8::1")), peers.client(address("2001:db8::ffff:2")));
+        assert!(Arc::ptr_eq(&six.peer, &same.peer));
+        drop((six, same));
+        for number in 0..10_000_u32 {
+            peers.client(std::net::Ipv4Addr::from_bits(number).into());
+        }
+        assert!(peers.accounts.len() < 500, "{}", peers.accounts.len());
+        assert!(Arc::ptr_eq(&peers.client(address("10.0.0.1")).peer, &first.peer));
+    }
+}
