@@ -269,6 +269,9 @@ pub(crate) fn describe(families: &Families, name: &str, store: &Store) {
     let read = counts.compacted_bytes;
     let moved = "Bytes that were moved so that segments could go.";
     families.count("kendall_cache_moved_bytes_total", moved, &labels, move || read.get());
+    let read = counts.disk_full;
+    let full = "How often a write found the disk full, and room was made.";
+    families.count("kendall_cache_disk_full_total", full, &labels, move || read.get());
     let read = counts.damaged;
     let damaged = "Records that were found damaged, and dropped.";
     families.count("kendall_cache_damaged_total", damaged, &labels, move || read.get());

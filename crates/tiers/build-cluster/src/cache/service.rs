@@ -268,7 +268,7 @@ pub(crate) fn not_found(digest: &Digest) -> Status {
 impl From<PutError> for Status {
     fn from(error: PutError) -> Self {
         match error {
-            PutError::TooLarge { .. } | PutError::Unfinished => {
+            PutError::TooLarge { .. } | PutError::Unfinished | PutError::Full(_) => {
                 Self::resource_exhausted(error.to_string())
             }
             PutError::Disk(source) => {

@@ -6,9 +6,11 @@
 //! every read is checked against its checksums.
 //!
 //! The quota bounds bytes on disk. The least recently used go first; what they leave behind in
-//! segments that others still use is won back by moving those others on.
+//! segments that others still use is won back by moving those others on. A disk that holds less than the quota
+//! takes its place (`disk.rs`).
 
 mod checksum;
+mod disk;
 mod index;
 mod reader;
 mod record;
@@ -27,6 +29,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::instruments::Counter;
+use disk::{is_full, segment_bytes};
 pub(crate) use index::{Entry, Key, Kind, Place};
 pub(crate) use reader::Reader;
 use record::{Checksums, HEAD, Head, record_bytes};
@@ -86,11 +89,14 @@ pub enum StoreError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PutError {
     /// It alone is larger than what may be kept.
-    #[error("{size} bytes are more than the quota holds")]
+    #[error("{size} bytes are more than the quota, or the disk, holds")]
     TooLarge { size: u64 },
     /// Contents on their way in take as much room as they may.
     #[error("unfinished uploads take half of the quota; try again")]
     Unfinished,
+    /// The disk is full of what is not the store's.
+    #[error("the disk is full, and nothing is left to evict")]
+    Full(#[source] io::Error),
     /// The disk refuses it.
     #[error("cannot write to the store")]
     Disk(#[from] io::Error),
@@ -114,6 +120,8 @@ pub(crate) struct StoreCounts {
     pub(crate) evicted_bytes: Counter,
     pub(crate) damaged: Counter,
     pub(crate) compacted_bytes: Counter,
+    /// How often a write found the disk full, and room was made.
+    pub(crate) disk_full: Counter,
     /// The moment of the last use of what was evicted last.
     pub(crate) evicted_moment: Arc<AtomicU64>,
 }
@@ -125,10 +133,11 @@ pub(crate) struct Store(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     folder: PathBuf,
-    /// The quota without the room that moving and sealing need.
-    limit: u64,
     quota: u64,
-    segment_bytes: u64,
+    /// The quota, or what the disk has room for; changed under the lock of `room`.
+    capacity: AtomicU64,
+    /// How often room was made on a full disk.
+    made_room: AtomicU64,
     small: u64,
     index: Index,
     segments: RwLock<HashMap<u32, Arc<Segment>>>,
@@ -188,9 +197,7 @@ impl Store {
     /// [`StoreError`].
     pub(crate) fn open(options: &StoreOptions) -> Result<Self, StoreError> {
         let lanes = options.lanes.max(1);
-        // A segment a lane is open, and one is being moved to: they must fit many times.
-        let share = options.quota / (16 * (lanes as u64 + 1));
-        let segment_bytes = share.min(SEGMENT_BYTES);
+        let segment_bytes = segment_bytes(options.quota, lanes);
         if segment_bytes < SMALLEST_SEGMENT {
             let least = SMALLEST_SEGMENT * 16 * (lanes as u64 + 1);
             return Err(StoreError::Quota { quota: options.quota, least, lanes });
@@ -198,11 +205,9 @@ impl Store {
         let lock = recover::lock(&options.folder)?;
         let inner = Inner {
             folder: options.folder.clone(),
-            // What is being moved is there twice for a while; and when a segment is sealed, the heads
-            // of its records come to it, which are as long as it is where contents are empty.
-            limit: options.quota - segment_bytes * (lanes as u64 + 2),
             quota: options.quota,
-            segment_bytes,
+            capacity: AtomicU64::new(options.quota),
+            made_room: AtomicU64::new(0),
             small: SMALL.min(segment_bytes / 8),
             index: Index::default(),
             segments: RwLock::default(),
@@ -223,11 +228,14 @@ impl Store {
         let store = Self(Arc::new(inner));
         // A smaller quota than before holds at once.
         store.make_room(0).map_err(|error| match error {
-            PutError::Disk(source) => StoreError::Folder { path: options.folder.clone(), source },
+            PutError::Disk(source) | PutError::Full(source) => {
+                StoreError::Folder { path: options.folder.clone(), source }
+            }
             PutError::TooLarge { .. } | PutError::Unfinished => {
                 StoreError::Quota { quota: options.quota, least: options.quota, lanes }
             }
         })?;
+        store.0.measure();
         Ok(store)
     }
 
@@ -254,7 +262,8 @@ impl Store {
 
     /// The largest content that can be kept.
     pub(crate) fn largest(&self) -> u64 {
-        self.0.limit / 8 * ALIVE_EIGHTHS - self.0.limit / 16
+        let limit = self.0.limit();
+        limit / 8 * ALIVE_EIGHTHS - limit / 16
     }
 
     /// How many are kept, and bytes of memory of the index.
@@ -296,7 +305,7 @@ impl Store {
             let mut bytes = 0;
             let fits = |record: &&Prepared<'_>| {
                 bytes += record.head.record_bytes();
-                bytes <= self.0.segment_bytes
+                bytes <= self.0.segment_bytes()
             };
             let count = small.iter().take_while(fits).count().max(1);
             let now: Vec<Prepared<'_>> = small.drain(..count).collect();
@@ -309,17 +318,13 @@ impl Store {
         let bytes: u64 = records.iter().map(|record| record.head.record_bytes()).sum();
         self.reserve(bytes)?;
         let inner = &self.0;
-        let places = {
+        let places = inner.written(bytes, || {
             let mut lane = lock(&inner.lanes[lane % inner.lanes.len()]);
             lane.append(inner, records)
-        };
-        let places = match places {
-            Ok(places) => places,
-            Err(error) => {
-                inner.used.fetch_sub(bytes, Ordering::Relaxed);
-                return Err(error.into());
-            }
-        };
+        });
+        let places = places.inspect_err(|_| {
+            inner.used.fetch_sub(bytes, Ordering::Relaxed);
+        })?;
         for (record, place) in records.iter().zip(places) {
             inner.enter(&record.head, place, moment);
         }
@@ -338,12 +343,13 @@ impl Store {
     /// Has `bytes` counted as on disk, after making room for them.
     fn reserve(&self, bytes: u64) -> Result<(), PutError> {
         let used = self.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if used > self.0.limit {
+        let limit = self.0.limit();
+        if used > limit {
             if let Err(error) = self.make_room(bytes) {
                 self.0.used.fetch_sub(bytes, Ordering::Relaxed);
                 return Err(error);
             }
-        } else if used > self.0.limit / 64 * 63 {
+        } else if used > limit / 64 * 63 {
             // Soon: the housekeeper makes room before anybody has to wait for it.
             *lock(&self.0.wanted) = true;
             self.0.full.notify_one();
@@ -357,7 +363,7 @@ impl Store {
             return Err(PutError::TooLarge { size: needed });
         }
         let mut room = lock(&self.0.room);
-        self.0.make_room(&mut room, self.0.limit, needed)
+        self.0.make_room(&mut room, self.0.limit(), needed)
     }
 
     /// Makes room ahead of need, until `stopped` says so. To be run on a thread of its own.
@@ -372,9 +378,10 @@ impl Store {
                 .0;
             let make = std::mem::take(&mut *wanted);
             drop(wanted);
+            self.0.follow();
             if make {
                 let mut room = lock(&self.0.room);
-                let made = self.0.make_room(&mut room, self.0.limit / 32 * 31, 0);
+                let made = self.0.make_room(&mut room, self.0.limit() / 32 * 31, 0);
                 if let Err(error) = made {
                     tracing::warn!(%error, "cannot make room");
                 }
@@ -385,9 +392,7 @@ impl Store {
     /// Writes down what only memory knows, so that the next start is quick.
     pub(crate) fn close(&self) {
         for lane in &self.0.lanes {
-            if let Err(error) = lock(lane).seal() {
-                tracing::warn!(%error, "a segment must be read whole at the next start");
-            }
+            lock(lane).seal();
         }
     }
 }
@@ -558,7 +563,18 @@ impl Inner {
                 }
                 continue;
             }
-            let to = lane.append_raw(self, &record)?;
+            let to = match lane.append_raw(self, &record) {
+                // There is no room to move it to: it goes, and leaves some for others.
+                Err(error) if is_full(&error) => {
+                    if self.index.remove(&head.key, from) {
+                        self.counts.evicted.add(1);
+                        self.counts.evicted_bytes.add(bytes);
+                        self.died(&old);
+                    }
+                    continue;
+                }
+                to => to?,
+            };
             self.used.fetch_add(bytes, Ordering::Relaxed);
             self.alive.fetch_add(bytes, Ordering::Relaxed);
             if self.index.moved(&head.key, from, to) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -90,9 +90,8 @@ fn segments(inner: &Inner, known: &mut Known) -> io::Result<()> {
                 let (heads, end) = segment::scan(&file)?;
                 // What follows was being written when the process died, and was never acknowledged.
                 file.set_len(end)?;
-                let bytes = segment::encode_heads(&heads);
-                File::create(&heads_path)?.write_all(&bytes)?;
-                (heads, end, bytes.len() as u64)
+                let sealed = segment::write_heads(&heads_path, &segment::encode_heads(&heads));
+                (heads, end, sealed)
             }
         };
         if heads.is_empty() {

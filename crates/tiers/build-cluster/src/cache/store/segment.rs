@@ -99,6 +99,18 @@ pub(super) fn encode_heads(heads: &[(Head, u32)]) -> Vec<u8> {
     bytes
 }
 
+/// Writes a file of heads; returns its bytes. A full disk has no room for it: they are read from the segment then.
+pub(super) fn write_heads(path: &Path, heads: &[u8]) -> u64 {
+    match File::create(path).and_then(|mut file| file.write_all(heads)) {
+        Ok(()) => heads.len() as u64,
+        Err(error) => {
+            tracing::warn!(%error, ?path, "a segment must be read whole at the next start");
+            super::discard(path);
+            0
+        }
+    }
+}
+
 /// Heads as they lie in the file of heads: each with its offset, and a checksum over all.
 fn parse_heads(bytes: &[u8]) -> Option<Vec<(Head, u32)>> {
     let (entries, sum) = bytes.split_at_checked(bytes.len().checked_sub(8)?)?;
@@ -196,9 +208,9 @@ impl Lane {
 
     /// A segment with room for `bytes`.
     fn room(&mut self, inner: &Inner, bytes: u64) -> io::Result<&mut Open> {
-        let fits = |open: &Open| u64::from(open.offset) + bytes <= inner.segment_bytes;
+        let fits = |open: &Open| u64::from(open.offset) + bytes <= inner.segment_bytes();
         if self.open.as_ref().is_some_and(|open| open.offset > 0 && !fits(open)) {
-            let heads = self.seal()?;
+            let heads = self.seal();
             inner.used.fetch_add(heads, Ordering::Relaxed);
         }
         if self.open.is_none() {
@@ -208,23 +220,21 @@ impl Lane {
     }
 
     /// Ends the open segment, and writes its heads; returns how many bytes they take.
-    pub(super) fn seal(&mut self) -> io::Result<u64> {
-        let Some(mut open) = self.open.take() else { return Ok(0) };
+    pub(super) fn seal(&mut self) -> u64 {
+        let Some(mut open) = self.open.take() else { return 0 };
         let sum = checksum(&open.heads);
         open.heads.extend(sum.to_le_bytes());
-        let path = heads_path(&open.folder, open.segment.number);
-        let written = File::create(&path).and_then(|mut file| file.write_all(&open.heads));
-        let bytes = match written {
-            Ok(()) => open.heads.len() as u64,
-            Err(error) => {
-                super::discard(&path);
-                open.segment.sealed.store(true, Ordering::Release);
-                return Err(error);
-            }
-        };
+        let bytes = write_heads(&heads_path(&open.folder, open.segment.number), &open.heads);
         open.segment.heads.store(bytes, Ordering::Relaxed);
         open.segment.sealed.store(true, Ordering::Release);
-        Ok(bytes)
+        bytes
+    }
+
+    /// Ends the open segment if it is longer than `most`, and counts what that takes.
+    pub(super) fn seal_beyond(&mut self, most: u64, used: &AtomicU64) {
+        if self.open.as_ref().is_some_and(|open| u64::from(open.offset) > most) {
+            used.fetch_add(self.seal(), Ordering::Relaxed);
+        }
     }
 }
 

@@ -1,3 +1,5 @@
+use kendall_testing::namespace::{Ballast, on_a_small_disk};
+
 use super::*;
 use crate::digest::Function;
 
@@ -251,4 +253,66 @@ fn a_large_content_takes_room_as_it_comes() {
     spill.keep(whole.key, 10_000_000, false).unwrap();
     assert_eq!(store.bytes()[0], disk(folder.path()));
     assert_eq!(read(&store, &whole.key).as_ref(), Some(&whole.bytes[0]));
+}
+
+/// A store with small and large contents on a disk of 24 MiB, under a quota that it does not hold, and the contents.
+fn on_a_disk_of_24_mib(disk: &Path) -> (Store, Vec<Content>) {
+    let mut kept: Vec<Content> = (0..40).map(|number| content(number, 200_000)).collect();
+    kept.push(content(1_000, 700_000));
+    let store = Store::open(&options(&disk.join("cache"), 256 << 20)).unwrap();
+    store.put_all(0, &kept).unwrap();
+    (store, kept)
+}
+
+/// Puts contents of all sizes on a disk that holds `held` bytes, of which no more goes than is promised: room for three
+/// segments stays free, and an eighth of the rest; the last content that goes may be larger than what is missing.
+fn goes_on(store: &Store, held: u64) {
+    let least = (held - 3 * store.0.small) / 8 * 7 - 700_000;
+    for number in 0..100 {
+        let size = [1_000, 200_000, 700_000][number as usize % 3];
+        let content = content(2_000 + number, size);
+        store.put(0, &content).unwrap();
+        assert_eq!(read(store, &content.key).as_ref(), Some(&content.bytes[0]), "{number}");
+        let [used, alive, _] = store.bytes();
+        assert!(alive + size as u64 > least, "{number}: {alive} of {held} stay");
+        assert!(used <= held, "{number}: {used} of {held}");
+    }
+    assert!(store.counts().evicted.get() > 0);
+}
+
+/// Others filled the disk under a store that died with a segment open: it opens, serves all that it has, and makes room
+/// for what comes.
+#[test]
+fn a_store_on_a_full_disk_opens_serves_and_evicts() {
+    let test = "cache::store::tests::a_store_on_a_full_disk_opens_serves_and_evicts";
+    let Some(disk) = on_a_small_disk(test, "24m") else { return };
+    let (store, kept) = on_a_disk_of_24_mib(&disk);
+    drop(store);
+    let ballast = Ballast::fill(&disk, 0);
+    let store = Store::open(&options(&disk.join("cache"), 256 << 20)).unwrap();
+    for content in &kept {
+        assert_eq!(read(&store, &content.key).as_ref(), Some(&content.bytes[0]));
+    }
+    goes_on(&store, store.bytes()[0]);
+    // And it uses the room that comes back.
+    ballast.remove();
+    store.0.follow();
+    let evicted = store.counts().evicted.get();
+    for number in 0..30 {
+        store.put(0, &content(3_000 + number, 300_000)).unwrap();
+    }
+    assert_eq!(store.counts().evicted.get(), evicted);
+}
+
+/// Others fill the disk under a running store, which learns that from a write that fails.
+#[test]
+fn a_store_whose_disk_fills_up_evicts_what_a_write_needs() {
+    let test = "cache::store::tests::a_store_whose_disk_fills_up_evicts_what_a_write_needs";
+    let Some(disk) = on_a_small_disk(test, "24m") else { return };
+    let (store, _) = on_a_disk_of_24_mib(&disk);
+    let _ballast = Ballast::fill(&disk, 0);
+    let held = store.bytes()[0];
+    goes_on(&store, held);
+    let full = store.counts().disk_full.get();
+    assert!((1..=3).contains(&full), "the disk was found full {full} times");
 }

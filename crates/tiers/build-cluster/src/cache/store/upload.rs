@@ -44,7 +44,9 @@ impl Spill {
         }
         let number = store.0.next_file.fetch_add(1, Ordering::Relaxed);
         let path = store.0.file_path(number).with_extension("part");
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        let file = store.0.written(0, || {
+            OpenOptions::new().read(true).write(true).create_new(true).open(&path)
+        })?;
         let mut spill = Self {
             store: store.clone(),
             file,
@@ -69,8 +71,10 @@ impl Spill {
             return Err(PutError::TooLarge { size: self.stored + bytes });
         }
         self.make_room(bytes)?;
-        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-        record::write_all_at(&self.file, &mut slices, HEAD as u64 + self.stored)?;
+        self.store.0.written(bytes, || {
+            let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|p| IoSlice::new(p)).collect();
+            record::write_all_at(&self.file, &mut slices, HEAD as u64 + self.stored)
+        })?;
         for part in parts {
             self.sums.update(part);
         }
@@ -84,15 +88,19 @@ impl Spill {
         let (checksum, table) = sums.finish();
         debug_assert!(self.room == self.stored, "what is kept is as long as it was announced");
         self.reserve(table.len() as u64)?;
+        let (inner, end) = (&self.store.0, HEAD as u64 + self.stored);
         if !table.is_empty() {
-            let mut slices = [IoSlice::new(&table)];
-            record::write_all_at(&self.file, &mut slices, HEAD as u64 + self.stored)?;
+            inner.written(table.len() as u64, || {
+                record::write_all_at(&self.file, &mut [IoSlice::new(&table)], end)
+            })?;
         }
-        let sequence = self.store.0.sequence.fetch_add(1, Ordering::Relaxed);
+        let sequence = inner.sequence.fetch_add(1, Ordering::Relaxed);
         let head = Head { key, encoded, size, stored: self.stored, sequence, checksum };
         let bytes = head.to_bytes();
-        record::write_all_at(&self.file, &mut [IoSlice::new(&bytes)], 0)?;
-        std::fs::rename(&self.path, self.store.0.file_path(self.number))?;
+        inner.written(HEAD as u64, || {
+            record::write_all_at(&self.file, &mut [IoSlice::new(&bytes)], 0)
+        })?;
+        inner.written(0, || std::fs::rename(&self.path, inner.file_path(self.number)))?;
         self.kept = true;
         let moment = self.store.moment();
         self.store.0.enter(&head, Place::File { number: self.number }, moment);
@@ -119,9 +127,12 @@ impl Spill {
         };
         if self.ahead && taken >= ASKED && self.announced.is_some() {
             let flags = FallocateFlags::KEEP_SIZE;
+            let asked = self.store.0.written(taken, || {
+                let from = HEAD as u64 + self.room;
+                Ok(rustix::fs::fallocate(&self.file, flags, from, taken)?)
+            });
             // Not every file system can; the write that follows says whether there is room.
-            self.ahead =
-                rustix::fs::fallocate(&self.file, flags, HEAD as u64 + self.room, taken).is_ok();
+            self.ahead = asked.is_ok();
         }
         self.room += taken;
         Ok(())
@@ -133,7 +144,7 @@ impl Spill {
         let store = &self.store.0;
         let all = store.unfinished.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let others = all.saturating_sub(self.reserved + bytes);
-        let reserved = if others > store.limit / 4 && all > store.limit / 2 {
+        let reserved = if others > store.limit() / 4 && all > store.limit() / 2 {
             Err(PutError::Unfinished)
         } else {
             self.store.reserve(bytes)
