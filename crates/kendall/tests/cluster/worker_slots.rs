@@ -219,7 +219,6 @@ fn an_action_that_fills_the_disk_is_ended_and_its_neighbour_is_not() {
 }
 
 #[test]
-#[ignore = "not held yet: 4 of 6 runs reach the limit that all slots share before the worker looks (docs/build-execution.md)"]
 fn an_action_that_makes_ever_more_processes_is_ended_and_its_neighbour_is_not() {
     let cluster = Cluster::start(2, 1, &["--action-processes", "100"]);
     runtime().block_on(async {
@@ -229,6 +228,29 @@ fn an_action_that_makes_ever_more_processes_is_ended_and_its_neighbour_is_not() 
         is_ended(&client, "while :; do sleep 100 & done", 203, words).await;
         let within = "for i in $(seq 60); do sleep 0.5 & done; wait; echo all";
         assert_eq!(text(&client.run(&Job::shell(within)).await.stdout_raw), "all\n");
+        // What has ended is none: not even where its parent did not ask for it.
+        let orphans = "for i in $(seq 300); do (true &); done; sleep 1; echo all";
+        assert_eq!(text(&client.run(&Job::shell(orphans)).await.stdout_raw), "all\n");
+    });
+}
+
+/// As the kernel counts them: those of a slot, and of no other.
+#[test]
+fn the_kernel_bounds_the_processes_of_each_slot() {
+    let cluster = Cluster::start(2, 1, &["--action-processes", "100"]);
+    runtime().block_on(async {
+        let client = cluster.client().await;
+        let bound = client.run(&Job::shell("grep 'Max processes' /proc/self/limits")).await;
+        let words: Vec<&str> = text(&bound.stdout_raw).split_whitespace().collect();
+        assert_eq!(words[2..4], ["456", "456"], "{words:?}");
+        // Together they are beyond the limit that each has.
+        let fifty = "for i in $(seq 50); do sleep 2 & done; wait; echo all";
+        let job = |slot| Job::shell(&format!(": {slot}; prlimit --nproc=60 sh -c '{fifty}'"));
+        let (jobs, one) = ([job(0), job(1)], job(2));
+        let (first, second) = tokio::join!(client.run(&jobs[0]), client.run(&jobs[1]));
+        assert_eq!([text(&first.stdout_raw), text(&second.stdout_raw)], ["all\n"; 2]);
+        let beyond = one.command.arguments[2].replace("50", "70");
+        assert_ne!(client.run(&Job::shell(&beyond)).await.exit_code, 0);
     });
 }
 
@@ -241,6 +263,7 @@ fn all_this_holds_for_a_user_without_rights_too() {
             "absolute_links_go_in_and_come_out_and_the_scheduler_says_so",
             "a_command_that_cannot_start_is_told_what_is_missing",
             "a_tree_of_five_thousand_levels_is_refused_before_it_is_made",
+            "the_kernel_bounds_the_processes_of_each_slot",
         ],
     );
 }

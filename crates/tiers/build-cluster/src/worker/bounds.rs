@@ -11,6 +11,14 @@ pub struct ActionBounds {
     pub processes: u64,
 }
 
+impl ActionBounds {
+    /// Processes and threads that the kernel lets a slot have. A slot's own are among them, and room for an action
+    /// to be seen beyond its bound: of one that is refused processes at the bound the worker would see nothing.
+    pub(super) const fn of_slot(&self) -> u64 {
+        self.processes.saturating_mul(2).saturating_add(256)
+    }
+}
+
 /// The bound that an action went beyond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beyond {

@@ -38,24 +38,26 @@ impl Had {
     }
 }
 
-/// What the processes below process `root` have together. Where there are more than `enough`, the rest is not asked.
+/// What the processes below process `root` have together. Where there are more than `enough` of any kind, they are
+/// counted so far and not asked: an action that makes ever more of them is to be seen at once.
 ///
 /// # Errors
 /// When there is no `/proc`.
 pub(super) fn below(root: u32, enough: u64) -> io::Result<Had> {
-    let mut children: HashMap<u32, Vec<Process>> = HashMap::new();
-    let mut asked = 0;
+    let mut pids = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        pids.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
+        if pids.len() as u64 > enough {
+            return Ok(Had { memory: 0, processes: enough });
+        }
+    }
+    let mut children: HashMap<u32, Vec<Process>> = HashMap::new();
+    for pid in pids {
         // One that has just ended is nothing.
         let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
         let Some((parent, process)) = Process::read(pid, &status) else { continue };
         children.entry(parent).or_default().push(process);
-        asked += 1;
-        if asked > enough {
-            break;
-        }
     }
     let (mut had, mut shared, mut left) = (Had::default(), 0, vec![root]);
     while let Some(parent) = left.pop() {
@@ -67,10 +69,6 @@ pub(super) fn below(root: u32, enough: u64) -> io::Result<Had> {
         }
     }
     had.memory += shared;
-    if asked > enough {
-        // Parents of some may be among those that were not asked.
-        had.processes = had.processes.max(asked - 1);
-    }
     Ok(had)
 }
 
@@ -129,7 +127,7 @@ mod tests {
             below(shell.id(), enough).unwrap().processes == 4
         });
         assert!(below(shell.id(), enough).unwrap().memory > 4 * 4096);
-        assert_eq!(below(shell.id(), 0).unwrap().processes, 0);
+        assert_eq!(below(shell.id(), 3).unwrap(), Had { memory: 0, processes: 3 });
         for pid in fs::read_to_string(format!("/proc/{0}/task/{0}/children", shell.id()))
             .unwrap()
             .split_whitespace()

@@ -34,7 +34,7 @@ pub struct Sandbox {
     pub file_bytes: u64,
     /// What one action may use.
     pub bounds: ActionBounds,
-    /// Most processes of the user of actions, of whatever slot.
+    /// Most processes of the user of actions, of whatever slot: where the kernel does not count those of a slot.
     pub processes: u64,
 }
 
@@ -76,13 +76,7 @@ impl Sandbox {
                 .to_owned()
         })?;
         if !user.is_root() {
-            let map = |name: &str, text: String| {
-                let path = format!("/proc/self/{name}");
-                step(fs::write(&path, text), || format!("write {path}"))
-            };
-            map("setgroups", "deny".to_owned())?;
-            map("uid_map", format!("{0} {0} 1", user.as_raw()))?;
-            map("gid_map", format!("{0} {0} 1", group.as_raw()))?;
+            map_users(user.as_raw(), group.as_raw())?;
             keep_rights()?;
         }
         Ok(())
@@ -154,11 +148,12 @@ impl Sandbox {
         })
     }
 
-    /// Gives up all rights, for good, and sets the bounds of actions.
+    /// Gives up all rights, for good, and sets the bounds of actions. What could be left out is said in the notes.
     ///
     /// # Errors
     /// When the system does not allow it.
-    pub fn drop_rights(&self) -> Result<(), SandboxError> {
+    pub fn drop_rights(&self) -> Result<String, SandboxError> {
+        let mut notes = String::new();
         let limit = |resource, most: u64| {
             // Where the worker itself may use less, that is the limit.
             let now = rustix::process::getrlimit(resource).maximum;
@@ -168,21 +163,18 @@ impl Sandbox {
         };
         limit(Resource::Fsize, self.file_bytes)?;
         limit(Resource::Core, 0)?;
-        limit(Resource::Nproc, self.processes)?;
+        let mut own_users = self.namespaces && counts_by_namespace();
         if rustix::process::getuid().is_root() {
-            use rustix::process::{Gid, Uid};
-            let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
-            step(rustix::thread::set_thread_groups(&[]), || "leave groups".to_owned())?;
-            step(rustix::thread::set_thread_res_gid(group, group, group), || {
-                format!("become group {}", self.group)
-            })?;
-            step(rustix::thread::set_thread_res_uid(user, user, user), || {
-                format!("become user {}", self.user)
-            })?;
+            self.become_user()?;
+            if own_users && let Err(error) = self.enter_own_users()? {
+                notes =
+                    format!("the kernel bounds the processes of all slots together ({error}); ");
+                own_users = false;
+            }
         }
+        limit(Resource::Nproc, if own_users { self.bounds.of_slot() } else { self.processes })?;
         let none = CapabilitySet::empty();
-        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-        step(rustix::thread::set_capabilities(None, sets), || "drop capabilities".to_owned())?;
+        set_rights(none, none)?;
         step(rustix::thread::set_no_new_privs(true), || "give up new rights".to_owned())?;
         let hidden = DumpableBehavior::NotDumpable;
         step(rustix::process::set_dumpable_behavior(hidden), || "hide from actions".to_owned())?;
@@ -191,8 +183,61 @@ impl Sandbox {
             "end with the worker".to_owned()
         })?;
         rustix::process::umask(rustix::fs::Mode::from_bits_truncate(0o022));
-        Ok(())
+        Ok(notes)
     }
+
+    /// Becomes the user of actions, and keeps the right to make a namespace of users, which some systems give to
+    /// none but root.
+    fn become_user(&self) -> Result<(), SandboxError> {
+        use rustix::process::{Gid, Uid};
+        let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
+        step(rustix::thread::set_keep_capabilities(true), || "keep rights".to_owned())?;
+        step(rustix::thread::set_thread_groups(&[]), || "leave groups".to_owned())?;
+        step(rustix::thread::set_thread_res_gid(group, group, group), || {
+            format!("become group {}", self.group)
+        })?;
+        step(rustix::thread::set_thread_res_uid(user, user, user), || {
+            format!("become user {}", self.user)
+        })?;
+        set_rights(CapabilitySet::SYS_ADMIN, CapabilitySet::SYS_ADMIN)
+    }
+
+    /// Gives this slot of a worker that is root a namespace of users of its own, in which the kernel counts its
+    /// processes apart from those of other slots. The inner error: there is none to be had.
+    fn enter_own_users(&self) -> Result<io::Result<()>, SandboxError> {
+        // What `map` writes to is this process's own only while it may be looked at; no action runs yet.
+        let open = DumpableBehavior::Dumpable;
+        step(rustix::process::set_dumpable_behavior(open), || "map users".to_owned())?;
+        if let Err(error) = fs::metadata("/proc/self/uid_map").and_then(|_| usage::leave_users()) {
+            return Ok(Err(error));
+        }
+        map_users(self.user, self.group).map(Ok)
+    }
+}
+
+/// Has the user and the group mean the same in the namespace of users that this process made.
+fn map_users(user: u32, group: u32) -> Result<(), SandboxError> {
+    let map = |name: &str, text: String| {
+        let path = format!("/proc/self/{name}");
+        step(fs::write(&path, text), || format!("write {path}"))
+    };
+    map("setgroups", "deny".to_owned())?;
+    map("uid_map", format!("{user} {user} 1"))?;
+    map("gid_map", format!("{group} {group} 1"))
+}
+
+/// Whether the kernel counts the processes of a user in each namespace of users by itself: since Linux 5.14.
+fn counts_by_namespace() -> bool {
+    let system = rustix::system::uname();
+    let release = system.release().to_string_lossy();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let mut number = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    (number(), number()) >= (5, 14)
+}
+
+fn set_rights(effective: CapabilitySet, permitted: CapabilitySet) -> Result<(), SandboxError> {
+    let sets = CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() };
+    step(rustix::thread::set_capabilities(None, sets), || "drop capabilities".to_owned())
 }
 
 /// Has the next program keep what it needs to make the place: of a user that is not root, a program that is

@@ -160,7 +160,7 @@ impl Slot {
             sandbox.folder.join("build")
         };
         let starter = Starter::new()?;
-        sandbox.drop_rights()?;
+        notes.push_str(&sandbox.drop_rights()?);
         let namespaces = sandbox.namespaces;
         let (bounds, found) = (sandbox.bounds, None);
         Ok(Self { socket, clock, stdout, stderr, starter, build, namespaces, bounds, found, notes })
@@ -186,7 +186,7 @@ impl Slot {
                 return Ok(Some(Ended { refused, ..Ended::default() }));
             }
         };
-        let cut = self.watch(&process, order, began_ns)?;
+        let cut = self.watch(pid, &process, order, began_ns)?;
         let ended_ns = self.clock.now_ns();
         if cut == Some(Cut::WorkerGone) {
             self.end_all()?;
@@ -282,6 +282,7 @@ impl Slot {
     /// Returns when the action ended by itself, or with the reason why it is to be ended.
     fn watch(
         &self,
+        pid: Pid,
         process: &OwnedFd,
         order: &Order,
         began_ns: u64,
@@ -298,7 +299,7 @@ impl Slot {
             let (process_ready, socket_ready) = self.poll(process, wait)?;
             if process_ready {
                 let ended = self.too_long(order)?.then_some(Cut::Log);
-                return Ok(ended);
+                return Ok(ended.or_else(|| self.left_beyond(pid)));
             }
             if socket_ready {
                 return match slot_protocol::read::<Order>(&self.socket) {
@@ -310,15 +311,27 @@ impl Slot {
             if self.too_long(order)? {
                 return Ok(Some(Cut::Log));
             }
-            let began = self.clock.now_ns();
-            let own = std::process::id();
-            // Without a view of the processes, the kernel's limits are all that there is.
-            let had = meter::below(own, self.asked()).unwrap_or_default();
+            let began = spent_ns();
+            let had = self.look(pid);
             if let Some(beyond) = had.beyond(&self.bounds) {
                 return Ok(Some(Cut::Beyond(beyond)));
             }
-            look_in = self.again_in(had, self.clock.now_ns().saturating_sub(began));
+            look_in = self.again_in(had, spent_ns().saturating_sub(began));
         }
+    }
+
+    /// What the action has now.
+    fn look(&self, first: Pid) -> meter::Had {
+        reap_orphans(first);
+        // Without a view of the processes, the kernel's limits are all that there is.
+        meter::below(std::process::id(), self.asked()).unwrap_or_default()
+    }
+
+    /// The bound that what the first process left is beyond: one that made ever more processes may end first.
+    fn left_beyond(&self, first: Pid) -> Option<Cut> {
+        // Mostly it left nothing, and no look is needed to see that.
+        let left = children().is_ok_and(|children| children.iter().any(|child| *child != first));
+        left.then(|| self.look(first)).and_then(|had| had.beyond(&self.bounds)).map(Cut::Beyond)
     }
 
     /// Most processes that a look asks: those of the machine, where they are not the slot's alone.
@@ -327,7 +340,7 @@ impl Slot {
         if self.namespaces { self.bounds.processes.saturating_add(2) } else { u64::MAX }
     }
 
-    /// Nanoseconds until the next look, of an action that had this at the last one, which took so long.
+    /// Nanoseconds until the next look, of an action that had this at the last one, which took so much of a core.
     fn again_in(&self, had: meter::Had, took_ns: u64) -> u64 {
         let soon = had.safe_ns(&self.bounds).clamp(SOON_NS, LOOK_NS);
         soon.max(took_ns.saturating_mul(SHARE))
@@ -393,6 +406,23 @@ impl Slot {
                 Ok(_) | Err(rustix::io::Errno::CHILD | rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+}
+
+/// Time of a core that this thread has had. By the machine's clock, an action that leaves the slot no core would be
+/// looked at ever less.
+fn spent_ns() -> u64 {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    spent.tv_sec.cast_unsigned() * 1_000_000_000 + spent.tv_nsec.cast_unsigned()
+}
+
+/// Takes in the orphans of the action that have ended, all but the action's first process, whose usage is still to be
+/// asked for. Until then the kernel counts them as processes.
+fn reap_orphans(first: Pid) {
+    for child in children().unwrap_or_default().into_iter().filter(|child| *child != first) {
+        if let Err(error) = rustix::process::waitpid(Some(child), WaitOptions::NOHANG) {
+            tracing::debug!(%error, "an orphan is not this process's");
         }
     }
 }

@@ -74,6 +74,16 @@ pub(super) fn leave_namespaces(network: bool, users: bool) -> io::Result<()> {
     Ok(unsafe { rustix::thread::unshare_unsafe(flags) }?)
 }
 
+/// Leaves the namespace of users. The caller must have one thread.
+///
+/// # Errors
+/// When the system does not allow it.
+#[expect(unsafe_code, reason = "the wrapper is unsafe because of a flag that is not used here")]
+pub(super) fn leave_users() -> io::Result<()> {
+    // SAFETY: as above.
+    Ok(unsafe { rustix::thread::unshare_unsafe(Flags::NEWUSER) }?)
+}
+
 /// Kills every process that this one may kill, but for itself and the first of its namespace. Only
 /// the first process of a namespace of its own may call it: it checks that.
 ///
