@@ -38,15 +38,15 @@ pub(crate) struct SchedulerFlags {
     no_front: bool,
 
     /// Most actions that wait; further ones are refused with RESOURCE_EXHAUSTED
-    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    #[arg(long, value_name = "N", default_value_t = Limits::USUAL.queue_length)]
     queue_capacity: usize,
 
     /// Most known operations, including finished ones
-    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    #[arg(long, value_name = "N", default_value_t = Limits::USUAL.operations)]
     operations: usize,
 
     /// How often an action is started before it fails because its workers died
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = Limits::USUAL.attempts, value_parser = clap::value_parser!(u32).range(1..=100))]
     attempts: u32,
 
     /// A worker that is silent for this long counts as dead

@@ -20,7 +20,7 @@ pub use platform::{Offer, Platform};
 use shares::{Place, Rank, Shares, Waiting};
 
 /// Bounds. Times are nanoseconds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Most tasks that wait.
     pub queue_length: usize,
@@ -38,6 +38,20 @@ pub struct Limits {
     pub unwatched_ns: u64,
     /// How long the result of a finished operation is kept for those who come back for it.
     pub kept_ns: u64,
+}
+
+impl Limits {
+    /// Those of a scheduler that was told no others.
+    pub const USUAL: Self = Self {
+        queue_length: 100_000,
+        operations: 200_000,
+        attempts: 3,
+        silence_ns: 10_000_000_000,
+        reconnect_ns: 1_000_000_000,
+        no_worker_ns: 30_000_000_000,
+        unwatched_ns: 60_000_000_000,
+        kept_ns: 60_000_000_000,
+    };
 }
 
 /// One client's request.

@@ -44,16 +44,8 @@ const TROUBLE: u64 = 600;
 /// a dead client left holds its slot for that and [`LIMITS`]`.unwatched_ns`.
 const IDLE: u64 = 200;
 
-const LIMITS: Limits = Limits {
-    queue_length: 1000,
-    operations: 5000,
-    attempts: 3,
-    silence_ns: 10 * SECOND,
-    reconnect_ns: SECOND,
-    no_worker_ns: 20 * SECOND,
-    unwatched_ns: 10 * SECOND,
-    kept_ns: 10 * SECOND,
-};
+/// A client that is gone is given up soon: an action that it left holds its slot until then.
+const LIMITS: Limits = Limits { unwatched_ns: 10 * SECOND, kept_ns: 10 * SECOND, ..Limits::USUAL };
 
 /// Chance that a seed decides.
 struct Chance(u64);

@@ -18,16 +18,7 @@ use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-const LIMITS: Limits = Limits {
-    queue_length: 1000,
-    operations: 5000,
-    attempts: 3,
-    silence_ns: 10 * SECOND,
-    reconnect_ns: SECOND,
-    no_worker_ns: 20 * SECOND,
-    unwatched_ns: 60 * SECOND,
-    kept_ns: 60 * SECOND,
-};
+const LIMITS: Limits = Limits::USUAL;
 
 type TestBoard = Board<u32, String>;
 

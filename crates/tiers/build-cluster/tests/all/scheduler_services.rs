@@ -12,7 +12,6 @@ use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-const SECOND: u64 = 1_000_000_000;
 const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;
 
@@ -23,16 +22,7 @@ fn scheduler() -> Scheduler {
         listen: ListenOptions::new(here(0)),
         cache: Peer::from(here(1)),
         front: true,
-        limits: Limits {
-            queue_length: 10,
-            operations: 10,
-            attempts: 1,
-            silence_ns: SECOND,
-            reconnect_ns: SECOND,
-            no_worker_ns: SECOND,
-            unwatched_ns: SECOND,
-            kept_ns: SECOND,
-        },
+        limits: Limits::USUAL,
         actions: ActionLimits {
             default_time: Duration::from_secs(1),
             longest_time: Duration::from_secs(1),
