@@ -36,4 +36,8 @@ pub mod wire {
 )]
 pub mod work {
     tonic::include_proto!("kendall.worker.v1");
+
+    /// The encoded description of the service, for reflection.
+    pub const DESCRIPTORS: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/worker-descriptors.bin"));
 }

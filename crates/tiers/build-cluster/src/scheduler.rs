@@ -12,6 +12,7 @@ mod front;
 mod model;
 mod operation_name;
 mod page;
+mod reflection;
 mod report;
 mod streams;
 
@@ -77,6 +78,9 @@ pub enum SchedulerError {
     /// Threads.
     #[error("cannot start threads")]
     Threads(#[source] std::io::Error),
+    /// The descriptions of its services are unreadable.
+    #[error("cannot describe the services")]
+    Reflection(#[source] tonic_reflection::server::Error),
 }
 
 /// A running scheduler.
@@ -124,8 +128,9 @@ impl Scheduler {
                 CapabilitiesService { cache: CapabilitiesClient::new(cache.clone()) };
             let own = services(service, options.beat_ms)
                 .add_service(CapabilitiesServer::new(capabilities))
-                .add_service(healthy)
-                .prepare();
+                .add_service(healthy);
+            let own = reflection::add(own, options.front).map_err(SchedulerError::Reflection)?;
+            let own = own.prepare();
             Front { own, cache: options.front.then(|| cache.for_others()) }
         };
         levels(&families, &desk);

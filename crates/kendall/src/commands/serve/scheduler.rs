@@ -155,6 +155,6 @@ fn exit_of(error: &SchedulerError) -> Exit {
     match error {
         SchedulerError::Listen(ListenError::Tls(_)) => Exit::Refused,
         SchedulerError::Listen(_) => Exit::NotReady,
-        SchedulerError::Threads(_) => Exit::Failure,
+        SchedulerError::Threads(_) | SchedulerError::Reflection(_) => Exit::Failure,
     }
 }

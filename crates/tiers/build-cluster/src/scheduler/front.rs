@@ -12,14 +12,15 @@ use crate::listen::Serve;
 use crate::peer::Calls;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
 use crate::wire::re::capabilities_server::Capabilities;
-use crate::wire::{re, semver};
+use crate::wire::{asset, bytestream, re, semver};
 
 /// Services that the cache answers.
-const CACHES: &[&str] = &[
-    "/build.bazel.remote.execution.v2.ContentAddressableStorage/",
-    "/build.bazel.remote.execution.v2.ActionCache/",
-    "/google.bytestream.ByteStream/",
-    "/build.bazel.remote.asset.v1.",
+pub(super) const CACHES: &[&str] = &[
+    re::content_addressable_storage_server::SERVICE_NAME,
+    re::action_cache_server::SERVICE_NAME,
+    bytestream::byte_stream_server::SERVICE_NAME,
+    asset::fetch_server::SERVICE_NAME,
+    asset::push_server::SERVICE_NAME,
 ];
 
 /// Requests to this scheduler.
@@ -34,8 +35,9 @@ impl Serve for Front {
     type Body = Body;
 
     async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
-        let path = request.uri().path();
-        let passed = CACHES.iter().any(|prefix| path.starts_with(prefix));
+        let path = request.uri().path().strip_prefix('/');
+        let service = path.and_then(|path| path.split_once('/')).map(|(service, _)| service);
+        let passed = service.is_some_and(|service| CACHES.contains(&service));
         match &self.cache {
             Some(cache) if passed => pass(cache.clone(), request).await,
             _ => {

@@ -11,6 +11,8 @@ use kendall_tier::Clock;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::{v1, v1alpha};
 
 const SERVING: i32 = 1;
 const NOT_SERVING: i32 = 2;
@@ -60,4 +62,50 @@ fn health_is_that_of_the_scheduler_until_its_stop() {
         assert!(matches!(watched.message().await, Ok(None) | Err(_)), "the watch ends");
     });
     stopping.join().unwrap();
+}
+
+/// Older tools know the first version of reflection only.
+#[test]
+fn both_versions_of_reflection_list_what_answers_there() {
+    let scheduler = scheduler();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let address = format!("http://{}", scheduler.address());
+    let (newer, older) = runtime.block_on(async {
+        let endpoint = tonic::transport::Endpoint::new(address).unwrap();
+        let channel = endpoint.connect().await.unwrap();
+        let asked = [
+            MessageRequest::ListServices(String::new()),
+            MessageRequest::FileContainingSymbol("kendall.worker.v1.Workers".to_owned()),
+        ];
+        let requests = asked.map(|message_request| v1::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(message_request),
+        });
+        let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
+        let answers = client.server_reflection_info(tokio_stream::iter(requests)).await.unwrap();
+        let mut answers = answers.into_inner();
+        let newer = answers.message().await.unwrap().unwrap();
+        let described = format!("{:?}", answers.message().await.unwrap().unwrap());
+        assert!(described.contains("FileDescriptorResponse"), "{described}");
+        let request = v1alpha::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(
+                v1alpha::server_reflection_request::MessageRequest::ListServices(String::new()),
+            ),
+        };
+        let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
+        let answers = client.server_reflection_info(tokio_stream::iter([request])).await.unwrap();
+        let older = answers.into_inner().message().await.unwrap().unwrap();
+        (format!("{newer:?}"), format!("{older:?}"))
+    });
+    for service in [
+        "build.bazel.remote.execution.v2.Execution",
+        "build.bazel.remote.execution.v2.ContentAddressableStorage",
+        "google.bytestream.ByteStream",
+        "kendall.worker.v1.Workers",
+        "grpc.health.v1.Health",
+    ] {
+        assert!(newer.contains(service) && older.contains(service), "{service}: {newer} {older}");
+    }
+    scheduler.stop();
 }
