@@ -14,7 +14,7 @@ use kendall_protocols::queue::{
     ReceiveBatchRequest, ReceiveRequest, RedriveRequest, ReturnMessageRequest, SendBatchRequest,
     SendRequest,
 };
-use support::{Client, Folder, connect, create, hello, private, runtime, start};
+use support::{Client, Folder, Other, connect, create, hello, postgres, private, runtime, start};
 use tonic::Code;
 
 struct Setting {
@@ -729,4 +729,59 @@ fn queues(runtime: &tokio::runtime::Runtime, s: &mut Setting) {
         let status = s.client.delete_queue(delete).await.unwrap_err();
         assert_eq!(status.code(), Code::NotFound);
     });
+}
+
+/// A look of a receive at the rows of `message` stands still while somebody holds the lock of its number.
+const LOOKS_STAND_STILL: &str = "CREATE SEQUENCE looks; \
+    CREATE FUNCTION stand_still() RETURNS boolean LANGUAGE plpgsql AS $$ \
+    DECLARE look bigint; BEGIN \
+        IF current_query() LIKE '%take_%' THEN \
+            look := nextval('looks'); \
+            PERFORM pg_advisory_lock_shared(look); \
+            PERFORM pg_advisory_unlock_shared(look); \
+        END IF; \
+        RETURN true; \
+    END $$; \
+    ALTER TABLE message ENABLE ROW LEVEL SECURITY; \
+    ALTER TABLE message FORCE ROW LEVEL SECURITY; \
+    CREATE POLICY looked ON message FOR SELECT USING (stand_still()); \
+    CREATE POLICY sent ON message FOR INSERT WITH CHECK (true); \
+    CREATE POLICY changed ON message FOR UPDATE USING (true); \
+    CREATE POLICY gone ON message FOR DELETE USING (true)";
+
+/// Others take all that a receive sees and send more, which its look does not see: there always is a message.
+#[test]
+fn a_receive_looks_again_when_others_were_faster() {
+    let folder = Folder::new();
+    let postgres = postgres(&folder);
+    let server = start(kendall_message_queue::Database::Url(postgres.url().to_owned()));
+    runtime().block_on(async {
+        let other = Other::connect(postgres.url()).await;
+        let mut client = connect(&server).await;
+        let (from, to) = (hello(&mut client, "from").await, hello(&mut client, "to").await);
+        let queue = create(&mut client, "jobs").await;
+        other.run(LOOKS_STAND_STILL).await;
+        for (request, looks) in [
+            (receive(to, queue), 2),
+            (ReceiveRequest { sender_id: from, ..receive(to, queue) }, 1),
+            (ReceiveRequest { order: Order::Priority.into(), ..receive(to, queue) }, 1),
+        ] {
+            other.run("ALTER SEQUENCE looks RESTART").await;
+            other.number(&format!("SELECT count(pg_advisory_lock(n)) FROM generate_series(1, {looks}) n")).await;
+            client.send(send(from, queue, "0")).await.unwrap();
+            let mut receiver = client.clone();
+            let receiving = tokio::spawn(async move { receiver.receive(request).await });
+            for look in 1..=looks {
+                let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = ";
+                other.until(&format!("{waits}{look}"), 1).await;
+                other.run("DELETE FROM message").await;
+                client.send(send(from, queue, &look.to_string())).await.unwrap();
+                other.run(&format!("SELECT pg_advisory_unlock({look})")).await;
+            }
+            let message = receiving.await.unwrap().unwrap().into_inner().message;
+            assert_eq!(message.map(|message| message.content), Some(looks.to_string()));
+        }
+    });
+    server.stop();
+    postgres.stop();
 }

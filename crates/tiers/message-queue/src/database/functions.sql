@@ -626,12 +626,14 @@ BEGIN
         END LOOP;
     END IF;
     IF seen < 32 THEN
+        seen := 0;
         FOR head IN
             SELECT m.id, m.sender_id, m.dead_at FROM message m
             WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
               AND m.id <> ALL (taken)
             ORDER BY m.id + 0 LIMIT 32
         LOOP
+            seen := seen + 1;
             -- Dead letters come back to their senders, too.
             CONTINUE WHEN head.sender_id = client AND head.dead_at IS NULL;
             SELECT * INTO id, priority FROM lock_seen(head.id);
@@ -639,6 +641,10 @@ BEGIN
                 RETURN;
             END IF;
         END LOOP;
+        IF seen < 32 THEN
+            -- Those were all.
+            RETURN;
+        END IF;
     END IF;
     -- Many of the client's own messages stand in front: go from sender to sender instead, which
     -- costs a look at each sender and not at each message.
@@ -670,19 +676,26 @@ DECLARE
     mine record;
     anyones record;
 BEGIN
-    IF sender IS NULL THEN
-        SELECT * INTO mine FROM lock_head(wanted_queue, client, true, by_priority, taken);
-        SELECT * INTO anyones FROM lock_head(wanted_queue, client, false, by_priority, taken);
-    ELSIF sender = client THEN
+    IF sender = client THEN
         -- Its own messages are for others, but for those that died.
         RETURN (SELECT m.id FROM message m
             WHERE m.queue_id = wanted_queue AND m.sender_id = client AND m.receiver_id IS NULL
               AND m.due_at IS NULL AND m.dead_at IS NOT NULL AND m.id <> ALL (taken)
             ORDER BY m.id + 0 LIMIT 1 FOR UPDATE SKIP LOCKED);
-    ELSE
-        SELECT * INTO mine FROM lock_head_of(wanted_queue, sender, client, by_priority, taken);
-        SELECT * INTO anyones FROM lock_head_of(wanted_queue, sender, NULL, by_priority, taken);
     END IF;
+    -- A few looks, as in `lock_for`, while anything waits in the queue.
+    FOR look IN 1 .. 3 LOOP
+        IF sender IS NULL THEN
+            SELECT * INTO mine FROM lock_head(wanted_queue, client, true, by_priority, taken);
+            SELECT * INTO anyones FROM lock_head(wanted_queue, client, false, by_priority, taken);
+        ELSE
+            SELECT * INTO mine FROM lock_head_of(wanted_queue, sender, client, by_priority, taken);
+            SELECT * INTO anyones FROM lock_head_of(wanted_queue, sender, NULL, by_priority, taken);
+        END IF;
+        EXIT WHEN mine.id IS NOT NULL OR anyones.id IS NOT NULL OR (
+            SELECT true FROM message m WHERE m.queue_id = wanted_queue AND m.due_at IS NULL
+            ORDER BY m.sender_id LIMIT 1) IS NULL;
+    END LOOP;
     IF mine.id IS NULL OR anyones.id IS NULL THEN
         RETURN coalesce(mine.id, anyones.id);
     END IF;
@@ -708,13 +721,22 @@ DECLARE
     chosen bigint[] := array_fill(NULL::bigint, ARRAY[wanted]);
     at integer;
 BEGIN
-    SELECT array_agg(h.id), array_agg(CASE WHEN h.dead_at IS NULL THEN h.sender_id ELSE 0 END)
-    INTO ids, senders
-    FROM (
-        SELECT m.id, m.sender_id, m.dead_at FROM message m
-        WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
-        ORDER BY m.id + 0 LIMIT wanted FOR UPDATE SKIP LOCKED
-    ) AS h;
+    -- While a look goes over the messages that it sees, others may take all of them and send more, which it does not see.
+    -- So it looks again while one waits that it did not get, a few times: others may hold that one.
+    FOR look IN 1 .. 5 LOOP
+        SELECT array_agg(h.id), array_agg(CASE WHEN h.dead_at IS NULL THEN h.sender_id ELSE 0 END)
+        INTO ids, senders
+        FROM (
+            SELECT m.id, m.sender_id, m.dead_at FROM message m
+            WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
+            ORDER BY m.id + 0 LIMIT wanted FOR UPDATE SKIP LOCKED
+        ) AS h;
+        EXIT WHEN cardinality(ids) = wanted OR (
+            SELECT true FROM message m
+            WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
+              AND m.id <> ALL (coalesce(ids, '{}'))
+            ORDER BY m.id + 0 LIMIT 1) IS NULL;
+    END LOOP;
     SELECT array_agg(c.client) INTO addressed FROM unnest(clients) AS c (client)
     WHERE (SELECT true FROM message m
         WHERE m.receiver_id = c.client AND m.queue_id = wanted_queue AND m.due_at IS NULL
@@ -1386,7 +1408,7 @@ BEGIN
         PERFORM promote_due(100);
     END IF;
     IF leases_ms IS NULL THEN
-        -- The messages in front, unless one is of a taker or one waits for a taker alone.
+        -- The messages in front, unless they are too few, one is of a taker, or one waits for a taker alone.
         WITH head AS MATERIALIZED (
             SELECT m.ctid AS at, m.sender_id, m.dead_at FROM message m
             WHERE m.queue_id = wanted_queue AND m.receiver_id IS NULL AND m.due_at IS NULL
@@ -1394,7 +1416,8 @@ BEGIN
         ), gone AS (
             DELETE FROM message m
             WHERE m.ctid = ANY (ARRAY(SELECT h.at FROM head h
-                WHERE NOT EXISTS (SELECT FROM head o
+                WHERE (SELECT count(*) FROM head) = cardinality(takers)
+                  AND NOT EXISTS (SELECT FROM head o
                     WHERE o.sender_id = ANY (takers) AND o.dead_at IS NULL)
                   -- One walk along the index for all of them, not a look at each.
                   AND (SELECT true FROM message o
