@@ -281,6 +281,17 @@ impl Peer {
         Unsent { entry: Arc::clone(&self.entry), stream, sent: false }
     }
 
+    /// Has the messages of an answer put back that is not sent.
+    pub(crate) fn put_back(&self, messages: Vec<Message>) {
+        self.entry.dispatcher.put_back(messages.into_iter());
+    }
+
+    /// The moment after this time from now, on the clock of the tier.
+    pub(crate) fn after(&self, time: Duration) -> u64 {
+        let time_ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.clock.now_ns().saturating_add(time_ns)
+    }
+
     /// The number of answers with messages so far.
     pub(crate) fn sent(&self) -> u64 {
         self.entry.answers().count

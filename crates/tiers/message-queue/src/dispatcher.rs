@@ -27,6 +27,7 @@ use tonic::Status;
 use crate::conversation::Ticket;
 use crate::database::{Databases, Performed, Session, Undecided};
 use crate::operation::{Answer, Operation, PutBack};
+use crate::request_limits::too_late;
 use crate::service;
 
 /// Stages of this tier beside those that all have.
@@ -34,12 +35,14 @@ pub(crate) const STAGES: &[&str] = &["connection_wait_time"];
 const CONNECTION_WAIT: Stage = Stage(0);
 
 /// Outcomes of operations.
-pub(crate) const OUTCOMES: &[&str] = &["done", "no-message", "refused", "error", "abandoned"];
+pub(crate) const OUTCOMES: &[&str] =
+    &["done", "no-message", "refused", "error", "abandoned", "too-late"];
 const DONE: Outcome = Outcome(0);
 const NO_MESSAGE: Outcome = Outcome(1);
 const REFUSED: Outcome = Outcome(2);
 const ERROR: Outcome = Outcome(3);
 const ABANDONED: Outcome = Outcome(4);
+const TOO_LATE: Outcome = Outcome(5);
 
 /// Bounds of this tier.
 pub(crate) const LIMITS: &[&str] = &["request-queue-full", "waiting-clients-full"];
@@ -126,6 +129,8 @@ struct Line {
     batches: u64,
     batched: u64,
     batched_ns: u64,
+    /// How long its next batch may take: the slowest of the last ones.
+    slow_ns: u64,
 }
 
 /// What requests do.
@@ -148,6 +153,13 @@ impl Line {
         self.batches += 1;
         self.batched += operations;
         self.batched_ns += took_ns;
+        self.forget();
+        self.slow_ns = self.slow_ns.max(took_ns);
+    }
+
+    /// One slow batch is forgotten after some ten others.
+    fn forget(&mut self) {
+        self.slow_ns -= self.slow_ns.div_ceil(8);
     }
 }
 
@@ -190,6 +202,8 @@ struct Pending {
     /// What came in one call: performed together, in this order, by one worker.
     operations: Vec<Operation>,
     arrived_ns: u64,
+    /// When the answer must leave; where it cannot, nothing is done.
+    due_ns: Option<u64>,
     reply: Reply,
 }
 
@@ -246,6 +260,11 @@ impl Drop for Waiting<'_> {
     }
 }
 
+/// The answer of a call with one operation.
+pub(crate) fn only(mut answers: Answers) -> Result<Answer, Status> {
+    answers.pop().unwrap_or_else(|| Err(Status::internal("an operation had no answer")))
+}
+
 fn messages(answers: Answers) -> impl Iterator<Item = Message> {
     answers.into_iter().filter_map(Result::ok).filter_map(Answer::into_message)
 }
@@ -276,13 +295,23 @@ impl Dispatcher {
     /// Puts operations into the request queue together, where they stay together, and gives their
     /// answers in order.
     pub(crate) async fn perform_all(&self, operations: Vec<Operation>) -> Result<Answers, Status> {
+        self.perform_by(operations, None).await
+    }
+
+    /// The same; those that take messages away take none where the answer could not leave until `due_ns`.
+    pub(crate) async fn perform_by(
+        &self,
+        operations: Vec<Operation>,
+        due_ns: Option<u64>,
+    ) -> Result<Answers, Status> {
         if operations.is_empty() {
             return Ok(Vec::new());
         }
         let removes = operations.iter().all(Operation::removes);
         let (reply, answers) = oneshot::channel();
         let arrived_ns = self.clock.now_ns();
-        let pending = Pending { operations, arrived_ns, reply: Reply::Caller(reply) };
+        let due_ns = due_ns.filter(|_| removes);
+        let pending = Pending { operations, arrived_ns, due_ns, reply: Reply::Caller(reply) };
         let wakes = {
             let mut state = self.lock();
             state.enter(pending, self.capacity).map_err(|(status, _)| status)?;
@@ -316,7 +345,7 @@ impl Dispatcher {
         state.unlogged += operations.len();
         for operation in operations {
             let operations = vec![operation];
-            state.admit(Pending { operations, arrived_ns, reply: Reply::Nobody });
+            state.admit(Pending { operations, arrived_ns, due_ns: None, reply: Reply::Nobody });
         }
         drop(state);
         self.work.notify_one();
@@ -345,7 +374,8 @@ impl Dispatcher {
             tracing::warn!(message_id, queue_id, %status, "{text}");
         }
         let due_ns = self.clock.now_ns() + nanoseconds(PUT_BACK_AGAIN);
-        state.unreturned.push((due_ns, Pending { operations, arrived_ns, reply: Reply::Nobody }));
+        let reply = Reply::Nobody;
+        state.unreturned.push((due_ns, Pending { operations, arrived_ns, due_ns: None, reply }));
     }
 
     /// Tries again, every so often, to put back what could not be.
@@ -404,7 +434,8 @@ impl Dispatcher {
         let mut state = self.lock();
         for (operation, ticket) in asked {
             let reply = Reply::Stream(ticket);
-            let pending = Pending { operations: vec![operation], arrived_ns, reply };
+            let operations = vec![operation];
+            let pending = Pending { operations, arrived_ns, due_ns: None, reply };
             if let Err((status, pending)) = state.enter(pending, self.capacity) {
                 pending.reply.send(vec![Err(status)]);
             }
@@ -418,8 +449,7 @@ impl Dispatcher {
 
     /// Puts one operation into the request queue and gives its answer.
     pub(crate) async fn perform(&self, operation: Operation) -> Result<Answer, Status> {
-        let mut answers = self.perform_all(vec![operation]).await?;
-        answers.pop().unwrap_or_else(|| Err(Status::internal("an operation had no answer")))
+        only(self.perform_all(vec![operation]).await?)
     }
 
     fn count_through(&self, operations: &[&Operation], answers: &[Result<Answer, Status>]) {
@@ -579,14 +609,7 @@ impl Dispatcher {
         let connected_ns = self.clock.now_ns();
         let mut batch = vec![first];
         self.take_more(lane, &mut batch, connected_ns);
-        // A client that is gone must not take a message away.
-        batch.retain(|(pending, _)| {
-            let abandoned = pending.reply.is_closed();
-            if abandoned {
-                recorder.outcome(ABANDONED, 1);
-            }
-            !abandoned
-        });
+        let batch = self.wanted(lane, batch, recorder);
         if batch.is_empty() {
             return None;
         }
@@ -624,6 +647,30 @@ impl Dispatcher {
         answered
     }
 
+    /// Those of a batch whose clients can be answered: one that is gone, or will be, must not take a message away.
+    fn wanted(
+        &self,
+        lane: Lane,
+        batch: Vec<(Pending, u64)>,
+        recorder: &mut Recorder,
+    ) -> Vec<(Pending, u64)> {
+        let answered_ns = self.clock.now_ns() + self.lock().lanes[lane as usize].slow_ns;
+        let mut wanted = Vec::with_capacity(batch.len());
+        for (pending, dequeued_ns) in batch {
+            if pending.reply.is_closed() {
+                recorder.outcome(ABANDONED, 1);
+            } else if pending.due_ns.is_some_and(|due_ns| due_ns < answered_ns) {
+                recorder.outcome(TOO_LATE, 1);
+                // Takes may be faster by now, and none is tried.
+                self.lock().lanes[lane as usize].forget();
+                pending.reply.send(vec![Err(too_late())]);
+            } else {
+                wanted.push((pending, dequeued_ns));
+            }
+        }
+        wanted
+    }
+
     /// Answers each request of a batch, and writes down how long it took.
     fn answer_all(
         &self,
@@ -635,7 +682,7 @@ impl Dispatcher {
         let mut answers = answers.into_iter();
         for (pending, dequeued_ns) in batch {
             let its: Answers = answers.by_ref().take(pending.operations.len()).collect();
-            let Pending { operations, arrived_ns, reply } = pending;
+            let Pending { operations, arrived_ns, reply, .. } = pending;
             let mut failed = None;
             if let Reply::Nobody = reply {
                 failed = its.into_iter().next().and_then(Result::err);
@@ -825,7 +872,8 @@ mod tests {
         let come = || {
             let operations = vec![Operation::Goodbye { client: 1 }];
             let mut state = dispatcher.lock();
-            state.admit(Pending { operations, arrived_ns: 0, reply: Reply::Nobody });
+            let reply = Reply::Nobody;
+            state.admit(Pending { operations, arrived_ns: 0, due_ns: None, reply });
             state.wakes(BATCH)
         };
         assert!(come(), "nothing is under way");

@@ -22,7 +22,7 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 
-use crate::connection::{OpenRequest, Peer};
+use crate::connection::{OpenRequest, Peer, Removed};
 use crate::identity::Tokens;
 use crate::refusal::detailed;
 
@@ -35,6 +35,9 @@ const WHOLE: Duration = Duration::from_secs(30);
 /// A deadline is answered this much early, so that the client gets DEADLINE_EXCEEDED: the library
 /// would call it a cancellation.
 const EARLY: Duration = Duration::from_millis(1);
+/// An answer that takes messages away leaves this much before the deadline: a client that gives up while the answer is in
+/// its machine has lost them.
+const WAY: Duration = Duration::from_millis(5);
 /// Where the client says how long it waits.
 const TIMEOUT_HEADER: &str = "grpc-timeout";
 /// Many calls on one stream.
@@ -56,6 +59,10 @@ const PREFIX: usize = 5;
 /// Parts (fields) of a message: several times what a batch has at most. An empty part has two bytes and becomes a
 /// hundred times as many in memory.
 const PARTS: usize = 1 << 16;
+
+/// When an answer that takes messages away must leave, on the clock of the tier; an extension of the request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Due(pub(crate) u64);
 
 /// A gRPC service behind the way in. Clones share the bound.
 #[derive(Debug, Clone)]
@@ -153,14 +160,21 @@ where
             }
         }
         let timeout = timeout(request.headers());
+        let peer = request.extensions().get::<Peer>().cloned();
+        let due = timeout
+            .zip(peer.clone())
+            .map(|(timeout, peer)| (peer.after(timeout.saturating_sub(WAY)), peer));
+        if let Some((due_ns, _)) = due {
+            request.extensions_mut().insert(Due(due_ns));
+        }
         let under_way = Arc::clone(&self.under_way);
         // A stream of requests may be silent; what is asked once is asked at once.
         let once = !STREAMS.contains(&request.uri().path());
-        let peer = request.extensions().get::<Peer>();
-        let open = peer.filter(|_| self.counts).map(Peer::begin);
+        let open = peer.as_ref().filter(|_| self.counts).map(Peer::begin);
         // Calls of a stream count, and not the stream.
         let open = open.filter(|_| request.uri().path() != CONVERSE);
-        let listing = peer.filter(|_| LISTINGS.contains(&request.uri().path())).map(Peer::listing);
+        let listing =
+            peer.as_ref().filter(|_| LISTINGS.contains(&request.uri().path())).map(Peer::listing);
         let request = request.map(|body| Body::new(Held::new(body, under_way, once)));
         let answered = self.service.call(request);
         let answered = async move {
@@ -168,7 +182,7 @@ where
                 Some(place) => place.await,
                 None => None,
             };
-            let answer = answered.await?;
+            let answer = in_time(answered.await?, due.as_ref());
             let answering = |body| Body::new(Answering { body, _open: open, _listing: listing });
             Ok(with_reason(answer).map(answering))
         };
@@ -184,6 +198,23 @@ where
             }
         })
     }
+}
+
+/// An answer that leaves in time; where it would take messages away and is late, these go back.
+fn in_time(mut answer: Response<Body>, due: Option<&(u64, Peer)>) -> Response<Body> {
+    if let Some((due_ns, peer)) = due
+        && peer.after(Duration::ZERO) > *due_ns
+        && let Some(Removed(messages)) = answer.extensions_mut().remove()
+    {
+        peer.put_back(messages);
+        return too_late().into_http();
+    }
+    answer
+}
+
+/// The refusal of a receive whose answer would come too late.
+pub(crate) fn too_late() -> Status {
+    Status::deadline_exceeded("the deadline is too near for an answer; no message was taken")
 }
 
 /// An answer; as long as it goes out, its request is open.

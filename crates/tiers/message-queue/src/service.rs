@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::connection::{Peer, Removed};
 use crate::conversation::{Caller, Conversation};
 use crate::database::Databases;
-use crate::dispatcher::Dispatcher;
+use crate::dispatcher::{Dispatcher, only};
 use crate::identity::{Identity, not_allowed};
 use crate::operation::{
     Answer, HEADER_BYTES, HEADERS, HIGHEST_PRIORITY, Held, LISTING, LONGEST_MS, Limits, Listing,
@@ -24,6 +24,7 @@ use crate::operation::{
     Send, Take,
 };
 use crate::refusal::{Refusal, reason, too_long};
+use crate::request_limits::Due;
 use crate::waiters::Waiters;
 use crate::wire::message_queue_server::MessageQueue;
 
@@ -69,6 +70,8 @@ pub(crate) struct Taking {
     pub(crate) operation: Operation,
     selector: Selector,
     pub(crate) wait_ms: u64,
+    /// When an answer that takes messages away must leave.
+    due_ns: Option<u64>,
 }
 
 impl Service {
@@ -87,7 +90,7 @@ impl Service {
 
     /// Takes what an operation gives, waiting for some as long as was asked.
     async fn take_some(&self, taking: Taking) -> Result<Vec<(wire::Message, u64)>, Status> {
-        let Taking { operation, selector, wait_ms } = taking;
+        let Taking { operation, selector, wait_ms, due_ns } = taking;
         let end_ns = self.clock.now_ns() + wait_ms.min(self.limits().wait_ms) * 1_000_000;
         let mut registered = false;
         loop {
@@ -109,7 +112,8 @@ impl Service {
             if place.is_some() && !registered {
                 registered = self.register(selector.queue).await;
             }
-            let found = messages(self.dispatcher.perform(operation.clone()).await?)?;
+            let answers = self.dispatcher.perform_by(vec![operation.clone()], due_ns).await?;
+            let found = messages(only(answers)?)?;
             let Some(mut place) = place else { return Ok(found) };
             if !found.is_empty() {
                 return Ok(found);
@@ -289,7 +293,8 @@ impl MessageQueue for Service {
         request: Request<wire::ReceiveRequest>,
     ) -> Result<Response<wire::ReceiveResponse>, Status> {
         self.own(&request, request.get_ref().client_id).await?;
-        let taking = checked_receive(request.into_inner())?;
+        let due_ns = due_ns(&request);
+        let taking = Taking { due_ns, ..checked_receive(request.into_inner())? };
         let removes = taking.operation.removes();
         let answer = received(Answer::Message(self.take(taking).await?))?;
         let removed = answer.message.iter().filter(|_| removes).cloned().collect();
@@ -379,6 +384,7 @@ impl MessageQueue for Service {
         request: Request<wire::ReceiveBatchRequest>,
     ) -> Result<Response<wire::ReceiveBatchResponse>, Status> {
         self.own(&request, request.get_ref().client_id).await?;
+        let due_ns = due_ns(&request);
         let request = request.into_inner();
         let limit = self.batch_limit(request.limit)?;
         let selector =
@@ -396,7 +402,7 @@ impl MessageQueue for Service {
             let messages = found.into_iter().map(|(message, _)| message).collect();
             return Ok(Response::new(wire::ReceiveBatchResponse { messages }));
         }
-        let taking = Taking { operation: Operation::Take(take), selector, wait_ms };
+        let taking = Taking { operation: Operation::Take(take), selector, wait_ms, due_ns };
         let found = self.gather(taking, limit).await?;
         let messages: Vec<_> = found.into_iter().map(|(message, _)| message).collect();
         let removed = messages.clone();
@@ -423,7 +429,8 @@ impl MessageQueue for Service {
         let found = match request_id(&request.request_id, LEASE_BATCH, &stands_for)? {
             Some(once) => self.take_once(take, limit, once, wait_ms).await?,
             None => {
-                let taking = Taking { operation: Operation::Take(take), selector, wait_ms };
+                let operation = Operation::Take(take);
+                let taking = Taking { operation, selector, wait_ms, due_ns: None };
                 self.gather(taking, limit).await?
             }
         };
@@ -525,6 +532,11 @@ impl MessageQueue for Service {
     }
 }
 
+/// When an answer that takes messages away must leave; `None` where the client gave no deadline.
+fn due_ns<T>(request: &Request<T>) -> Option<u64> {
+    request.extensions().get().map(|Due(due_ns)| *due_ns)
+}
+
 /// An answer without which its messages are lost.
 fn removing<T>(answer: T, removed: Vec<wire::Message>) -> Response<T> {
     let mut response = Response::new(answer);
@@ -579,7 +591,8 @@ impl Service {
         taking: Taking,
         limit: usize,
     ) -> Result<Vec<(wire::Message, u64)>, Status> {
-        let (operation, removes) = (taking.operation.clone(), taking.operation.removes());
+        let (operation, removes, due_ns) =
+            (taking.operation.clone(), taking.operation.removes(), taking.due_ns);
         let mut gathered = Gathered { dispatcher: &self.dispatcher, removes, found: Vec::new() };
         let found = &mut gathered.found;
         if taking.wait_ms > 0 {
@@ -594,7 +607,7 @@ impl Service {
             let more = vec![operation.clone(); step];
             let before = found.len();
             // A later failure must not lose what an earlier one took away.
-            let answers = match self.dispatcher.perform_all(more).await {
+            let answers = match self.dispatcher.perform_by(more, due_ns).await {
                 Err(status) if found.is_empty() => return Err(status),
                 answers => answers.unwrap_or_default(),
             };
@@ -628,7 +641,8 @@ impl Service {
     ) -> Result<Vec<(wire::Message, u64)>, Status> {
         let at_most = i32::try_from(limit.min(self.room_after(&[]))).unwrap_or(i32::MAX);
         let operation = Operation::TakeOnce(take, at_most, once);
-        self.take_some(Taking { operation, selector: take.selector, wait_ms }).await
+        let selector = take.selector;
+        self.take_some(Taking { operation, selector, wait_ms, due_ns: None }).await
     }
 
     /// How many messages a batch may have that asks for `wanted`.
@@ -716,7 +730,7 @@ pub(crate) fn checked_receive(request: wire::ReceiveRequest) -> Result<Taking, S
         RECEIVE,
         &wire::ReceiveRequest { client_id: 0, wait_ms: 0, request_id: Vec::new(), ..request },
     )?;
-    Ok(Taking { operation: taking_once(take, once), selector, wait_ms })
+    Ok(Taking { operation: taking_once(take, once), selector, wait_ms, due_ns: None })
 }
 
 /// A lease, checked.
@@ -730,7 +744,7 @@ pub(crate) fn checked_lease(request: wire::LeaseRequest) -> Result<Taking, Statu
         LEASE,
         &wire::LeaseRequest { client_id: 0, wait_ms: 0, request_id: Vec::new(), ..request },
     )?;
-    Ok(Taking { operation: taking_once(take, once), selector, wait_ms })
+    Ok(Taking { operation: taking_once(take, once), selector, wait_ms, due_ns: None })
 }
 
 fn taking_once(take: Take, once: Option<RequestId>) -> Operation {

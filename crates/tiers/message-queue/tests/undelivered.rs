@@ -15,6 +15,7 @@ use kendall_protocols::queue::call::Operation;
 use kendall_protocols::queue::{
     Call, Calls, Message, Order, ReceiveBatchRequest, ReceiveRequest, SendRequest,
 };
+use prost::Message as _;
 use support::{
     Client, Folder, Other, WAITING_FOR_A_LOCK, connect, create, hello, postgres, runtime,
 };
@@ -194,6 +195,84 @@ fn a_receiver_that_goes_before_it_has_the_answer_loses_nothing() {
             let put_back = "SELECT count(*) FROM put_back";
             assert_eq!(other.number(put_back).await, number, "what was received stays");
         }
+    });
+    server.stop();
+    postgres.stop();
+}
+
+/// The status code and message of a receive by a client that states a deadline and does not keep it itself: what it
+/// gets later, a client that keeps it has lost.
+async fn receive_late(address: SocketAddr, request: ReceiveRequest, deadline: &str) -> (i32, bool) {
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    let mut driver = tokio::task::JoinSet::new();
+    driver.spawn(async move { drop(connection.await) });
+    let head = tonic::codegen::http::Request::post(format!(
+        "http://{address}/kendall.queue.v1.MessageQueue/Receive"
+    ))
+    .header("content-type", "application/grpc")
+    .header("te", "trailers")
+    .header("grpc-timeout", deadline)
+    .body(())
+    .unwrap();
+    let (answer, mut sending) = client.send_request(head, false).unwrap();
+    let body = request.encode_to_vec();
+    let mut framed = vec![0];
+    framed.extend(u32::try_from(body.len()).unwrap().to_be_bytes());
+    framed.extend(body);
+    sending.send_data(framed.into(), true).unwrap();
+    let (head, mut body) = answer.await.unwrap().into_parts();
+    let mut bytes = 0;
+    while let Some(data) = body.data().await {
+        bytes += data.unwrap().len();
+    }
+    let trailers = body.trailers().await.unwrap().unwrap_or(head.headers);
+    let code = trailers["grpc-status"].to_str().unwrap().parse().unwrap();
+    (code, bytes > 5)
+}
+
+/// A message is taken only for a client that has time for its answer, and goes back where PostgreSQL was slower.
+#[test]
+fn a_receive_whose_deadline_is_near_loses_nothing() {
+    let folder = Folder::new();
+    let postgres = postgres(&folder);
+    let database = kendall_message_queue::Database::Url(postgres.url().to_owned());
+    let server = support::start(database);
+    runtime().block_on(async {
+        let other = Other::connect(postgres.url()).await;
+        let mut client = connect(&server).await;
+        let (from, to) = (hello(&mut client, "from").await, hello(&mut client, "to").await);
+        let queue_id = create(&mut client, "jobs").await;
+        let send = SendRequest { client_id: from, queue_id, ..Default::default() };
+        client.send(send).await.unwrap();
+        let request = ReceiveRequest { client_id: to, queue_id, ..Default::default() };
+        let late = (tonic::Code::DeadlineExceeded as i32, false);
+        for deadline in ["800u", "1m", "2m", "3m", "4m"].repeat(4) {
+            let answered = receive_late(server.address(), request.clone(), deadline).await;
+            assert_eq!(answered, late, "{deadline}");
+        }
+        until_served(&server).await;
+        assert_eq!(other.number("SELECT count(*) FROM message").await, 1);
+        assert_eq!(other.number("SELECT count(*) FROM put_back").await, 0, "none was taken");
+        let outcomes = server.instruments().snapshot().outcomes;
+        assert!(outcomes["too-late"] > 0, "{outcomes:?}");
+
+        other.run("BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE").await;
+        let slow = tokio::spawn(receive_late(server.address(), request.clone(), "400m"));
+        other.until(WAITING_FOR_A_LOCK, 1).await;
+        other.run("SELECT pg_sleep(0.397); COMMIT").await;
+        assert_eq!(slow.await.unwrap(), late);
+        other.until("SELECT count(*) FROM put_back", 1).await;
+        // It was taken when it could be answered at once, and now PostgreSQL is known to be slow.
+        assert_eq!(receive_late(server.address(), request.clone(), "100m").await, late);
+        // Slowness is forgotten.
+        let mut tries = 0;
+        while receive_late(server.address(), request.clone(), "200m").await == late {
+            tries += 1;
+            assert!(tries < 100, "for ever too late");
+        }
+        until_served(&server).await;
+        assert_eq!(other.number("SELECT count(*) FROM message").await, 0);
     });
     server.stop();
     postgres.stop();
