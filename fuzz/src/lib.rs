@@ -58,6 +58,7 @@ pub const TARGETS: &[Target] = &[
     target("quantities", 40_000, files::quantities),
     target("study-file", 1_500, files::study),
     target("model-file", 3_000, files::model),
+    target("model-solved", 300, kendall_queueing::fuzzing::every_solver),
     target("proxy-file", 3_000, files::proxy),
     target("short-form", 1_000, files::short_form),
     target("results-file", 300, files::results),

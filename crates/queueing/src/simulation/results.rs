@@ -226,21 +226,22 @@ impl Reader<'_> {
             all.iter().copied().filter(|c| self.plan.classes[*c].reported == class).collect()
         };
         let tally = |t: &Totals| (t.stations[index].area, t.stations[index].area_of_squares);
-        let variance = |t: &Totals| {
-            let (area, squares) = tally(t);
-            squares / t.time - (area / t.time).powi(2)
-        };
-        let own: Vec<f64> = self.totals.iter().map(variance).collect();
+        let own: Vec<f64> = self
+            .totals
+            .iter()
+            .map(|t| about_the_mean(tally(t).0 / t.time, tally(t).1 / t.time))
+            .collect();
         let time: f64 = self.totals.iter().map(|t| t.time).sum();
         let mean = self.totals.iter().map(|t| tally(t).0).sum::<f64>() / time;
         let second = self.totals.iter().map(|t| tally(t).1).sum::<f64>() / time;
+        let variance = about_the_mean(mean, second);
         StationResult {
             name,
             utilization: self.ratio(|t| {
                 (busy.iter().map(|s| t.stations[*s].busy).sum::<f64>(), t.time * servers)
             }),
             number_mean: self.ratio(|t| (tally(t).0, t.time)),
-            number_variance: Some(around(second - mean * mean, &own, self.settings.confidence)),
+            number_variance: Some(around(variance, &own, self.settings.confidence)),
             number_probabilities: self.probabilities(index, time),
             all: self.cell("all".to_owned(), index, &all, &busy),
             classes: (0..self.model.classes.len())
@@ -374,6 +375,11 @@ fn mean(times: &[Times], confidence: f64) -> Option<Measured> {
 fn variance(times: &Times) -> Option<f64> {
     (times.count > 0).then(|| {
         let n = count(times.count);
-        (times.sum_of_squares / n - (times.sum / n).powi(2)).max(0.0)
+        about_the_mean(times.sum / n, times.sum_of_squares / n)
     })
+}
+
+/// Variance from the first two moments. Where nothing varies, rounding leaves a little less than 0.
+fn about_the_mean(first: f64, second: f64) -> f64 {
+    (second - first * first).max(0.0)
 }

@@ -104,6 +104,27 @@ fn no_hostile_number_in_a_model_panics() {
     }
 }
 
+/// Models of every kind, whole and with keys cut or changed, by every solver; the same each time.
+#[test]
+fn no_random_model_of_any_kind_breaks_a_solver() {
+    let mut state = 26_u64;
+    for _ in 0..number_of("KENDALL_RANDOM_MODELS", 300) {
+        let bytes: Vec<u8> = (0..160)
+            .map(|_| {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_be_bytes()[0]
+            })
+            .collect();
+        kendall_queueing::fuzzing::every_solver(&bytes);
+    }
+}
+
+fn number_of(name: &str, usual: u32) -> u32 {
+    std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
+}
+
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![prop::sample::select(HOSTILE.to_vec()), 0.01..10.0_f64, any::<f64>()]
 }
