@@ -1,7 +1,7 @@
 //! From what the replications counted to estimates: ratios of totals with their intervals, the end
 //! of the warm-up, the dependence of batches, the stopping rule.
 
-use statrs::distribution::{ContinuousCDF as _, StudentsT};
+use statrs::distribution::{ChiSquared, ContinuousCDF as _, StudentsT};
 
 use super::plan::Plan;
 use super::tally::{Cumulative, Times, Totals, cell_of, lower_edge};
@@ -11,11 +11,10 @@ use super::{Doubt, Measured, Settings};
 /// exponentially decaying dependence of relaxation time τ it is 0.33 for batches of 2 τ, so that 20
 /// batches below it cover 40 relaxation times and more.
 const MOST_CORRELATION: f64 = 0.3;
-/// Independent observations beyond a quantile from which it has an interval. Near it, intervals of
-/// 95 % cover less than that. Measured at 2 for the p99 of M/M/1 at utilization 0.95, over 300 runs
-/// of 24 replications of n customers: n = 20,000: 286 have one, of which 95 % cover; n = 10,000:
-/// 151 and 85 %; n = 5,000: 27 and 56 %.
-const LEAST_BEYOND: f64 = 2.0;
+/// How sure it must be that there are enough independent observations beyond a quantile. Runs that
+/// are too short and pass by luck saw too few long times: they are those whose intervals miss, so
+/// that almost none may pass.
+const SURE_OF_BEYOND: f64 = 0.999;
 /// Stations in whose series the end of the warm-up is searched: the busiest.
 const STATIONS_WATCHED: usize = 5;
 
@@ -68,8 +67,8 @@ pub(super) fn around(center: f64, figures: &[f64], confidence: f64) -> Measured 
 
 /// A quantile of all times recorded. Its interval holds the times x for which the share of
 /// longer ones is compatible with 1 − p over the replications; it is as wide to both sides as to
-/// the wider one. There is none where the replications are worth too few independent
-/// observations beyond the quantile.
+/// the wider one. There is none where the replications may be worth fewer independent observations
+/// beyond the quantile than [`least_beyond`].
 ///
 /// Long times come in few and long busy periods, so that most replications have less than their
 /// share of them and a few have much more. Student's t of such shares, or of the replications' own
@@ -81,10 +80,11 @@ pub(super) fn quantile(times: &[Times], p: f64, confidence: f64) -> Option<Measu
     let mut all = Times::default();
     times.iter().for_each(|own| all.add(own));
     let center = all.histogram.quantile(p)?;
-    let beyond = independent(times, &all) * p.min(1.0 - p);
     let (first, end) = all.histogram.cells().unwrap_or((0, 0));
     let own: Vec<Cumulative> = times.iter().map(|own| own.histogram.cumulative()).collect();
-    let half_width = (own.len() >= 2 && beyond >= LEAST_BEYOND).then(|| {
+    let surely = independent(&own, all.histogram.quantile(0.5)?);
+    let enough = own.len() >= 2 && surely * p.min(1.0 - p) >= least_beyond(confidence);
+    let half_width = enough.then(|| {
         let degrees = kendall_units::exact_f64(own.len() - 1);
         let most = t_quantile(confidence, degrees);
         let at = |x: f64| skewed_t(&own, p, x);
@@ -98,18 +98,26 @@ pub(super) fn quantile(times: &[Times], p: f64, confidence: f64) -> Option<Measu
     Some(Measured { center, half_width })
 }
 
-/// How many independent observations all of them are worth: their variance over that of their
-/// mean, as the replications' means have it.
-fn independent(times: &[Times], all: &Times) -> f64 {
-    let pairs: Vec<(f64, f64)> =
-        times.iter().map(|own| (own.sum, kendall_units::exact_f64(own.count))).collect();
-    let n = kendall_units::exact_f64(pairs.len());
-    let count = kendall_units::exact_f64(all.count);
-    let mean = all.sum / count;
-    let spread = (all.sum_of_squares / count - mean * mean).max(0.0);
-    let squares: f64 = pairs.iter().map(|(a, b)| ((a - mean * b) * n / count).powi(2)).sum();
-    let of_mean = squares / (n - 1.0).max(1.0) / n;
-    if of_mean > 0.0 { spread / of_mean } else { f64::INFINITY }
+/// Independent observations that must be expected beyond a quantile: with fewer, all of them are
+/// missing, and the interval ends below the quantile, more often than it may miss on one side:
+/// e^−n ≤ (1 − confidence)/2.
+fn least_beyond(confidence: f64) -> f64 {
+    (2.0 / (1.0 - confidence)).ln()
+}
+
+/// How many independent observations the replications are worth at least, with the probability
+/// [`SURE_OF_BEYOND`]: the variance of "longer than x" over that of its share, as the replications
+/// have it. With x in the middle it hardly depends on how many long times were seen by luck, as
+/// the mean and the share beyond the quantile itself do.
+fn independent(own: &[Cumulative], x: f64) -> f64 {
+    let n = kendall_units::exact_f64(own.len());
+    let count: f64 = own.iter().map(Cumulative::count).sum();
+    let share = own.iter().map(|own| own.above(x)).sum::<f64>() / count;
+    let squares: f64 = own.iter().map(|own| (own.above(x) - share * own.count()).powi(2)).sum();
+    // Σ residuals²/σ² has a χ² distribution: σ² is at most so much.
+    let least = ChiSquared::new(n - 1.0).map_or(0.0, |law| law.inverse_cdf(1.0 - SURE_OF_BEYOND));
+    let of_share = squares / least * n / (count * count);
+    if of_share > 0.0 { share * (1.0 - share) / of_share } else { f64::INFINITY }
 }
 
 /// Student's t of "a share 1 − p is longer than x" over replications, freed of its skewness.
