@@ -269,9 +269,11 @@ impl Compiler<'_> {
         {
             let closed = !self.model.classes[to_class].is_open();
             let returns_at_once = to == Place::Outside && closed && self.think[to_class].is_none();
-            if returns_at_once && held.is_empty() && from != Place::Outside {
+            let entry = self.legs.get(&(to_class, Place::Outside)).cloned().unwrap_or_default();
+            // A cycle that may visit nothing is counted as one of its own.
+            let idle = entry.iter().any(|(first, ..)| *first == Place::Outside);
+            if returns_at_once && held.is_empty() && from != Place::Outside && !idle {
                 // No time between two cycles: the end of one and the way into the next are one hop.
-                let entry = self.legs.get(&(to_class, Place::Outside)).cloned().unwrap_or_default();
                 for (first, first_class, share) in entry {
                     sum += probability * share;
                     let hop = self.hop(held, first, first_class)?;

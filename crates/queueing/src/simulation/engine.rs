@@ -362,7 +362,14 @@ impl<'p> Engine<'p> {
         for _ in 0..MOST_HOPS {
             self.switch(customer, hop);
             if hop.to == EXIT {
-                return self.remove(customer);
+                let class = usize::from(self.customers[customer as usize].class);
+                let plan = &self.plan.classes[class];
+                if !plan.closed || matches!(plan.kind, Kind::Child) {
+                    return self.remove(customer);
+                }
+                // A cycle ended, and there is no think time: the next begins.
+                hop = self.choose(plan.entry, None, class);
+                continue;
             }
             if self.try_enter(customer, hop.to) {
                 return;

@@ -58,6 +58,8 @@ impl<'p> Runner<'p> {
     }
 
     fn run(&mut self, until: f64) -> Result<(), Halt> {
+        // Times beyond the largest number count as that one, and an empty list of events as later.
+        let until = until.min(f64::MAX);
         match self {
             Self::Network(engine) => engine.run(until),
             Self::Line(line) => line.run(until),

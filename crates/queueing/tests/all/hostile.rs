@@ -108,7 +108,7 @@ fn no_hostile_number_in_a_model_panics() {
 #[test]
 fn no_random_model_of_any_kind_breaks_a_solver() {
     let mut state = 26_u64;
-    for _ in 0..number_of("KENDALL_RANDOM_MODELS", 300) {
+    for index in 0..number_of("KENDALL_RANDOM_MODELS", 300) {
         let bytes: Vec<u8> = (0..160)
             .map(|_| {
                 state ^= state << 13;
@@ -117,7 +117,9 @@ fn no_random_model_of_any_kind_breaks_a_solver() {
                 state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_be_bytes()[0]
             })
             .collect();
-        kendall_queueing::fuzzing::every_solver(&bytes);
+        let tried = std::panic::catch_unwind(|| kendall_queueing::fuzzing::every_solver(&bytes));
+        let model = kendall_queueing::fuzzing::model(&bytes);
+        assert!(tried.is_ok(), "model {index}, {bytes:?}\n{model}");
     }
 }
 

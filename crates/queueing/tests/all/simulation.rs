@@ -546,3 +546,18 @@ fn the_laws_hold_in_models_put_together_at_random() {
         near(center(class.number_mean), inside);
     }
 }
+
+/// A cycle may visit nothing where all visits are below 1: without think time the next begins.
+#[test]
+fn customers_of_a_closed_class_stay_where_a_cycle_visits_nothing() {
+    let visits =
+        |name: &str, v: f64| Station::delay(name).with_service_time(0, 0.01).with_visits(0, v);
+    for stations in [vec![visits("a", 0.3)], vec![visits("a", 0.3), visits("b", 0.5)]] {
+        let demand: f64 =
+            stations.iter().map(|s| s.demand_at(0).expect("visited").visits * 0.01).sum();
+        let model = Model::new("m", vec![Class::closed("c", 4, 0.0)], stations).expect("a model");
+        let s = run(&model);
+        covers(s.classes[0].number_mean, 4.0);
+        covers(s.classes[0].throughput_per_s, 4.0 / demand);
+    }
+}
