@@ -89,10 +89,10 @@ bench-coverage: ## prints how often 95 % intervals hold the truth (15 minutes of
 	$(CARGO) test --release --locked -p kendall-stats --test all -- coverage:: warm_up:: within_run:: comparisons:: drifting_speed:: adaptive:: --include-ignored --nocapture --test-threads 1
 	$(CARGO) test --release --locked -p kendall-fit --lib coverage_of_the_squared -- --include-ignored --nocapture
 
-bench-models: ## prints the speed of the models in CPU seconds, and the coverage of simulated intervals
+bench-models: ## prints the speed of the models in CPU seconds, errors of approximations, and the coverage of simulated intervals
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_models
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_simulation
-	$(CARGO) test --release --locked -q -p kendall-queueing --test all -- coverage:: --include-ignored --nocapture
+	$(CARGO) test --release --locked -q -p kendall-queueing --test all -- coverage:: approximations:: measured:: --include-ignored --nocapture
 
 bench-link: ## prints what a link adds and costs, by delay and connections (2 minutes)
 	$(CARGO) bench --locked -p kendall-link --bench link

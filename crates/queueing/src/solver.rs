@@ -11,7 +11,7 @@ use crate::model::{Balking, Batch, Discipline, Model, ModelError, Station};
 use crate::network::{
     self, Accuracy, Bottleneck, Iteration, MultiServer, NetworkError, NetworkSolution,
 };
-use crate::station::{GgmFormula, StationError, StationSolution};
+use crate::station::{GgmFormula, MeasuredWait, StationError, StationSolution};
 use chains::Chained;
 
 /// Last change of an iteration from which its answer carries a caveat: beyond the digits that are
@@ -156,8 +156,10 @@ pub enum Caveat {
         /// Which pool.
         pool: String,
     },
-    /// How far the solver was off at most over random networks that were solved exactly too.
+    /// How far the solver was off at most over random models whose solution is known.
     MeasuredError(network::MeasuredError),
+    /// How far a formula for one queue was off at most over random queues that were simulated.
+    MeasuredWait(MeasuredWait),
     /// Nobody has measured how far the approximation is off for such models.
     UnknownError,
     /// An iteration was stopped while its numbers still changed a little.
@@ -199,11 +201,23 @@ impl std::fmt::Display for Caveat {
             Self::FlowEquivalent { pool } => {
                 write!(f, "`{pool}` is solved as a flow-equivalent server")
             }
+            Self::MeasuredError(error) if error.throughput_percent <= 0.0 => write!(
+                f,
+                "error of this approximation over random models at most {} % in response time \
+                 (docs/models.md)",
+                error.response_percent
+            ),
             Self::MeasuredError(error) => write!(
                 f,
                 "error of this approximation over random networks at most {} % in throughput and \
                  {} % in response time (docs/models.md)",
                 error.throughput_percent, error.response_percent
+            ),
+            Self::MeasuredWait(error) => write!(
+                f,
+                "error of this approximation over random queues at most {} % in waiting time and \
+                 {} % in response time (docs/models.md)",
+                error.waiting_percent, error.response_percent
             ),
             Self::UnknownError => f.write_str(
                 "error of this approximation unknown: compare with `--solver simulation`",
@@ -334,7 +348,10 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
         None => layered::solve(model)?,
     };
     percentiles(model, &mut solution)?;
-    let measured = solution.caveats.iter().any(|c| matches!(c, Caveat::MeasuredError(_)));
+    let measured = solution
+        .caveats
+        .iter()
+        .any(|c| matches!(c, Caveat::MeasuredError(_) | Caveat::MeasuredWait(_)));
     let matched = solution.caveats.contains(&Caveat::MatchedPercentiles);
     if solution.accuracy == Accuracy::Approximation && !measured && !matched {
         solution.caveats.push(Caveat::UnknownError);
@@ -451,8 +468,11 @@ fn solve_network(model: &Model, solver: Solver) -> Result<Solution, SolveError> 
     } else if !product_form && solved.accuracy == Accuracy::Exact {
         solved.accuracy = Accuracy::Approximation;
     }
-    // Without a product form the error of the solver is the smaller part.
-    caveats.extend(solved.measured_error.filter(|_| product_form).map(Caveat::MeasuredError));
+    // Without a product form the error of the solver is the smaller part; a fork–join by itself is
+    // measured with any service, but with Poisson arrivals.
+    let poisson = !caveats.iter().any(|c| matches!(c, Caveat::ArrivalsTakenAsPoisson { .. }));
+    let measured = product_form || (poisson && !chained.network.has_closed());
+    caveats.extend(solved.measured_error.filter(|_| measured).map(Caveat::MeasuredError));
     Ok(chained.solution(model, &solved, caveats))
 }
 

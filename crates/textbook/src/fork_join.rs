@@ -1,8 +1,8 @@
 //! Parallel work of a request.
 
 use kendall_keys::{Form, Key};
-use kendall_queueing::network::{ForkJoin, fork_join_general, fork_join_unequal};
-use kendall_queueing::solver::{Solver, solve as solve_model};
+use kendall_queueing::network::{Accuracy, ForkJoin, fork_join_general, fork_join_unequal};
+use kendall_queueing::solver::{Caveat, Solver, solve as solve_model};
 use kendall_queueing::{Model, model::Fork};
 use toml::{Table, Value};
 
@@ -45,6 +45,10 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
         }
         let solved = fork_join_unequal(lambda, &times)?;
         let mut answer = Answer::new(solved.method, solved.accuracy.name());
+        if solved.accuracy == Accuracy::Approximation {
+            let caveat = solved.measured_error.map_or(Caveat::UnknownError, Caveat::MeasuredError);
+            answer.caveats.push(caveat.to_string());
+        }
         answer.list("utilization", times.iter().map(|time| lambda * time).collect(), "1");
         describe(&mut answer, &solved, lambda, case.unit);
         return Ok(answer);

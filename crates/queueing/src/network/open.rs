@@ -36,13 +36,16 @@ pub fn open(network: &Network) -> Result<NetworkSolution, NetworkError> {
     let mut residence = Vec::new();
     let mut accuracy = Accuracy::Exact;
     let mut marginals = Vec::new();
+    let mut measured_error = None;
     for (index, (resource, a)) in network.resources.iter().zip(&loads).enumerate() {
         let (stretch, states) = open_stretch(index, resource, *a)?;
         let forked = match resource.kind {
             Kind::ForkJoin { branches, needed } if *a > 0.0 => {
                 accuracy = Accuracy::Approximation;
                 let total: f64 = rates.iter().sum();
-                fork_join(total, a / total, branches, needed)?.response_time / (a / total)
+                let forked = fork_join(total, a / total, branches, needed)?;
+                measured_error = forked.measured_error;
+                forked.response_time / (a / total)
             }
             Kind::ForkJoin { branches, needed } => {
                 accuracy = Accuracy::Approximation;
@@ -55,6 +58,8 @@ pub fn open(network: &Network) -> Result<NetworkSolution, NetworkError> {
     }
     let mut solution = NetworkSolution::from_residence(network, SOLVER, accuracy, rates, residence);
     solution.marginals = marginals;
+    // Where requests go on from a fork–join they are no Poisson stream.
+    solution.measured_error = measured_error.filter(|_| network.resources.len() == 1);
     solution.verified(network)
 }
 

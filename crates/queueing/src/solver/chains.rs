@@ -101,10 +101,11 @@ impl Chained {
                 Some(fork) => {
                     let names = vec![station.name.clone()];
                     let failed = |source| SolveError::Network { names, source };
-                    fork_join_general(rate, &service_time, fork.branches, fork.needed)
-                        .map_err(failed)?
-                        .response_time
-                        - service_time.mean()
+                    let found = fork_join_general(rate, &service_time, fork.branches, fork.needed)
+                        .map_err(failed)?;
+                    let alone = model.stations.len() == 1;
+                    solved.measured_error = found.measured_error.filter(|_| alone);
+                    found.response_time - service_time.mean()
                 }
                 None => {
                     let failed =

@@ -1,11 +1,12 @@
 //! Models with pools: tokens (workers, connections) held while stations are visited.
 
-use super::chains::{kind, service};
+use super::chains::{is_product_form, kind, service};
 use super::{Caveat, ClassResult, PoolResult, Solution, SolveError, StationResult};
 use crate::model::Model;
 use crate::network::layers::{Layer, LayerNumbers, spread_solution};
 use crate::network::{
-    Accuracy, Load, Network, NetworkError, NetworkSolution, Resource, bottleneck, convolution, open,
+    Accuracy, Kind, Load, MeasuredError, Network, NetworkError, NetworkSolution, Resource,
+    bottleneck, convolution, open,
 };
 
 pub(super) fn solve(model: &Model) -> Result<Solution, SolveError> {
@@ -154,6 +155,29 @@ fn answer(
             .pools
             .iter()
             .map(|pool| Caveat::FlowEquivalent { pool: pool.name.clone() })
+            .chain(measured(model, visits, solved).map(Caveat::MeasuredError))
             .collect(),
     }
 }
+
+/// Of one pool around two stations, closed with at most one other: what was compared with Markov
+/// chains, of up to five tokens and four servers a station, open up to 85 % of what the pool can do
+/// (`tests/all/measured.rs`).
+fn measured(model: &Model, visits: &[Vec<f64>], solved: &NetworkSolution) -> Option<MeasuredError> {
+    let [pool] = model.pools.as_slice() else { return None };
+    let like = pool.stations.len() == 2
+        && model.stations.len() <= 3
+        && model.stations.iter().zip(visits).all(|(station, row)| {
+            is_product_form(station, row) && !matches!(kind(station), Kind::LoadDependent(_))
+        });
+    let open = model.classes[0].is_open();
+    match (like, open, model.stations.len()) {
+        (true, true, 2) if solved.total_utilization(0) <= 0.85 => Some(OPEN_POOL),
+        (true, false, _) => Some(CLOSED_POOL),
+        _ => None,
+    }
+}
+
+const CLOSED_POOL: MeasuredError = MeasuredError::new(3.5, 10.0);
+/// One token around two equal stations at 85 %: M/E₂/1 that is taken for M/M/1.
+const OPEN_POOL: MeasuredError = MeasuredError::new(0.0, 27.0);

@@ -5,8 +5,8 @@ use crate::Distribution;
 use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
 use crate::station::{
     Accuracy, GgmFormula, PriorityClass, PriorityResult, Scheduling, StationError, StationSolution,
-    batch_mm1, finite_population, ggm, mdm, mg1, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k,
-    mm_infinity, mmm, mmm_balking, mmm_impatient, mmm_priority, mmmk, unvisited,
+    batch_mm1, finite_population, ggm, mdm, measured_wait, mg1, mg1_lcfs_pr, mg1_priority, mg1_ps,
+    mg1k, mm_infinity, mmm, mmm_balking, mmm_impatient, mmm_priority, mmmk, unvisited,
 };
 
 /// The solution, or `None` when the model is a matter for network solvers.
@@ -409,6 +409,11 @@ fn wrap(model: &Model, solved: StationSolution) -> Solution {
         }
     }
     let class = &model.classes[0];
+    let service = model.stations[0].demand_at(0).map(|demand| &demand.service);
+    if let (Workload::Open { interarrival, .. }, Some(service)) = (&class.workload, service) {
+        let measured = measured_wait(&solved, (interarrival, service), model.stations[0].servers);
+        caveats.extend(measured.map(Caveat::MeasuredWait));
+    }
     Solution {
         model: model.name.clone(),
         solver: format!("{}: {}", solved.notation, solved.method),

@@ -24,13 +24,13 @@ fn near(have: f64, want: f64, relative: f64) {
 }
 
 /// A Markov chain over states that are found by following its transitions.
-struct Chain<S> {
+pub(crate) struct Chain<S> {
     states: Vec<S>,
     probabilities: Vec<f64>,
 }
 
 /// Explores from `start`, and solves πQ = 0, Σπ = 1.
-fn chain<S: Ord + Clone>(start: S, next: impl Fn(&S) -> Vec<(S, f64)>) -> Chain<S> {
+pub(crate) fn chain<S: Ord + Clone>(start: S, next: impl Fn(&S) -> Vec<(S, f64)>) -> Chain<S> {
     let mut index = BTreeMap::from([(start.clone(), 0)]);
     let mut states = vec![start];
     let mut edges = Vec::new();
@@ -63,7 +63,7 @@ fn chain<S: Ord + Clone>(start: S, next: impl Fn(&S) -> Vec<(S, f64)>) -> Chain<
 }
 
 impl<S> Chain<S> {
-    fn mean(&self, of: impl Fn(&S) -> f64) -> f64 {
+    pub(crate) fn mean(&self, of: impl Fn(&S) -> f64) -> f64 {
         self.states.iter().zip(&self.probabilities).map(|(state, p)| p * of(state)).sum()
     }
 }

@@ -5,6 +5,7 @@ mod coverage;
 mod edges;
 mod hostile;
 mod independent;
+mod measured;
 mod networks;
 mod scalability;
 mod simulation;
