@@ -23,13 +23,19 @@ pub struct UrlError {
 }
 
 impl Url {
-    /// Reads a URL. A fragment is left out, as it is never sent.
+    /// Reads a URL; without a scheme it is one of http. A fragment is left out, as it is never sent.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         Self::split(text).ok_or_else(|| UrlError { text: text.to_owned() })
     }
 
     fn split(text: &str) -> Option<Self> {
-        let uri: Uri = text.split('#').next()?.parse().ok()?;
+        let text = text.split('#').next()?;
+        let is_scheme = |scheme: &str| {
+            scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+        };
+        let has_scheme = text.split_once("://").is_some_and(|(scheme, _)| is_scheme(scheme));
+        let text = if has_scheme { text.to_owned() } else { format!("http://{text}") };
+        let uri: Uri = text.parse().ok()?;
         let (tls, own_port) = match uri.scheme_str()? {
             "http" => (false, 80),
             "https" => (true, 443),
@@ -68,8 +74,14 @@ mod tests {
         assert_eq!(parts("http://localhost"), owned(false, "localhost", 80, "/"));
         assert_eq!(parts("https://a.b:8443?x={n}#f"), owned(true, "a.b", 8443, "/?x={n}"));
         assert_eq!(parts("HTTP://[::1]:81/p"), owned(false, "::1", 81, "/p"));
+        assert_eq!(parts("127.0.0.1:9000"), owned(false, "127.0.0.1", 9000, "/"));
+        assert_eq!(
+            parts("localhost/a?to=http://b"),
+            owned(false, "localhost", 80, "/a?to=http://b")
+        );
         for text in [
-            "localhost:80",
+            "",
+            "/path",
             "ftp://a/",
             "http://",
             "http://a:0/",
