@@ -10,6 +10,7 @@ use rand_distr::Distribution as _;
 use crate::clock::SECOND_NS;
 use crate::distribution::{Distribution, unit_interval};
 use crate::random::{Purpose, Random, stream};
+use crate::stages::Stages;
 
 /// Highest rate, in arrivals a second: far above what threads can send. Those that were not sent are
 /// drawn and counted after the end, ten million of them in a tenth of a second.
@@ -41,6 +42,12 @@ pub enum ArrivalPlan {
     Trace(Vec<u64>),
     /// A rate that grows by a step at a time.
     Steps(Steps),
+    /// A rate that goes from level to level in straight lines.
+    Stages {
+        stages: Stages,
+        /// As a Poisson process of that rate; else evenly.
+        poisson: bool,
+    },
 }
 
 /// A rate that grows by a step at a time.
@@ -73,6 +80,9 @@ pub enum ArrivalError {
     /// The kind of arrivals has its own rate.
     #[error("`{kind}` arrivals bring their own rate; leave out `--rate`")]
     TwoRates { kind: String },
+    /// Arrivals whose rate no stages can change.
+    #[error("`{kind}` arrivals cannot change in stages; `poisson` and `constant` can")]
+    OwnRate { kind: String },
     /// More arrivals than can be sent, or counted in the end.
     #[error(
         "{rate:.0} arrivals a second are more than any machine sends; the most is {MOST_RATE:.0}/s"
@@ -111,8 +121,29 @@ impl ArrivalPlan {
     /// [`ArrivalError`] when it is none, lacks its rate or has one that nobody sends, or its file cannot
     /// be read.
     pub fn parse(text: &str, rate: Option<f64>) -> Result<Self, ArrivalError> {
-        let plan = Self::parse_kind(text, rate)?;
-        let densest = if let Self::Steps(steps) = &plan { Some(steps.to) } else { plan.rate() };
+        Self::parse_kind(text, rate)?.if_not_too_dense()
+    }
+
+    /// Arrivals at rates that change in stages, spaced as `kind` says: `poisson` or `constant`.
+    ///
+    /// # Errors
+    /// [`ArrivalError`] when the kind is another one, or a rate is one that nobody sends.
+    pub fn in_stages(stages: Stages, kind: &str) -> Result<Self, ArrivalError> {
+        let poisson = match kind {
+            "poisson" => true,
+            "constant" => false,
+            other => return Err(ArrivalError::OwnRate { kind: other.to_owned() }),
+        };
+        Self::Stages { stages, poisson }.if_not_too_dense()
+    }
+
+    fn if_not_too_dense(self) -> Result<Self, ArrivalError> {
+        let plan = self;
+        let densest = match &plan {
+            Self::Steps(steps) => Some(steps.to),
+            Self::Stages { stages, .. } => Some(stages.highest()),
+            _ => plan.rate(),
+        };
         match densest.filter(|rate| *rate > MOST_RATE) {
             Some(rate) => Err(ArrivalError::TooDense { rate }),
             None => Ok(plan),
@@ -175,7 +206,7 @@ impl ArrivalPlan {
                 Some(*rate)
             }
             Self::Gaps(gaps) => gaps.mean().map(|mean| 1.0 / mean),
-            Self::Trace(_) | Self::Steps(_) => None,
+            Self::Trace(_) | Self::Steps(_) | Self::Stages { .. } => None,
         }
     }
 
@@ -299,6 +330,15 @@ impl Arrivals {
                 }
                 self.at_s += gap;
             }
+            ArrivalPlan::Stages { stages, poisson } => {
+                // As arrivals of a rate of 1, each at the moment by which the stages have so many.
+                self.at_s = if *poisson {
+                    self.at_s + exponential(&mut self.random)
+                } else {
+                    kendall_units::exact_f64(count)
+                };
+                return stages.moment_s(self.at_s).map(seconds_to_ns);
+            }
             ArrivalPlan::Steps(steps) => {
                 let rate = steps.rate(self.at_s);
                 let gap = if steps.poisson { exponential(&mut self.random) } else { 1.0 };
@@ -383,6 +423,29 @@ mod tests {
         for (second, expected) in [(0, 100), (1, 200), (2, 300), (3, 300)] {
             assert!(in_second(second).abs_diff(expected) <= 1, "second {second}");
         }
+    }
+
+    /// 5,000 arrivals in a ramp to 1,000/s within 10 s: 50 in the first second, 950 in the last. A count of a
+    /// Poisson process of mean m strays by more than five times √m in one of a million.
+    #[test]
+    fn stages_have_their_rates_evenly_and_at_random() {
+        for (kind, slack) in [("constant", 1.0), ("poisson", 5.0 * 950_f64.sqrt())] {
+            let stages = Stages::parse("10s:1000/s").unwrap();
+            let mut arrivals = ArrivalPlan::in_stages(stages, kind).unwrap().part(42, 0, 1);
+            let mut counts = [0_u32; 10];
+            while let Some(due) = arrivals.next_ns() {
+                counts[usize::try_from(due / SECOND_NS).unwrap()] += 1;
+                arrivals.advance();
+            }
+            for (count, expected) in [(counts[0], 50.0), (counts[4], 450.0), (counts[9], 950.0)] {
+                assert!((f64::from(count) - expected).abs() <= slack, "{kind}: {counts:?}");
+            }
+        }
+        let stages = || Stages::parse("1s:5/s").unwrap();
+        assert!(ArrivalPlan::in_stages(stages(), "on-off:1s,1s").is_err());
+        assert!(
+            ArrivalPlan::in_stages(Stages::parse("1s:100000000/s").unwrap(), "poisson").is_err()
+        );
     }
 
     #[test]

@@ -205,7 +205,9 @@ impl<'a, D: Driver> Generator<'a, D> {
             Pace::Closed { stagger_ns, .. } => {
                 for index in 0..count {
                     let offset = *stagger_ns * index as u64 / count.max(1) as u64;
-                    self.timers.push(Reverse((self.started_ns + offset, index)));
+                    if let Some(offset) = self.pace.takes_part_ns(index, offset) {
+                        self.timers.push(Reverse((self.started_ns + offset, index)));
+                    }
                 }
             }
             Pace::Open(_) => self.idle.extend(0..count),
@@ -455,10 +457,14 @@ impl<'a, D: Driver> Generator<'a, D> {
                 if self.left == 0 {
                     return;
                 }
-                if wait == 0 && now < self.ends_ns {
+                let due = now.saturating_add(wait);
+                let offset = due.saturating_sub(self.started_ns);
+                let Some(from) = self.pace.takes_part_ns(index, offset) else { return };
+                let due = due.max(self.started_ns + from);
+                if due <= now && now < self.ends_ns {
                     self.send_at_once(index, now);
                 } else {
-                    self.timers.push(Reverse((now.saturating_add(wait), index)));
+                    self.timers.push(Reverse((due, index)));
                 }
             }
             Pace::Open(_) if pause_ns > 0 => {

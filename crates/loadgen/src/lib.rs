@@ -20,6 +20,7 @@ pub mod queue;
 pub mod random;
 pub mod reapi;
 mod recorder;
+pub mod stages;
 mod tasks;
 mod turns;
 pub mod web;

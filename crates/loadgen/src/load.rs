@@ -21,9 +21,10 @@ use crate::cost::Account;
 use crate::distribution::Distribution;
 use crate::driver::Driver;
 use crate::engine::{Generator, ThreadPlan};
-use crate::pace::Pace;
+use crate::pace::{Pace, Turns};
 use crate::random::{Purpose, stream};
 use crate::recorder::{Recorder, Tally, WindowExchange, WindowRecord};
+use crate::stages::Stages;
 use collector::{Collected, Collector};
 use kendall_protocols::load_result::{GapCheck, GeneratorThread, LoadResult, RESULT_VERSION};
 
@@ -89,6 +90,8 @@ impl Default for Limits {
 pub enum PacePlan {
     /// Each client sends a think time after its last reply.
     Closed { think_time: Option<Distribution> },
+    /// The same, with as many clients as the stages say.
+    Stages { think_time: Option<Distribution>, clients: Stages },
     /// Requests are due whatever became of those before.
     Open { arrivals: ArrivalPlan },
 }
@@ -264,14 +267,24 @@ impl Place<'_> {
 
     pub(crate) fn pace(&self) -> Pace {
         match &self.plan.pace {
-            PacePlan::Closed { think_time } => Pace::Closed {
-                think_time: think_time.clone(),
-                random: stream(self.plan.seed, Purpose::ThinkTimes, self.thread),
-                stagger_ns: self.stagger_ns(think_time.as_ref()),
-            },
+            PacePlan::Closed { think_time } => self.closed(think_time.as_ref(), None),
+            PacePlan::Stages { think_time, clients } => {
+                let (thread, threads) = (self.thread, self.threads);
+                let turns = Turns { stages: clients.clone(), thread, threads };
+                self.closed(think_time.as_ref(), Some(turns))
+            }
             PacePlan::Open { arrivals } => {
                 Pace::Open(arrivals.part(self.plan.seed, self.thread, self.threads))
             }
+        }
+    }
+
+    fn closed(&self, think_time: Option<&Distribution>, turns: Option<Turns>) -> Pace {
+        Pace::Closed {
+            think_time: think_time.cloned(),
+            random: stream(self.plan.seed, Purpose::ThinkTimes, self.thread),
+            stagger_ns: self.stagger_ns(think_time),
+            turns,
         }
     }
 
@@ -400,7 +413,9 @@ fn result(
         connection_wait.add(&end.tally.connection_wait);
     }
     let (think_time, arrivals) = match &plan.pace {
-        PacePlan::Closed { think_time } => (think_time.as_ref(), None),
+        PacePlan::Closed { think_time } | PacePlan::Stages { think_time, .. } => {
+            (think_time.as_ref(), None)
+        }
         PacePlan::Open { arrivals } => (None, Some(arrivals)),
     };
     let (gaps, gap_check) =

@@ -74,11 +74,11 @@ pub(crate) async fn run_thread<C: Client + 'static>(
     let mut tasks = JoinSet::new();
     let count = clients.len() as u64;
     for (index, client) in (0..).zip(clients) {
+        let number = tasks.len();
         let first_ns = match &shared.borrow().pace {
             Pace::Closed { stagger_ns, .. } => started_ns + stagger_ns * index / count,
             Pace::Open(_) => 0,
         };
-        let number = tasks.len();
         tasks.spawn_local(run_client(Rc::clone(&shared), client, number, first_ns));
     }
     watch(place, &shared, &mut tasks).await?;
@@ -187,6 +187,12 @@ async fn run_client<C: Client>(
         if open {
             let Some(next) = next_arrival(&mut shared.borrow_mut()) else { return };
             due = next;
+        }
+        if !open {
+            let shared = shared.borrow();
+            let offset = due.saturating_sub(shared.started_ns);
+            let Some(from) = shared.pace.takes_part_ns(number, offset) else { return };
+            due = due.max(shared.started_ns + from);
         }
         if timer.sleep_until(due).await.is_err() || (!open && due >= shared.borrow().ends_ns) {
             return;

@@ -16,6 +16,7 @@
 mod alone;
 mod calibration;
 mod compared;
+mod condition;
 mod configuration;
 mod curve;
 mod distribution;
@@ -28,6 +29,7 @@ use kendall_store::{Results, Run, SearchLine, Status, StoreError, Study};
 
 pub use calibration::{calibration, run_facts, study_run};
 pub use compared::Variable;
+pub use condition::{Condition, Holds, Metric};
 pub use configuration::{Configuration, Pooled};
 pub use curve::{Curve, Factor, LoadFactor, name_of_levels, short};
 pub use distribution::{Distribution, PERCENTILES, STEP_NS};

@@ -31,11 +31,12 @@ pub(crate) fn usage() -> Usage {
     }
 }
 
-/// Each connection is a descriptor: lets this process have as many as the system allows it.
-pub fn raise_descriptor_limit() {
+/// Each connection is a descriptor: lets this process have as many as the system allows it, and says how many.
+pub fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // A tier that may not have more goes on with fewer, and counts when it hits the limit.
     setrlimit(Resource::Nofile, limit).unwrap_or_default();
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

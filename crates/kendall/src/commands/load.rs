@@ -1,6 +1,7 @@
 //! `kendall load`: one load test, closed or open.
 
 mod bazel;
+mod checks;
 mod common;
 mod http;
 mod human;
@@ -9,6 +10,7 @@ mod live;
 mod memcached;
 mod queue;
 mod reapi;
+mod stages;
 mod summary;
 
 use clap::Subcommand;

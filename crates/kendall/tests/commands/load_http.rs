@@ -138,3 +138,103 @@ fn what_fails_names_what_to_do() {
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("does not answer with TLS") && said.contains("http://"), "{said}");
 }
+
+/// As a shell with these limits of descriptors runs it.
+fn load_with_descriptors(limits: &str, arguments: &[&str]) -> Output {
+    let script = format!("ulimit {limits} && exec \"$@\"");
+    let program = kendall();
+    let program = program.get_program();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script, "sh"]).arg(program).args(["load", "http"]).args(arguments);
+    shell.output().unwrap()
+}
+
+/// More clients than descriptors: the limit is raised as far as the system allows, and said where it does not.
+#[test]
+fn more_clients_than_descriptors_raise_the_limit_or_are_refused() {
+    let (_server, url) = server();
+    let arguments = ["-c", "200", "-n", "400", "--quiet", "--format", "json", &url];
+    let output = load_with_descriptors("-Sn 100", &arguments);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["completed"], 400, "{json:#}");
+    let output = load_with_descriptors("-n 100", &arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("200 connections need") && said.contains("ulimit -Hn"), "{said}");
+}
+
+/// A threshold for CI: exit code 4, with what was measured; without a scheme the URL is one of http.
+#[test]
+fn a_condition_that_holds_fails_the_load() {
+    let (_server, url) = server();
+    let bare = url.trim_start_matches("http://").trim_end_matches('/');
+    let load = |conditions: &[&str]| {
+        let fails = conditions.iter().flat_map(|one| ["--fail-if", one]);
+        let all = [bare, "-c", "2", "-n", "200", "--quiet", "--format", "json"];
+        load(&all.into_iter().chain(fails).collect::<Vec<_>>())
+    };
+    let output = load(&["p99 > 60s", "errors > 0.1%", "throughput < 1/s"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("fail if errors > 0.1%: 0.000 % (without an interval): does not hold"),
+        "{said}"
+    );
+    let output = load(&["p50 > 1us", "errors > 0.1%"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("fail if p50 > 1us: ") && said.contains(": holds"), "{said}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["checks"][0]["verdict"], "holds", "{json:#}");
+    assert!(json["checks"][0]["value"].as_f64().unwrap() > 0.001, "{json:#}");
+    let output = load(&["p99 > 10"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("p99 > 10ms"), "{said}");
+}
+
+/// Clients and rates that change: the result says what each stage did, and has no interval.
+#[test]
+fn a_load_in_stages_has_a_row_for_each() {
+    let (_server, url) = server();
+    let stages = |text: &str, more: &[&str]| {
+        let all = ["--stages", text, "--quiet", "--format", "json", &url];
+        load(&[&all[..], more].concat())
+    };
+    let output = stages("1s:100/s,1s:100/s", &["--arrivals", "constant"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["loop"], "open");
+    // 0 to 100/s within a second is half of that second's 100.
+    let completed = |stage: usize| json["stages"][stage]["completed"].as_u64().unwrap();
+    assert_eq!(completed(0) + completed(1), 150, "{json:#}");
+    assert!((40..=51).contains(&completed(0)), "{json:#}");
+    assert!(json["intervals"].is_null(), "{json:#}");
+    let (_compute, ready) = Process::ready(
+        kendall()
+            .args(["serve", "compute", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .stdout(Stdio::null()),
+    );
+    let compute = format!("http://{}/compute?integer=7", ready.address("listen"));
+    for more in [&url[..], &compute].map(|url| [url, "--http2"]) {
+        // The second client of the engine's threads is hyper's.
+        let more = if more[0] == url { &more[..1] } else { &more[..] };
+        let clients = ["--stages", "1s:1,0s:3,1s:3", "--think-time", "20ms"];
+        let output = load(&[&clients[..], &["--quiet", "--format", "json"], more].concat());
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(json["clients"], 3, "{json:#}");
+        let completed = |stage: usize| json["stages"][stage]["completed"].as_u64().unwrap();
+        // One client for half of the first second, three for all of the next: some 24 and 142.
+        assert!(completed(0) > 0 && completed(1) > 3 * completed(0), "{json:#}");
+    }
+    for (text, more, says) in [
+        ("1s:5", &["-c", "3"][..], "how many clients"),
+        ("1s:5", &["--rate", "3/s"], "cannot be used with"),
+        ("1s:5/s", &["--think-time", "1s"], "stages of clients"),
+        ("1s:5/s,1s:5", &[], "mixes rates and clients"),
+    ] {
+        let output = stages(text, more);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+}

@@ -85,7 +85,7 @@ fn unanswered(result: &mut LoadResult) {
         RemarkKind::Unanswered,
         format!(
             "{} waited for an answer to the end of the load, the longest for {}, while the slowest \
-             answer took {}: no percentile has them; with a --timeout below that they are failed \
+             answer took {}: no percentile has them; with a time limit below that they are failed \
              requests",
             counted(waiting.count, "request"),
             Seconds::from_nanos(waiting.longest_ns),
@@ -261,9 +261,10 @@ fn stalls(result: &mut LoadResult) {
         String::new()
     };
     let instead = if rate.is_finite() && rate >= 1.0 {
-        format!("`--rate {rate:.0}/s --clients {}` shows it", (10 * result.clients).min(10_000))
+        let connections = (10 * result.clients).min(10_000);
+        format!("an open loop of {rate:.0}/s with {connections} connections shows it")
     } else {
-        "an open loop (`--rate`) shows it".to_owned()
+        "an open loop shows it".to_owned()
     };
     result.caveats.push(remark(
         RemarkKind::Stalled,

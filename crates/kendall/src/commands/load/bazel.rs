@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use kendall_loadgen::bazel::{self, Behind, BuildError, BuildPlan, TaskKind};
 use kendall_units::{Seconds, parse_seconds};
 
-use super::common::{LoadFormat, print, refuse, stop_at_a_signal};
+use super::common::{LoadFormat, print_job, refuse, stop_at_a_signal};
 use crate::exit::{Exit, exit_with};
 
 /// Runs one build on a build cluster, with Bazel
@@ -140,6 +140,6 @@ impl LoadBazel {
             BuildError::Start { .. } => exit_with(Exit::NotReady, error),
             other => other.into(),
         })?;
-        print(&result, self.format)
+        print_job(&result, self.format)
     }
 }

@@ -9,23 +9,28 @@ use std::sync::atomic::AtomicBool;
 use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::distribution::{Distribution, Unit};
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, LoadProgress, PacePlan};
-use kendall_protocols::load_result::{JOB_LOOP, LoadResult};
+use kendall_loadgen::stages::{Level, Stages};
+use kendall_observations::{Condition, Holds};
+use kendall_protocols::load_result::LoadResult;
+use kendall_stats::within_run::WithinRun;
 use kendall_units::{QuantityError, Rate, Seconds, parse_rate, parse_seconds, parse_share};
 
+use super::checks::{self, Check, PrintedCheck};
 use super::human;
 use super::intervals::{self, Intervals};
 use super::live::Live;
+use super::stages::{self, OfStage};
 use super::summary::Summary;
 use crate::exit::{Exit, exit_with};
-use crate::output;
+use crate::output::{self, Stream};
 use crate::paint::Paint;
 
 /// Options of every load.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Common {
-    /// Closed loop: number of clients; open loop: most connections
-    #[arg(long, short = 'c', default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) clients: u32,
+    /// Closed loop: number of clients; open loop: most connections [default: 64]
+    #[arg(long, short = 'c', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CLIENTS)))]
+    clients: Option<u32>,
 
     /// Generator threads
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
@@ -59,6 +64,11 @@ pub(crate) struct Common {
     #[arg(long, value_name = "KIND", conflicts_with = "think_time")]
     pub(crate) arrivals: Option<String>,
 
+    /// Load in stages, in straight lines from one level to the next, the first from zero: of rates (open loop),
+    /// such as `30s:100/s,1m:500/s`, or of clients (closed loop), such as `30s:10,1m:50`; `0s:…` jumps
+    #[arg(long, value_name = "TIME:LEVEL,…", value_parser = Stages::parse, conflicts_with_all = ["rate", "duration"])]
+    stages: Option<Stages>,
+
     /// Open loop: a request that is sent later than this counts as late
     #[arg(long, default_value = "10ms", value_name = "TIME", value_parser = parse_seconds)]
     pub(crate) lateness_limit: Seconds,
@@ -83,6 +93,15 @@ pub(crate) struct Common {
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub(crate) seed: u64,
 
+    /// Fails (exit code 4) if this holds: `p99 > 10ms`, `mean > 2ms`, `errors > 0.1%`, `throughput < 900/s`; may
+    /// be repeated. With the limit inside the interval it cannot be told, which fails only with `--strict`
+    #[arg(long, value_name = "CONDITION", value_parser = Condition::parse)]
+    fail_if: Vec<Condition>,
+
+    /// Fails also if it cannot be told whether a condition holds
+    #[arg(long, requires = "fail_if")]
+    strict: bool,
+
     /// How the result is printed
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) format: LoadFormat,
@@ -104,11 +123,20 @@ pub(crate) enum LoadFormat {
     Csv,
 }
 
+/// Clients where no number is given.
+const USUAL_CLIENTS: u32 = 64;
+
+/// Clients that a load may have.
+const MOST_CLIENTS: u32 = 100_000;
+
 /// How long a load takes that says nothing of it.
 const USUAL: Seconds = Seconds::new(10.0);
 
 /// Longest load of a stated number of requests: a day.
 const LONGEST: Seconds = Seconds::new(86_400.0);
+
+/// Descriptors beside connections: standard streams, files, one or two a thread.
+const OTHER_DESCRIPTORS: u64 = 64;
 
 /// A time; a bare number is in seconds.
 fn seconds(text: &str) -> Result<Seconds, QuantityError> {
@@ -126,6 +154,10 @@ struct Printed<'a> {
     #[serde(flatten)]
     summary: Summary,
     intervals: Option<Intervals>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stages: Option<&'a [OfStage]>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    checks: Vec<PrintedCheck>,
     #[serde(flatten)]
     result: &'a LoadResult,
 }
@@ -186,18 +218,26 @@ pub(crate) fn resolve_as(
 }
 
 impl Common {
-    /// The part of the plan that no protocol changes.
-    pub(crate) fn plan(&self, targets: Vec<SocketAddr>) -> anyhow::Result<LoadPlan> {
-        let duration = self.duration.unwrap_or(match self.requests {
-            Some(_) => LONGEST,
-            None => USUAL,
-        });
+    /// The part of the plan that no protocol changes; `connections` of the clients are open at a time.
+    pub(crate) fn plan(
+        &self,
+        targets: Vec<SocketAddr>,
+        connections: u64,
+    ) -> anyhow::Result<LoadPlan> {
+        self.stages_alone()?;
+        let duration = match (&self.stages, self.duration, self.requests) {
+            (Some(stages), _, _) => stages.length(),
+            (None, Some(duration), _) => duration,
+            (None, None, Some(_)) => LONGEST,
+            (None, None, None) => USUAL,
+        };
         if duration.as_nanos() == 0 || self.timeout.as_nanos() == 0 {
             return Err(refuse("--duration and --timeout must be above 0"));
         }
+        room_for(connections, kendall_tier::raise_descriptor_limit())?;
         Ok(LoadPlan {
             targets,
-            clients: self.clients as usize,
+            clients: self.clients() as usize,
             threads: self.threads as usize,
             duration_ns: duration.as_nanos(),
             requests: self.requests,
@@ -216,6 +256,12 @@ impl Common {
 
     /// Closed, unless arrivals or a rate are given.
     fn pace(&self) -> anyhow::Result<PacePlan> {
+        let stages = |of| self.stages.as_ref().filter(|stages| stages.of == of);
+        if let Some(rates) = stages(Level::Rate) {
+            let kind = self.arrivals.as_deref().unwrap_or("poisson");
+            let arrivals = ArrivalPlan::in_stages(rates.clone(), kind).map_err(refuse)?;
+            return Ok(PacePlan::Open { arrivals });
+        }
         if self.arrivals.is_some() || self.rate.is_some() {
             if self.think_time.is_some() {
                 return Err(refuse(
@@ -233,7 +279,10 @@ impl Common {
             .transpose()
             .map_err(refuse)?
             .filter(|think_time| think_time.mean() != Some(0.0));
-        Ok(PacePlan::Closed { think_time })
+        Ok(match stages(Level::Clients) {
+            Some(clients) => PacePlan::Stages { think_time, clients: clients.clone() },
+            None => PacePlan::Closed { think_time },
+        })
     }
 
     /// Tells how far the load is, on standard error.
@@ -249,36 +298,105 @@ impl Common {
         }
     }
 
-    /// Prints the result; the exit code says whether it may be used.
+    /// Clients, or most connections: of stages of clients as many as their highest level.
+    pub(crate) fn clients(&self) -> u32 {
+        match self.stages.as_ref().filter(|stages| stages.of == Level::Clients) {
+            Some(stages) => u32::try_from(kendall_units::whole_u64(stages.highest())),
+            None => Ok(self.clients.unwrap_or(USUAL_CLIENTS)),
+        }
+        .unwrap_or(u32::MAX)
+    }
+
+    /// Refuses what says the same as the stages, or what they leave no place for.
+    fn stages_alone(&self) -> anyhow::Result<()> {
+        let Some(stages) = &self.stages else { return Ok(()) };
+        let what = match stages.of {
+            Level::Rate if self.think_time.is_some() => "--think-time belongs to stages of clients",
+            Level::Clients if self.arrivals.is_some() => "--arrivals belongs to stages of rates",
+            Level::Clients if self.clients.is_some() => "--stages says how many clients there are",
+            _ if self.format == LoadFormat::Csv => {
+                "--format csv has figures with intervals, and a load in stages has none; use json"
+            }
+            Level::Clients if self.clients() > MOST_CLIENTS => {
+                "--stages has more than 100,000 clients"
+            }
+            _ => return Ok(()),
+        };
+        Err(refuse(what))
+    }
+
+    /// Prints the result; the exit code says whether it may be used, and whether a stated check failed.
     pub(crate) fn print(&self, result: &LoadResult) -> anyhow::Result<Exit> {
-        print(result, self.format)
+        let of_stages =
+            self.stages.as_ref().map(|stages| stages::of(result, stages)).transpose()?;
+        // A load that changes has no one rate and no one distribution that an interval could be of.
+        let steady = self.stages.is_none();
+        let run = intervals::of(result, &checks::quantiles(&self.fail_if))?.filter(|_| steady);
+        let checks = checks::all(&self.fail_if, result, run.as_ref())?;
+        let mut printed = Printed::of(result, run.as_ref())?;
+        printed.stages = of_stages.as_deref();
+        printed.checks = checks.iter().map(Check::printed).collect();
+        let exit = printed.print(run.as_ref(), self.format)?;
+        if let (LoadFormat::Human, Some((all, stages))) =
+            (self.format, of_stages.as_ref().zip(self.stages.as_ref()))
+        {
+            let columns = usize::from(output::columns(Stream::Result).unwrap_or(80));
+            output::result(&stages::human(all, stages, columns));
+            output::result("no intervals: a load in stages is not the same all the time");
+        }
+        for check in &checks {
+            output::note(&check.told(Paint::of_notes()));
+        }
+        let fails = |check: &Check<'_>| {
+            check.holds().fails() || self.strict && check.holds() == Holds::CannotTell
+        };
+        Ok(if exit == Exit::Done && checks.iter().any(fails) { Exit::CheckFailed } else { exit })
     }
 }
 
-/// Prints a result; the exit code says whether it may be used.
-pub(crate) fn print(result: &LoadResult, format: LoadFormat) -> anyhow::Result<Exit> {
-    // A job has a start and an end, and nothing stationary between them.
-    let run = if result.r#loop == JOB_LOOP { None } else { intervals::of(result)? };
-    match format {
-        LoadFormat::Json => output::json(&Printed {
-            summary: Summary::of(result)?,
-            intervals: run.as_ref().map(Intervals::new),
-            result,
-        })?,
-        LoadFormat::Human => {
-            output::result(&human::table(result, run.as_ref(), Paint::of_results())?);
-        }
-        LoadFormat::Csv => {
-            let nothing = "nothing was measured: no row to print";
-            let run = run.ok_or_else(|| exit_with(Exit::RunRejected, nothing))?;
-            output::result(&intervals::csv(&run));
-        }
+/// Each connection is a descriptor: refused where the system allows too few.
+fn room_for(connections: u64, descriptors: u64) -> anyhow::Result<()> {
+    let needed = connections + OTHER_DESCRIPTORS;
+    if descriptors >= needed {
+        return Ok(());
     }
-    let paint = Paint::of_notes();
-    for rejection in &result.rejections {
-        output::note(&paint.bad(&format!("rejected: {rejection}")));
+    let text = format!(
+        "{connections} connections need {needed} descriptors, and the system allows {descriptors}: raise the hard \
+         limit (`ulimit -Hn {needed}`, or LimitNOFILE= of the service), or start fewer clients"
+    );
+    Err(exit_with(Exit::NotReady, text))
+}
+
+/// Prints the result of a job, which has a start and an end, and nothing stationary between them.
+pub(crate) fn print_job(result: &LoadResult, format: LoadFormat) -> anyhow::Result<Exit> {
+    Printed::of(result, None)?.print(None, format)
+}
+
+impl<'a> Printed<'a> {
+    fn of(result: &'a LoadResult, run: Option<&WithinRun>) -> anyhow::Result<Self> {
+        let (summary, intervals) = (Summary::of(result)?, run.map(Intervals::new));
+        Ok(Self { summary, intervals, stages: None, checks: Vec::new(), result })
     }
-    Ok(if result.rejections.is_empty() { Exit::Done } else { Exit::RunRejected })
+
+    /// Prints it; the exit code says whether it may be used.
+    fn print(&self, run: Option<&WithinRun>, format: LoadFormat) -> anyhow::Result<Exit> {
+        match format {
+            LoadFormat::Json => output::json(self)?,
+            LoadFormat::Human => {
+                output::result(&human::table(self.result, run, Paint::of_results())?);
+            }
+            LoadFormat::Csv => {
+                let nothing = "nothing was measured that has intervals: no row to print";
+                let run = run.ok_or_else(|| exit_with(Exit::RunRejected, nothing))?;
+                output::result(&intervals::csv(run));
+            }
+        }
+        let paint = Paint::of_notes();
+        for rejection in &self.result.rejections {
+            output::note(&paint.bad(&format!("rejected: {rejection}")));
+        }
+        Ok(if self.result.rejections.is_empty() { Exit::Done } else { Exit::RunRejected })
+    }
 }
 
 /// A server that is not there is not our failure.

@@ -81,7 +81,10 @@ impl LoadHttp {
             (_, true) => Family::V6,
             _ => Family::Any,
         };
-        let plan = self.common.plan(resolve_as(&targets, "http://127.0.0.1:8080/", family)?)?;
+        let plan = self.common.plan(
+            resolve_as(&targets, "http://127.0.0.1:8080/", family)?,
+            self.common.clients().into(),
+        )?;
         let stop = stop_at_a_signal()?;
         if url.tls || self.http2 {
             let tls = url.tls.then(|| url.host.clone());

@@ -11,6 +11,7 @@ use kendall_stats::within_run::WithinRun;
 use kendall_units::{Rate, Seconds, counted, exact_f64};
 
 use super::intervals;
+use crate::output::{self, Stream};
 use crate::paint::Paint;
 
 /// Quantiles of the table.
@@ -32,11 +33,13 @@ pub(crate) fn progress(moment: &LoadProgress) -> String {
     )
 }
 
+/// The result, in as many columns as there are.
 pub(super) fn table(
     result: &LoadResult,
     run: Option<&WithinRun>,
     paint: Paint,
 ) -> anyhow::Result<String> {
+    let columns = usize::from(output::columns(Stream::Result).unwrap_or(80));
     let seconds = Seconds::from_nanos(result.ended_ns.saturating_sub(result.started_ns));
     let mut text = format!(
         "{} {} loop on {}: {}, {}, {seconds}\n",
@@ -49,20 +52,17 @@ pub(super) fn table(
     if let Some(calls) = &result.calls {
         writeln!(text, "calls: {calls}")?;
     }
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_content_arrangement(ContentArrangement::Disabled);
     let mut header =
         vec!["request".to_owned(), "completed".into(), "throughput".into(), "mean".into()];
     header.extend(QUANTILES.iter().map(|(_, name)| (*name).to_owned()));
     header.push("errors".into());
-    table.set_header(header);
+    let mut rows = Vec::new();
     let mut all = (0_u64, Histogram::new());
     let mut all_drained = 0;
     for (name, operation) in &result.operations {
         let response_time = Histogram::decode(&operation.response_time.0)?;
         let drained = result.drained.get(name).map_or(0, |drained| drained.completed);
-        table.add_row(row(name, operation, drained, &response_time, seconds));
+        rows.push(row(name, operation, drained, &response_time, seconds));
         all.0 += operation.completed;
         all_drained += drained;
         all.1.add(&response_time);
@@ -74,16 +74,9 @@ pub(super) fn table(
             errors: [("all".to_owned(), sum(errors))].into(),
             ..Operation::default()
         };
-        table.add_row(row("all", &total, all_drained, &all.1, seconds));
+        rows.push(row("all", &total, all_drained, &all.1, seconds));
     }
-    for (number, column) in table.column_iter_mut().enumerate() {
-        // The whole in 80 columns.
-        column.set_padding((0, 0));
-        if number > 0 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    writeln!(text, "{table}")?;
+    writeln!(text, "{}", figures(&header, &rows, columns))?;
     if all_drained > 0 {
         writeln!(
             text,
@@ -95,13 +88,39 @@ pub(super) fn table(
     }
     outcomes(&mut text, result, paint)?;
     if all.1.count() > 0 {
-        writeln!(text, "{}\n{}", paint.head("response times:"), bars(&all.1))?;
+        writeln!(text, "{}\n{}", paint.head("response times:"), bars(&all.1, columns))?;
     }
     generator(&mut text, result)?;
     for caveat in &result.caveats {
         writeln!(text, "{}", paint.doubt(&format!("caveat: {caveat}")))?;
     }
     Ok(text)
+}
+
+/// A row for each kind of request; where the table is too wide, its figures one after the other.
+pub(super) fn figures(header: &[String], rows: &[Vec<String>], columns: usize) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    table.add_rows(rows);
+    for (number, column) in table.column_iter_mut().enumerate() {
+        // The whole in 80 columns.
+        column.set_padding((0, 0));
+        if number > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.to_string();
+    if columns >= 80 || text.lines().all(|line| line.chars().count() <= columns) {
+        return text;
+    }
+    let block = |row: &Vec<String>| {
+        let named = header.iter().zip(row).skip(1).map(|(name, figure)| format!("{name} {figure}"));
+        let parts: Vec<String> = row.iter().take(1).cloned().chain(named).collect();
+        super::live::rows(&parts, columns)
+    };
+    rows.iter().map(block).collect::<Vec<_>>().join("\n")
 }
 
 /// Hits, errors and status codes.
@@ -171,12 +190,16 @@ fn row(
 /// Rows of the histogram.
 const BARS: usize = 11;
 
-/// Width of the longest bar.
-const LONGEST_BAR: f64 = 40.0;
+/// Width of the longest bar, where there is room for it.
+const LONGEST_BAR: usize = 40;
+
+/// Width of what stands before a bar.
+const BEFORE_BARS: usize = 29;
 
 /// Counts between the smallest value and the 99.9th percentile in steps of equal ratio, and what
-/// lies beyond in the last row.
-pub(crate) fn bars(times: &Histogram) -> String {
+/// lies beyond in the last row; in so many columns.
+pub(crate) fn bars(times: &Histogram, columns: usize) -> String {
+    let longest = columns.saturating_sub(BEFORE_BARS).clamp(1, LONGEST_BAR);
     let bounds = times.min().map(exact_f64).zip(times.quantile(0.999).map(exact_f64));
     let Some((low, high)) = bounds else { return String::new() };
     let step = (high.max(low * 1.001) / low.max(1.0)).powf(1.0 / exact_f64(BARS as u64 - 1));
@@ -198,7 +221,7 @@ pub(crate) fn bars(times: &Histogram) -> String {
             || format!("more than {}", three_digits(edges.last().copied().unwrap_or(high))),
             |edge| format!("up to {}", three_digits(*edge)),
         );
-        let eighths = kendall_units::whole_u64(exact_f64(*count) / most * LONGEST_BAR * 8.0);
+        let eighths = kendall_units::whole_u64(exact_f64(*count) / most * exact_f64(longest) * 8.0);
         let full = usize::try_from(eighths / 8).unwrap_or(0);
         let part =
             ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][usize::try_from(eighths % 8).unwrap_or(0)];
@@ -286,7 +309,7 @@ mod tests {
             times.record(value * 10_000);
         }
         times.record(5_000_000_000);
-        let text = bars(&times);
+        let text = bars(&times, 80);
         let counts: u64 = text
             .lines()
             .map(|line| {
@@ -298,6 +321,15 @@ mod tests {
         assert_eq!(counts, 1_001, "{text}");
         assert_eq!(text.lines().map(|l| l.matches('█').count()).max(), Some(40), "{text}");
         assert_eq!(text.lines().count(), BARS);
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_becomes_lines_of_named_figures() {
+        let header = ["request", "completed", "throughput", "99 %"].map(str::to_owned);
+        let row = ["GET", "123456789012", "12,345.6/s", "1.47 ms"].map(str::to_owned).to_vec();
+        assert!(figures(&header, std::slice::from_ref(&row), 80).lines().count() > 3);
+        let narrow = figures(&header, &[row], 30);
+        assert_eq!(narrow, "GET  completed 123456789012\nthroughput 12,345.6/s\n99 % 1.47 ms");
     }
 
     #[test]

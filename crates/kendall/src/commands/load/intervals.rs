@@ -17,8 +17,8 @@ const QUANTILES: [f64; 5] = [0.5, 0.9, 0.95, 0.99, 0.999];
 /// Confidence of all of them.
 const CONFIDENCE: f64 = 0.95;
 
-/// All operations of a load together; `None` where it has no window.
-pub(super) fn of(result: &LoadResult) -> Result<Option<WithinRun>, DecodeError> {
+/// All operations of a load together, with these further quantiles; `None` where it has no window.
+pub(super) fn of(result: &LoadResult, more: &[f64]) -> Result<Option<WithinRun>, DecodeError> {
     let windows: Result<Vec<RunWindow>, DecodeError> = result
         .windows
         .iter()
@@ -28,7 +28,10 @@ pub(super) fn of(result: &LoadResult) -> Result<Option<WithinRun>, DecodeError> 
             Ok(RunWindow { length_s, response_time: times(&window.operations)? })
         })
         .collect();
-    Ok(within_run(&windows?, &times(&result.drained)?, &QUANTILES, CONFIDENCE).ok())
+    let mut quantiles = QUANTILES.to_vec();
+    quantiles.extend(more.iter().filter(|quantile| !QUANTILES.contains(quantile)));
+    quantiles.sort_by(f64::total_cmp);
+    Ok(within_run(&windows?, &times(&result.drained)?, &quantiles, CONFIDENCE).ok())
 }
 
 fn times(operations: &BTreeMap<String, Operation>) -> Result<Histogram, DecodeError> {
@@ -244,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_short_load_says_once_how_long_would_do() {
-        let run = of(&load(3)).unwrap().unwrap();
+        let run = of(&load(3), &[]).unwrap().unwrap();
         let text = human(&run, Paint::of_nothing());
         assert_eq!(text, "no intervals: a load of 3 s is too short for them, 10 s are enough");
         let json = serde_json::to_value(Intervals::new(&run)).unwrap();
@@ -256,7 +259,7 @@ mod tests {
     fn a_load_of_less_than_a_second_needs_ten_seconds_too() {
         let mut few = load(1);
         few.windows[0].to_ns = 13_500_000;
-        let run = of(&few).unwrap().unwrap();
+        let run = of(&few, &[]).unwrap().unwrap();
         let text = human(&run, Paint::of_nothing());
         assert_eq!(text, "no intervals: a load of 13.5 ms is too short for them, 10 s are enough");
         let json = serde_json::to_value(Intervals::new(&run)).unwrap();
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn each_figure_has_its_interval_or_its_reason_in_every_format() {
-        let run = of(&load(12)).unwrap().unwrap();
+        let run = of(&load(12), &[]).unwrap().unwrap();
         let json = serde_json::to_value(Intervals::new(&run)).unwrap();
         assert!(json["response_time_mean_s"]["low"].as_f64().unwrap() > 0.001, "{json}");
         // 2,400 requests hold 2.4 beyond the 99.9th percentile.

@@ -6,9 +6,13 @@ use kendall_loadgen::load::LoadProgress;
 use kendall_units::{Seconds, exact_f64};
 
 use super::human;
+use crate::output::{self, Stream};
 
-/// Seconds of throughput that are drawn.
-const COLUMNS: usize = 60;
+/// Columns where the terminal's width is not known.
+const USUAL_COLUMNS: u16 = 80;
+
+/// Most seconds of throughput that are drawn.
+const MOST_SECONDS: usize = 60;
 
 /// Lines that do not fit are cut …
 const NO_WRAP: &str = "\u{1b}[?7l";
@@ -28,7 +32,8 @@ impl Live {
     pub(crate) fn next(&mut self, moment: &LoadProgress) -> String {
         self.throughput.push(moment.completed);
         self.errors += moment.errors;
-        let picture = self.picture(moment);
+        let columns = output::columns(Stream::Error).unwrap_or(USUAL_COLUMNS);
+        let picture = self.picture(moment, usize::from(columns));
         let mut text = String::new();
         if self.lines > 0 {
             write!(text, "\u{1b}[{}A\r\u{1b}[J", self.lines).unwrap_or_default();
@@ -38,26 +43,52 @@ impl Live {
         text + NO_WRAP + &picture + WRAP
     }
 
-    fn picture(&self, moment: &LoadProgress) -> String {
+    /// The whole so far, then the last second, then what is drawn; in each row what matters most first.
+    fn picture(&self, moment: &LoadProgress, columns: usize) -> String {
         let time = |ns: Option<u64>| {
             ns.map_or_else(|| "–".to_owned(), |ns| Seconds::from_nanos(ns).to_string())
         };
         let at = |quantile| time(moment.response_time.quantile(quantile));
-        let from = self.throughput.len().saturating_sub(COLUMNS);
+        let so_far = [
+            format!("{} s", moment.elapsed_s),
+            format!("errors {}", self.errors),
+            format!("median {}", at(0.5)),
+            format!("99 % {}", at(0.99)),
+            format!("90 % {}", at(0.9)),
+            format!("max {}", time(moment.response_time.max())),
+        ];
+        let mean = moment.response_time_mean_ns.map(|ns| Seconds::new(ns / 1e9).to_string());
+        let last_second = [
+            "last second:".to_owned(),
+            format!("{}/s", moment.completed),
+            format!("errors {}", moment.errors),
+            format!("mean {}", mean.unwrap_or_else(|| "–".to_owned())),
+            format!("99 % {}", time(moment.response_time_p99_ns)),
+        ];
+        let from = self.throughput.len().saturating_sub(MOST_SECONDS.min(columns));
         format!(
-            "{}\n{}  {}/s in the last second\nall so far: median {}, 90 % {}, 99 % {}, max {}, \
-             errors {}\n{}\n",
-            human::progress(moment),
+            "{}\n{}\n{}\n{}\n",
+            rows(&so_far, columns),
+            rows(&last_second, columns),
             spark(&self.throughput[from..]),
-            moment.completed,
-            at(0.5),
-            at(0.9),
-            at(0.99),
-            time(moment.response_time.max()),
-            self.errors,
-            human::bars(&moment.response_time)
+            human::bars(&moment.response_time, columns)
         )
     }
+}
+
+/// Side by side, in as many rows as it takes: none is cut.
+pub(super) fn rows(parts: &[String], columns: usize) -> String {
+    let mut rows: Vec<String> = Vec::new();
+    for part in parts {
+        match rows.last_mut() {
+            Some(row) if row.chars().count() + 2 + part.chars().count() <= columns => {
+                row.push_str("  ");
+                row.push_str(part);
+            }
+            _ => rows.push(part.clone()),
+        }
+    }
+    rows.join("\n")
 }
 
 /// One column a value, from 0 to the largest.
@@ -99,5 +130,32 @@ mod tests {
         let back = format!("\u{1b}[{}A", inside.lines().count());
         assert!(second.starts_with(&back), "{second:?}");
         assert!(second.contains("██") && second.contains("errors 2"), "{second}");
+    }
+
+    /// At 80 columns the number of errors was cut to its last digit.
+    #[test]
+    fn no_number_is_cut_on_a_narrow_terminal_and_errors_come_first() {
+        let live = Live { errors: 12_345_678, throughput: vec![7; 200], ..Live::default() };
+        let mut response_time = Histogram::new();
+        for ns in [1_234_567_890, 23_456_789_012, 34_567_890_123] {
+            response_time.record_n(ns, 1_000_000);
+        }
+        let moment = LoadProgress {
+            elapsed_s: 3600,
+            completed: 123_456_789,
+            errors: 9_876_543,
+            response_time_mean_ns: Some(1.234_567_89e9),
+            response_time_p99_ns: Some(34_567_890_123),
+            response_time,
+        };
+        for columns in [40, 80, 120] {
+            let picture = live.picture(&moment, columns);
+            assert!(picture.starts_with("3600 s  errors 12345678  "), "{picture}");
+            for line in picture.lines() {
+                assert!(line.chars().count() <= columns, "{columns}: {line}");
+            }
+            assert!(picture.contains("\nlast second:  123456789/s"), "{picture}");
+            assert!(picture.contains("errors 9876543"), "{picture}");
+        }
     }
 }

@@ -91,7 +91,9 @@ impl LoadMemcached {
             verify: self.verify,
             expiry_s: self.expiry,
         };
-        let plan = self.common.plan(resolve(&self.targets, "127.0.0.1:11211")?)?;
+        let plan = self
+            .common
+            .plan(resolve(&self.targets, "127.0.0.1:11211")?, self.common.clients().into())?;
         let stop = stop_at_a_signal()?;
         if self.prefill || self.prefill_only {
             let timeout = self.common.timeout.as_duration();

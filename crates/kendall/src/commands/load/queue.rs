@@ -37,7 +37,7 @@ pub(crate) struct LoadQueue {
     #[arg(long, default_value = "send=1,receive=1", value_name = "OPERATION=WEIGHT,…")]
     mix: String,
 
-    /// Size of messages: `200B` or `uniform:50B..2KB`
+    /// Size of messages: `200B` or `uniform:50B..2kB`
     #[arg(long, default_value = "200B", value_name = "SIZE")]
     message_size: String,
 
@@ -114,9 +114,12 @@ impl LoadQueue {
             prefill: self.prefill,
         };
         content
-            .check(self.common.clients as usize, self.common.threads as usize)
+            .check(self.common.clients() as usize, self.common.threads as usize)
             .map_err(refuse)?;
-        let plan = self.common.plan(resolve(&self.targets, "127.0.0.1:7070")?)?;
+        // With streams there are few, and with `--connections` as many as it says.
+        let own = if self.calls == "stream" { 0 } else { self.common.clients() };
+        let connections = self.connections.unwrap_or(own).into();
+        let plan = self.common.plan(resolve(&self.targets, "127.0.0.1:7070")?, connections)?;
         if content.wait_ms * 1_000_000 >= plan.timeout_ns {
             return Err(refuse("--wait must be below --timeout, or every empty wait times out"));
         }

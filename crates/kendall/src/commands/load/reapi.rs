@@ -60,7 +60,9 @@ pub(crate) struct LoadReapi {
 
 impl LoadReapi {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let plan = self.common.plan(resolve(&self.targets, "127.0.0.1:9092")?)?;
+        let plan = self
+            .common
+            .plan(resolve(&self.targets, "127.0.0.1:9092")?, self.common.clients().into())?;
         let reapi = ReapiPlan {
             mix: ReapiPlan::parse_mix(&self.mix).map_err(refuse)?,
             blob_size: ReapiPlan::parse_size(&self.blob_size).map_err(refuse)?,

@@ -1,5 +1,6 @@
 //! The figures of a load that scripts ask for first, as plain numbers.
 
+use kendall_observations::Metric;
 use kendall_protocols::load_result::LoadResult;
 use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_units::{Seconds, exact_f64, ratio};
@@ -21,6 +22,9 @@ pub(crate) struct Summary {
     response_time_p99_s: Option<f64>,
     response_time_p999_s: Option<f64>,
     response_time_max_s: Option<f64>,
+    /// Of all operations.
+    #[serde(skip)]
+    times: Histogram,
 }
 
 impl Summary {
@@ -53,6 +57,19 @@ impl Summary {
             response_time_p99_s: at(0.99),
             response_time_p999_s: at(0.999),
             response_time_max_s: times.max().map(|ns| exact_f64(ns) / 1e9),
+            times,
         })
+    }
+
+    /// What a condition is about, where it was measured.
+    pub(super) fn value(&self, metric: Metric) -> Option<f64> {
+        match metric {
+            Metric::Mean => self.response_time_mean_s,
+            Metric::Quantile(quantile) => {
+                self.times.quantile(quantile).map(|ns| exact_f64(ns) / 1e9)
+            }
+            Metric::Throughput => self.throughput_per_s.filter(|_| self.completed > 0),
+            Metric::Errors => self.failed_share,
+        }
     }
 }

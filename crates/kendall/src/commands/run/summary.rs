@@ -13,6 +13,8 @@ use kendall_units::counted;
 use serde::Serialize;
 use serde_json::json;
 
+use crate::output::{self, Stream};
+
 /// Percentiles that are printed.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
 
@@ -69,10 +71,13 @@ pub(super) fn text(
         text.push_str("no run can be used, so there are no numbers\n");
     } else {
         text.push_str(&format!(
-            "{}\n± or (from to) is the {} % interval over repetitions, ± ? where they differ too \
-             much\nfor one; the report has more\n",
+            "{}\n{}",
             configurations(study, &rows),
-            100.0 * study.base.measure.confidence
+            wrapped(&format!(
+                "± or (from to) is the {} % interval over repetitions, ± ? where they differ too \
+                 much for one; the report has more",
+                100.0 * study.base.measure.confidence
+            ))
         ));
     }
     text.push_str(&caveats(&observations));
@@ -105,14 +110,19 @@ pub(super) fn text(
     Ok(text)
 }
 
-/// A table as wide as the terminal, within reason; of 80 columns where the output is no terminal.
-pub(crate) fn terminal_table() -> Table {
+/// Width of results: of the terminal, within reason; 80 columns where the output is no terminal.
+fn columns() -> u16 {
     const COLUMNS: u16 = 80;
     const MOST_COLUMNS: u16 = 160;
+    let stated = output::columns(Stream::Result);
+    stated.map_or(COLUMNS, |width| width.clamp(COLUMNS / 2, MOST_COLUMNS))
+}
+
+/// A table of the [`columns`] that there are.
+pub(crate) fn terminal_table() -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    let columns = table.width().map_or(COLUMNS, |width| width.clamp(COLUMNS / 2, MOST_COLUMNS));
-    table.set_width(columns);
+    table.set_width(columns());
     table
 }
 
@@ -249,7 +259,7 @@ pub(crate) fn card(answer: &Answer) -> String {
     const WORD: usize = 9;
     let mut text = String::new();
     for (word, says) in answer.lines() {
-        let block = wrapped_at(&says, 80 - WORD - 1);
+        let block = wrapped_at(&says, usize::from(columns().min(80)) - WORD - 1);
         for (place, line) in block.lines().enumerate() {
             let word = if place == 0 { word } else { "" };
             text.push_str(&format!("{word:<WORD$} {line}\n"));
@@ -274,12 +284,12 @@ fn wrapped_at(text: &str, columns: usize) -> String {
     lines + &line
 }
 
-/// Lines of at most 80 columns, further ones indented.
+/// Lines of at most 80 columns, or as many as there are, further ones indented.
 pub(crate) fn wrapped(text: &str) -> String {
-    const COLUMNS: usize = 80;
+    let columns = usize::from(columns().min(80));
     let (mut lines, mut line) = (String::new(), String::new());
     for word in text.split_whitespace() {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
             lines.push_str(&line);
             lines.push('\n');
             line = "  ".to_owned();

@@ -1,0 +1,89 @@
+//! `--fail-if`: what a load is to fail for.
+
+use kendall_observations::{Condition, Holds, Metric};
+use kendall_protocols::load_result::LoadResult;
+use kendall_stats::estimate::Estimate;
+use kendall_stats::within_run::WithinRun;
+
+use super::summary::Summary;
+use crate::paint::Paint;
+
+/// One condition and how it stands.
+#[derive(Debug)]
+pub(super) struct Check<'a> {
+    condition: &'a Condition,
+    value: Option<Estimate>,
+}
+
+/// One condition in the JSON.
+#[derive(Debug, serde::Serialize)]
+pub(super) struct PrintedCheck {
+    fail_if: String,
+    value: Option<f64>,
+    low: Option<f64>,
+    high: Option<f64>,
+    verdict: &'static str,
+}
+
+/// Percentiles that conditions ask for.
+pub(super) fn quantiles(conditions: &[Condition]) -> Vec<f64> {
+    let quantile = |condition: &Condition| match condition.metric {
+        Metric::Quantile(quantile) => Some(quantile),
+        _ => None,
+    };
+    conditions.iter().filter_map(quantile).collect()
+}
+
+/// All conditions, by what a load measured; `run` has the intervals of one that has any.
+pub(super) fn all<'a>(
+    conditions: &'a [Condition],
+    result: &LoadResult,
+    run: Option<&WithinRun>,
+) -> anyhow::Result<Vec<Check<'a>>> {
+    let whole = Summary::of(result)?;
+    let mut checks = Vec::new();
+    for condition in conditions {
+        let of_run = run.and_then(|run| match condition.metric {
+            Metric::Errors => None,
+            Metric::Throughput => Some(&run.throughput_per_s),
+            Metric::Mean => run.response_time_mean_s.as_ref(),
+            Metric::Quantile(quantile) => {
+                let mut all = run.response_time_quantiles_s.iter();
+                all.find(|one| one.quantile.total_cmp(&quantile).is_eq()).map(|one| &one.value_s)
+            }
+        });
+        let value = match of_run {
+            Some(estimate) => Some(estimate.clone()),
+            None => whole.value(condition.metric).map(Estimate::exact),
+        };
+        checks.push(Check { condition, value });
+    }
+    Ok(checks)
+}
+
+impl Check<'_> {
+    pub(super) fn holds(&self) -> Holds {
+        self.condition.holds(self.value.as_ref())
+    }
+
+    /// A line for people.
+    pub(super) fn told(&self, paint: Paint) -> String {
+        let text = format!("fail if {}", self.condition.told(self.value.as_ref()));
+        match self.holds() {
+            Holds::Yes | Holds::NoValue => paint.bad(&text),
+            Holds::CannotTell => paint.doubt(&text),
+            Holds::No => text,
+        }
+    }
+
+    pub(super) fn printed(&self) -> PrintedCheck {
+        let interval = self.value.as_ref().and_then(|value| value.interval);
+        PrintedCheck {
+            fail_if: self.condition.text.clone(),
+            value: self.value.as_ref().map(|value| value.center),
+            low: interval.map(|interval| interval.low),
+            high: interval.map(|interval| interval.high),
+            verdict: self.holds().name(),
+        }
+    }
+}
