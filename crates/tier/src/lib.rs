@@ -48,6 +48,7 @@
 mod any_certificate;
 mod clock;
 mod histogram;
+mod host;
 mod instruments;
 mod level;
 mod metrics;
@@ -62,6 +63,7 @@ mod timer;
 
 pub use any_certificate::AnyCertificate;
 pub use clock::{Clock, ManualClock};
+pub use host::is_host;
 pub use instruments::{
     Exchange, Instruments, Layout, Limit, Moments, Outcome, Recorder, RequestType, Stage,
 };

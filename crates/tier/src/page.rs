@@ -368,13 +368,25 @@ impl PageRequest {
 fn parse(bytes: &[u8]) -> Result<Option<PageRequest>, PageResponse> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut head = httparse::Request::new(&mut headers);
-    let bad = |_| PageResponse::text(400, "not an HTTP request\n");
+    let bad = |error| match error {
+        httparse::Error::TooManyHeaders => {
+            PageResponse::text(431, "at most 64 headers are taken\n")
+        }
+        _ => PageResponse::text(400, "not an HTTP request\n"),
+    };
     let httparse::Status::Complete(head_bytes) = head.parse(bytes).map_err(bad)? else {
         if bytes.len() > HEAD_BYTES {
             return Err(PageResponse::text(431, "the head is limited to 8 KiB\n"));
         }
         return Ok(None);
     };
+    if head_bytes > HEAD_BYTES {
+        return Err(PageResponse::text(431, "the head is limited to 8 KiB\n"));
+    }
+    let hosts = head.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+    if !crate::is_host(hosts.map(|header| header.value)) {
+        return Err(PageResponse::text(400, "`Host` names one host, with a port or without\n"));
+    }
     let length = head.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
     let body_bytes = match length {
         None => 0,
@@ -414,6 +426,20 @@ fn reason(status: u16) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_that_is_none_and_too_many_headers_are_refused() {
+        let status = |headers: &str| {
+            let request = format!("GET /health HTTP/1.1\r\n{headers}\r\n");
+            parse(request.as_bytes()).err().map(|refusal| refusal.status)
+        };
+        assert_eq!(status("Host: a:80\r\n"), None);
+        assert_eq!(status("Host: a b/\r\n"), Some(400));
+        assert_eq!(status("Host: a\r\nhost: a\r\n"), Some(400));
+        assert_eq!(status(&"x: y\r\n".repeat(64)), None);
+        assert_eq!(status(&"x: y\r\n".repeat(65)), Some(431));
+        assert_eq!(status(&format!("x: {}\r\n", "y".repeat(9000))), Some(431));
+    }
 
     #[test]
     fn a_request_is_whole_only_with_its_last_byte() {

@@ -290,7 +290,7 @@ async fn answer(
     let only_head = request.method() == Method::HEAD;
     let answered = match (request.uri().path(), request.method()) {
         _ if !has_one_host(&request) => {
-            let detail = "a request of HTTP/1.1 names the host once, in `Host`";
+            let detail = "a request of HTTP/1.1 names one host, with a port or without, in `Host`";
             Err(Problem::new(400, "not-one-host", detail).into())
         }
         ("/compute", &Method::GET | &Method::HEAD | &Method::POST) => {
@@ -316,7 +316,9 @@ async fn answer(
 
 /// Whether a request names the host that it is for, which HTTP/1.1 asks of it (RFC 9112, 3.2).
 fn has_one_host(request: &Request<Incoming>) -> bool {
-    request.version() != Version::HTTP_11 || request.headers().get_all(HOST).iter().count() == 1
+    let hosts = request.headers().get_all(HOST);
+    let named = request.version() != Version::HTTP_11 || hosts.iter().next().is_some();
+    named && kendall_tier::is_host(hosts.iter().map(HeaderValue::as_bytes))
 }
 
 /// A problem and the headers that belong to it.

@@ -219,6 +219,10 @@ fn parse(input: &[u8]) -> Option<(Found, usize, bool)> {
         Err(httparse::Error::TooManyHeaders) => return refused(431, "there are too many headers"),
         Err(_) => return refused(400, "this is not an HTTP/1.1 request"),
     };
+    let hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+    if !kendall_tier::is_host(hosts.map(|header| header.value)) {
+        return refused(400, "`Host` names one host, with a port or without");
+    }
     let mut body = 0;
     let mut close = request.version == Some(0);
     for header in request.headers.iter() {
@@ -284,6 +288,8 @@ mod tests {
         };
         assert_eq!(status("\u{0}\u{1}\r\n\r\n"), 400);
         assert_eq!(status("PUT / HTTP/1.1\r\n\r\n"), 405);
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: a b/\r\n\r\n"), 400);
+        assert_eq!(status("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"), 400);
         assert_eq!(status("GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"), 411);
         assert_eq!(status("GET / HTTP/1.1\r\ncontent-length: -1\r\n\r\n"), 400);
         assert_eq!(status("GET / HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n"), 413);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use hyper::server::conn::http1;
@@ -66,13 +66,18 @@ pub(super) fn listener(listener: std::net::TcpListener) -> io::Result<(TcpListen
     Ok((listener, address))
 }
 
-/// Refuses requests for names that a console on loopback does not have: a page elsewhere may have
+/// Refuses a `Host` that is none, and names that a console on loopback does not have: a page elsewhere may have
 /// made its own name point here (DNS rebinding).
 pub(super) async fn known_host(
     State(listen): State<SocketAddr>,
     request: Request,
     next: Next,
 ) -> Response {
+    let hosts = request.headers().get_all(header::HOST);
+    if !kendall_tier::is_host(hosts.iter().map(HeaderValue::as_bytes)) {
+        let text = "`Host` names one host, with a port or without";
+        return Failure(StatusCode::BAD_REQUEST, text.to_owned()).into_response();
+    }
     let host = request.headers().get(header::HOST).and_then(|value| value.to_str().ok());
     if listen.ip().is_loopback() && !host.is_some_and(names_loopback) {
         let text = format!("this console answers to http://{listen}/ and http://localhost");

@@ -1,0 +1,46 @@
+//! The header `Host` of a request.
+
+/// Whether these are the values of `Host` that a request may have: one at most, a host and perhaps a port
+/// (RFC 9112, 3.2; RFC 3986, 3.2.2). Empty is allowed, for a target without an authority.
+#[must_use]
+pub fn is_host<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> bool {
+    values.next().is_none_or(is_authority) && values.next().is_none()
+}
+
+fn is_authority(value: &[u8]) -> bool {
+    let (host_is_good, port) = if let Some(rest) = value.strip_prefix(b"[") {
+        let end = rest.iter().position(|byte| *byte == b']').unwrap_or(rest.len());
+        let (address, port) = rest.split_at(end);
+        let of_address = |byte: &u8| byte.is_ascii_hexdigit() || b":.".contains(byte);
+        (!address.is_empty() && address.iter().all(of_address), port.strip_prefix(b"]"))
+    } else {
+        let end = value.iter().position(|byte| *byte == b':').unwrap_or(value.len());
+        let (name, port) = value.split_at(end);
+        let of_name =
+            |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(byte);
+        (name.iter().all(of_name), Some(port))
+    };
+    let port_is_good = |port: &[u8]| {
+        port.strip_prefix(b":").map_or(port.is_empty(), |port| port.iter().all(u8::is_ascii_digit))
+    };
+    host_is_good && port.is_some_and(port_is_good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host_with_perhaps_a_port_is_taken_and_nothing_else() {
+        for good in ["", "a", "a.b-c:80", "10.0.0.1:", "[::1]", "[::ffff:10.0.0.1]:8080", "x%20y"] {
+            assert!(is_host([good.as_bytes()].into_iter()), "{good}");
+        }
+        for bad in
+            ["a b/", "a/", "a b", "a:b", "a:80:80", "[::1", "[]", "[::1]x", "u@a", "a?b", "\u{e9}"]
+        {
+            assert!(!is_host([bad.as_bytes()].into_iter()), "{bad}");
+        }
+        assert!(is_host(std::iter::empty()));
+        assert!(!is_host([b"a".as_slice(), b"a"].into_iter()), "named twice");
+    }
+}
