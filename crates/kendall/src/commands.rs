@@ -20,6 +20,10 @@ mod solve;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Exit;
+use crate::output::{self, Stream};
+
+/// Widest help.
+const MOST_COLUMNS: u16 = 80;
 
 /// What one begins with.
 const EXAMPLES: &str = "Examples:\n  \
@@ -68,13 +72,18 @@ enum Command {
 impl Kendall {
     /// The arguments of this process, or what to tell the user instead.
     pub(crate) fn from_arguments() -> Result<Self, clap::Error> {
-        Self::from_arg_matches(&Self::described().try_get_matches()?)
+        let matches = Self::described().try_get_matches();
+        Self::from_arg_matches(&matches.map_err(|refusal| run::with_the_flag_for_keys(refusal))?)
     }
 
     /// The command line, with examples and exit codes: of help and manual pages alike.
     pub(crate) fn described() -> clap::Command {
         let codes = Exit::ALL.map(|(exit, text)| format!("  {}  {text}", exit as u8)).join("\n");
-        with_codes(Self::command().after_help(EXAMPLES), &format!("Exit codes:\n{codes}"))
+        let command = Self::command().after_help(EXAMPLES);
+        // The library looks at the terminal first.
+        let columns = output::columns(Stream::Result).unwrap_or(MOST_COLUMNS).min(MOST_COLUMNS);
+        let columns = usize::from(columns);
+        with_codes(command.term_width(columns), &format!("Exit codes:\n{codes}"), columns)
     }
 
     /// Whether it is a server, which others wait for.
@@ -107,12 +116,62 @@ impl Kendall {
     }
 }
 
-/// The same exit codes in the long help of every command: each may end with any of them.
-fn with_codes(command: clap::Command, codes: &str) -> clap::Command {
+/// The same exit codes in the long help of every command: each may end with any of them. Examples fit the columns.
+fn with_codes(command: clap::Command, codes: &str, columns: usize) -> clap::Command {
     let examples = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let examples = folded(&examples, columns);
     command
         .after_long_help(format!("{examples}\n\n{codes}"))
-        .mut_subcommands(|below| with_codes(below, codes))
+        .after_help(examples)
+        .mut_subcommands(|below| with_codes(below, codes, columns))
+}
+
+/// Long examples, which are indented, on several lines, as a shell continues a command.
+fn folded(help: &str, columns: usize) -> String {
+    let mut lines = Vec::new();
+    for line in help.split('\n') {
+        if !line.starts_with("  ") || line.chars().count() <= columns {
+            lines.push(line.to_owned());
+            continue;
+        }
+        let mut part = String::new();
+        for word in words(line.trim_start()) {
+            // Two for the backslash, and for what stands before the first word.
+            if !part.is_empty() && part.chars().count() + word.chars().count() + 3 > columns {
+                lines.push(format!("{part} \\"));
+                part.clear();
+                part.push_str("    ");
+            } else {
+                part.push_str(if part.is_empty() { "  " } else { " " });
+            }
+            part.push_str(word);
+        }
+        lines.push(part);
+    }
+    lines.join("\n")
+}
+
+/// The words of a command, quotes and what is in them left together; a flag with its value.
+fn words(command: &str) -> Vec<&str> {
+    let (mut words, mut start, mut quote) = (Vec::new(), 0, None);
+    for (at, c) in command.char_indices() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if c == '\'' || c == '"' => quote = Some(c),
+            None if c == ' ' => {
+                let is_flag =
+                    command[start..at].starts_with('-') && !command[start..at].contains([' ', '=']);
+                let before_value = is_flag && !command[at + 1..].starts_with('-');
+                if !before_value {
+                    words.push(&command[start..at]);
+                    start = at + 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    words.push(&command[start..]);
+    words
 }
 
 #[cfg(test)]
@@ -135,6 +194,25 @@ mod tests {
             }
         }
         look(&Kendall::command().after_help(EXAMPLES), "");
+    }
+
+    /// An example that is wrapped in the midst cannot be copied.
+    #[test]
+    fn examples_are_folded_as_a_shell_continues_them() {
+        let long = "Examples:\n  kendall load http 'http://a/?b=c d' --rate 250/s --clients 3\n  kendall demo";
+        let expected = "Examples:\n  kendall load http \\\n    'http://a/?b=c d' \\\n    --rate 250/s \\\n    --clients 3\n  \
+                        kendall demo";
+        assert_eq!(folded(long, 24), expected);
+        fn look(command: &clap::Command) {
+            for help in [command.get_after_help(), command.get_after_long_help()] {
+                let help = help.map(ToString::to_string).unwrap_or_default();
+                for line in help.lines().filter(|line| line.starts_with("  kendall ")) {
+                    assert!(line.chars().count() <= usize::from(MOST_COLUMNS), "{line}");
+                }
+            }
+            command.get_subcommands().for_each(look);
+        }
+        look(&Kendall::described());
     }
 
     /// One list of exit codes: in every command's long help, and in the documents.

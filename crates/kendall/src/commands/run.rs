@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clap::error::{ContextKind, ContextValue};
 use kendall_store::{Results, StoreError};
 use kendall_study::{Options, StudyError, StudyFile, Summary};
 
@@ -83,6 +84,40 @@ impl RunCommand {
             self.common.out.clone().unwrap_or_else(|| Path::new("results").join(&study.study));
         run_study(&study, folder, &self.common)
     }
+}
+
+/// A refusal of an argument that is a key of study files, with the flag that replaces one.
+pub(super) fn with_the_flag_for_keys(mut refusal: clap::Error) -> clap::Error {
+    let runs = std::env::args().nth(1).is_some_and(|command| command == "run");
+    let argument = match refusal.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) if runs => argument.clone(),
+        _ => return refusal,
+    };
+    let argument = argument.trim_start_matches('-');
+    let (name, value) = argument.split_once('=').unwrap_or((argument, "…"));
+    let Some(key) = dotted(name) else { return refusal };
+    let hint = format!("to replace a key of the study file, write `--set {key}={value}`");
+    refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    refusal
+}
+
+/// The dotted key of a study file that is meant: as it is, or by its last part alone.
+fn dotted(name: &str) -> Option<String> {
+    let parts = ["system", "links", "workload", "measure", "hosts", "place", "factors", "design"];
+    if name.split_once('.').is_some_and(|(first, _)| parts.contains(&first)) {
+        return Some(name.to_owned());
+    }
+    let name = name.replace('-', "_");
+    let tables = kendall_study::keys::tables();
+    let has = |keys: &Vec<&[kendall_keys::Key]>| {
+        keys.iter().any(|some| some.iter().any(|key| key.name == name))
+    };
+    let (table, _) = tables.iter().find(|(_, keys)| has(keys))?;
+    let table = table.strip_prefix("study").unwrap_or(table).trim_start_matches('.');
+    // Of `system.processes` and `workload.http` the kind is none of the key's parts.
+    let first = table.split('.').next().filter(|first| ["system", "workload"].contains(first));
+    let table = first.unwrap_or(table);
+    Some(if table.is_empty() { name } else { format!("{table}.{name}") })
 }
 
 /// Runs a study in a folder, with progress, summary and report.
@@ -166,4 +201,24 @@ pub(super) fn stop_at_a_signal() -> anyhow::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_study_files_is_known_by_itself_and_with_its_table() {
+        for (typed, key) in [
+            ("measure.duratoin", Some("measure.duratoin")),
+            ("duration", Some("measure.duration")),
+            ("think-time", Some("workload.think_time")),
+            ("workers", Some("system.workers")),
+            ("seed", Some("seed")),
+            ("study.toml", None),
+            ("verbose", None),
+        ] {
+            assert_eq!(dotted(typed).as_deref(), key, "{typed}");
+        }
+    }
 }
