@@ -13,10 +13,13 @@ pub enum StudyError {
     Refused(#[from] Refusal),
     /// The folder belongs to another study.
     #[error(
-        "{folder} holds the results of another study, or of this one before its file was changed; \
-         choose another folder with --out, or remove that one"
+        "{folder} holds the results of {which}; choose another folder with --out, or remove that one"
     )]
-    OtherStudy { folder: String },
+    OtherStudy {
+        folder: String,
+        /// Which study it is, and what of it differs.
+        which: String,
+    },
     /// Another program runs a study there.
     #[error("{folder} is in use by another kendall")]
     InUse { folder: String },
@@ -67,6 +70,21 @@ pub enum StudyError {
         /// Why the last one failed.
         reason: String,
     },
+    /// Run after run was rejected for the same cause.
+    #[error(
+        "{count} runs in a row were rejected for one cause (load on {target}): {reason}; change the study, or run \
+         the same command again, which goes on with the next run"
+    )]
+    Rejecting {
+        count: u32,
+        /// Address of the tier that the clients talk to.
+        target: String,
+        /// Why the last one was rejected.
+        reason: String,
+    },
+    /// The tier that clients talk to answers in another protocol than the load's.
+    #[error(transparent)]
+    OtherProtocol(#[from] crate::entry::OtherProtocol),
     /// The capacity that rates are shares of could not be measured.
     #[error(
         "the capacity that `workload.rate` is a share of could not be measured in a closed loop of \

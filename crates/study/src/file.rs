@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kendall_keys::{Lines, line_of};
-use kendall_observations::Objective;
+use kendall_observations::{Condition, Objective};
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
@@ -64,6 +64,8 @@ pub struct StudyFile {
     pub question: Option<String>,
     /// What must be met.
     pub objective: Option<Objective>,
+    /// What the study is to fail for. Not among the effective values: it changes no run.
+    pub fail_if: Vec<Condition>,
     /// Seed of all chance.
     pub seed: u64,
     pub factors: Vec<Factor>,
@@ -200,6 +202,7 @@ impl StudyFile {
             title: parts.title,
             question: parts.question,
             objective: parts.objective,
+            fail_if: parts.fail_if,
             seed: parts.seed,
             factors: parts.factors,
             design: parts.design,
@@ -407,6 +410,7 @@ struct Parts {
     title: String,
     question: Option<String>,
     objective: Option<Objective>,
+    fail_if: Vec<Condition>,
     seed: u64,
     factors: Vec<Factor>,
     design: DesignSpec,
@@ -424,7 +428,7 @@ impl Parts {
         let name = root.text("name")?;
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || !name.chars().all(plain) || name.starts_with('.') {
-            let form = "letters, digits, `-`, `_` and `.`: it names a folder";
+            let form = "ASCII letters, digits, `-`, `_` and `.`: it names a folder";
             return Err(root.problem("name", format!("`{name}` is not made of {form}")));
         }
         let title = root.opt_text("title")?.unwrap_or_else(|| name.clone());
@@ -433,6 +437,9 @@ impl Parts {
             .opt_text("objective")?
             .map(|text| Objective::parse(&text).map_err(|what| root.problem("objective", what)))
             .transpose()?;
+        let fail_if: Result<Vec<_>, _> =
+            root.words("fail_if")?.iter().map(|text| Condition::parse(text)).collect();
+        let fail_if = fail_if.map_err(|what| root.problem("fail_if", what))?;
         let seed = root.count("seed")?;
         let factors = Factor::read_all(root.section("factors")?)?;
         let design = design(root.section("design")?, &factors)?;
@@ -449,7 +456,7 @@ impl Parts {
             let what = "cannot be varied; name a key of system, links, workload, measure or place, such as \"system.workers\"";
             return Err(factor.blamed(Problem { key: other.to_owned(), what: what.into() }));
         }
-        Ok(Self { name, title, question, objective, seed, factors, design, costs, base })
+        Ok(Self { name, title, question, objective, fail_if, seed, factors, design, costs, base })
     }
 }
 

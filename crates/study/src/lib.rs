@@ -11,6 +11,7 @@
 mod baseline;
 mod calibration;
 mod capacity;
+mod entry;
 mod environment;
 mod error;
 mod factor;
@@ -41,12 +42,13 @@ pub mod topology;
 mod validity;
 pub mod workload;
 
+pub use entry::OtherProtocol;
 pub use error::StudyError;
 pub use factor::Factor;
 pub use file::{Adaptive, DesignKind, DesignSpec, Refusal, StudyFile};
 pub use host_check::{HostReport, check_hosts};
 pub use kendall_keys::{Problem, Section};
-pub use kendall_observations::Objective;
+pub use kendall_observations::{Condition, Objective};
 pub use observe::Live;
 pub use placement::Placement;
 pub use plan::{Ended, Levels, Plan, Planned};

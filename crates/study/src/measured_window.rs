@@ -14,7 +14,7 @@ use kendall_units::{Seconds, counted, exact_f64};
 use crate::settings::{Cut, Measure};
 
 /// A window shorter than this share of the longest is the rest at the end of a load.
-const WHOLE_SHARE: f64 = 0.9;
+pub(crate) const WHOLE_SHARE: f64 = 0.9;
 
 /// The part that counts, and its caveats.
 #[derive(Debug, Clone, PartialEq)]

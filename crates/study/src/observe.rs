@@ -23,6 +23,7 @@ use kendall_protocols::topology::{Part, Role, TierId};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{HostSample, Process};
 
+use crate::entry::{self, OtherProtocol};
 use crate::observed::{Alone, Observed, ObservedGenerator, ObservedMember, lined_up};
 use crate::place::{Member, Running, Starter, end_within};
 use crate::seed::{mixed, secret};
@@ -82,6 +83,9 @@ pub(crate) enum RunError {
         /// The end of its log.
         tail: String,
     },
+    /// The tier that clients talk to answers in another protocol.
+    #[error(transparent)]
+    OtherProtocol(#[from] OtherProtocol),
     /// A disk that the run writes to has no room left.
     #[error("{full}{then}")]
     NoRoom {
@@ -137,7 +141,10 @@ impl Observer<'_> {
         let ways = self.ways(&running);
         let processes = running.members.iter().filter_map(|member| member.process.as_ref());
         let put = processes.filter_map(Runner::put).collect();
-        let outcome = self.prefill(&mut running).and_then(|()| self.loads(&mut running));
+        let outcome = self
+            .speaks(&running)
+            .and_then(|()| self.prefill(&mut running))
+            .and_then(|()| self.loads(&mut running));
         let killed = match self.hurried(&outcome) {
             None => running.stop(self.machines),
             Some(within) => {
@@ -180,6 +187,18 @@ impl Observer<'_> {
             }
         }
         ways
+    }
+
+    /// Whether a service of the user's speaks the protocol of the load; Kendall's own do.
+    fn speaks(&self, running: &Running) -> Result<(), RunError> {
+        let settings = self.settings;
+        let entry = &settings.topology.entry;
+        match running.reach(entry, entry, At::Here).first() {
+            Some(address) if ["processes", "attached"].contains(&settings.kind.name) => {
+                Ok(entry::check(&settings.workload, entry, address)?)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn prefill(&mut self, running: &mut Running) -> Result<(), RunError> {

@@ -7,6 +7,7 @@ use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
 use crate::capacity::CAPACITY;
+use crate::measured_window::WHOLE_SHARE;
 use crate::placement::Placement;
 use crate::section::{Key, Problem, Quantities as _, SHARE, Section, TIME};
 use crate::system::{self, KIND, SystemKind};
@@ -74,6 +75,20 @@ pub struct Measure {
 }
 
 impl Measure {
+    /// Whether a whole window lies between the stated cuts: a load counts in seconds from its start, and the last
+    /// window counts where it is nearly whole.
+    fn keeps_a_window(&self) -> bool {
+        let cut = |cut: Cut| match cut {
+            Cut::Auto => 0.0,
+            Cut::Fixed(time) => time.get(),
+        };
+        let (length, slack) = (self.duration.get(), 0.001);
+        let step = length.min(1.0);
+        let first = ((cut(self.warm_up) - slack) / step).ceil().max(0.0) * step;
+        let whole = (first + step).min(length);
+        whole - first >= WHOLE_SHARE * step && whole <= length - cut(self.cool_down) + slack
+    }
+
     /// How long a run is under load.
     #[must_use]
     pub fn under_load(&self) -> Seconds {
@@ -124,10 +139,15 @@ pub(crate) const LINK: &[Key] = &[
 
 /// The whole study file. Which further keys `[system]` and `[workload]` have depends on their kind.
 pub(crate) const STUDY: &[Key] = &[
-    Key::text("name", "short name: letters, digits, `-`, `_`, `.`; results go to `results/NAME`"),
+    Key::text("name", "short name: ASCII letters, digits, `-`, `_`, `.`; results go to `results/NAME`"),
     Key::text("title", "one line that says what is measured; the name unless given").optional(),
     Key::text("question", "the question that the study answers, in words").optional(),
     Key::text("objective", "what must be met, such as `p99 < 10ms`, `mean < 2ms`").optional(),
+    Key::texts(
+        "fail_if",
+        "conditions for which `kendall run` ends with exit code 4, where one holds of some configuration: such as \
+         `[\"p99 > 10ms\", \"errors > 0.1%\", \"throughput < 900/s\"]`",
+    ),
     Key::count(
         "seed",
         0,
@@ -324,6 +344,14 @@ impl Settings {
         let entered = topology.instances(&topology.entry, workload.generators);
         workload.check_reach(&topology.entry, entered)?;
         let (mut measure, stated, measure_effective) = measure(root.section("measure")?)?;
+        if !workload.is_job() && !measure.keeps_a_window() {
+            let what = "leaves no whole window of a second between warm-up and cool-down, so no run could be used; \
+                        measure for longer, or cut less";
+            return Err(Problem { key: "measure.duration".into(), what: what.into() });
+        }
+        if let Some(check) = kind.check {
+            check(&system, &load)?;
+        }
         let tiers = (&topology, kind.sometimes);
         let (placement, placed) = Placement::read(&mut root, tiers, workload.generators)?;
         let ours = workload.driver.program.is_none() && !workload.is_job();
@@ -530,6 +558,34 @@ mod tests {
         assert!(settings(program).unwrap().alone().is_none());
         let said = settings(&format!("{program}[measure]\none_client = '1s'\n")).unwrap_err();
         assert!(said.contains("measure.one_client") && said.contains("leave it out"), "{said}");
+    }
+
+    /// Each of these was run in full, and each run was rejected.
+    #[test]
+    fn a_measurement_without_a_whole_window_is_refused_before_it_starts() {
+        let with = |measure: &str| settings(&format!("{STUDY}[measure]\n{measure}\n"));
+        for (measure, keeps) in [
+            ("duration = '1.5s'\nwarm_up = '1s'", false),
+            ("duration = '3s'\nwarm_up = '1.5s'\ncool_down = '0.6s'", false),
+            ("duration = '500ms'\nwarm_up = '200ms'", false),
+            ("duration = '500ms'", true),
+            ("duration = '1s'\nwarm_up = '0s'\ncool_down = '0s'", true),
+            ("duration = '2s'\nwarm_up = '1s'", true),
+            ("duration = '1.95s'\nwarm_up = '1s'", true),
+            ("duration = '3s'\nwarm_up = '1s'\ncool_down = '1s'", true),
+        ] {
+            match with(measure) {
+                Ok(_) => assert!(keeps, "{measure}"),
+                Err(said) => {
+                    assert!(
+                        !keeps && said.contains("no whole window of a second"),
+                        "{measure}: {said}"
+                    );
+                }
+            }
+        }
+        let job = "name = 'x'\n[system]\nkind = 'build-cluster'\n[measure]\nduration = '500ms'\nwarm_up = '200ms'\n[workload]\nprotocol = 'bazel'\n";
+        assert!(settings(job).is_ok(), "{:?}", settings(job).err());
     }
 
     #[test]

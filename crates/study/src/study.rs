@@ -33,7 +33,7 @@ use crate::speed::{self, SpeedOfRun};
 use crate::validity::Judgement;
 use crate::{environment, programs, record, set_aside};
 
-/// Runs that may fail one after the other before the study gives up.
+/// Runs that may fail, or be rejected for one cause, one after the other before the study gives up.
 const FAILURES_IN_A_ROW: u32 = 3;
 
 /// What the caller decides.
@@ -137,23 +137,64 @@ pub fn run(
     let exact = session.plan.total();
     let runs = exact.unwrap_or_else(|| session.plan.most());
     on_event(Event::Opened { runs, exact: exact.is_some(), ended });
-    let mut failures = 0;
+    let mut failures = InARow::default();
     while let Some(planned) = session.due() {
         if interrupted.load(Ordering::Relaxed) {
             return Ok(session.summary(ended, true));
         }
         match session.run(planned, interrupted, on_event)? {
             None => return Ok(session.summary(ended, true)),
-            Some(reason) if reason.is_empty() => failures = 0,
-            Some(reason) => {
-                failures += 1;
-                if failures >= FAILURES_IN_A_ROW {
-                    return Err(StudyError::Failing { count: failures, reason });
-                }
-            }
+            Some(end) => failures.take(end)?,
         }
     }
     Ok(session.summary(ended, false))
+}
+
+/// How a run ended, for what is counted in a row.
+struct End {
+    status: Status,
+    reasons: Vec<String>,
+    /// What the load was on.
+    target: String,
+}
+
+/// What went wrong in the last runs.
+#[derive(Debug, Default)]
+struct InARow {
+    count: u32,
+    /// Status and cause of all of them.
+    cause: Option<(Status, String)>,
+}
+
+impl InARow {
+    /// Counts a run; an error where it was one too many.
+    fn take(&mut self, end: End) -> Result<(), StudyError> {
+        let cause = match end.status {
+            Status::Done => None,
+            // Whatever it fails for: nothing was measured.
+            Status::Failed => Some((end.status, String::new())),
+            // The figures in a reason are different each time.
+            Status::Rejected => {
+                let words = end
+                    .reasons
+                    .first()
+                    .map(|reason| reason.replace(|c: char| c.is_ascii_digit(), ""));
+                Some((end.status, words.unwrap_or_default()))
+            }
+        };
+        self.count = if cause.is_some() && cause == self.cause { self.count + 1 } else { 1 };
+        self.cause = cause;
+        let (count, reason) = (self.count, end.reasons.join("; "));
+        match end.status {
+            Status::Failed if count >= FAILURES_IN_A_ROW => {
+                Err(StudyError::Failing { count, reason })
+            }
+            Status::Rejected if count >= FAILURES_IN_A_ROW => {
+                Err(StudyError::Rejecting { count, target: end.target, reason })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A configuration that is run beside those of the design.
@@ -403,22 +444,25 @@ impl<'a> Session<'a> {
         Err(failed("no request was answered".to_owned()))
     }
 
-    /// One run. `None` when the user stopped it, else why it failed, or nothing.
+    /// One run. `None` when the user stopped it, else how it ended.
     fn run(
         &mut self,
         planned: Planned,
         interrupted: &AtomicBool,
         on_event: &mut dyn FnMut(Event<'_>),
-    ) -> Result<Option<String>, StudyError> {
+    ) -> Result<Option<End>, StudyError> {
         let levels = self.plan.configurations[planned.configuration].clone();
         let settings = self.study.settings(&levels)?;
         let run = self.row(planned, &settings);
         let Some(record) = self.measure(run, planned, &settings, interrupted, on_event)? else {
             return Ok(None);
         };
-        let reason = self.report(&record, on_event);
+        self.report(&record, on_event);
         self.keep_searches()?;
-        Ok(Some(reason))
+        let is_entry = |tier: &&kendall_store::Tier| tier.tier == settings.topology.entry;
+        let target = record.tiers.iter().find(is_entry).map(|tier| tier.address.clone());
+        let target = target.unwrap_or_else(|| settings.topology.entry.clone());
+        Ok(Some(End { status: record.run.status, reasons: record.run.reasons, target }))
     }
 
     /// Runs a configuration, and stores what was seen. `None` when the user stopped it.
@@ -451,6 +495,7 @@ impl<'a> Session<'a> {
         let mut alone = None;
         let (mut record, mut outputs) = match observed {
             Err(RunError::Process(ProcessError::Interrupted)) => return Ok(None),
+            Err(RunError::OtherProtocol(error)) => return Err(error.into()),
             Err(error) => (failed(run, settings.graph(), kendall_host::chain(&error)), Vec::new()),
             Ok(mut observed) => {
                 alone = observed.alone.take();
@@ -493,8 +538,8 @@ impl<'a> Session<'a> {
         if lines.is_empty() { Ok(()) } else { self.results.store_searches(&lines) }
     }
 
-    /// Tells how a stored run ended; returns why it failed, or nothing.
-    fn report(&mut self, record: &RunRecord, on_event: &mut dyn FnMut(Event<'_>)) -> String {
+    /// Tells how a stored run ended.
+    fn report(&mut self, record: &RunRecord, on_event: &mut dyn FnMut(Event<'_>)) {
         let totals = record::totals(&record.generators);
         let measured = totals.completed > 0;
         let throughput_per_s = measured.then_some(totals.throughput_per_s);
@@ -502,10 +547,6 @@ impl<'a> Session<'a> {
         let response_time_mean_s = (totals.timed > 0).then(|| totals.response_time_sum_s / timed);
         self.ended.push(ended_row(&record.run, throughput_per_s));
         on_event(Event::Ended { run: &record.run, throughput_per_s, response_time_mean_s });
-        match record.run.status {
-            Status::Failed => record.run.reasons.join("; "),
-            Status::Done | Status::Rejected => String::new(),
-        }
     }
 
     fn row(&self, planned: Planned, settings: &Settings) -> Run {
@@ -730,7 +771,8 @@ fn open_results(study: &StudyFile, folder: &Path, plan: &Plan) -> Result<Results
         }
         // Where nothing was measured yet the file may still be mended.
         if results.study()?.name != study.study || results.runs()?.iter().any(Run::is_usable) {
-            return Err(StudyError::OtherStudy { folder: folder.display().to_string() });
+            let which = differing(study, &results.study()?);
+            return Err(StudyError::OtherStudy { folder: folder.display().to_string(), which });
         }
         drop(results);
         set_aside::set_aside(folder).map_err(|source| StudyError::System {
@@ -760,9 +802,82 @@ fn open_results(study: &StudyFile, folder: &Path, plan: &Plan) -> Result<Results
     Ok(Results::create(folder, &row)?)
 }
 
+/// Keys that a message names.
+const MOST_KEYS: usize = 5;
+
+/// Which study a folder holds that is not this one: another, or this one with other values of some keys.
+fn differing(study: &StudyFile, stored: &Study) -> String {
+    if stored.name != study.study {
+        return format!("another study (`{}`)", stored.name);
+    }
+    let before = StudyFile::parse(&stored.file_name, stored.file.clone(), false, &[]);
+    let toy = StudyFile::parse(&stored.file_name, stored.file.clone(), true, &[]);
+    // As it was run: the file alone does not say whether that was with its small sizes.
+    let before =
+        [before, toy].into_iter().flatten().find(|one| one.fingerprint() == stored.fingerprint);
+    let (mut was, mut is) = (Vec::new(), Vec::new());
+    if let Some(before) = before {
+        flat("", &before.effective(), &mut was);
+        flat("", &study.effective(), &mut is);
+    }
+    let mut keys: Vec<&str> =
+        was.iter().filter(|one| !is.contains(one)).map(|(key, _)| key.as_str()).collect();
+    keys.extend(is.iter().filter(|one| !was.contains(one)).map(|(key, _)| key.as_str()));
+    keys.sort_unstable();
+    keys.dedup();
+    let more = keys.len().saturating_sub(MOST_KEYS);
+    keys.truncate(MOST_KEYS);
+    match (keys.is_empty(), more) {
+        (true, _) => "this study before its file was changed".to_owned(),
+        (false, 0) => format!("this study with other values of {}", keys.join(", ")),
+        (false, more) => {
+            format!("this study with other values of {} and {more} more keys", keys.join(", "))
+        }
+    }
+}
+
+/// Every value by its dotted key.
+fn flat(path: &str, value: &Json, all: &mut Vec<(String, String)>) {
+    match value {
+        Json::Object(fields) => {
+            fields.iter().for_each(|(key, value)| flat(&kendall_keys::join(path, key), value, all));
+        }
+        other => all.push((path.to_owned(), other.to_string())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each run was rejected for the same cause, with other figures, and all 40 were made.
+    #[test]
+    fn three_runs_that_are_rejected_for_one_cause_stop_the_study() {
+        let end = |status, reason: &str| End {
+            status,
+            reasons: vec![reason.to_owned()],
+            target: "127.0.0.1:80".to_owned(),
+        };
+        let rejected = |reason| end(Status::Rejected, reason);
+        let mut row = InARow::default();
+        assert!(row.take(rejected("sent 50.1 % late")).is_ok());
+        assert!(row.take(rejected("sent 49.0 % late")).is_ok());
+        let said = row.take(rejected("sent 47.5 % late")).unwrap_err().to_string();
+        assert!(said.contains("3 runs in a row") && said.contains("127.0.0.1:80"), "{said}");
+        let mut row = InARow::default();
+        for reason in ["a", "b", "a", "b"] {
+            assert!(row.take(rejected(reason)).is_ok(), "{reason}");
+        }
+        for _ in 0..2 {
+            assert!(row.take(end(Status::Failed, "x")).is_ok());
+            assert!(row.take(end(Status::Failed, "y")).is_ok());
+            assert!(row.take(end(Status::Done, "")).is_ok());
+        }
+        for reason in ["x", "y"] {
+            assert!(row.take(end(Status::Failed, reason)).is_ok());
+        }
+        assert!(row.take(end(Status::Failed, "z")).is_err(), "whatever each failed for");
+    }
 
     /// A study that is killed leaves the data of its database, which the same run finds again.
     #[test]

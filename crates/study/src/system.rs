@@ -28,6 +28,8 @@ pub struct SystemKind {
     pub programs: &'static [(&'static str, &'static str)],
     /// The tier that is `kendall serve queue-database`: pgbench measures it by itself before the first run.
     pub database: Option<&'static str>,
+    /// Refuses, by the effective values of `[system]` and `[workload]`, a load that the system cannot take.
+    pub check: Option<fn(&serde_json::Value, &serde_json::Value) -> Result<(), Problem>>,
     /// Tiers that only some settings of it have: their place may be stated in all.
     pub sometimes: &'static [&'static str],
 }

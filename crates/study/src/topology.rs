@@ -188,6 +188,43 @@ pub(crate) fn tier_name(section: &mut Section<'_>, before: &[TierSpec]) -> Resul
     Ok(name)
 }
 
+/// The key `entry` of a system of tiers: what it states, or the one tier that no other names as its backend.
+///
+/// # Errors
+/// A [`Problem`] at that key: it names none of the tiers, or several could be meant.
+pub(crate) fn entry(section: &mut Section<'_>, tiers: &[TierSpec]) -> Result<String, Problem> {
+    let Some(first) = tiers.first() else {
+        return Err(section.problem("tiers", "is missing; write `[[system.tiers]]`"));
+    };
+    let is_called =
+        |name: &TierId| tiers.iter().any(|tier| tier.connects_to().any(|to| *name == *to.as_str()));
+    let uncalled: Vec<&str> = tiers
+        .iter()
+        .map(|tier| &tier.name)
+        .filter(|name| !is_called(name))
+        .map(TierId::as_str)
+        .collect();
+    let entry = match (section.opt_text("entry")?, &uncalled[..]) {
+        (Some(entry), _) => entry,
+        (None, [one]) => (*one).to_owned(),
+        // A circle, which is refused as one.
+        (None, []) => first.name.to_string(),
+        (None, several) => {
+            let what = format!(
+                "is missing: no tier names {} as its backend; name the one that clients talk to, or write \
+                 `backends = […]` where one of them talks to another",
+                several.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" or ")
+            );
+            return Err(section.problem("entry", what));
+        }
+    };
+    section.effective("entry", serde_json::json!(entry));
+    if !tiers.iter().any(|tier| tier.name == *entry.as_str()) {
+        return Err(section.problem("entry", format!("`{entry}` is none of the tiers")));
+    }
+    Ok(entry)
+}
+
 impl TierSpec {
     /// How many instances it has.
     #[must_use]
@@ -241,7 +278,7 @@ mod tests {
         let text = format!(
             "name = 'x'\n[system]\nkind = 'processes'\n[[system.tiers]]\nname = '{first}'\n\
              command = ['true']\n[[system.tiers]]\nname = '{second}'\ncommand = ['true']\n\
-             [workload]\npath = '/'\n"
+             backends = ['{first}']\n[workload]\npath = '/'\n"
         );
         StudyFile::parse("x.toml", text, false, &[]).err().map(|refusal| refusal.to_string())
     }
@@ -260,7 +297,7 @@ mod tests {
 
     #[test]
     fn the_graph_is_what_the_file_says_and_not_the_order_of_its_tiers() {
-        let text = "name = 'x'\n[system]\nkind = 'processes'\nentry = 'zfront'\n\
+        let text = "name = 'x'\n[system]\nkind = 'processes'\n\
                     [[system.tiers]]\nname = 'abackend'\ncommand = ['true']\n\
                     [[system.tiers]]\nname = 'zfront'\ncommand = ['true']\nbackends = ['abackend']\n\
                     [links]\n'zfront -> abackend' = { delay = '5ms' }\n\

@@ -1,5 +1,6 @@
 //! `kendall run`: a study, from its file to its report.
 
+mod checks;
 mod dry_run;
 mod progress;
 pub(crate) mod summary;
@@ -16,6 +17,7 @@ use self::progress::Progress;
 pub(super) use self::progress::what_came;
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
+use crate::paint::Paint;
 
 /// Runs a study, or resumes one that was interrupted
 ///
@@ -145,19 +147,30 @@ pub(crate) fn run_study(
         let (_, written) = kendall_report::write(&folder)?;
         Some(written.html)
     };
+    let checks = checks::all(study, &results)?;
     match flags.format {
         Format::Human => {
             output::result(&summary::text(study, &results, &summary, report.as_deref())?);
         }
         Format::Json => {
-            output::json(&summary::json(study, &results, &summary, report.as_deref())?)?;
+            let mut all = summary::json(study, &results, &summary, report.as_deref())?;
+            if !checks.is_empty() {
+                all["checks"] = serde_json::to_value(&checks)?;
+            }
+            output::json(&all)?;
         }
+    }
+    for check in &checks {
+        output::note(&check.told(Paint::of_notes()));
     }
     if summary.interrupted {
         let go_on = "interrupted; the same command resumes it";
         return Err(exit_with(Exit::Failure, go_on));
     }
-    Ok(exit_for(&summary))
+    Ok(match exit_for(&summary) {
+        Exit::Done if checks.iter().any(checks::Check::fails) => Exit::CheckFailed,
+        exit => exit,
+    })
 }
 
 /// A study with failed runs is not done, nor one with rejected ones.
@@ -175,6 +188,7 @@ pub(super) fn exit_of(error: &StudyError) -> Exit {
     match error {
         StudyError::Refused(_)
         | StudyError::OtherStudy { .. }
+        | StudyError::OtherProtocol(_)
         | StudyError::Store(StoreError::OtherVersion { .. }) => Exit::Refused,
         StudyError::InUse { .. }
         | StudyError::NotInstalled { .. }
@@ -187,6 +201,7 @@ pub(super) fn exit_of(error: &StudyError) -> Exit {
         | StudyError::Capacity { .. }
         | StudyError::Store(_)
         | StudyError::System { .. } => Exit::NotReady,
+        StudyError::Rejecting { .. } => Exit::RunRejected,
         StudyError::Interrupted => Exit::Failure,
     }
 }

@@ -8,7 +8,7 @@ use toml::Value;
 
 use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
-use crate::topology::{Attached, Source, TierSpec, Topology, tier_name};
+use crate::topology::{Attached, Source, TierSpec, Topology, entry, tier_name};
 
 pub(super) const KIND: SystemKind = SystemKind {
     name: "attached",
@@ -17,11 +17,16 @@ pub(super) const KIND: SystemKind = SystemKind {
     read,
     programs: &[],
     database: None,
+    check: None,
     sometimes: &[],
 };
 
 const KEYS: &[Key] = &[
-    Key::text("entry", "the tier that clients talk to; the first unless given").optional(),
+    Key::text(
+        "entry",
+        "the tier that clients talk to; unless given, the one that no other names as its backend",
+    )
+    .optional(),
     Key::new("tiers", Form::Tables(&[TIER]), "one table per tier"),
 ];
 
@@ -57,15 +62,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
         effective.push(tier.finish()?);
     }
     section.effective("tiers", json!(effective));
-    let first = tiers
-        .first()
-        .map(|tier| tier.name.to_string())
-        .ok_or_else(|| section.problem("tiers", "is missing; write `[[system.tiers]]`"))?;
-    let entry = section.opt_text("entry")?.unwrap_or(first);
-    section.effective("entry", json!(entry));
-    if !tiers.iter().any(|tier| tier.name == *entry.as_str()) {
-        return Err(section.problem("entry", format!("`{entry}` is none of the tiers")));
-    }
+    let entry = entry(section, &tiers)?;
     Ok(Topology { tiers, entry, filled })
 }
 

@@ -17,6 +17,7 @@ pub(super) const KIND: SystemKind = SystemKind {
     read,
     programs: &[],
     database: None,
+    check: None,
     sometimes: &[FRONT, SCHEDULER, WORKERS],
 };
 

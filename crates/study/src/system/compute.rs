@@ -13,6 +13,7 @@ pub(super) const KIND: SystemKind = SystemKind {
     read,
     programs: &[],
     database: None,
+    check: None,
     sometimes: &[],
 };
 

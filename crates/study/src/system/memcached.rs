@@ -14,6 +14,7 @@ pub(super) const KIND: SystemKind = SystemKind {
     read,
     programs: &[("memcached", "memcached")],
     database: None,
+    check: None,
     sometimes: &[],
 };
 

@@ -17,6 +17,7 @@ pub(super) const KIND: SystemKind = SystemKind {
     read,
     programs: &[],
     database: Some(DATABASE),
+    check: Some(check),
     sometimes: &[],
 };
 
@@ -90,6 +91,36 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
         entry: MIDDLEWARES.into(),
         filled: Vec::new(),
     })
+}
+
+/// Longest content, in characters, unless `--content-characters` says another.
+const CONTENT_CHARACTERS: u64 = 2000;
+
+/// Refuses messages that no broker takes.
+fn check(system: &serde_json::Value, load: &serde_json::Value) -> Result<(), Problem> {
+    let Some(size) = load["message_size"].as_str() else { return Ok(()) };
+    let options = system["middleware_options"].as_array().into_iter().flatten();
+    let options: Vec<&str> = options.filter_map(serde_json::Value::as_str).collect();
+    let stated = options.iter().enumerate().find_map(|(at, option)| {
+        match option.strip_prefix("--content-characters")? {
+            "" => options.get(at + 1)?.parse().ok(),
+            value => value.strip_prefix('=')?.parse().ok(),
+        }
+    });
+    let most = stated.unwrap_or(CONTENT_CHARACTERS);
+    let largest = size.rsplit("..").next().unwrap_or(size);
+    let largest = largest.rsplit(':').next().unwrap_or(largest);
+    match kendall_units::parse_bytes(largest) {
+        Ok(bytes) if bytes > most => {
+            let what = format!(
+                "`{size}` is more than a message may have, which is {most} characters; write less, or \
+                 `middleware_options = [\"--content-characters={bytes}\"]` in `[system]`"
+            );
+            Err(Problem { key: "workload.message_size".into(), what })
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(Problem { key: "workload.message_size".into(), what: error.to_string() }),
+    }
 }
 
 fn database(section: &mut Section<'_>, cores: Vec<String>) -> Result<TierSpec, Problem> {

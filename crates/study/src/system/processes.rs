@@ -9,7 +9,7 @@ use toml::Value;
 
 use crate::section::{Key, Problem, Quantities as _, Section, TIME};
 use crate::system::SystemKind;
-use crate::topology::{Source, Started, TierSpec, Topology, tier_name};
+use crate::topology::{Source, Started, TierSpec, Topology, entry, tier_name};
 
 pub(super) const KIND: SystemKind = SystemKind {
     name: "processes",
@@ -18,11 +18,16 @@ pub(super) const KIND: SystemKind = SystemKind {
     read,
     programs: &[],
     database: None,
+    check: None,
     sometimes: &[],
 };
 
 const KEYS: &[Key] = &[
-    Key::text("entry", "the tier that clients talk to; the first unless given").optional(),
+    Key::text(
+        "entry",
+        "the tier that clients talk to; unless given, the one that no other names as its backend",
+    )
+    .optional(),
     Key::new(
         "parameters",
         Form::Named(&Form::Special("a text or a number")),
@@ -81,15 +86,7 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
         effective.push(tier.finish()?);
     }
     section.effective("tiers", json!(effective));
-    let first = tiers
-        .first()
-        .map(|tier| tier.name.to_string())
-        .ok_or_else(|| section.problem("tiers", "is missing; write `[[system.tiers]]`"))?;
-    let entry = section.opt_text("entry")?.unwrap_or(first);
-    section.effective("entry", json!(entry));
-    if !tiers.iter().any(|tier| tier.name == *entry.as_str()) {
-        return Err(section.problem("entry", format!("`{entry}` is none of the tiers")));
-    }
+    let entry = entry(section, &tiers)?;
     Ok(Topology { tiers, entry, filled })
 }
 

@@ -11,6 +11,7 @@ pub(super) const KIND: SystemKind = SystemKind {
     read,
     programs: &[],
     database: None,
+    check: None,
     sometimes: &[],
 };
 

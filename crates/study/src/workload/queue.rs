@@ -26,7 +26,7 @@ const KEYS: &[Key] = &[
         "weights of `send`, `receive`, `read`, `lease`, `list`",
     )
     .or("{ send = 1, receive = 1 }"),
-    Key::text("message_size", "`200B`, `uniform:50B..2KB`").or("'200B'"),
+    Key::text("message_size", "`200B`, `uniform:50B..2kB`").or("'200B'"),
     Key::choice("peers", &["any", "next", "random"], "who may take a message").or("'any'"),
     Key::count("queues", 1, 1_000, "queues that clients use").or("1"),
     Key::text("wait", "how long a receive waits for a message").or("'0s'"),

@@ -1,0 +1,114 @@
+//! Whether the tier that clients talk to speaks the load's protocol: asked once before each load of a user's own
+//! service, so that a load on another tier ends at once, with what answered there.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use crate::workload::{TargetForm, Workload};
+
+/// How long the answer is waited for; a slower service is believed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Bytes of an answer that are shown.
+const SHOWN: usize = 40;
+
+/// An answer in another protocol.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "tier `{tier}` at {address} does not speak {protocol}, which the load does: it answered `{answer}`; name the \
+     tier that clients talk to as `entry` in `[system]`, or the protocol as `protocol` in `[workload]`"
+)]
+pub struct OtherProtocol {
+    pub tier: String,
+    pub address: String,
+    /// That of the load.
+    pub protocol: &'static str,
+    /// How its answer begins.
+    pub answer: String,
+}
+
+/// Asks the first instance of the tier. One that cannot be reached or says nothing is left to the load.
+pub(crate) fn check(workload: &Workload, tier: &str, address: &str) -> Result<(), OtherProtocol> {
+    let (request, answers): (String, &[&str]) = match (workload.protocol, &workload.driver.target) {
+        ("http", TargetForm::Url { scheme: "http", path }) => {
+            let head =
+                format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+            (head, &["HTTP/"])
+        }
+        ("memcached", _) => {
+            let answers = &["VERSION", "ERROR", "CLIENT_ERROR", "SERVER_ERROR"];
+            ("version\r\n".to_owned(), answers)
+        }
+        _ => return Ok(()),
+    };
+    let Ok(answer) = first_bytes(address, &request) else { return Ok(()) };
+    let begins = |known: &&str| {
+        answer.as_bytes().starts_with(&known.as_bytes()[..known.len().min(answer.len())])
+    };
+    if answer.is_empty() || answers.iter().any(begins) {
+        return Ok(());
+    }
+    let shown: String =
+        answer.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    Err(OtherProtocol {
+        tier: tier.to_owned(),
+        address: address.to_owned(),
+        protocol: workload.protocol,
+        answer: shown.trim().to_owned(),
+    })
+}
+
+fn first_bytes(address: &str, request: &str) -> std::io::Result<String> {
+    let resolved = address.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
+    let mut stream = TcpStream::connect_timeout(&resolved, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
+    let mut bytes = [0; 256];
+    let count = stream.read(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::file::StudyFile;
+
+    fn workload(protocol: &str) -> Workload {
+        let text = format!(
+            "name = 'x'\n[system]\nkind = 'processes'\n[[system.tiers]]\nname = 'a'\ncommand = ['true']\n\
+             [workload]\nprotocol = '{protocol}'\n"
+        );
+        StudyFile::parse("x.toml", text, false, &[]).unwrap().settings(&[]).unwrap().workload
+    }
+
+    /// What a check says of a service that answers this to whatever is asked.
+    fn asked(protocol: &str, answer: &'static str) -> Result<(), OtherProtocol> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let service = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 512];
+            let _count = stream.read(&mut request).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let outcome = check(&workload(protocol), "db", &address);
+        service.join().unwrap();
+        outcome
+    }
+
+    #[test]
+    fn another_protocol_is_told_with_what_was_answered() {
+        let error = asked("http", "-ERR wrong number of arguments\r\n").unwrap_err();
+        assert_eq!(error.answer, "-ERR wrong number of arguments");
+        assert!(error.to_string().starts_with("tier `db` at 127.0.0.1:"), "{error}");
+        assert!(asked("memcached", "HTTP/1.1 400 Bad Request\r\n\r\n").is_err());
+        assert_eq!(asked("http", "HTTP/1.1 500 Oh\r\n\r\n"), Ok(()));
+        assert_eq!(asked("memcached", "VERSION 1.6\r\n"), Ok(()));
+        // Closed without a word: the load will say more.
+        assert_eq!(asked("http", ""), Ok(()));
+    }
+}
