@@ -5,11 +5,12 @@ mod probe;
 mod templates;
 mod text;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use kendall_loadgen::http::Url;
 use kendall_study::{Options, StudyFile};
+use kendall_units::{Seconds, parse_seconds};
 
 use self::command::Looked;
 use self::probe::{Attached, Found};
@@ -26,22 +27,34 @@ use crate::output;
 #[command(
     after_help = "Examples:\n  kendall init -- gunicorn -w 2 -b {address} app:app\n  kendall init -- \
                   python3 -m http.server 8000\n  kendall init --attach http://127.0.0.1:8080/\n  \
+                  kendall init --tier 'db=redis-server --port {port}' \\\n    \
+                  --tier 'web=./web --redis {db} --listen {address}'\n  \
                   kendall init --template demo"
 )]
 pub(crate) struct Init {
     /// A service that is already running, such as http://127.0.0.1:8080/ or 127.0.0.1:11211
-    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["command", "tier"])]
     attach: Option<String>,
 
     /// Writes one of the shipped studies; `kendall init` lists them
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["command", "attach"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["command", "attach", "tier"])]
     template: Option<String>,
+
+    /// A tier and its command, for a service of several: in the order of starting, clients talking to the last. A
+    /// command names a tier before it as `{NAME}`, which stands for its HOST:PORT
+    #[arg(long, value_name = "NAME=COMMAND", conflicts_with = "command")]
+    tier: Vec<String>,
+
+    /// How long a command may take until it listens, and the service until it answers
+    #[arg(long, default_value = "20s", value_name = "TIME", value_parser = parse_seconds)]
+    ready_deadline: Seconds,
 
     /// Path that requests ask for
     #[arg(long, default_value = "/", value_name = "PATH")]
     path: String,
 
-    /// The study file [default: NAME.toml, NAME being the program]
+    /// The study file, which gives the study its name [default: NAME.toml, NAME being the program, with a number where
+    /// there is such a file or its results already]
     #[arg(long, short = 'o', value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -60,16 +73,16 @@ enum Source<'a> {
     Template(String, &'static str),
     /// What runs already, by its address.
     Running(&'a str),
-    /// A command to start.
-    Command(Looked),
+    /// Commands to start.
+    Commands(Vec<Looked>),
 }
 
 impl Source<'_> {
     fn name(&self) -> String {
         match self {
             Self::Template(name, _) => name.clone(),
-            Self::Running(_) => "service".to_owned(),
-            Self::Command(looked) => looked.name.clone(),
+            Self::Running(target) => of_target(target),
+            Self::Commands(tiers) => tiers.last().map(|tier| tier.name.clone()).unwrap_or_default(),
         }
     }
 }
@@ -85,8 +98,7 @@ impl Init {
             output::result(&templates::list());
             return Ok(Exit::Done);
         };
-        let name = source.name();
-        let file = self.out.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.toml")));
+        let (name, file) = self.place(&source);
         if file.exists() && !self.force {
             let what = format!(
                 "{} exists; choose another file with --out, or replace it with --force",
@@ -96,8 +108,8 @@ impl Init {
         }
         let text = match source {
             Source::Template(_, text) => text.to_owned(),
-            Source::Running(target) => self.attached(target)?,
-            Source::Command(looked) => self.started(&looked)?,
+            Source::Running(target) => self.attached(target, &name)?,
+            Source::Commands(tiers) => self.started(&tiers, &name)?,
         };
         let study = parse(&file, &text, false)?;
         if self.template.is_none() {
@@ -120,6 +132,27 @@ impl Init {
         Ok(Exit::Done)
     }
 
+    /// What the study is called, and its file: by the file where that is stated, else so that neither the file nor
+    /// results of that name are there yet.
+    fn place(&self, source: &Source<'_>) -> (String, PathBuf) {
+        let base = source.name();
+        if let Some(file) = &self.out {
+            let stem = file.file_stem().map(|stem| as_name(&stem.to_string_lossy()));
+            return (stem.filter(|stem| !stem.is_empty()).unwrap_or(base), file.clone());
+        }
+        let file = |name: &str| PathBuf::from(format!("{name}.toml"));
+        let is_taken = |name: &str| file(name).exists() || Path::new("results").join(name).exists();
+        // A template has its name in its text.
+        if self.force || self.template.is_some() || !is_taken(&base) {
+            let file = file(&base);
+            return (base, file);
+        }
+        let mut numbered = (2_u32..10_000).map(|number| format!("{base}-{number}"));
+        let name = numbered.find(|name| !is_taken(name)).unwrap_or(base);
+        let file = file(&name);
+        (name, file)
+    }
+
     /// What the study is to be of; `None` where nothing is asked. Nothing is started yet.
     fn source(&self) -> anyhow::Result<Option<Source<'_>>> {
         if let Some(template) = &self.template {
@@ -129,40 +162,53 @@ impl Init {
         if let Some(target) = &self.attach {
             return Ok(Some(Source::Running(target)));
         }
-        if self.command.is_empty() {
+        if self.command.is_empty() && self.tier.is_empty() {
             return Ok(None);
         }
-        let looked = Looked::at(&self.command).map_err(|what| exit_with(Exit::Refused, what))?;
-        let program = &looked.words[0];
-        if !program.contains('{') && !kendall_host::program::is_there(program) {
+        let tiers = if self.tier.is_empty() {
+            Looked::at(&self.command).map(|looked| vec![looked])
+        } else {
+            Looked::tiers(&self.tier)
+        };
+        let tiers = tiers.map_err(|what| exit_with(Exit::Refused, what))?;
+        let mut programs = tiers.iter().map(|looked| &looked.words[0]);
+        if let Some(program) =
+            programs.find(|program| !program.contains('{') && !kendall_host::program::is_there(program))
+        {
             let what =
                 format!("the program `{program}` is not installed: not in PATH, or no such file");
             return Err(exit_with(Exit::NotReady, what));
         }
-        Ok(Some(Source::Command(looked)))
+        Ok(Some(Source::Commands(tiers)))
     }
 
-    /// A study that starts the command.
-    fn started(&self, looked: &Looked) -> anyhow::Result<String> {
-        for note in &looked.notes {
+    /// A study that starts commands.
+    fn started(&self, tiers: &[Looked], study: &str) -> anyhow::Result<String> {
+        for note in tiers.iter().flat_map(|looked| &looked.notes) {
             output::note(note);
         }
-        let found = probe::started(looked, &self.path)?;
+        let found = probe::started(tiers, &self.path, self.ready_deadline)?;
         note_found(&found);
-        Ok(text::processes(&self.command, looked, &found, &self.path))
+        let of_tiers = self.tier.iter().map(|tier| format!("--tier '{tier}'"));
+        let arguments = if self.tier.is_empty() {
+            format!("-- {}", self.command.join(" "))
+        } else {
+            of_tiers.collect::<Vec<_>>().join(" ")
+        };
+        let (path, ready_deadline) = (self.path.as_str(), self.ready_deadline);
+        let asked = text::Asked { arguments, study, path, ready_deadline };
+        Ok(text::processes(&asked, tiers, &found))
     }
 
     /// A study of what runs already.
-    fn attached(&self, target: &str) -> anyhow::Result<String> {
-        let url =
-            if target.contains("://") { target.to_owned() } else { format!("http://{target}/") };
-        let url = Url::parse(&url).map_err(|error| exit_with(Exit::Refused, error))?;
+    fn attached(&self, target: &str, study: &str) -> anyhow::Result<String> {
+        let url = Url::parse(target).map_err(|error| exit_with(Exit::Refused, error))?;
         let path = if url.path == "/" { self.path.clone() } else { url.path.clone() };
         let attached = Attached::find(&url)?;
         let found = if url.tls {
             Found::https()
         } else {
-            probe::look(&attached.address, &path, "the service")?
+            probe::look(&attached.address, &path, self.ready_deadline)?
         };
         note_found(&found);
         match attached.pid {
@@ -173,8 +219,21 @@ impl Init {
                 "no visible process of this machine listens there: its CPU time is not measured",
             ),
         }
-        Ok(text::attached(target, &attached, &found, &path))
+        Ok(text::attached((target, study), &attached, &found, &path))
     }
+}
+
+/// What the study of a running service is called: by its host and port.
+fn of_target(target: &str) -> String {
+    let named = Url::parse(target).map(|url| as_name(&format!("{}-{}", url.host, url.port)));
+    named.unwrap_or_else(|_| "service".to_owned())
+}
+
+/// A text as the name of a study: what a study's name may not have becomes `-`.
+fn as_name(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name: String = text.chars().map(|c| if plain(c) { c } else { '-' }).collect();
+    name.trim_matches(['.', '-']).to_owned()
 }
 
 fn note_found(found: &Found) {

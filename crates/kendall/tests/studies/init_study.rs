@@ -70,9 +70,40 @@ fn a_service_that_runs_already_becomes_a_study_with_its_process() {
     let url = format!("http://{}/", ready.address("listen"));
     let output = init(folder.path(), &["--attach", &url]);
     let pid = server.0.id();
-    let text = std::fs::read_to_string(folder.path().join("service.toml"));
+    let file = |number: &str| {
+        let name =
+            format!("{}{number}.toml", ready.address("listen").to_string().replace(':', "-"));
+        std::fs::read_to_string(folder.path().join(name))
+    };
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    assert!(text.unwrap().contains(&format!("pids = [{pid}]")), "{}", said(&output));
+    assert!(file("").unwrap().contains(&format!("pids = [{pid}]")), "{}", said(&output));
+    // The next study of it has a name of its own, and with it a folder of results.
+    let output = init(folder.path(), &["--attach", &url]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let name = format!("name = \"{}-2\"", ready.address("listen").to_string().replace(':', "-"));
+    assert!(file("-2").unwrap().contains(&name), "{}", said(&output));
+}
+
+/// Two tiers, of which the first is memcached's protocol and the second is what clients talk to.
+#[test]
+fn several_tiers_become_a_study_whose_last_is_the_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_kendall");
+    let serve =
+        |kind: &str| format!("{program} serve {kind} --metrics 127.0.0.1:0 --listen {{address}}");
+    let store = format!("store={} --service constant:1ms", serve("synthetic"));
+    // That it names the other is enough here; it has no use for it.
+    let web = format!("web=sh -c 'exec \"$@\"' {{store}} {}", serve("synthetic"));
+    let output = init(folder.path(), &["--tier", &store, "--tier", &web]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let text = std::fs::read_to_string(folder.path().join("web.toml")).unwrap();
+    assert!(text.contains("backends = [\"store\"]") && text.contains("name = \"web\""), "{text}");
+    let run = kendall()
+        .args(["run", "web.toml", "--toy", "--no-report"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
 }
 
 #[test]

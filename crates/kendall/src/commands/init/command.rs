@@ -11,6 +11,8 @@ pub(super) struct Looked {
     pub(super) words: Vec<String>,
     /// What the command said.
     pub(super) workers: Option<u32>,
+    /// Tiers that it talks to.
+    pub(super) backends: Vec<String>,
     /// What was replaced, for people.
     pub(super) notes: Vec<String>,
 }
@@ -44,19 +46,61 @@ const RUNNERS: [&str; 12] =
     ["python", "python3", "node", "java", "ruby", "php", "perl", "deno", "bun", "uv", "env", "sh"];
 
 impl Looked {
+    /// One command, which is the whole service.
     pub(super) fn at(command: &[String]) -> Result<Self, String> {
-        let mut looked = Self {
-            name: name(command),
-            words: command.iter().map(|word| escaped(word)).collect(),
-            workers: None,
-            notes: Vec::new(),
-        };
+        let mut looked = Self::new(name(command), command, &[]);
         looked.find_workers();
-        let stated = |word: &String| word.contains("{address}") || word.contains("{port}");
-        if !looked.words.iter().any(stated) {
-            looked.find_address()?;
-        }
+        looked.find_address_unless_stated()?;
         Ok(looked)
+    }
+
+    /// Tiers such as `web=gunicorn -b {address} app:app`, in the order of starting: a command names those before it
+    /// as `{db}`, and talks to them. Clients talk to the last, which also talks to those that no other does.
+    pub(super) fn tiers(written: &[String]) -> Result<Vec<Self>, String> {
+        let mut all: Vec<Self> = Vec::new();
+        for text in written {
+            let form = "write it like --tier 'db=redis-server --port {port}'";
+            let (name, command) =
+                text.split_once('=').ok_or_else(|| format!("`{text}` is not a tier; {form}"))?;
+            let before: Vec<String> = all.iter().map(|tier| tier.name.clone()).collect();
+            let name = TierId::new(name).map_err(|error| format!("--tier {name}: {error}"))?;
+            if before.iter().any(|other| name == *other.as_str()) {
+                return Err(format!("two tiers are called `{name}`; give each a name of its own"));
+            }
+            let command = words_of(command);
+            if command.is_empty() {
+                return Err(format!("tier `{name}` has no command; {form}"));
+            }
+            let mut looked = Self::new(name.to_string(), &command, &before);
+            let what = |what: String| format!("tier `{name}`: {what}");
+            looked.find_address_unless_stated().map_err(what)?;
+            all.push(looked);
+        }
+        let called: Vec<String> = all.iter().flat_map(|tier| tier.backends.clone()).collect();
+        if let Some((last, others)) = all.split_last_mut() {
+            last.find_workers();
+            let uncalled = others.iter().map(|tier| tier.name.clone());
+            last.backends.extend(uncalled.filter(|name| !called.contains(name)));
+        }
+        Ok(all)
+    }
+
+    fn new(name: String, command: &[String], others: &[String]) -> Self {
+        let words: Vec<String> = command.iter().map(|word| escaped(word, others)).collect();
+        let names = |other: &&String| {
+            words.iter().any(|word| {
+                word.contains(&format!("{{{other}}}"))
+                    || word.contains(&format!("{{each:{other}}}"))
+            })
+        };
+        let backends = others.iter().filter(names).cloned().collect();
+        Self { name, words, workers: None, backends, notes: Vec::new() }
+    }
+
+    fn find_address_unless_stated(&mut self) -> Result<(), String> {
+        let looked = self;
+        let stated = |word: &String| word.contains("{address}") || word.contains("{port}");
+        if looked.words.iter().any(stated) { Ok(()) } else { looked.find_address() }
     }
 
     /// The value of the first of these flags that `accepts` it: its word, and where it begins there.
@@ -105,14 +149,14 @@ impl Looked {
         Ok(())
     }
 
-    /// The command for a try: placeholders filled, braces as they were.
+    /// The command for a try, with the addresses of tiers that run: placeholders filled, braces as they were.
     pub(super) fn filled(
         &self,
-        host: &str,
-        port: u16,
+        (host, port): (&str, u16),
         folder: &str,
+        others: &[(String, String)],
     ) -> anyhow::Result<Vec<String>> {
-        let values = [
+        let mut values = vec![
             ("address", format!("{host}:{port}")),
             ("port", port.to_string()),
             ("host", host.to_owned()),
@@ -120,7 +164,11 @@ impl Looked {
             ("workers", self.workers.unwrap_or(1).to_string()),
             ("instance", "0".to_owned()),
         ];
-        kendall_study::fill(&self.words, &values)
+        values.extend(others.iter().map(|(name, address)| (name.as_str(), address.clone())));
+        // There is one of each here.
+        let words: Vec<String> =
+            self.words.iter().map(|word| word.replace("{each:", "{")).collect();
+        kendall_study::fill(&words, &values)
             .map_err(|name| exit_with(Exit::Refused, format!("`{{{name}}}` stands for nothing")))
     }
 }
@@ -136,11 +184,32 @@ fn is_address(text: &str) -> bool {
 }
 
 /// Braces doubled, as study files write them, but for placeholders.
-fn escaped(word: &str) -> String {
+fn escaped(word: &str, others: &[String]) -> String {
     let doubled = word.replace('{', "{{").replace('}', "}}");
-    KNOWN.iter().fold(doubled, |text, name| {
+    let each = others.iter().map(|name| format!("each:{name}"));
+    let known =
+        KNOWN.iter().map(|name| (*name).to_owned()).chain(others.iter().cloned()).chain(each);
+    known.fold(doubled, |text, name| {
         text.replace(&format!("{{{{{name}}}}}"), &format!("{{{name}}}"))
     })
+}
+
+/// The words of a command as a shell takes them: split at spaces, but for what is in quotes.
+fn words_of(command: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in command.chars() {
+        match quote {
+            Some(open) if c == open => quote = None,
+            None if c == '\'' || c == '"' => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if c.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
 }
 
 /// What the service is called: by its program, or by what a runner is to run.
@@ -203,6 +272,42 @@ mod tests {
     }
 
     #[test]
+    fn tiers_talk_to_those_that_they_name_and_the_last_to_the_rest() {
+        let tiers = |written: &[&str]| {
+            let written: Vec<String> = written.iter().map(|text| (*text).to_owned()).collect();
+            Looked::tiers(&written)
+        };
+        let all = tiers(&[
+            "db=redis-server --port {port}",
+            "app=./app '--db={db}' -b {address}",
+            "cache=memcached -p 11211",
+            "web=sh -c 'exec gunicorn \"$@\"' sh -w 2 -b :8000 --env APP={app}",
+        ])
+        .unwrap();
+        let backends: Vec<String> = all.iter().map(|tier| tier.backends.join(" ")).collect();
+        assert_eq!(backends, ["", "db", "", "app cache"]);
+        assert_eq!(all[1].words, ["./app", "--db={db}", "-b", "{address}"].map(str::to_owned));
+        assert_eq!(all[2].words[2], "{port}");
+        assert_eq!((all[3].words[2].as_str(), all[3].workers), ("exec gunicorn \"$@\"", Some(2)));
+        let filled = all[1].filled(
+            ("127.0.0.1", 81),
+            "/tmp",
+            &[("db".to_owned(), "127.0.0.1:82".to_owned())],
+        );
+        assert_eq!(filled.unwrap()[1], "--db=127.0.0.1:82");
+        for (written, says) in [
+            (&["./web"][..], "is not a tier"),
+            (&["web="], "has no command"),
+            (&["web=./web {port}", "web=./web {port}"], "two tiers are called"),
+            (&["clients=./web {port}"], "clients"),
+            (&["web=./web"], "tier `web`: nothing in the command"),
+        ] {
+            let error = tiers(written).unwrap_err();
+            assert!(error.contains(says), "{written:?}: {error}");
+        }
+    }
+
+    #[test]
     fn a_command_that_says_no_address_is_refused_with_what_to_write() {
         let error = Looked::at(&["./shop".to_owned(), "--verbose".to_owned()]).unwrap_err();
         assert!(error.contains("{address}") && error.contains("{port}"), "{error}");
@@ -212,7 +317,7 @@ mod tests {
     fn braces_of_the_command_stay_braces() {
         let looked = look("./shop --json {\"a\":1} -b {address}");
         assert_eq!(looked.words[2], "{{\"a\":1}}");
-        let filled = looked.filled("127.0.0.1", 81, "/tmp").unwrap();
+        let filled = looked.filled(("127.0.0.1", 81), "/tmp", &[]).unwrap();
         assert_eq!(filled[2..], ["{\"a\":1}", "-b", "127.0.0.1:81"].map(str::to_owned));
     }
 }

@@ -1,7 +1,8 @@
 //! Starts the command once and finds out what it speaks; or finds who listens already.
 
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::Duration;
 
@@ -13,10 +14,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use super::command::Looked;
 use crate::exit::{Exit, exit_with};
 
-/// How long a service may take to accept a connection.
-const READY_NS: u64 = 20_000_000_000;
-
-/// How long it may take to answer, and to stop.
+/// How long a service may take to stop, and to answer a second question.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Pause between two attempts.
@@ -63,50 +61,98 @@ fn now_ns() -> u64 {
     kendall_tier::Clock::monotonic().now_ns()
 }
 
-/// Starts the command, finds out what it speaks, and stops it.
-pub(super) fn started(looked: &Looked, path: &str) -> anyhow::Result<Found> {
+/// What runs for a try.
+struct Started<'a> {
+    looked: &'a Looked,
+    child: Child,
+    words: Vec<String>,
+    address: SocketAddr,
+    /// What it writes.
+    said: PathBuf,
+}
+
+/// Starts the commands one after the other, finds out what the last speaks, and stops them. Each may take until
+/// its deadline to listen, and the last to answer.
+pub(super) fn started(tiers: &[Looked], path: &str, deadline: Seconds) -> anyhow::Result<Found> {
     let folder = tempfile::tempdir()?;
-    // Free now; a study chooses its own.
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let words = looked.filled("127.0.0.1", port, &folder.path().display().to_string())?;
-    let said = folder.path().join("said");
-    let file = std::fs::File::create(&said)?;
     let mut keeper = Keeper::start(&std::env::current_exe()?)?;
-    let spawn = Spawn { command: &words, environment: &[], group: None, processors: &[] };
-    let mut child = keeper.spawn(&spawn, file.try_clone()?, file)?;
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let found = wait(&mut child, address)
-        .and_then(|()| look_from(&address.to_string(), path, &words[0]))
-        .map_err(|what| {
-            let said = std::fs::read_to_string(&said).unwrap_or_default();
-            let last: Vec<&str> = said.lines().rev().take(5).collect();
-            let last: Vec<&str> = last.into_iter().rev().collect();
-            let last = if last.is_empty() {
-                String::new()
-            } else {
-                format!("; it said:\n{}", last.join("\n"))
-            };
-            exit_with(Exit::NotReady, format!("`{}`: {what}{last}", words.join(" ")))
-        });
-    stop(&mut child)?;
-    keeper.ended(child.id());
+    let mut running = Vec::new();
+    let found = try_all(tiers, (path, deadline), (folder.path(), &mut keeper), &mut running);
+    for one in running.iter_mut().rev() {
+        stop(&mut one.child)?;
+        keeper.ended(one.child.id());
+    }
     found
 }
 
+fn try_all<'a>(
+    tiers: &'a [Looked],
+    (path, deadline): (&str, Seconds),
+    (folder, keeper): (&Path, &mut Keeper),
+    running: &mut Vec<Started<'a>>,
+) -> anyhow::Result<Found> {
+    let mut addresses: Vec<(String, String)> = Vec::new();
+    let mut end = 0;
+    for looked in tiers {
+        end = now_ns() + deadline.as_nanos();
+        let folder = folder.join(&looked.name);
+        running.push(start(looked, &folder, &addresses, keeper)?);
+        let Some(one) = running.last_mut() else { continue };
+        wait(one, end, deadline).map_err(|what| one.failed(&what))?;
+        addresses.push((looked.name.clone(), one.address.to_string()));
+    }
+    let last = running.last().ok_or_else(|| anyhow::anyhow!("there is no command"))?;
+    look_from(&last.address.to_string(), path, (end, deadline)).map_err(|what| last.failed(&what))
+}
+
+fn start<'a>(
+    looked: &'a Looked,
+    folder: &Path,
+    others: &[(String, String)],
+    keeper: &mut Keeper,
+) -> anyhow::Result<Started<'a>> {
+    std::fs::create_dir_all(folder)?;
+    // Free now; a study chooses its own.
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let words = looked.filled(("127.0.0.1", port), &folder.display().to_string(), others)?;
+    let said = folder.join("said");
+    let file = std::fs::File::create(&said)?;
+    let spawn = Spawn { command: &words, environment: &[], group: None, processors: &[] };
+    let child = keeper.spawn(&spawn, file.try_clone()?, file)?;
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    Ok(Started { looked, child, words, address, said })
+}
+
+impl Started<'_> {
+    /// What went wrong, with the last lines that it wrote.
+    fn failed(&self, what: &str) -> anyhow::Error {
+        let said = std::fs::read_to_string(&self.said).unwrap_or_default();
+        let last: Vec<&str> = said.lines().rev().take(5).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        let last = if last.is_empty() {
+            String::new()
+        } else {
+            format!("; it said:\n{}", last.join("\n"))
+        };
+        let (name, words) = (&self.looked.name, self.words.join(" "));
+        exit_with(Exit::NotReady, format!("`{name}` (`{words}`): {what}{last}"))
+    }
+}
+
 /// Until it accepts a connection.
-fn wait(child: &mut Child, address: SocketAddr) -> Result<(), String> {
-    let end = now_ns() + READY_NS;
+fn wait(one: &mut Started<'_>, end: u64, deadline: Seconds) -> Result<(), String> {
+    let address = one.address;
     loop {
         if TcpStream::connect_timeout(&address, ANSWER).is_ok() {
             return Ok(());
         }
-        if let Ok(Some(status)) = child.try_wait() {
+        if let Ok(Some(status)) = one.child.try_wait() {
             return Err(format!("ended ({status}) before it listened on {address}"));
         }
         if now_ns() > end {
             return Err(format!(
-                "did not listen on {address} within 20 s; does the command take its address from \
-                 {{address}} or {{port}}?"
+                "did not listen on {address} within {deadline} (--ready-deadline); does the command take its \
+                 address from {{address}} or {{port}}?"
             ));
         }
         std::thread::sleep(PAUSE);
@@ -133,16 +179,19 @@ fn stop(child: &mut Child) -> anyhow::Result<()> {
 }
 
 /// What a service that listens already speaks.
-pub(super) fn look(address: &str, path: &str, who: &str) -> anyhow::Result<Found> {
-    look_from(address, path, who)
+pub(super) fn look(address: &str, path: &str, deadline: Seconds) -> anyhow::Result<Found> {
+    look_from(address, path, (now_ns() + deadline.as_nanos(), deadline))
         .map_err(|what| exit_with(Exit::NotReady, format!("{address}: {what}")))
 }
 
-fn look_from(address: &str, path: &str, who: &str) -> Result<Found, String> {
+/// Asks in HTTP, and waits for the answer until `end`: many services listen before they can answer.
+fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Result<Found, String> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    let answer = ask(address, &request)?;
-    if answer.starts_with("HTTP/") {
-        let status = answer.split_whitespace().nth(1).unwrap_or("no status").to_owned();
+    let answer = first_answer(address, &request, end)?;
+    if let Answer::Said(text) = &answer
+        && text.starts_with("HTTP/")
+    {
+        let status = text.split_whitespace().nth(1).unwrap_or("no status").to_owned();
         if !status.starts_with(['2', '3']) {
             return Err(format!(
                 "GET {path} was answered with {status}; give a path that it serves with --path"
@@ -150,23 +199,71 @@ fn look_from(address: &str, path: &str, who: &str) -> Result<Found, String> {
         }
         return Ok(Found { protocol: Protocol::Http, time: timed(address, &request) });
     }
-    if ask(address, "version\r\n")?.starts_with("VERSION") {
+    if is_memcached(address)? {
         return Ok(Found { protocol: Protocol::Memcached, time: timed(address, "version\r\n") });
     }
-    Err(format!(
-        "{who} speaks neither HTTP nor memcached's protocol, which are what `kendall init` knows"
-    ))
+    Err(match answer {
+        Answer::Silent => format!(
+            "accepts connections, but gave no answer to GET {path} within {deadline}; a service that starts slowly \
+             needs a longer --ready-deadline"
+        ),
+        Answer::Closed => format!(
+            "closed each connection without an answer to GET {path}, for {deadline}; `kendall init` knows HTTP and \
+             memcached's protocol"
+        ),
+        Answer::Said(text) => {
+            let start: String =
+                text.chars().take(40).map(|c| if c.is_control() { ' ' } else { c }).collect();
+            format!(
+                "answered GET {path} with `{}`, which is neither HTTP nor memcached's protocol, which are what \
+                 `kendall init` knows",
+                start.trim()
+            )
+        }
+    })
 }
 
-/// The first bytes of the answer; none where the service closes or stays silent.
-fn ask(address: &str, request: &str) -> Result<String, String> {
+/// Asks again while connections are closed without a word: a service may do that until it is ready.
+fn first_answer(address: &str, request: &str, end: u64) -> Result<Answer, String> {
+    loop {
+        let left = Duration::from_nanos(end.saturating_sub(now_ns())).max(PAUSE);
+        let answer = ask(address, request, left)?;
+        if answer != Answer::Closed || now_ns() >= end || is_memcached(address)? {
+            return Ok(answer);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn is_memcached(address: &str) -> Result<bool, String> {
+    let answer = ask(address, "version\r\n", Duration::from_secs(1))?;
+    Ok(matches!(answer, Answer::Said(text) if text.starts_with("VERSION")))
+}
+
+/// What came of a question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Answer {
+    /// Its first bytes.
+    Said(String),
+    /// The connection was closed without a word.
+    Closed,
+    Silent,
+}
+
+fn ask(address: &str, request: &str, patience: Duration) -> Result<Answer, String> {
     let failed = |error: std::io::Error| format!("cannot be asked: {error}");
     let mut stream = TcpStream::connect(address).map_err(failed)?;
-    stream.set_read_timeout(Some(ANSWER)).map_err(failed)?;
+    stream.set_read_timeout(Some(patience)).map_err(failed)?;
     stream.write_all(request.as_bytes()).map_err(failed)?;
     let mut bytes = [0_u8; 512];
-    let count = stream.read(&mut bytes).unwrap_or(0);
-    Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
+    Ok(match stream.read(&mut bytes) {
+        Ok(0) => Answer::Closed,
+        Ok(count) => Answer::Said(String::from_utf8_lossy(&bytes[..count]).into_owned()),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Answer::Silent
+        }
+        Err(_) => Answer::Closed,
+    })
 }
 
 /// Median of a few requests, connecting included.
@@ -174,7 +271,8 @@ fn timed(address: &str, request: &str) -> Option<Seconds> {
     let mut times = Vec::new();
     for _ in 0..TIMED {
         let start = now_ns();
-        ask(address, request).ok().filter(|answer| !answer.is_empty())?;
+        let answer = ask(address, request, ANSWER).ok()?;
+        matches!(answer, Answer::Said(_)).then_some(())?;
         times.push(now_ns() - start);
     }
     times.sort_unstable();
@@ -237,4 +335,54 @@ fn listener(port: u16) -> Option<u32> {
         stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
     };
     holders.iter().copied().find(|pid| parent(*pid).is_none_or(|above| !holders.contains(&above)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A service that answers every connection with this, after a while.
+    fn service(answer: &'static str, after: Duration) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                std::thread::spawn(move || {
+                    let mut request = [0; 512];
+                    let _count = stream.read(&mut request).unwrap_or(0);
+                    std::thread::sleep(after);
+                    stream.write_all(answer.as_bytes()).unwrap_or_default();
+                });
+            }
+        });
+        address
+    }
+
+    /// One that listens and then boots for 6 s was said to speak no protocol.
+    #[test]
+    fn a_service_is_waited_for_until_its_deadline() {
+        let address = service("HTTP/1.1 200 OK\r\n\r\n", Duration::from_millis(5_200));
+        let (end, deadline) = (now_ns() + 20_000_000_000, Seconds::new(20.0));
+        let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        assert!(matches!(ask(&address, &request, ANSWER), Ok(Answer::Silent)));
+        assert!(matches!(first_answer(&address, &request, end), Ok(Answer::Said(_))));
+        let error = look_from(&address, "/", (now_ns() + 300_000_000, deadline)).unwrap_err();
+        assert!(error.contains("gave no answer to GET / within 20"), "{error}");
+    }
+
+    #[test]
+    fn another_answer_and_none_are_told_apart() {
+        let look = |answer| {
+            let address = service(answer, Duration::ZERO);
+            look_from(&address, "/", (now_ns() + 300_000_000, Seconds::new(0.3)))
+        };
+        let error = look("-ERR unknown command\r\n").unwrap_err();
+        assert!(error.contains("answered GET / with `-ERR unknown command`"), "{error}");
+        let error = look("").unwrap_err();
+        assert!(error.contains("closed each connection without an answer"), "{error}");
+        assert!(look("HTTP/1.1 404 No\r\n\r\n").unwrap_err().contains("--path"));
+        assert_eq!(look("HTTP/1.1 200 OK\r\n\r\n").unwrap().protocol, Protocol::Http);
+        assert_eq!(look("VERSION 1.6\r\n").unwrap().protocol, Protocol::Memcached);
+    }
 }

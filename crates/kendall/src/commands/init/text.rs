@@ -1,13 +1,24 @@
 //! The study files that `kendall init` writes.
 
+use kendall_units::Seconds;
+
 use super::command::Looked;
 use super::probe::{Attached, Found, Protocol};
 
-/// A study that starts a command.
-pub(super) fn processes(asked: &[String], looked: &Looked, found: &Found, path: &str) -> String {
-    let name = &looked.name;
-    let words: Vec<String> = looked.words.iter().map(|word| quoted(word)).collect();
-    let (parameters, factor, toy) = match looked.workers {
+/// What a study is called, and how its services are tried.
+pub(super) struct Asked<'a> {
+    /// As it was typed, behind `kendall init`.
+    pub(super) arguments: String,
+    /// Name of the study.
+    pub(super) study: &'a str,
+    pub(super) path: &'a str,
+    pub(super) ready_deadline: Seconds,
+}
+
+/// A study that starts commands; clients talk to the last.
+pub(super) fn processes(asked: &Asked<'_>, tiers: &[Looked], found: &Found) -> String {
+    let workers = tiers.last().and_then(|looked| looked.workers);
+    let (parameters, factor, toy) = match workers {
         Some(workers) => (
             format!(
                 "[system.parameters]\nworkers = {workers}                              # the command takes it as {{workers}}\n\n"
@@ -17,45 +28,70 @@ pub(super) fn processes(asked: &[String], looked: &Looked, found: &Found, path: 
         ),
         None => Default::default(),
     };
-    let ready = match found.protocol {
-        Protocol::Http | Protocol::Https => format!("ready = {{ http = {} }}", quoted(path)),
-        Protocol::Memcached => "ready = \"tcp\"".to_owned(),
-    };
-    let fill = if found.protocol == Protocol::Memcached { "\nfill = true" } else { "" };
-    let question = match looked.workers {
+    let question = match workers {
         Some(_) => "How many workers does it need, and where does it saturate?",
         None => "How many clients can it serve, and where does it saturate?",
     };
-    let varied = if looked.workers.is_some() { "workers and clients" } else { "clients" };
+    let varied = if workers.is_some() { "workers and clients" } else { "clients" };
+    let last = tiers.len().saturating_sub(1);
+    let speaks = |number| (number == last).then_some(found.protocol);
+    let tables =
+        tiers.iter().enumerate().map(|(number, looked)| tier(asked, looked, speaks(number)));
     format!(
-        "# Made by `kendall init -- {asked}`. Every key: docs/study-files.md.\n\
+        "# Made by `kendall init {arguments}`. Every key: docs/study-files.md.\n\
          # Commands run in the folder that `kendall run` is started in.\n\n\
          name = {name}\n\
          title = {title}\n\
          question = {question}\n\
          # objective = \"p99 < 100ms\"                # if given, it is what the answer is about\n\n\
          [system]\nkind = \"processes\"                       # started by commands, anew for every run\n\n\
-         {parameters}[[system.tiers]]\nname = {name}\n\
-         # {{address}} is a free HOST:PORT that the study chooses, {{port}} its port.\n\
-         command = [{words}]\n{ready}{fill}\n\
-         stop = \"SIGTERM\"\n\n{workload}\n{measure}\
+         {parameters}{tables}\n{workload}\n{measure}\
          [factors]                                # what is varied: every combination is measured\n\
          {factor}\"workload.clients\" = [1, 4, 16, 64]\n\n\
          [toy]                                    # kendall run --toy\n\
          \"measure.duration\" = \"1s\"\n\"measure.repetitions\" = 1\n\"measure.warm_up\" = \"0s\"\n\
          \"measure.cool_down\" = \"0s\"\n{toy}\"factors.workload.clients\" = [2]\n",
-        asked = asked.join(" ").replace(['\n', '\r'], " "),
-        name = quoted(name),
-        title = quoted(&format!("{name}: throughput and response time by {varied}")),
+        arguments = asked.arguments.replace(['\n', '\r'], " "),
+        name = quoted(asked.study),
+        title = quoted(&format!("{}: throughput and response time by {varied}", asked.study)),
         question = quoted(question),
-        words = words.join(", "),
-        workload = workload(found, path),
+        tables = tables.collect::<Vec<_>>().join("\n"),
+        workload = workload(found, asked.path),
         measure = MEASURE,
     )
 }
 
+/// One tier; `speaks` is what the one speaks that clients talk to.
+fn tier(asked: &Asked<'_>, looked: &Looked, speaks: Option<Protocol>) -> String {
+    let list =
+        |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ");
+    let ready = match speaks {
+        Some(Protocol::Http | Protocol::Https) => format!("{{ http = {} }}", quoted(asked.path)),
+        Some(Protocol::Memcached) | None => "\"tcp\"".to_owned(),
+    };
+    let fill = if speaks == Some(Protocol::Memcached) { "fill = true\n" } else { "" };
+    let backends = match &looked.backends[..] {
+        [] => String::new(),
+        some => format!("backends = [{}]\n", list(some)),
+    };
+    format!(
+        "[[system.tiers]]\nname = {name}\n\
+         # {{address}} is a free HOST:PORT that the study chooses, {{port}} its port.\n\
+         command = [{words}]\n{backends}ready = {ready}\nready_deadline = {deadline}\n{fill}\
+         stop = \"SIGTERM\"\n",
+        name = quoted(&looked.name),
+        words = list(&looked.words),
+        deadline = quoted(&format!("{}s", asked.ready_deadline.get())),
+    )
+}
+
 /// A study of a service that runs already.
-pub(super) fn attached(target: &str, at: &Attached, found: &Found, path: &str) -> String {
+pub(super) fn attached(
+    (target, study): (&str, &str),
+    at: &Attached,
+    found: &Found,
+    path: &str,
+) -> String {
     let pids = at.pid.map_or_else(
         || {
             "# pids = [1234]                          # its process: CPU time is read from there\n"
@@ -70,7 +106,7 @@ pub(super) fn attached(target: &str, at: &Attached, found: &Found, path: &str) -
     let fill = if found.protocol == Protocol::Memcached { "fill = true\n" } else { "" };
     format!(
         "# Made by `kendall init --attach {target}`. Every key: docs/study-files.md.\n\n\
-         name = \"service\"\n\
+         name = {name}\n\
          title = {title}\n\
          question = \"How many clients can it serve, and where does it saturate?\"\n\
          # objective = \"p99 < 100ms\"                # if given, it is what the answer is about\n\n\
@@ -81,6 +117,7 @@ pub(super) fn attached(target: &str, at: &Attached, found: &Found, path: &str) -
          [toy]                                    # kendall run --toy\n\
          \"measure.duration\" = \"1s\"\n\"measure.repetitions\" = 1\n\"measure.warm_up\" = \"0s\"\n\
          \"measure.cool_down\" = \"0s\"\n\"factors.workload.clients\" = [2]\n",
+        name = quoted(study),
         target = target.replace(['\n', '\r'], " "),
         title = quoted(&format!("{target}: throughput and response time by clients")),
         address = quoted(&at.address),
@@ -131,7 +168,6 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
     use kendall_study::StudyFile;
-    use kendall_units::Seconds;
 
     #[test]
     fn what_is_written_is_accepted_whatever_the_command_holds() {
@@ -141,17 +177,30 @@ mod tests {
             for command in ["./shop -w 1 -b :80", "./shop 'a\"b\\c' {x} ''' -b {address}"] {
                 let command = words(command);
                 let looked = Looked::at(&command).unwrap();
-                let text = processes(&command, &looked, &found, "/a?b=\"c\"");
+                let asked = Asked {
+                    arguments: format!("-- {}", command.join(" ")),
+                    study: "shop-2",
+                    path: "/a?b=\"c\"",
+                    ready_deadline: Seconds::new(20.0),
+                };
+                let text = processes(&asked, std::slice::from_ref(&looked), &found);
                 for toy in [false, true] {
                     StudyFile::parse("init.toml", text.clone(), toy, &[]).unwrap();
                 }
             }
             for pid in [None, Some(1)] {
                 let at = Attached { address: "127.0.0.1:80".to_owned(), pid };
-                let text = attached("http://127.0.0.1/", &at, &found, "/");
+                let text = attached(("http://127.0.0.1/", "127.0.0.1-80"), &at, &found, "/");
                 StudyFile::parse("init.toml", text, true, &[]).unwrap();
             }
         }
+        let tiers = ["db=./db {port}", "web=./web {address} --db {db}"].map(str::to_owned);
+        let (arguments, path) = (String::new(), "/");
+        let asked = Asked { arguments, study: "web", path, ready_deadline: Seconds::new(20.0) };
+        let found = Found { protocol: Protocol::Http, time: None };
+        let text = processes(&asked, &Looked::tiers(&tiers).unwrap(), &found);
+        let study = StudyFile::parse("init.toml", text, false, &[]).unwrap();
+        assert_eq!(study.base.topology.entry, "web");
         assert_eq!((levels(1), levels(4)), (vec![1, 2], vec![2, 4, 8]));
     }
 }
