@@ -13,6 +13,7 @@ pub mod distribution;
 pub mod estimate;
 pub mod histogram;
 pub mod law;
+pub mod load_curve;
 pub mod power;
 pub mod sample;
 pub mod steady;

@@ -6,5 +6,6 @@ mod coverage;
 mod designs;
 mod drift;
 mod drifting_speed;
+mod load_curve;
 mod warm_up;
 mod within_run;
