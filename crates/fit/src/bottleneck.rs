@@ -154,16 +154,67 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     Bottleneck { resources, limiting, evidence, generator_suspected, disturbed, cannot_tell }
 }
 
-/// Share of the host's busy time that programs outside the study took, where it is enough to
-/// disturb; of several hosts, the largest.
+/// Share of the host's busy time that programs outside the study took, where they delayed what was
+/// measured; of several hosts, the largest. A service that sleeps uses little of a machine: most of its
+/// busy time is then others', which says nothing. They disturb where they may have kept the study's
+/// threads waiting for a notable share of the response time, or where the machine had no core left.
 #[must_use]
 pub fn disturbing_share(point: &OperatingPoint) -> Option<f64> {
-    let of_hosts = point.hosts.iter().filter_map(others_there);
-    others_share(point)
+    let there = of_others(point).into_iter().filter(|others| {
+        let full = others.utilization >= LIMITING && others.share > OTHERS_DISTURB;
+        full || others.delay > DELAY_DISTURBS
+    });
+    there.map(|others| others.share).reduce(f64::max)
+}
+
+/// Cores that programs outside the study used, and the largest share of the response time by which
+/// they can have delayed requests; `None` where that is not known or none did.
+#[must_use]
+pub fn others_in_words(point: &OperatingPoint) -> Option<String> {
+    let worst = of_others(point)
         .into_iter()
-        .chain(of_hosts)
-        .filter(|share| *share > OTHERS_DISTURB)
-        .reduce(f64::max)
+        .filter(|others| others.share > OTHERS_DISTURB)
+        .max_by(|a, b| a.delay.total_cmp(&b.delay))?;
+    Some(format!(
+        "other programs used {:.2} cores, which can have delayed requests by at most {:.1} %",
+        worst.cores,
+        100.0 * worst.delay
+    ))
+}
+
+/// Share of the response time by which other programs may have delayed requests, from which it is
+/// said.
+const DELAY_DISTURBS: f64 = 0.05;
+
+/// What programs outside the study did on one host.
+struct Others {
+    cores: f64,
+    /// Share of the busy time.
+    share: f64,
+    /// Utilization of the host by all.
+    utilization: f64,
+    /// Threads of the study that waited for a core, over the requests in the system, times the share
+    /// of the busy time that was others': their part of the waiting, over the response time.
+    delay: f64,
+}
+
+fn of_others(point: &OperatingPoint) -> Vec<Others> {
+    let requests = point.client.throughput_per_s * point.client.response_time_s;
+    let others = |cores: f64, busy: f64, own: f64, waiting: Option<f64>| {
+        let share = foreign(busy, own)?;
+        // Where nothing says who waited, all that others did may have delayed something.
+        let waiting = waiting.filter(|_| requests > 0.0).map_or(1.0, |wait| wait / requests);
+        let delay = share * waiting.min(1.0);
+        let utilization = if cores > 0.0 { busy / cores } else { 1.0 };
+        Some(Others { cores: share * busy, share, utilization, delay })
+    };
+    let own: f64 = point.processes.iter().map(|process| process.cpu_cores).sum();
+    let waits = point.processes.iter().map(|process| process.run_queue_wait).sum();
+    let host = point.host_busy_cores.and_then(|busy| others(point.host_cores, busy, own, waits));
+    let hosts = point.hosts.iter().filter_map(|host| {
+        others(host.cores, host.busy_cores, host.own_cores, Some(host.run_queue_wait))
+    });
+    host.into_iter().chain(hosts).collect()
 }
 
 /// Share of the busy time of cores that no process of the study accounts for.

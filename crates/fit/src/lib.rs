@@ -9,6 +9,7 @@ pub mod change;
 pub mod curve;
 pub mod demands;
 pub mod distribution;
+pub mod hidden;
 pub mod laws;
 pub mod measured;
 pub mod model;

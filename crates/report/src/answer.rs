@@ -2,13 +2,14 @@
 //! and why, what limits, what the models say, and the next run worth making. "Cannot tell" is an
 //! answer, with what would tell.
 
+mod capacity;
 mod next;
 mod trust;
 
 use kendall_fit::bottleneck::{Bottleneck, bottleneck};
 use kendall_fit::curve::beside;
-use kendall_fit::saturation::{Saturation, Shape};
-use kendall_fit::score::Device;
+use kendall_fit::saturation::Saturation;
+use kendall_fit::score::{Comparison, Device};
 use kendall_observations::{Configuration, Curve, Objective, Observations};
 use kendall_stats::analysis::{Analysis, AtOneValue, EffectAtOneValue, Term};
 use kendall_stats::compare::ratio;
@@ -17,7 +18,7 @@ use kendall_stats::within_run::WithinRun;
 use serde::Serialize;
 
 use crate::chapters::saturation::of_curve;
-use crate::chapters::{effects, load, one_of, response_in_words, searches, trace};
+use crate::chapters::{effects, load, searches, trace};
 use crate::number;
 use crate::plot::Plot;
 
@@ -66,6 +67,16 @@ struct Found<'a> {
     told: bool,
     about: &'a Configuration,
     next: String,
+    /// The throughput that is told, where all runs of a curve say it.
+    estimate: Option<Estimate>,
+    /// What limits, where the curve shows it.
+    limit: Option<String>,
+}
+
+impl<'a> Found<'a> {
+    fn new(sentence: String, told: bool, about: &'a Configuration, next: String) -> Self {
+        Self { sentence, told, about, next, estimate: None, limit: None }
+    }
 }
 
 /// The answer of a study.
@@ -88,18 +99,18 @@ pub(crate) fn of(data: &Observations) -> Answer {
     let found = match objective(data) {
         Some(objective) => meeting(data, &objective),
         None if !data.searches.is_empty() => searched(data, fastest),
-        None if data.load.is_some() => capacity(data, fastest),
+        None if data.load.is_some() => capacity::of(data, fastest),
         None if !data.factors.is_empty() => what_matters(data, fastest),
         None => single(data, fastest),
     };
     let limit = bottleneck(&found.about.point);
-    let trust = Trust::of(data, found.about, &limit);
+    let trust = Trust::of(data, found.about, &limit, found.estimate.as_ref());
     let next = if trust.level == TrustLevel::Bad { trust.remedy.clone() } else { found.next };
     Answer {
         question,
         answer: found.sentence,
         told: found.told,
-        limits: limits(&limit),
+        limits: found.limit.or_else(|| limits(&limit)),
         model: model(data),
         next,
         plot: plot(data).map(Plot::at_levels),
@@ -181,18 +192,14 @@ fn meeting<'a>(data: &'a Observations, objective: &Objective) -> Found<'a> {
     let what = objective.text.split('<').next().unwrap_or_default().trim();
     if let Some(best) = best {
         let sort = if data.curves.is_empty() { "The cheapest" } else { "The highest load" };
-        return Found {
-            sentence: format!(
-                "{sort} that meets {}: {}, at {}; its {what} is {}.",
-                objective.text,
-                data.name_of(best),
-                rate_of(best),
-                value(best)
-            ),
-            told: true,
-            about: best,
-            next: next::around(data, best),
-        };
+        let sentence = format!(
+            "{sort} that meets {}: {}, at {}; its {what} is {}.",
+            objective.text,
+            data.name_of(best),
+            rate_of(best),
+            value(best)
+        );
+        return Found::new(sentence, true, best, next::around(data, best));
     }
     let nearest = data.configurations.iter().min_by(|a, b| {
         let of = |c: &Configuration| of_objective(c, objective).map_or(f64::INFINITY, |e| e.center);
@@ -216,12 +223,8 @@ fn meeting<'a>(data: &'a Observations, objective: &Objective) -> Found<'a> {
             value(about)
         )
     };
-    Found {
-        sentence,
-        told: none,
-        about,
-        next: if none { next::lower(data) } else { next::repeat(data) },
-    }
+    let next = if none { next::lower(data) } else { next::repeat(data) };
+    Found::new(sentence, none, about, next)
 }
 
 /// The highest load of a curve up to which every load meets the objective.
@@ -239,7 +242,7 @@ fn searched<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a>
         let why = data.searches.first().map_or("", |line| line.without.as_str());
         format!("Cannot tell: the search found nothing, since {why}.")
     });
-    Found { sentence, told, about: fastest, next: next::limit(data, fastest) }
+    Found::new(sentence, told, fastest, next::limit(data, fastest))
 }
 
 /// The curve that holds the fastest configuration, and what is known of its upper end.
@@ -252,62 +255,6 @@ fn best_curve<'a>(
     };
     let curve = data.curves.iter().find(holds)?;
     Some((curve, of_curve(data, curve)?))
-}
-
-/// Where a system saturates, and at how much.
-fn capacity<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a> {
-    let unit = data.load.as_ref().map_or("load", |load| load.unit.as_str());
-    let rate = rate_of(fastest);
-    let Some((curve, found)) = best_curve(data, fastest) else { return single(data, fastest) };
-    let open = fastest.point.population.is_none();
-    let with = if data.curves.len() > 1 {
-        format!(" with {}", rivals(data, curve))
-    } else {
-        String::new()
-    };
-    let knee = match found.below_knee {
-        None => format!("at or below {} {unit}", number::plain(found.knee.load)),
-        Some(below) => format!(
-            "between {} and {} {unit}",
-            number::plain(below),
-            number::plain(found.knee.load)
-        ),
-    };
-    let load = number::plain(data.load_of(fastest));
-    let (sentence, told) = match (found.shape, &found.unknown) {
-        (Shape::Saturated, _) => (
-            format!("At most {rate}{with}. It saturates {knee}; more load only adds waiting."),
-            true,
-        ),
-        (Shape::Overloaded, _) => {
-            (format!("At most {rate}{with}. It saturates {knee}; beyond, throughput falls."), true)
-        }
-        (Shape::StillGrowing, _) if open => (
-            format!(
-                "All offered load is answered, up to {rate}{with}; {} then takes {} on average. \
-                 The capacity lies higher and was not reached.",
-                one_of(data),
-                response_in_words(fastest)
-            ),
-            true,
-        ),
-        (Shape::StillGrowing, _) => (
-            format!(
-                "More than {rate}{with}: throughput still grows at {load} {unit}, the highest load \
-                 that was measured."
-            ),
-            true,
-        ),
-        (Shape::CannotTell, unknown) => {
-            let why = unknown.as_ref().map_or_else(String::new, |why| why.in_words(unit));
-            (
-                format!("Cannot tell the capacity: {why}. The highest measured is {rate}{with}."),
-                false,
-            )
-        }
-    };
-    let next = next::after(data, fastest, &found);
-    Found { sentence, told, about: fastest, next }
 }
 
 /// The name of a curve, and of those whose highest throughput does not differ from its own significantly.
@@ -378,11 +325,9 @@ fn told_effects(analysis: &Analysis) -> Vec<&Term> {
 
 /// Which factors matter, and how much.
 fn what_matters<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a> {
-    let cannot = |why: String| Found {
-        sentence: format!("Cannot tell what matters: {why}."),
-        told: false,
-        about: fastest,
-        next: next::repeat(data),
+    let cannot = |why: String| {
+        let sentence = format!("Cannot tell what matters: {why}.");
+        Found::new(sentence, false, fastest, next::repeat(data))
     };
     let analysis = match effects::of_throughput(data) {
         Ok(analysis) => analysis,
@@ -392,7 +337,7 @@ fn what_matters<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found
         Ok(mut sentence) => {
             sentence.push_str(&at_one_speed(&analysis));
             let first = told_effects(&analysis).first().map(|term| term.label.clone());
-            Found { sentence, told: true, about: fastest, next: next::levels(first.as_deref()) }
+            Found::new(sentence, true, fastest, next::levels(first.as_deref()))
         }
         Err(why) => {
             let mut found = cannot(why);
@@ -546,12 +491,8 @@ fn single<'a>(data: &'a Observations, only: &'a Configuration) -> Found<'a> {
             format!("{said}{steady}")
         }
     };
-    Found {
-        sentence,
-        told: true,
-        about: only,
-        next: if data.repetitions() < 2 { next::repeat(data) } else { next::limit(data, only) },
-    }
+    let next = if data.repetitions() < 2 { next::repeat(data) } else { next::limit(data, only) };
+    Found::new(sentence, true, only, next)
 }
 
 fn limits(found: &Bottleneck) -> Option<String> {
@@ -569,8 +510,11 @@ fn model(data: &Observations) -> Option<String> {
     let points: Vec<_> = data.along(curve).map(|c| c.point.clone()).collect();
     let beside = beside(&points, Some(&found));
     let best = beside.comparisons.iter().find(|one| one.errors().is_some());
-    match best {
-        Some(best) => {
+    match best.map(|best| (best, unfit(best))) {
+        Some((best, Some(why))) => {
+            Some(format!("No model is good enough: the best, “{}”, {why}.", best.model))
+        }
+        Some((best, None)) => {
             let error = best.errors().map_or(f64::NAN, |errors| errors.mean);
             // A single station has nothing else to name.
             let names = best.bottleneck.as_ref().filter(|_| best.devices.len() > 1).map_or_else(
@@ -594,6 +538,27 @@ fn model(data: &Observations) -> Option<String> {
             Some(format!("No model applies: {} is left out, since {}.", why.model, why.why))
         }
     }
+}
+
+/// Why a model is not to be named: it errs, or what it takes for full was not.
+fn unfit(best: &Comparison) -> Option<String> {
+    const MOST_ERROR: f64 = 0.25;
+    let error = best.errors().map_or(f64::NAN, |errors| errors.mean);
+    if !(error <= MOST_ERROR) {
+        return Some(format!("errs by {} where it was not calibrated", number::percent(error)));
+    }
+    let device =
+        best.devices.iter().find(|device| best.bottleneck.as_ref() == Some(&device.name))?;
+    let (model, measured) = (device.utilization?, device.measured_utilization?);
+    ((model - measured).abs() > MOST_ERROR).then(|| {
+        format!(
+            "errs by {} where it was not calibrated, but takes {} for {} busy, where {} was measured",
+            number::percent(error),
+            device.name,
+            number::percent(model),
+            number::percent(measured)
+        )
+    })
 }
 
 /// ` (94 % busy by the model, 91 % measured)`: where the two differ, the model is not to be believed.

@@ -29,7 +29,13 @@ pub(crate) fn significant(value: f64, figures: i32) -> String {
 /// `value` as short as four figures allow: a level, a load.
 #[must_use]
 pub(crate) fn plain(value: f64) -> String {
-    let text = significant(value, 4);
+    plain_to(value, 4)
+}
+
+/// `value` as short as so many figures allow.
+#[must_use]
+pub(crate) fn plain_to(value: f64, figures: i32) -> String {
+    let text = significant(value, figures);
     if text.contains('.') && !text.contains('e') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {

@@ -32,10 +32,10 @@ use form::Grid;
 /// Share of the highest throughput that counts as having reached it.
 pub const REACHED: f64 = 0.95;
 
-/// What all runs of a curve say together. Every number is about the range of loads that was run.
+/// What all runs of a curve say together. Every number is about the loads that were run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoadCurve {
-    /// The highest throughput between the lowest and the highest load.
+    /// The highest throughput of the loads.
     pub capacity: Estimate,
     /// The lowest load at which the throughput is [`REACHED`] of the capacity.
     pub knee: Estimate,
@@ -68,7 +68,7 @@ pub fn load_curve(runs: &[CurveRun], confidence: f64) -> Option<LoadCurve> {
     let levels = evidence.levels();
     let (low, high) = (levels[0], levels[levels.len() - 1]);
     let before = levels[levels.len() - 2];
-    let seen = posterior.map(|form| form.seen(low, high));
+    let seen = posterior.map(|form| form.seen(levels));
     let of = |value: fn(&form::Seen) -> f64| posterior.estimate(confidence, |at| value(&seen[at]));
     let gain = |from: f64| {
         posterior.estimate(confidence, |at| {

@@ -24,6 +24,8 @@ const LAW_REJECTED: f64 = 0.20;
 /// Stolen time, and waiting for a core, from which others are said to have disturbed a run.
 const STEAL_SHARE: f64 = 0.02;
 const WAIT_SHARE: f64 = 0.10;
+/// Share of the cores' time in use, from which a machine is called full.
+const FULL_SHARE: f64 = 0.9;
 
 /// Share of the machine's time that programs outside the study may use before it is they who are
 /// said to have disturbed: the kernel's own threads and interrupts stay below it.
@@ -224,10 +226,13 @@ fn one_machine(
     let run_queue_wait_share =
         ratio(waited, length.saturating_mul(u64::from(from.cores))).unwrap_or(0.0);
     let crowded = run_queue_wait_share > WAIT_SHARE;
+    let busy_share = ratio(busy(to).saturating_sub(busy(from)), all(to).saturating_sub(all(from)));
+    // Threads that become ready at one moment wait for one another on an idle machine, too.
+    let full = crowded && busy_share.is_some_and(|share| share > FULL_SHARE);
     if steal_share > STEAL_SHARE || (crowded && others > OTHERS_SHARE) {
         Some(Caveat::NoisyNeighbor { steal_share, run_queue_wait_share })
     } else {
-        crowded.then_some(Caveat::MachineFull { run_queue_wait_share })
+        full.then_some(Caveat::MachineFull { run_queue_wait_share })
     }
 }
 
@@ -404,8 +409,13 @@ mod tests {
         assert_eq!(judge(SECOND / 10, SECOND, 0), Judgement::default());
         says(&judge(2 * SECOND, SECOND, 0), "5.0 % of the time stolen");
         says(&judge(0, 8 * SECOND, 0), "20.0 % spent waiting for a core");
-        // Nobody else used the cores: the study crowds itself.
-        says(&judge(0, 8 * SECOND, 19 * SECOND), "the machine was full");
+        // Half of the cores' time was idle, and no other program used the rest: it was not full.
+        assert_eq!(judge(0, 8 * SECOND, 19 * SECOND), Judgement::default());
+        let busy =
+            |at: u64| HostSample { cpu_user_ns: 2 * at * SECOND, cpu_idle_ns: 0, ..host(at, 0) };
+        let mut full = Judgement::default();
+        full.machine(&[busy(0), busy(20)], &[process(8 * SECOND, 39 * SECOND)], &window());
+        says(&full, "the machine was full");
         // The study was started elsewhere: what its host takes away there is nothing of the run.
         let desk = |sample: HostSample| HostSample { host: "desk".to_owned(), ..sample };
         let itself =

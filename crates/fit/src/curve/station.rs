@@ -474,7 +474,7 @@ mod tests {
             .map(|point| MeasuredLoad {
                 load: point.load(),
                 point: point.clone(),
-                throughputs_per_s: vec![point.client.throughput_per_s; 2],
+                runs: Vec::new(),
             })
             .collect();
         let found = saturation(&loads, 0.95).unwrap();

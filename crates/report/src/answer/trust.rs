@@ -1,8 +1,8 @@
 //! Whether the numbers can be trusted, as a light with its reason.
 
-use kendall_fit::bottleneck::{Bottleneck, disturbing_share};
+use kendall_fit::bottleneck::{Bottleneck, disturbing_share, others_in_words};
 use kendall_observations::{Configuration, Observations};
-use kendall_stats::estimate::Caveat;
+use kendall_stats::estimate::{Caveat, Estimate};
 use serde::Serialize;
 
 use crate::number;
@@ -53,13 +53,25 @@ impl Trust {
         }
     }
 
-    pub(super) fn of(data: &Observations, about: &Configuration, limit: &Bottleneck) -> Self {
+    /// Of an answer about a configuration; the estimate is the answer's own, where it has one.
+    pub(super) fn of(
+        data: &Observations,
+        about: &Configuration,
+        limit: &Bottleneck,
+        estimate: Option<&Estimate>,
+    ) -> Self {
+        let of_runs = about.throughput_estimate();
+        let estimate = estimate.or(of_runs.as_ref());
         let bad = |why: String, remedy: &str| Self {
             level: TrustLevel::Bad,
             why,
             remedy: remedy.to_owned(),
         };
-        if let Some(share) = disturbing_share(&about.point).filter(|share| *share > OTHERS_SPOIL) {
+        // What others did counts where it delayed what was measured, and repetitions show it.
+        let agree = estimate.and_then(Estimate::relative_half_width).is_some_and(|w| w <= WIDE);
+        let spoilt = disturbing_share(&about.point).filter(|share| *share > OTHERS_SPOIL);
+        // Nor is a machine known that had no core left for the study.
+        if let Some(share) = spoilt.filter(|_| !agree || limit.cannot_tell.is_some()) {
             return bad(
                 format!(
                     "other programs took {} of the processor time in use",
@@ -81,11 +93,16 @@ impl Trust {
                 "Retry the rejected runs (--retry-failed) once their cause is gone.",
             );
         }
-        let doubts = doubts(data, about, unusable);
+        let doubts = doubts(data, about, unusable, estimate);
         match doubts.first() {
             None => Self {
                 level: TrustLevel::Good,
-                why: format!("no caveat in {}", number::count(all, "run")),
+                why: match others_in_words(&about.point) {
+                    None => format!("no caveat in {}", number::count(all, "run")),
+                    Some(others) => {
+                        format!("no caveat in {}; {others}", number::count(all, "run"))
+                    }
+                },
                 remedy: String::new(),
             },
             Some(first) => {
@@ -105,7 +122,12 @@ impl Trust {
     }
 }
 
-fn doubts(data: &Observations, about: &Configuration, unusable: usize) -> Vec<String> {
+fn doubts(
+    data: &Observations,
+    about: &Configuration,
+    unusable: usize,
+    estimate: Option<&Estimate>,
+) -> Vec<String> {
     let mut doubts = Vec::new();
     if let Some(share) = disturbing_share(&about.point) {
         let share = number::percent(share);
@@ -122,7 +144,7 @@ fn doubts(data: &Observations, about: &Configuration, unusable: usize) -> Vec<St
         );
     }
     doubts.extend(about.alone().into_iter().flat_map(|run| &run.caveats).map(ToString::to_string));
-    match about.throughput_estimate() {
+    match estimate {
         Some(estimate) if estimate.relative_half_width().is_some_and(|w| w > WIDE) => {
             let width = estimate.relative_half_width().unwrap_or(f64::NAN);
             doubts.push(format!(

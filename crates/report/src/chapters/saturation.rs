@@ -1,7 +1,7 @@
 //! Where each curve saturates, and what limits it there.
 
 use kendall_fit::bottleneck::{Bottleneck, bottleneck};
-use kendall_fit::saturation::{MeasuredLoad, PLATEAU, Saturation, Shape, saturation};
+use kendall_fit::saturation::{LoadRun, MeasuredLoad, PLATEAU, Saturation, Shape, saturation};
 use kendall_stats::estimate::{Estimate, Interval};
 
 use crate::document::{Cell, Level, Section, Table, Unit};
@@ -56,10 +56,13 @@ pub(crate) fn of_curve(data: &Observations, curve: &Curve) -> Option<Saturation>
     let measured = |c: &Configuration| MeasuredLoad {
         load: load_of(data, c),
         point: c.point.clone(),
-        throughputs_per_s: c
+        runs: c
             .repetitions
             .iter()
-            .map(|repetition| repetition.point.client.throughput_per_s)
+            .map(|repetition| LoadRun {
+                started: repetition.run.started_unix_ns,
+                throughput_per_s: repetition.point.client.throughput_per_s,
+            })
             .collect(),
     };
     let points: Vec<MeasuredLoad> = data.along(curve).map(measured).collect();

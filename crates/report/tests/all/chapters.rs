@@ -486,8 +486,8 @@ fn load_curves_are_answered_by_capacity_or_by_the_objective() {
     small().store(&kept);
     let report = kendall_report::analyze(&kept).unwrap();
     let answer = report.answer.unwrap();
-    assert!(answer.told && answer.answer.starts_with("At most "), "{answer:?}");
-    assert!(answer.answer.contains("It saturates between"), "{answer:?}");
+    assert!(answer.told && answer.answer.starts_with("About "), "{answer:?}");
+    assert!(answer.answer.contains("It saturates at "), "{answer:?}");
     assert!(answer.model.as_ref().unwrap().contains("where it was not calibrated"), "{answer:?}");
     assert!(answer.plot.is_some() && !answer.next.is_empty());
     let (kept, _guard) = folder("objective");

@@ -53,11 +53,12 @@ impl Form {
         limited - self.fall.map_or(0.0, falls)
     }
 
-    /// What a user sees of it between two loads.
-    pub(super) fn seen(&self, low: f64, high: f64) -> Seen {
+    /// What a user sees of it at the loads that were run: what lies between them was not measured.
+    pub(super) fn seen(&self, levels: &[f64]) -> Seen {
+        let (low, high) = (levels[0], levels[levels.len() - 1]);
         let (low_log, high_log) = (low.ln(), high.ln());
         let peak = if self.fall.is_some() { self.peak(low_log, high_log) } else { high_log };
-        let top = self.at(peak);
+        let top = levels.iter().map(|load| self.at(load.ln())).fold(f64::NEG_INFINITY, f64::max);
         let wanted = top + REACHED.ln();
         let (mut below, mut above) = (low_log, peak);
         if self.at(below) >= wanted {
@@ -98,7 +99,7 @@ impl Shape for Form {
     }
 }
 
-/// A form between the lowest and the highest load.
+/// A form at the loads that were run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Seen {
     /// Its highest height.
