@@ -3,7 +3,6 @@
 //! table; the tests here hold a smaller one.
 
 #![expect(clippy::unwrap_used, reason = "a test: what cannot be computed fails it")]
-#![expect(clippy::print_stdout, reason = "the table that `make bench-coverage` is for")]
 
 use kendall_stats::distribution::normal_quantile;
 use kendall_stats::load_curve::{CurveRun, REACHED, load_curve};
