@@ -543,8 +543,8 @@ fn model(data: &Observations) -> Option<String> {
 /// Why a model is not to be named: it errs, or what it takes for full was not.
 fn unfit(best: &Comparison) -> Option<String> {
     const MOST_ERROR: f64 = 0.25;
-    let error = best.errors().map_or(f64::NAN, |errors| errors.mean);
-    if !(error <= MOST_ERROR) {
+    let error = best.errors().map_or(f64::INFINITY, |errors| errors.mean);
+    if error.is_nan() || error > MOST_ERROR {
         return Some(format!("errs by {} where it was not calibrated", number::percent(error)));
     }
     let device =

@@ -78,9 +78,10 @@ mod tests {
     use crate::file::StudyFile;
 
     fn workload(protocol: &str) -> Workload {
+        let keys = if protocol == "memcached" { "mix = { get = 1 }\n" } else { "" };
         let text = format!(
             "name = 'x'\n[system]\nkind = 'processes'\n[[system.tiers]]\nname = 'a'\ncommand = ['true']\n\
-             [workload]\nprotocol = '{protocol}'\n"
+             [workload]\nprotocol = '{protocol}'\n{keys}"
         );
         StudyFile::parse("x.toml", text, false, &[]).unwrap().settings(&[]).unwrap().workload
     }

@@ -11,10 +11,7 @@ use kendall_stats::steady::{
 use kendall_store::MeasuredWindow;
 use kendall_units::{Seconds, counted, exact_f64};
 
-use crate::settings::{Cut, Measure};
-
-/// A window shorter than this share of the longest is the rest at the end of a load.
-pub(crate) const WHOLE_SHARE: f64 = 0.9;
+use crate::settings::{Cut, Measure, WHOLE_SHARE};
 
 /// The part that counts, and its caveats.
 #[derive(Debug, Clone, PartialEq)]

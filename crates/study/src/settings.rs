@@ -7,12 +7,14 @@ use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
 use crate::capacity::CAPACITY;
-use crate::measured_window::WHOLE_SHARE;
 use crate::placement::Placement;
 use crate::section::{Key, Problem, Quantities as _, SHARE, Section, TIME};
 use crate::system::{self, KIND, SystemKind};
 use crate::topology::Topology;
 use crate::workload::{self, Arrivals, Workload};
+
+/// A window shorter than this share of the longest is the rest at the end of a load.
+pub(crate) const WHOLE_SHARE: f64 = 0.9;
 
 /// All that one run needs to know.
 #[derive(Debug, Clone)]
@@ -139,7 +141,10 @@ pub(crate) const LINK: &[Key] = &[
 
 /// The whole study file. Which further keys `[system]` and `[workload]` have depends on their kind.
 pub(crate) const STUDY: &[Key] = &[
-    Key::text("name", "short name: ASCII letters, digits, `-`, `_`, `.`; results go to `results/NAME`"),
+    Key::text(
+        "name",
+        "short name: ASCII letters, digits, `-`, `_`, `.`; results go to `results/NAME`",
+    ),
     Key::text("title", "one line that says what is measured; the name unless given").optional(),
     Key::text("question", "the question that the study answers, in words").optional(),
     Key::text("objective", "what must be met, such as `p99 < 10ms`, `mean < 2ms`").optional(),

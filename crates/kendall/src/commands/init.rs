@@ -172,8 +172,8 @@ impl Init {
         };
         let tiers = tiers.map_err(|what| exit_with(Exit::Refused, what))?;
         let mut programs = tiers.iter().map(|looked| &looked.words[0]);
-        if let Some(program) =
-            programs.find(|program| !program.contains('{') && !kendall_host::program::is_there(program))
+        if let Some(program) = programs
+            .find(|program| !program.contains('{') && !kendall_host::program::is_there(program))
         {
             let what =
                 format!("the program `{program}` is not installed: not in PATH, or no such file");

@@ -112,7 +112,7 @@ fn served(arguments: &[&str]) -> (kendall_testing::Process, SocketAddr, SocketAd
         "--metrics",
         "127.0.0.1:0",
     ]);
-    command.stdout(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::null()).env("KENDALL_LOG", "error");
     let (process, ready) = kendall_testing::Process::ready(&mut command);
     let (listen, metrics) = (ready.address("listen"), ready.address("metrics"));
     (process, listen, metrics)
