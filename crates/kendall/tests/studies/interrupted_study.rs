@@ -114,5 +114,5 @@ fn a_folder_of_another_study_is_refused() {
     let output = kendall().arg("run").arg(&study).arg("--out").arg(&out).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("another study") && text.contains("--out"), "{text}");
+    assert!(text.contains("other values of measure.duration") && text.contains("--out"), "{text}");
 }
