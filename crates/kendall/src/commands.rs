@@ -73,7 +73,7 @@ impl Kendall {
     /// The arguments of this process, or what to tell the user instead.
     pub(crate) fn from_arguments() -> Result<Self, clap::Error> {
         let matches = Self::described().try_get_matches();
-        Self::from_arg_matches(&matches.map_err(|refusal| run::with_the_flag_for_keys(refusal))?)
+        Self::from_arg_matches(&matches.map_err(run::with_the_flag_for_keys)?)
     }
 
     /// The command line, with examples and exit codes: of help and manual pages alike.

@@ -14,6 +14,9 @@ use kendall_keys::Form;
 use crate::section::{Key, Keys, Problem, Section};
 use crate::topology::Topology;
 
+/// Refuses effective values of `[system]` and `[workload]` that do not go together.
+pub type Check = fn(&serde_json::Value, &serde_json::Value) -> Result<(), Problem>;
+
 /// A kind of system.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemKind {
@@ -29,7 +32,7 @@ pub struct SystemKind {
     /// The tier that is `kendall serve queue-database`: pgbench measures it by itself before the first run.
     pub database: Option<&'static str>,
     /// Refuses, by the effective values of `[system]` and `[workload]`, a load that the system cannot take.
-    pub check: Option<fn(&serde_json::Value, &serde_json::Value) -> Result<(), Problem>>,
+    pub check: Option<Check>,
     /// Tiers that only some settings of it have: their place may be stated in all.
     pub sometimes: &'static [&'static str],
 }
