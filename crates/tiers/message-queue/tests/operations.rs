@@ -770,6 +770,7 @@ fn a_receive_looks_again_when_others_were_faster() {
             other.number(&format!("SELECT count(pg_advisory_lock(n)) FROM generate_series(1, {looks}) n")).await;
             client.send(send(from, queue, "0")).await.unwrap();
             let mut receiver = client.clone();
+            #[expect(clippy::disallowed_methods, reason = "joined below")]
             let receiving = tokio::spawn(async move { receiver.receive(request).await });
             for look in 1..=looks {
                 let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = ";

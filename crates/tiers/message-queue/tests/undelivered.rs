@@ -258,6 +258,7 @@ fn a_receive_whose_deadline_is_near_loses_nothing() {
         assert!(outcomes["too-late"] > 0, "{outcomes:?}");
 
         other.run("BEGIN; LOCK TABLE message IN ACCESS EXCLUSIVE MODE").await;
+        #[expect(clippy::disallowed_methods, reason = "joined below")]
         let slow = tokio::spawn(receive_late(server.address(), request.clone(), "400m"));
         other.until(WAITING_FOR_A_LOCK, 1).await;
         other.run("SELECT pg_sleep(0.397); COMMIT").await;
