@@ -2,10 +2,10 @@
 //! those of its caller, and a test goes through cuts and deaths with moments of its own.
 //!
 //! The lease lies between two bounds, which `docs/hosts.md` ("How soon an end is noticed") adds up. From
-//! below: a network that was down for [`RIDDEN_OUT`] must not end a run. TCP sends what was lost again
+//! below: a network that was down for `RIDDEN_OUT` must not end a run. TCP sends what was lost again
 //! after growing pauses, each twice the one before, and so may wait once more for as long as the network
 //! was down; before that up to a beat had passed. From above: a host that dies must be a failed run
-//! within [`STATED_WITHIN`], everything stopped and stored.
+//! within `STATED_WITHIN`, everything stopped and stored.
 
 use std::time::Duration;
 

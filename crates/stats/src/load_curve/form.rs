@@ -19,7 +19,7 @@ enum Bend {
 }
 
 /// How the throughput depends on the load, up to its scale: the line of light load up to a plateau,
-/// with a [`Bend`], x of the plateau; and, where it falls, x/(1 + x·(n/b)^q), which with a power of 1
+/// with a bend, x of the plateau; and, where it falls, x/(1 + x·(n/b)^q), which with a power of 1
 /// and q = 1 is the Universal Scalability Law.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Form {
