@@ -29,12 +29,12 @@ use board::{Board, Limits};
 use desk::Desk;
 pub use execution::ActionLimits;
 use execution::Service;
-use front::{CapabilitiesService, Front};
+use front::{Cache, CapabilitiesService, Front};
 use report::Report;
 use streams::WorkerService;
 
 use crate::instruments::Families;
-use crate::listen::{ListenError, ListenOptions, Listener, Serving};
+use crate::listen::{ListenError, ListenOptions, Listener, OpenUploads, Serving, UploadBounds};
 use crate::peer::Peer;
 use crate::remote::Remote;
 use crate::wire::longrunning::operations_server::OperationsServer;
@@ -122,7 +122,7 @@ impl Scheduler {
         let front = {
             let _inside = runtime.enter();
             let cache = options.cache.calls();
-            let remote = Remote::new(options.cache, options.patience, clock);
+            let remote = Remote::new(options.cache, options.patience, clock.clone());
             let service = Service::new(Arc::clone(&desk), remote, options.actions);
             let capabilities =
                 CapabilitiesService { cache: CapabilitiesClient::new(cache.clone()) };
@@ -131,7 +131,12 @@ impl Scheduler {
                 .add_service(healthy);
             let own = reflection::add(own, options.front).map_err(SchedulerError::Reflection)?;
             let own = own.prepare();
-            Front { own, cache: options.front.then(|| cache.for_others()) }
+            let passed_on = || {
+                let uploads = OpenUploads::new(UploadBounds::on_one_connection());
+                uploads.describe(&families);
+                Cache { calls: cache.for_others(), uploads, clock }
+            };
+            Front { own, cache: options.front.then(passed_on) }
         };
         levels(&families, &desk);
         let ticking = Arc::clone(&desk);

@@ -47,6 +47,13 @@ impl UploadBounds {
         let bounds = Self::default();
         Self { peer: bounds.total, connection: bounds.total, ..bounds }
     }
+
+    /// Those of a tier whose clients' uploads go over one connection to a cache, which bounds them all together.
+    pub(crate) fn on_one_connection() -> Self {
+        let bounds = Self::default();
+        let total = bounds.connection;
+        Self { total, peer: total / 4 * 3, connection: total / 2, ..bounds }
+    }
 }
 
 /// Bytes that an upload must gain for its time without progress to begin anew.

@@ -1,14 +1,18 @@
 //! What the scheduler listens for: its own services, and those of the cache, which it passes on
 //! untouched, so that a client needs to know one address only.
 
+use std::sync::Arc;
+
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::{Request, Response};
+use kendall_tier::Clock;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 use tonic::{Request as Call, Status};
 
-use crate::listen::Serve;
+use crate::listen::{Client, OpenUploads, Serve};
 use crate::peer::Calls;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
 use crate::wire::re::capabilities_server::Capabilities;
@@ -23,12 +27,24 @@ pub(super) const CACHES: &[&str] = &[
     asset::push_server::SERVICE_NAME,
 ];
 
+/// The method of uploads.
+const WRITE: &str = "/google.bytestream.ByteStream/Write";
+
 /// Requests to this scheduler.
 #[derive(Debug, Clone)]
 pub(super) struct Front {
     pub(super) own: Routes,
     /// The cache, when its services are passed on.
-    pub(super) cache: Option<Calls>,
+    pub(super) cache: Option<Cache>,
+}
+
+/// The cache, to which the requests of all clients go over one connection.
+#[derive(Debug, Clone)]
+pub(super) struct Cache {
+    pub(super) calls: Calls,
+    /// Those of each client: to the cache they all come from the scheduler.
+    pub(super) uploads: OpenUploads,
+    pub(super) clock: Clock,
 }
 
 impl Serve for Front {
@@ -39,7 +55,8 @@ impl Serve for Front {
         let service = path.and_then(|path| path.split_once('/')).map(|(service, _)| service);
         let passed = service.is_some_and(|service| CACHES.contains(&service));
         match &self.cache {
-            Some(cache) if passed => pass(cache.clone(), request).await,
+            Some(cache) if passed && request.uri().path() == WRITE => cache.upload(request).await,
+            Some(cache) if passed => pass(cache.calls.clone(), request.map(Body::new)).await,
             _ => {
                 let mut own = self.own.clone();
                 match own.call(request).await {
@@ -55,14 +72,39 @@ impl Serve for Front {
     }
 }
 
-async fn pass(mut cache: Calls, request: Request<Incoming>) -> Response<Body> {
+impl Cache {
+    /// Passes an upload on as long as it has a place, from its head on: a stream without a message is one of the
+    /// connection too.
+    async fn upload(&self, request: Request<Incoming>) -> Response<Body> {
+        let client = Client::of(request.extensions());
+        let place = match self.uploads.begin(&client, self.clock.now_ns()) {
+            Ok(place) => Arc::new(place),
+            Err(status) => return status.into_http(),
+        };
+        let (moving, clock, mut bytes) = (Arc::clone(&place), self.clock.clone(), 0);
+        let request = request.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+                // The cache ends what does not move on, with the reason.
+                moving.moved(bytes, clock.now_ns());
+                frame
+            }))
+        });
+        tokio::select! {
+            response = pass(self.calls.clone(), request) => response,
+            status = place.taken() => status.into_http(),
+        }
+    }
+}
+
+async fn pass(mut cache: Calls, request: Request<Body>) -> Response<Body> {
     let unreachable = |error: tonic::transport::Error| {
         Status::unavailable(format!("the cache cannot be reached: {error}")).into_http()
     };
     if let Err(error) = std::future::poll_fn(|context| cache.poll_ready(context)).await {
         return unreachable(error);
     }
-    match cache.call(request.map(Body::new)).await {
+    match cache.call(request).await {
         Ok(response) => response,
         Err(error) => unreachable(error),
     }

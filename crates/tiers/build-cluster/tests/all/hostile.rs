@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::support::{block_on, client, content, options, padded, start};
+use crate::support::{block_on, client, client_at, content, options, padded, scheduler, start};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
@@ -301,6 +301,41 @@ fn uploads_that_are_left_open_give_way_to_others() {
         }
         held.shutdown().await;
     });
+    cache.stop();
+}
+
+/// More uploads than the scheduler's connection to the cache has places for, begun by one client and left open.
+#[test]
+fn uploads_that_are_left_open_at_the_scheduler_keep_no_other_client_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    let scheduler = scheduler(cache.address());
+    block_on(async {
+        let mut held = tokio::task::JoinSet::new();
+        for _ in 0..4 {
+            let bad = client(scheduler.address()).await;
+            for _ in 0..512 {
+                let mut bytes = bad.bytes.clone();
+                held.spawn(async move { bytes.write(tokio_stream::pending()).await });
+            }
+        }
+        let at_once = Duration::from_secs(20);
+        // What is more than one address may have.
+        for _ in 0..4 * 512 - 384 {
+            let ended = tokio::time::timeout(at_once, held.join_next()).await;
+            let refused = ended.expect("it is refused at once").unwrap().unwrap().unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+        }
+        let mut good = client_at(scheduler.address(), [127, 0, 0, 2].into()).await;
+        for number in 0..20 {
+            let blob = content(number, 700_000);
+            let name = format!("uploads/x/{}", Function::Sha256.digest(&blob).resource());
+            let written = tokio::time::timeout(at_once, good.write(&name, &blob, 100_000)).await;
+            assert_eq!(written.expect("others are served").unwrap(), 700_000);
+        }
+        held.shutdown().await;
+    });
+    scheduler.stop();
     cache.stop();
 }
 

@@ -1,13 +1,7 @@
 //! What those who route clients, and browsers, ask of a scheduler.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::time::Duration;
-
-use kendall_build_cluster::listen::ListenOptions;
-use kendall_build_cluster::peer::Peer;
-use kendall_build_cluster::scheduler::board::Limits;
-use kendall_build_cluster::scheduler::{ActionLimits, Scheduler, SchedulerOptions};
-use kendall_tier::Clock;
+use kendall_build_cluster::scheduler::Scheduler;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -19,23 +13,7 @@ const NOT_SERVING: i32 = 2;
 
 /// A scheduler whose cache is nowhere.
 fn scheduler() -> Scheduler {
-    let here = |port: u16| std::net::SocketAddr::from(([127, 0, 0, 1], port));
-    let options = SchedulerOptions {
-        listen: ListenOptions::new(here(0)),
-        cache: Peer::from(here(1)),
-        front: true,
-        limits: Limits::USUAL,
-        actions: ActionLimits {
-            default_time: Duration::from_secs(1),
-            longest_time: Duration::from_secs(1),
-            transfer_time: Duration::from_secs(1),
-            ignored_properties: Vec::new(),
-        },
-        beat_ms: 200,
-        patience: Duration::ZERO,
-        threads: 1,
-    };
-    Scheduler::start(options, Clock::monotonic()).unwrap()
+    crate::support::scheduler(std::net::SocketAddr::from(([127, 0, 0, 1], 1)))
 }
 
 #[test]

@@ -2,12 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![allow(dead_code, unreachable_pub, reason = "each test file uses some of it")]
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 
 use kendall_build_cluster::cache::{Cache, CacheOptions};
 use kendall_build_cluster::digest::{Digest, Function};
 use kendall_build_cluster::listen::ListenOptions;
+use kendall_build_cluster::peer::Peer;
+use kendall_build_cluster::scheduler::board::Limits;
+use kendall_build_cluster::scheduler::{ActionLimits, Scheduler, SchedulerOptions};
 use kendall_build_cluster::wire::bytestream::byte_stream_client::ByteStreamClient;
 use kendall_build_cluster::wire::bytestream::{ReadRequest, WriteRequest};
 use kendall_build_cluster::wire::re;
@@ -41,9 +45,34 @@ pub struct Client {
     pub channel: Channel,
 }
 
+/// A scheduler that passes what is a cache's on to this one.
+pub fn scheduler(cache: SocketAddr) -> Scheduler {
+    let options = SchedulerOptions {
+        listen: ListenOptions::new("127.0.0.1:0".parse().unwrap()),
+        cache: Peer::from(cache),
+        front: true,
+        limits: Limits::USUAL,
+        actions: ActionLimits {
+            default_time: Duration::from_secs(1),
+            longest_time: Duration::from_secs(1),
+            transfer_time: Duration::from_secs(1),
+            ignored_properties: Vec::new(),
+        },
+        beat_ms: 200,
+        patience: Duration::ZERO,
+        threads: 1,
+    };
+    Scheduler::start(options, Clock::monotonic()).unwrap()
+}
+
 pub async fn client(address: SocketAddr) -> Client {
+    client_at(address, [127, 0, 0, 1].into()).await
+}
+
+/// One that connects from this address.
+pub async fn client_at(address: SocketAddr, from: IpAddr) -> Client {
     let endpoint = tonic::transport::Endpoint::new(format!("http://{address}")).unwrap();
-    let channel = endpoint.connect().await.unwrap();
+    let channel = endpoint.local_address(Some(from)).connect().await.unwrap();
     Client {
         cas: ContentAddressableStorageClient::new(channel.clone())
             .max_decoding_message_size(64 << 20),
