@@ -25,6 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{Either, Full};
 use hyper::body::{Body, Incoming};
+use hyper::header::{HOST, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -425,6 +426,12 @@ impl Drop for Busy {
     }
 }
 
+/// Whether a request names at most one host, which is one.
+fn has_one_host<B>(request: &Request<B>) -> bool {
+    let hosts = request.headers().get_all(HOST);
+    kendall_tier::is_host(hosts.iter().map(HeaderValue::as_bytes))
+}
+
 /// Answers a request, or refuses it in the words of its protocol.
 async fn answer<S: Serve>(
     service: S,
@@ -459,7 +466,11 @@ async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let client = counted.client.clone();
     let answering = service_fn(move |mut request: Request<Incoming>| {
         let (service, busy) = (service.clone(), Busy::new(&seen));
-        let refused = shared.tokens.admit(&mut request).err();
+        let refused = if has_one_host(&request) {
+            shared.tokens.admit(&mut request).err()
+        } else {
+            Some(Status::invalid_argument("`Host` names one host, with a port or without"))
+        };
         request.extensions_mut().insert(client.clone());
         async move {
             let response = answer(service, request, refused).await;

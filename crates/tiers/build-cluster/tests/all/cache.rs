@@ -742,16 +742,40 @@ fn what_was_kept_is_there_after_a_stop() {
 
 /// The head and body of an answer of HTTP.
 fn http(address: std::net::SocketAddr, request: &str, body: &[u8]) -> String {
+    let length = body.len();
+    let head = format!("{request}\r\nHost: x\r\nContent-Length: {length}");
+    answer(address, &head, body)
+}
+
+/// The answer to this head and body, on a connection of its own.
+fn answer(address: std::net::SocketAddr, head: &str, body: &[u8]) -> String {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let length = body.len();
-    let head =
-        format!("{request}\r\nHost: x\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
-    stream.write_all(head.as_bytes()).unwrap();
+    write!(stream, "{head}\r\nConnection: close\r\n\r\n").unwrap();
     stream.write_all(body).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// A proxy before it may take another of two hosts than the cache does.
+#[test]
+fn a_host_that_is_none_or_is_there_twice_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    let code = |hosts: &str| {
+        let said = answer(cache.address(), &format!("GET /status HTTP/1.1{hosts}"), b"");
+        said[9..12].parse::<u16>().unwrap()
+    };
+    for good in ["\r\nHost: a", "\r\nHost: [::1]:80", "\r\nHost:"] {
+        assert_eq!(code(good), 200, "{good}");
+    }
+    for bad in
+        ["\r\nHost: a b/", "\r\nHost: a/b", "\r\nHost: a\r\nHost: b", "\r\nHost: a\r\nHost: a"]
+    {
+        assert_eq!(code(bad), 400, "{bad}");
+    }
+    cache.stop();
 }
 
 /// A refusal of gRPC has the status 200, which a client of plain HTTP takes for a hit.
