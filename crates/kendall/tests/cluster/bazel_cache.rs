@@ -4,7 +4,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use crate::bazel_support::Workspace;
+use crate::bazel_support::{GENERATED, Workspace, built};
+use crate::cluster_support;
 
 /// A cache as a process of its own.
 struct Server {
@@ -73,4 +74,43 @@ fn bazel_builds_cold_and_then_takes_everything_from_the_cache() {
     workspace.clean();
     let alone = workspace.test(&[&grpc, "--remote_retries=0", "--remote_local_fallback"]);
     assert_eq!(alone.hits, 0, "{alone:?}");
+}
+
+/// Over HTTP, Bazel takes whatever is answered 200 for a hit.
+#[test]
+fn bazel_over_http_takes_and_stores_what_its_token_allows() {
+    crate::bazel_support::required();
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "read people\nwrite ci\n").unwrap();
+    let flags = ["--quota", "256MiB", "--tokens", tokens.to_str().unwrap()];
+    let server = cluster_support::Server::cache(&folder.path().join("data"), &flags);
+    let cache = format!("--remote_cache=http://{}", server.address);
+    let workspace = Workspace::new(2);
+    let test = |token: Option<&str>| {
+        workspace.clean();
+        let header = token.map(|token| format!("--remote_header=Authorization=Bearer {token}"));
+        let arguments: Vec<&str> =
+            [cache.as_str()].into_iter().chain(header.as_deref()).chain(["//..."]).collect();
+        let output = workspace.bazel("test", &arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{token:?}: {said}");
+        (built(&said), said)
+    };
+    let (none, said) = test(None);
+    assert!(none.hits == 0 && none.local > GENERATED, "{none:?}");
+    assert!(said.contains("WARNING: Reading from Remote Cache:\n401 Unauthorized"), "{said}");
+    let (people, said) = test(Some("people"));
+    assert_eq!(people, none, "nothing is stored without the right to");
+    // Of several writes that are refused, Bazel says only how many.
+    assert!(said.contains("WARNING: Writing to Remote Cache:\n"), "{said}");
+    assert!(!said.contains("Reading from Remote Cache:\n"), "{said}");
+    let (ci, said) = test(Some("ci"));
+    assert_eq!(ci, none, "nor with a token to read");
+    assert!(!said.contains("Remote Cache:\n"), "{said}");
+    let (people, said) = test(Some("people"));
+    assert_eq!((people.hits, people.local), (none.local, 0), "{people:?}");
+    assert!(!said.contains("Remote Cache:\n"), "{said}");
+    let (again, _) = test(None);
+    assert_eq!(again, none, "no hit without a token");
 }

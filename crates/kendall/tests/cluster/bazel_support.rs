@@ -134,7 +134,7 @@ fn sources(folder: &Path, seed: u32) {
 }
 
 /// Reads `INFO: 31 processes: 30 remote cache hit, 1 internal.`
-fn built(said: &str) -> Built {
+pub fn built(said: &str) -> Built {
     let line = said.lines().find(|line| line.contains(" process")).unwrap_or_default();
     let (_, counts) = line.rsplit_once(": ").unwrap_or_default();
     let mut built = Built { local: 0, hits: 0, remote: 0 };
