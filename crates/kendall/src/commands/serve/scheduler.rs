@@ -158,3 +158,23 @@ fn exit_of(error: &SchedulerError) -> Exit {
         SchedulerError::Threads(_) | SchedulerError::Reflection(_) => Exit::Failure,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: SchedulerFlags,
+    }
+
+    #[test]
+    fn without_flags_the_bounds_are_the_usual_ones() {
+        let line = ["scheduler", "--listen", "127.0.0.1:0", "--cache", "127.0.0.1:1"];
+        let options = Line::parse_from(line).flags.options().unwrap();
+        assert_eq!(options.limits, Limits::USUAL);
+    }
+}
