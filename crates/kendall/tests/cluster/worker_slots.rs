@@ -219,7 +219,6 @@ fn an_action_that_fills_the_disk_is_ended_and_its_neighbour_is_not() {
 }
 
 #[test]
-#[ignore = "its exit code: beside a load of 20 to 60, 3 of 20 runs end by themselves before the worker looks (docs/build-execution.md)"]
 fn an_action_that_makes_ever_more_processes_is_ended_and_its_neighbour_is_not() {
     let cluster = Cluster::start(2, 1, &["--action-processes", "100"]);
     runtime().block_on(async {
@@ -232,6 +231,8 @@ fn an_action_that_makes_ever_more_processes_is_ended_and_its_neighbour_is_not() 
         // What has ended is none: not even where its parent did not ask for it.
         let orphans = "for i in $(seq 300); do (true &); done; sleep 1; echo all";
         assert_eq!(text(&client.run(&Job::shell(orphans)).await.stdout_raw), "all\n");
+        let failed = orphans.replace("echo all", "exit 3");
+        assert_eq!(client.run(&Job::shell(&failed)).await.exit_code, 3);
     });
 }
 

@@ -17,7 +17,7 @@ use std::process::{Command, ExitStatus};
 
 use kendall_tier::Clock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, WaitOptions};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions};
 
 use super::bounds::{ActionBounds, Beyond};
 use super::meter;
@@ -312,7 +312,8 @@ impl Slot {
                 return Ok(Some(Cut::Log));
             }
             let began = spent_ns();
-            let had = self.look(pid);
+            reap_orphans(pid);
+            let had = self.look();
             if let Some(beyond) = had.beyond(&self.bounds) {
                 return Ok(Some(Cut::Beyond(beyond)));
             }
@@ -321,8 +322,7 @@ impl Slot {
     }
 
     /// What the action has now.
-    fn look(&self, first: Pid) -> meter::Had {
-        reap_orphans(first);
+    fn look(&self) -> meter::Had {
         // Without a view of the processes, the kernel's limits are all that there is.
         meter::below(std::process::id(), self.asked()).unwrap_or_default()
     }
@@ -331,7 +331,17 @@ impl Slot {
     fn left_beyond(&self, first: Pid) -> Option<Cut> {
         // Mostly it left nothing, and no look is needed to see that.
         let left = children().is_ok_and(|children| children.iter().any(|child| *child != first));
-        left.then(|| self.look(first)).and_then(|had| had.beyond(&self.bounds)).map(Cut::Beyond)
+        if !left {
+            return None;
+        }
+        // Where the kernel refuses an action more processes, its first one fails and the others may end as fast: those
+        // that ended since the last look count. One that succeeded was refused nothing.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let ended = rustix::process::waitid(WaitId::Pid(first), options).ok().flatten();
+        if ended.is_none_or(|ended| ended.exit_status() == Some(0)) {
+            reap_orphans(first);
+        }
+        self.look().beyond(&self.bounds).map(Cut::Beyond)
     }
 
     /// Most processes that a look asks: those of the machine, where they are not the slot's alone.
