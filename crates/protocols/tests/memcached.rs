@@ -1,10 +1,39 @@
 //! The memcached codec on whatever a network may bring: it never panics, always gets on, and reads
 //! the same from bytes in one piece and in many.
 
-use kendall_protocols::memcached::{Element, Framing, LINE_BYTES, Limits, Parsed, element, parse};
+use kendall_protocols::memcached::{
+    Command, Element, Framing, LINE_BYTES, Limits, Parsed, Store, element, is_reply_to, parse,
+};
 use proptest::prelude::*;
 
 const LIMITS: Limits = Limits { value_bytes: 64, get_line_bytes: 1 << 16 };
+
+/// Which answers each command that stores may get, as memcached's protocol has them: `EXISTS` and `NOT_FOUND` belong to
+/// `cas` alone, and `NOT_STORED` to the others.
+#[test]
+fn each_store_command_has_its_own_answers() {
+    const ANSWERS: [&str; 4] = ["STORED", "NOT_STORED", "EXISTS", "NOT_FOUND"];
+    for (store, may) in [
+        (Store::Set, [true, true, false, false]),
+        (Store::Add, [true, true, false, false]),
+        (Store::Replace, [true, true, false, false]),
+        (Store::Append, [true, true, false, false]),
+        (Store::Prepend, [true, true, false, false]),
+        (Store::Cas, [true, false, true, true]),
+    ] {
+        for (answer, may) in ANSWERS.into_iter().zip(may) {
+            let line = format!("{answer}\r\n");
+            let is_reply = is_reply_to(Command::Store(store), line.as_bytes());
+            assert_eq!(is_reply, may, "{store:?} {answer}");
+        }
+        for error in ["ERROR\r\n", "CLIENT_ERROR x\r\n", "SERVER_ERROR x\r\n"] {
+            assert!(is_reply_to(Command::Store(store), error.as_bytes()), "{store:?} {error}");
+        }
+        for other in ["DELETED\r\n", "END\r\n", "HD\r\n", "OK\r\n", "1\r\n"] {
+            assert!(!is_reply_to(Command::Store(store), other.as_bytes()), "{store:?} {other}");
+        }
+    }
+}
 
 /// What a stream held, without what was dropped on the way.
 #[derive(Debug, PartialEq, Eq)]

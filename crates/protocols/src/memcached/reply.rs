@@ -3,7 +3,7 @@
 use memchr::memchr;
 
 use super::number::whole;
-use super::request::{Command, Span};
+use super::request::{Command, Span, Store};
 
 /// Longest line that a server may write before it counts as noise.
 const REPLY_LINE_BYTES: usize = 8 << 10;
@@ -183,7 +183,8 @@ pub fn is_reply_to(command: Command, line: &[u8]) -> bool {
     let word = first_word(line);
     let replies: &[&[u8]] = match command {
         Command::Get | Command::Gets | Command::Gat | Command::Gats => &[b"VALUE", b"END"],
-        Command::Store(_) => &[b"STORED", b"NOT_STORED", b"EXISTS", b"NOT_FOUND"],
+        Command::Store(Store::Cas) => &[b"STORED", b"EXISTS", b"NOT_FOUND"],
+        Command::Store(_) => &[b"STORED", b"NOT_STORED"],
         Command::Incr | Command::Decr if whole(word).is_some() => return true,
         Command::Incr | Command::Decr => &[b"NOT_FOUND"],
         Command::Delete => &[b"DELETED", b"NOT_FOUND"],

@@ -120,10 +120,9 @@ impl Engine {
                 continue;
             }
             let rest = &bytes[at..];
-            let element = element(head.framing, rest).ok()?;
-            if !self.is_right(here, head, &element, rest) {
-                return None;
-            }
+            let Some(element) = self.right_element(here, head, rest) else {
+                return self.end_whole_lines(here, head, &bytes[from..at]);
+            };
             let (length, unique) = match element {
                 Element::Incomplete => break,
                 Element::Value { header, data, key, unique, last } => {
@@ -169,6 +168,21 @@ impl Engine {
             self.deliver(here, head, &bytes[from..at]);
         }
         Some(Seen { bytes: at, ended })
+    }
+
+    /// The element that `bytes` begins with, where it is part of a reply to the request that waits.
+    fn right_element(&mut self, from: At, head: &InFlight, bytes: &[u8]) -> Option<Element> {
+        let element = element(head.framing, bytes).ok()?;
+        self.is_right(from, head, &element, bytes).then_some(element)
+    }
+
+    /// What comes next is not a reply. A client that has the beginning of the answer gets what was right of it, so that the
+    /// error stands on a line of its own.
+    fn end_whole_lines(&mut self, from: At, head: &InFlight, right: &[u8]) -> Option<Seen> {
+        if self.requests.get(head.request).is_some_and(|entry| entry.begun) {
+            self.deliver(from, head, right);
+        }
+        None
     }
 
     /// Whether an element that `bytes` begins with is part of a reply to the request that waits.

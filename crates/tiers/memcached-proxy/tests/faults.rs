@@ -9,6 +9,7 @@
 
 mod common;
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,6 +22,52 @@ fn quick(servers: &[&Memcached], mode: Mode) -> Options {
         pool.timeout = Duration::from_millis(200);
         pool.probe_every = Duration::from_millis(50);
     })
+}
+
+/// A server that closes the first connection on which it is asked, and then puts a wrong line behind each value.
+fn wrong_lines(listener: &std::net::TcpListener) {
+    let closed = Arc::new(AtomicBool::new(false));
+    for stream in listener.incoming() {
+        let (mut stream, closed) = (stream.unwrap(), Arc::clone(&closed));
+        std::thread::spawn(move || {
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            for line in lines.map_while(Result::ok) {
+                if line.starts_with("get ") && !closed.swap(true, Ordering::SeqCst) {
+                    return;
+                }
+                let answer: &[u8] = if line.starts_with("gets ") {
+                    b"VALUE k 0 1 9\r\na\r\nBOGUS\r\nEND\r\n"
+                } else {
+                    b"VERSION 1\r\n"
+                };
+                stream.write_all(answer).unwrap_or_default();
+            }
+        });
+    }
+}
+
+/// An error stands on a line of its own, also where the line before it was to be changed for the client.
+#[test]
+fn an_error_does_not_stand_within_a_line() {
+    for mode in MODES {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // It ends with the process.
+        std::thread::spawn(move || wrong_lines(&listener));
+        let mut options = options(&[], mode);
+        options.pools[0].servers = vec![address.into()];
+        let proxy = Running::start(options);
+        let mut client = Client::connect(proxy.address);
+        // From here on the uniques of the server are changed.
+        assert!(client.line("get k\r\n").starts_with("SERVER_ERROR"));
+        client.send("gets k\r\n");
+        let head = client.read_until(b"\r\n");
+        let head = String::from_utf8_lossy(&head);
+        assert_eq!(head.trim_end().split(' ').count(), 5, "{head}");
+        assert!(!head.contains("ERROR"), "{head}");
+        assert_eq!(client.read_until(b"\r\n"), b"a\r\n");
+        assert!(client.line("").starts_with("SERVER_ERROR"));
+    }
 }
 
 #[test]
