@@ -785,6 +785,7 @@ impl Launch {
             .open(&self.log);
         let log = log.map_err(failed)?;
         let postgres = self.programs.join("postgres");
+        let log_mb = log_room(&self.data.join("pg_wal"));
         let mut command = match guard() {
             // PostgreSQL stops when this process has gone without stopping it.
             Some(guard) => {
@@ -803,7 +804,11 @@ impl Launch {
             .arg(format!("unix_socket_directories={}", self.sockets.display()))
             .args(["-c", "max_connections=200", "-c", "wal_compression=on"])
             .arg("-c")
-            .arg(format!("max_wal_size={}MB", log_room(&self.data.join("pg_wal"))))
+            .arg(format!("max_wal_size={log_mb}MB"))
+            // Files that a checkpoint keeps for reuse; two is PostgreSQL's least, and its default more than a small
+            // disk's log.
+            .arg("-c")
+            .arg(format!("min_wal_size={}MB", (log_mb / 2).min(80)))
             .args(["-c", "shared_buffers=256MB"])
             // A line for each error: where the disk is full, refusals must not fill what receiving frees.
             .args(["-c", "log_error_verbosity=terse", "-c", "log_min_error_statement=panic"])

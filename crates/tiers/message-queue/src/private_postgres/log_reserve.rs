@@ -20,6 +20,9 @@ const SEGMENT: u64 = 16 << 20;
 /// Size of the file: a 64th of the disk, one to four segments.
 const SHARE: u64 = 64;
 const MOST_SEGMENTS: u64 = 4;
+/// Above what the file takes and what must stay free, before the file is created again: for some messages, so that it is
+/// not deleted at once. Where it is deleted soon, the next checkpoint gives back what the log took.
+const MARGIN: u64 = 4 << 20;
 
 /// The file, and whether it was given up.
 #[derive(Debug)]
@@ -56,7 +59,7 @@ impl LogReserve {
         }
         if free < low && self.state != State::Released {
             self.release(free);
-        } else if free >= low + size + SEGMENT && self.state != State::Held {
+        } else if free >= low + size + MARGIN && self.state != State::Held {
             match self.create(size) {
                 Ok(()) => self.hold(),
                 Err(error) => tracing::debug!(%error, "no space can be reserved for the log"),
