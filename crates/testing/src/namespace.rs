@@ -48,7 +48,9 @@ pub fn inside(test: &str, mount: &str) -> Option<PathBuf> {
          kernel.apparmor_restrict_unprivileged_userns=0), or sudo without a password",
     );
     let this = std::env::current_exe().unwrap();
-    let arguments = [this.as_os_str(), "--exact".as_ref(), test.as_ref(), "--nocapture".as_ref()];
+    let options = ["--exact", test, "--nocapture", "--include-ignored"];
+    let arguments: Vec<&OsStr> =
+        [this.as_os_str()].into_iter().chain(options.map(OsStr::new)).collect();
     let output = command(way, &arguments).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);

@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,6 +32,7 @@ use kendall_protocols::queue::{
     ReturnMessageResponse, SendBatchRequest, SendBatchResponse, SendRequest, SendResponse,
     SendResult,
 };
+use kendall_testing::namespace::{Ballast, on_a_small_disk};
 use kendall_testing::{Link, free_address, kill_with_children};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -54,6 +55,8 @@ const LONE: u64 = CLIENTS + 1;
 /// Leases that outlast the test, and leases that have run out when they are answered, nearly.
 const LONG_MS: u64 = 3_600_000;
 const SHORT_MS: u64 = 1;
+/// Until one asks again who was refused.
+const PAUSE: Duration = Duration::from_millis(10);
 /// A lone operation takes milliseconds; a restart of PostgreSQL, seconds.
 const CALL: Duration = Duration::from_secs(20);
 /// Request ids are kept for ten minutes: the campaign is over before.
@@ -331,7 +334,8 @@ impl Actor {
         }
     }
 
-    /// One attempt: an answer, a refusal, or nothing that tells whether it happened.
+    /// One attempt: an answer, a refusal, or nothing that tells whether it happened. Who is refused since the disk is full
+    /// comes again a little later.
     async fn once<T>(
         &mut self,
         ask: impl AsyncFnOnce(Client) -> Result<Response<T>, Status>,
@@ -347,6 +351,10 @@ impl Actor {
             Ok(Err(status)) => status,
             Err(_) => Status::cancelled("killed"),
         };
+        if status.code() == Code::ResourceExhausted {
+            assert!(self.shared.strict, "no disk is full: {status}");
+            tokio::time::interval_at(tokio::time::Instant::now() + PAUSE, PAUSE).tick().await;
+        }
         let unknown = [
             Code::Unavailable,
             Code::DeadlineExceeded,
@@ -369,8 +377,10 @@ impl Actor {
         mut ask: impl AsyncFnMut(Client) -> Result<Response<T>, Status>,
     ) -> T {
         loop {
-            if let Some(answer) = self.once(&mut ask).await.unwrap() {
-                return answer;
+            match self.once(&mut ask).await {
+                Ok(Some(answer)) => return answer,
+                Ok(None) => {}
+                Err(status) => assert_eq!(status.code(), Code::ResourceExhausted, "{status}"),
             }
         }
     }
@@ -409,8 +419,14 @@ impl Actor {
         let asked = messages.clone();
         let ids = if count == 1 {
             let one = asked.into_iter().next().unwrap();
-            let answer = self.once(async |mut client| client.send(one).await).await.unwrap();
-            vec![answer.map(|answer| answer.message_id)]
+            match self.once(async |mut client| client.send(one).await).await {
+                Ok(answer) => vec![answer.map(|answer| answer.message_id)],
+                Err(status) => {
+                    // Nothing was sent: what comes of it all the same is not known to the history.
+                    assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
+                    return;
+                }
+            }
         } else {
             let batch = SendBatchRequest { messages: asked };
             let answer = self.once(async |mut client| client.send_batch(batch).await).await;
@@ -426,8 +442,9 @@ impl Actor {
 
     /// The id of one of a batch; none where it is open whether it was sent.
     fn sent(&self, result: &SendResult) -> Option<u64> {
-        let unknown = [Code::Unavailable as i32, Code::Aborted as i32];
-        assert!(result.code == 0 || self.shared.killing && unknown.contains(&result.code));
+        let unknown = [Code::Unavailable, Code::Aborted, Code::ResourceExhausted];
+        let is_unknown = unknown.contains(&Code::from_i32(result.code));
+        assert!(result.code == 0 || self.shared.killing && is_unknown, "{result:?}");
         (result.code == 0).then_some(result.message_id)
     }
 
@@ -736,20 +753,15 @@ impl Drop for Done {
 
 #[test]
 fn no_message_is_lost_or_delivered_twice_while_everything_is_killed() {
-    strike(&Strikes {
-        seed: SEED,
-        operations: 90,
-        most: u32::MAX,
-        seconds: u64::MAX,
-        campaign: false,
-    });
+    strike(&Strikes { seed: SEED, operations: 90, most: u32::MAX, seconds: u64::MAX, disk: None });
 }
 
-/// `make kill`: as many kills, freezes and cuts as `KENDALL_KILLS_QUEUE` says, and no longer than
+/// `make kill`: as many kills, freezes, cuts and full disks as `KENDALL_KILLS_QUEUE` says, and no longer than
 /// `KENDALL_KILL_SECONDS`.
 #[test]
 #[ignore = "minutes; `make kill` runs it"]
 fn campaign_over_the_queue() {
+    let Some(disk) = on_a_small_disk("history::campaign_over_the_queue", "600m") else { return };
     let number = |name: &str, usual: u64| -> u64 {
         std::env::var(name).map_or(usual, |text| text.parse().expect("a number"))
     };
@@ -758,7 +770,7 @@ fn campaign_over_the_queue() {
         operations: u64::MAX,
         most: u32::try_from(number("KENDALL_KILLS_QUEUE", 600)).unwrap(),
         seconds: number("KENDALL_KILL_SECONDS", CAMPAIGN_SECONDS).min(CAMPAIGN_SECONDS),
-        campaign: true,
+        disk: Some(disk),
     });
 }
 
@@ -770,8 +782,9 @@ struct Strikes {
     /// Ends after so many, or so much time.
     most: u32,
     seconds: u64,
-    /// Whether some are frozen for a while or cut off instead of killed, and every take has a request id.
-    campaign: bool,
+    /// In the campaign, PostgreSQL's disk, which is full at times. Then some are also frozen or cut off instead of killed, and
+    /// every take has a request id.
+    disk: Option<PathBuf>,
 }
 
 /// What is struck.
@@ -782,16 +795,17 @@ struct Targets {
     middlewares: Vec<Middleware>,
     /// To PostgreSQL, and to each middleware; in the campaign only.
     links: Vec<Link>,
+    disk: PathBuf,
 }
 
 impl Targets {
-    fn new(folder: &Path, campaign: bool) -> Self {
-        let data = folder.join("queue");
-        if !campaign {
+    fn new(folder: &Path, is_campaign: bool) -> Self {
+        let (data, disk) = (folder.join("queue"), folder.to_owned());
+        if !is_campaign {
             let postgres = start_postgres(&data);
             let url = postgres.url().to_owned();
             let middlewares = (0..2).map(|_| start_middleware(&url)).collect();
-            return Self { postgres, url, middlewares, links: Vec::new() };
+            return Self { postgres, url, middlewares, links: Vec::new(), disk };
         }
         let address = free_address();
         let tcp = Some(TcpAccess { address, password: "secret".into() });
@@ -804,7 +818,7 @@ impl Targets {
         );
         let middlewares: Vec<Middleware> = (0..2).map(|_| start_middleware(&url)).collect();
         links.extend(middlewares.iter().map(|m| Link::start(kendall(), m.address)));
-        Self { postgres, url, middlewares, links }
+        Self { postgres, url, middlewares, links, disk }
     }
 
     /// Where clients find the middlewares.
@@ -815,10 +829,10 @@ impl Targets {
         self.links[1..].iter().map(|link| link.listen).collect()
     }
 
-    /// One kill, freeze or cut.
+    /// One kill, freeze, cut or full disk.
     fn strike(&mut self, rng: &mut Xoshiro256PlusPlus, counts: &mut Counts) {
         let victim = rng.random_range(0..self.middlewares.len());
-        match rng.random_range(0..if self.links.is_empty() { 4 } else { 12 }) {
+        match rng.random_range(0..if self.links.is_empty() { 4 } else { 15 }) {
             0 => counts.postgres += u32::from(kill_postgres(&self.postgres)),
             8..=11 => {
                 // With transactions open: their commits are on the way. Others get their numbers after the crash.
@@ -836,6 +850,17 @@ impl Targets {
                 // The server alone: those that serve connections go on until they need it.
                 let froze = freeze(self.postgres.pid(), rng.random_range(10..500));
                 counts.frozen += u32::from(froze);
+            }
+            12 => {
+                let pid =
+                    if rng.random() { self.postgres.pid() } else { self.middlewares[victim].pid() };
+                counts.silent += u32::from(freeze(pid, rng.random_range(2000..5000)));
+            }
+            13..=14 => {
+                let ballast = Ballast::fill(&self.disk, 2 << 20);
+                std::thread::sleep(Duration::from_millis(rng.random_range(100..2000)));
+                ballast.remove();
+                counts.full += 1;
             }
             fault @ 6..=7 => {
                 let link = &self.links[rng.random_range(0..self.links.len())];
@@ -858,9 +883,9 @@ impl Targets {
 fn strike(strikes: &Strikes) {
     let folder = tempfile::tempdir().unwrap();
     open_to_all(folder.path());
-    let mut targets = Targets::new(folder.path(), strikes.campaign);
+    let strict = strikes.disk.is_some();
+    let mut targets = Targets::new(strikes.disk.as_deref().unwrap_or(folder.path()), strict);
     let addresses = targets.addresses();
-    let strict = strikes.campaign;
     let shared = Arc::new(Shared { killing: true, cutting: true, strict, ..Shared::default() });
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -929,6 +954,10 @@ struct Counts {
     /// Links that were cut, and that stood still for a while.
     cut: u32,
     still: u32,
+    /// Frozen for seconds.
+    silent: u32,
+    /// Full disks.
+    full: u32,
 }
 
 impl Counts {
@@ -939,6 +968,8 @@ impl Counts {
             + self.frozen
             + self.cut
             + self.still
+            + self.silent
+            + self.full
     }
 }
 
