@@ -192,6 +192,8 @@ fn an_action_that_fills_the_memory_is_ended_and_its_neighbour_is_not() {
         // One process, and several of which none is beyond the bound.
         let words = "more than 268435456 bytes of memory, the worker's --action-memory";
         is_ended(&client, "cat /dev/zero | tail -c 100G", 201, words).await;
+        // The words have a line of their own, also behind half a line.
+        is_ended(&client, "printf half >&2; cat /dev/zero | tail -c 100G", 201, words).await;
         let hold = "{ head -c 60M /dev/zero; sleep 50; } | tail -c 60M > /dev/null &";
         is_ended(&client, &format!("{} wait", hold.repeat(8)), 201, words).await;
         let within = client.run(&Job::shell("head -c 1G /dev/zero | tail -c 100M | wc -c")).await;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -356,10 +356,17 @@ impl Slot {
         soon.max(took_ns.saturating_mul(SHARE))
     }
 
-    /// Adds a line to what the action wrote to its errors, where there is room.
+    /// Adds a line of its own to what the action wrote to its errors, where there is room.
     fn say(&self, words: &str, order: &Order) -> io::Result<()> {
-        let line = format!("kendall: {words}\n");
-        if self.stderr.metadata()?.len().saturating_add(line.len() as u64) <= order.log_bytes {
+        let length = self.stderr.metadata()?.len();
+        // A program that was killed may have written half a line.
+        let mut last = [b'\n'];
+        if length > 0 {
+            self.stderr.read_exact_at(&mut last, length - 1)?;
+        }
+        let end = if last == *b"\n" { "" } else { "\n" };
+        let line = format!("{end}kendall: {words}\n");
+        if length.saturating_add(line.len() as u64) <= order.log_bytes {
             io::Write::write_all(&mut &self.stderr, line.as_bytes())?;
         }
         Ok(())
