@@ -43,7 +43,7 @@ pub enum Ready {
     Http(String),
     /// This command ends with 0.
     Command(Vec<String>),
-    /// It has printed its ready line: what serves nobody that comes to it.
+    /// It has printed its ready line: for a tier that accepts no connections.
     Announced,
 }
 

@@ -118,7 +118,7 @@ impl ArrivalPlan {
     /// Reads a kind of arrivals with the rate that goes with it.
     ///
     /// # Errors
-    /// [`ArrivalError`] when it is none, lacks its rate or has one that nobody sends, or its file cannot
+    /// [`ArrivalError`] when it is none, lacks its rate or has one that cannot be sent, or its file cannot
     /// be read.
     pub fn parse(text: &str, rate: Option<f64>) -> Result<Self, ArrivalError> {
         Self::parse_kind(text, rate)?.if_not_too_dense()
@@ -127,7 +127,7 @@ impl ArrivalPlan {
     /// Arrivals at rates that change in stages, spaced as `kind` says: `poisson` or `constant`.
     ///
     /// # Errors
-    /// [`ArrivalError`] when the kind is another one, or a rate is one that nobody sends.
+    /// [`ArrivalError`] when the kind is another one, or a rate cannot be sent.
     pub fn in_stages(stages: Stages, kind: &str) -> Result<Self, ArrivalError> {
         let poisson = match kind {
             "poisson" => true,
