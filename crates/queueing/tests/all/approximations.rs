@@ -131,57 +131,43 @@ fn three_classes_err_as_documented() {
     linear.within("Linearizer, 3 classes", THREE_LINEARIZER.0, THREE_LINEARIZER.1);
 }
 
-#[test]
-fn several_servers_err_as_documented() {
-    let mut draw = Draw(3);
+/// Draws networks of some classes, customers and servers a station, and holds three approximations to the largest
+/// errors that are documented: conditional waits, Seidmann, Linearizer.
+fn several_servers_err(
+    (seed, what): (u64, &str),
+    (classes, customers, servers): (u64, u64, u64),
+    documented: [Documented; 3],
+) {
+    let mut draw = Draw(seed);
     let (mut conditional, mut seidmann) = (Errors::default(), Errors::default());
     let mut linear = Errors::default();
     for _ in 0..NETWORKS {
-        let n = network(&mut draw, 1, 60, 8);
-        let exact = convolution(&n).unwrap();
+        let n = network(&mut draw, classes, customers, servers);
+        let exact = convolution(&n).expect("a valid network");
         let by = |multi_server| {
-            schweitzer(&n, Iteration { multi_server, ..Iteration::default() }).unwrap()
+            schweitzer(&n, Iteration { multi_server, ..Iteration::default() })
+                .expect("a valid network")
         };
         conditional.add(&by(MultiServer::Conditional), &exact);
         seidmann.add(&by(MultiServer::Seidmann), &exact);
-        linear.add(&linearizer(&n, Iteration::default()).unwrap(), &exact);
+        linear.add(&linearizer(&n, Iteration::default()).expect("a valid network"), &exact);
     }
-    conditional.within("conditional, up to 8 servers", CONDITIONAL.0, CONDITIONAL.1);
-    seidmann.within("Seidmann, up to 8 servers", SEIDMANN.0, SEIDMANN.1);
-    linear.within("Linearizer, up to 8 servers", LINEARIZER_SERVERS.0, LINEARIZER_SERVERS.1);
+    let found = [("conditional", conditional), ("Seidmann", seidmann), ("Linearizer", linear)];
+    for ((name, errors), (throughput, response)) in found.into_iter().zip(documented) {
+        errors.within(&format!("{name}, {what}"), throughput, response);
+    }
 }
 
-/// Two classes at up to four servers a station.
+#[test]
+fn several_servers_err_as_documented() {
+    let documented = [CONDITIONAL, SEIDMANN, LINEARIZER_SERVERS];
+    several_servers_err((3, "up to 8 servers"), (1, 60, 8), documented);
+}
+
 #[test]
 fn several_classes_at_several_servers_err_as_documented() {
-    let mut draw = Draw(4);
-    let (mut conditional, mut seidmann) = (Errors::default(), Errors::default());
-    let mut linear = Errors::default();
-    for _ in 0..NETWORKS {
-        let n = network(&mut draw, 2, 6, 4);
-        let exact = convolution(&n).unwrap();
-        let by = |multi_server| {
-            schweitzer(&n, Iteration { multi_server, ..Iteration::default() }).unwrap()
-        };
-        conditional.add(&by(MultiServer::Conditional), &exact);
-        seidmann.add(&by(MultiServer::Seidmann), &exact);
-        linear.add(&linearizer(&n, Iteration::default()).unwrap(), &exact);
-    }
-    conditional.within(
-        "conditional, 2 classes at up to 4 servers",
-        CONDITIONAL_SEVERAL.0,
-        CONDITIONAL_SEVERAL.1,
-    );
-    seidmann.within(
-        "Seidmann, 2 classes at up to 4 servers",
-        SEIDMANN_SEVERAL.0,
-        SEIDMANN_SEVERAL.1,
-    );
-    linear.within(
-        "Linearizer, 2 classes at up to 4 servers",
-        LINEARIZER_SEVERAL.0,
-        LINEARIZER_SEVERAL.1,
-    );
+    let documented = [CONDITIONAL_SEVERAL, SEIDMANN_SEVERAL, LINEARIZER_SEVERAL];
+    several_servers_err((4, "2 classes at up to 4 servers"), (2, 6, 4), documented);
 }
 
 /// Every approximation says how far it may be off, or that nobody knows; percentiles by two moments
