@@ -4,6 +4,8 @@
 use std::ffi::OsStr;
 use std::io::IsTerminal as _;
 
+use kendall_observations::Holds;
+
 /// Whether a stream gets colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Paint {
@@ -47,6 +49,16 @@ impl Paint {
     /// What the rest belongs to.
     pub(crate) fn head(self, text: &str) -> String {
         self.paint("1", text)
+    }
+
+    /// A condition of `--fail-if` or `fail_if`, in the color of how it stands.
+    pub(crate) fn condition(self, told: &str, holds: Holds) -> String {
+        let text = format!("fail if {told}");
+        match holds {
+            Holds::Yes | Holds::NoValue => self.bad(&text),
+            Holds::CannotTell => self.doubt(&text),
+            Holds::No => text,
+        }
     }
 
     fn paint(self, code: &str, text: &str) -> String {

@@ -39,6 +39,17 @@ pub enum Holds {
     NoValue,
 }
 
+impl Metric {
+    /// The quantile that it is, if it is one.
+    #[must_use]
+    pub const fn quantile(self) -> Option<f64> {
+        match self {
+            Self::Quantile(quantile) => Some(quantile),
+            Self::Mean | Self::Throughput | Self::Errors => None,
+        }
+    }
+}
+
 impl Holds {
     /// As results have it.
     #[must_use]

@@ -25,15 +25,6 @@ pub(super) struct PrintedCheck {
     verdict: &'static str,
 }
 
-/// Percentiles that conditions ask for.
-pub(super) fn quantiles(conditions: &[Condition]) -> Vec<f64> {
-    let quantile = |condition: &Condition| match condition.metric {
-        Metric::Quantile(quantile) => Some(quantile),
-        _ => None,
-    };
-    conditions.iter().filter_map(quantile).collect()
-}
-
 /// All conditions, by what a load measured; `run` has the intervals of one that has any.
 pub(super) fn all<'a>(
     conditions: &'a [Condition],
@@ -68,12 +59,7 @@ impl Check<'_> {
 
     /// A line for people.
     pub(super) fn told(&self, paint: Paint) -> String {
-        let text = format!("fail if {}", self.condition.told(self.value.as_ref()));
-        match self.holds() {
-            Holds::Yes | Holds::NoValue => paint.bad(&text),
-            Holds::CannotTell => paint.doubt(&text),
-            Holds::No => text,
-        }
+        paint.condition(&self.condition.told(self.value.as_ref()), self.holds())
     }
 
     pub(super) fn printed(&self) -> PrintedCheck {

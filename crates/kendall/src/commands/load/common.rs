@@ -331,7 +331,8 @@ impl Common {
             self.stages.as_ref().map(|stages| stages::of(result, stages)).transpose()?;
         // A load that changes has no one rate and no one distribution that an interval could be of.
         let steady = self.stages.is_none();
-        let run = intervals::of(result, &checks::quantiles(&self.fail_if))?.filter(|_| steady);
+        let quantiles = self.fail_if.iter().filter_map(|condition| condition.metric.quantile());
+        let run = intervals::of(result, &quantiles.collect::<Vec<_>>())?.filter(|_| steady);
         let checks = checks::all(&self.fail_if, result, run.as_ref())?;
         let mut printed = Printed::of(result, run.as_ref())?;
         printed.stages = of_stages.as_deref();

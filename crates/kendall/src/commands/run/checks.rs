@@ -27,10 +27,7 @@ pub(super) fn all(study: &StudyFile, results: &Results) -> Result<Vec<Check>, St
     if study.fail_if.is_empty() {
         return Ok(Vec::new());
     }
-    let quantiles = study.fail_if.iter().filter_map(|condition| match condition.metric {
-        Metric::Quantile(quantile) => Some(quantile),
-        _ => None,
-    });
+    let quantiles = study.fail_if.iter().filter_map(|condition| condition.metric.quantile());
     let observations = Observations::read_with(results, &quantiles.collect::<Vec<_>>())?;
     let of = |configuration: &Configuration| {
         study.fail_if.iter().map(|condition| check(configuration, condition)).collect::<Vec<_>>()
@@ -74,11 +71,6 @@ impl Check {
 
     /// A line for people.
     pub(super) fn told(&self, paint: Paint) -> String {
-        let text = format!("fail if {}", self.told);
-        match self.holds {
-            Holds::Yes | Holds::NoValue => paint.bad(&text),
-            Holds::CannotTell => paint.doubt(&text),
-            Holds::No => text,
-        }
+        paint.condition(&self.told, self.holds)
     }
 }
