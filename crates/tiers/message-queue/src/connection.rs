@@ -9,7 +9,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use kendall_protocols::queue::Message;
@@ -37,9 +37,12 @@ const ANSWERS: usize = 64;
 const ANSWERED_BYTES: usize = 64 << 10;
 /// Streams that were reset and whose answers are still to come, and that are remembered.
 const RESETS: usize = 1024;
-/// Bytes of the head of a frame, and the kind of the frame that resets a stream.
+/// Bytes of the head of a frame; the kinds of frames that are looked for, and the flag of the last one of a stream.
 const FRAME_HEAD: usize = 9;
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
 const RESET: u8 = 3;
+const END_STREAM: u8 = 1;
 /// Bytes of the preface, which is no frame.
 const PREFACE: usize = 24;
 
@@ -77,42 +80,61 @@ pub(crate) struct Removed(pub(crate) Vec<Message>);
 /// Messages in answers that the client may not have got.
 #[derive(Debug, Default)]
 struct Answers {
-    /// By stream, the oldest first.
-    kept: VecDeque<(u32, Vec<Message>)>,
+    /// The oldest first.
+    kept: VecDeque<Answer>,
+    /// Bytes of those that were written.
     bytes: usize,
-    /// The number of all that were ever kept.
-    count: u64,
+    /// The number of all that were ever written.
+    written: u64,
     /// Streams that were reset before their answer came.
     reset: VecDeque<u32>,
+    /// The connection has ended.
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Answer {
+    stream: u32,
+    messages: Vec<Message>,
+    /// Which of the answers written it was; none while its end is not written to the socket.
+    written: Option<u64>,
 }
 
 impl Answers {
-    /// Keeps the messages of an answer; gives them back where its stream was reset.
+    /// Keeps the messages of an answer; gives them back where nobody reads its stream.
     fn keep(&mut self, stream: u32, messages: Vec<Message>) -> Vec<Message> {
-        if self.reset.contains(&stream) {
+        if self.closed || self.reset.contains(&stream) {
             return messages;
         }
-        self.count += 1;
-        self.bytes += bytes(&messages);
-        self.kept.push_back((stream, messages));
-        while self.kept.len() > ANSWERS || self.bytes > ANSWERED_BYTES && self.kept.len() > 1 {
-            self.drop_oldest();
-        }
+        self.kept.push_back(Answer { stream, messages, written: None });
         Vec::new()
     }
 
-    fn drop_oldest(&mut self) {
-        if let Some((_, messages)) = self.kept.pop_front() {
-            self.bytes -= bytes(&messages);
+    /// The last frame of a stream was written. What is not written yet is bounded by what the connection buffers; what
+    /// was written, here.
+    fn written(&mut self, stream: u32) {
+        let Some(answer) = self.kept.iter_mut().find(|answer| answer.stream == stream) else {
+            return;
+        };
+        self.written += 1;
+        answer.written = Some(self.written);
+        self.bytes += bytes(&answer.messages);
+        let mut kept = self.kept.iter().filter(|answer| answer.written.is_some()).count();
+        while kept > ANSWERS || self.bytes > ANSWERED_BYTES && kept > 1 {
+            let oldest = self.kept.iter().filter_map(|answer| answer.written).min();
+            self.arrived(oldest.unwrap_or(self.written));
+            kept -= 1;
         }
     }
 
     /// The messages of a stream that nobody reads.
     fn take(&mut self, stream: u32) -> Option<Vec<Message>> {
-        let place = self.kept.iter().position(|(kept, _)| *kept == stream)?;
-        let (_, messages) = self.kept.remove(place)?;
-        self.bytes -= bytes(&messages);
-        Some(messages)
+        let place = self.kept.iter().position(|answer| answer.stream == stream)?;
+        let answer = self.kept.remove(place)?;
+        if answer.written.is_some() {
+            self.bytes -= bytes(&answer.messages);
+        }
+        Some(answer.messages)
     }
 
     /// The same of a stream that the client has reset.
@@ -126,11 +148,19 @@ impl Answers {
         })
     }
 
-    /// Drops the oldest, but for those that were kept after the first `count`.
+    /// Drops the first `count` of those written.
     fn arrived(&mut self, count: u64) {
-        while self.count.saturating_sub(count) < self.kept.len() as u64 {
-            self.drop_oldest();
-        }
+        self.kept.retain(|answer| answer.written.is_none_or(|written| written > count));
+        let written = self.kept.iter().filter(|answer| answer.written.is_some());
+        self.bytes = written.map(|answer| bytes(&answer.messages)).sum();
+    }
+
+    /// The connection has ended: gives the messages whose answers were not written to their end.
+    fn close(&mut self) -> Vec<Message> {
+        self.closed = true;
+        let kept = std::mem::take(&mut self.kept);
+        let unwritten = kept.into_iter().filter(|answer| answer.written.is_none());
+        unwritten.flat_map(|answer| answer.messages).collect()
     }
 }
 
@@ -153,7 +183,8 @@ pub(crate) struct Unsent {
 }
 
 impl Unsent {
-    /// From here on only a reset of the stream tells that the client did not get it.
+    /// It is in the connection's buffer: from here on a reset of the stream, or the connection's end before it was
+    /// written, tells that the client did not get it.
     pub(crate) fn was_sent(mut self) {
         self.sent = true;
     }
@@ -168,41 +199,42 @@ impl Drop for Unsent {
     }
 }
 
-/// Finds the streams that a client resets, in the bytes that it sends.
+/// Finds frames in the bytes of one direction of a connection.
 #[derive(Debug)]
-struct Resets {
+struct Frames {
     /// Bytes that are passed over: the rest of a frame.
     skip: usize,
     head: [u8; FRAME_HEAD],
     head_bytes: usize,
 }
 
-impl Default for Resets {
-    fn default() -> Self {
-        Self { skip: PREFACE, head: [0; FRAME_HEAD], head_bytes: 0 }
+impl Frames {
+    /// Of a side that sends so many bytes before its first frame.
+    fn after(preface: usize) -> Self {
+        Self { skip: preface, head: [0; FRAME_HEAD], head_bytes: 0 }
     }
-}
 
-impl Resets {
-    fn read(&mut self, mut sent: &[u8], mut reset: impl FnMut(u32)) {
-        while !sent.is_empty() {
+    /// Gives the kind, flags and stream of each frame that ends within these bytes.
+    fn pass(&mut self, mut bytes: &[u8], mut frame: impl FnMut(u8, u8, u32)) {
+        while !bytes.is_empty() {
             if self.skip > 0 {
-                let passed = self.skip.min(sent.len());
+                let passed = self.skip.min(bytes.len());
                 self.skip -= passed;
-                sent = &sent[passed..];
-                continue;
-            }
-            let come = (FRAME_HEAD - self.head_bytes).min(sent.len());
-            self.head[self.head_bytes..][..come].copy_from_slice(&sent[..come]);
-            self.head_bytes += come;
-            sent = &sent[come..];
-            if self.head_bytes == FRAME_HEAD {
-                let [a, b, c, kind, _, stream @ ..] = self.head;
-                self.head_bytes = 0;
-                self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
-                if kind == RESET {
-                    reset(u32::from_be_bytes(stream) & 0x7fff_ffff);
+                bytes = &bytes[passed..];
+            } else {
+                let come = (FRAME_HEAD - self.head_bytes).min(bytes.len());
+                self.head[self.head_bytes..][..come].copy_from_slice(&bytes[..come]);
+                self.head_bytes += come;
+                bytes = &bytes[come..];
+                if self.head_bytes == FRAME_HEAD {
+                    let [a, b, c, ..] = self.head;
+                    self.skip = u32::from_be_bytes([0, a, b, c]) as usize;
                 }
+            }
+            if self.skip == 0 && self.head_bytes == FRAME_HEAD {
+                let [_, _, _, kind, flags, stream @ ..] = self.head;
+                self.head_bytes = 0;
+                frame(kind, flags, u32::from_be_bytes(stream) & 0x7fff_ffff);
             }
         }
     }
@@ -292,12 +324,12 @@ impl Peer {
         self.clock.now_ns().saturating_add(time_ns)
     }
 
-    /// The number of answers with messages so far.
-    pub(crate) fn sent(&self) -> u64 {
-        self.entry.answers().count
+    /// The number of answers with messages that were written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.entry.answers().written
     }
 
-    /// The first `count` answers have arrived.
+    /// The first `count` of them have arrived.
     pub(crate) fn arrived(&self, count: u64) {
         self.entry.answers().arrived(count);
     }
@@ -330,6 +362,8 @@ pub(crate) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        let unwritten = self.entry.answers().close();
+        self.entry.dispatcher.put_back(unwritten.into_iter());
         self.connections.lock().remove(&self.number);
         self.connections.dispatcher.connection(false);
     }
@@ -350,7 +384,8 @@ pub(crate) struct Connection {
     /// Bytes of the greeting that lack, and how long they may.
     lacking: usize,
     patience: Option<Pin<Box<Sleep>>>,
-    resets: Resets,
+    read: Frames,
+    written: Frames,
 }
 
 impl Connection {
@@ -373,7 +408,19 @@ impl Connection {
     )]
     fn new(stream: Stream, place: Place) -> Self {
         let patience = Some(Box::pin(tokio::time::sleep(HANDSHAKE)));
-        Self { stream, place, lacking: GREETING, patience, resets: Resets::default() }
+        let (read, written) = (Frames::after(PREFACE), Frames::after(0));
+        Self { stream, place, lacking: GREETING, patience, read, written }
+    }
+
+    /// Notes the answers that end within these bytes, which were written. The last headers of an answer are short:
+    /// one frame.
+    fn wrote(&mut self, bytes: &[u8]) {
+        let entry = &self.place.entry;
+        self.written.pass(bytes, |kind, flags, stream| {
+            if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
+                entry.answers().written(stream);
+            }
+        });
     }
 }
 
@@ -396,9 +443,11 @@ impl AsyncRead for Connection {
             let come = buffer.filled().get(before..).unwrap_or_default();
             this.lacking = this.lacking.saturating_sub(come.len());
             let entry = &this.place.entry;
-            this.resets.read(come, |stream| {
-                let unread = entry.answers().reset(stream);
-                entry.dispatcher.put_back(unread.into_iter());
+            this.read.pass(come, |kind, _, stream| {
+                if kind == RESET {
+                    let unread = entry.answers().reset(stream);
+                    entry.dispatcher.put_back(unread.into_iter());
+                }
             });
             if this.lacking == 0 {
                 this.patience = None;
@@ -427,10 +476,12 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
+        let written = ready!(match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Encrypted(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
+        })?;
+        self.wrote(&bytes[..written]);
+        Poll::Ready(Ok(written))
     }
 
     fn poll_write_vectored(
@@ -438,10 +489,17 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
+        let written = ready!(match &mut self.stream {
             Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             Stream::Encrypted(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+        })?;
+        let mut left = written;
+        for slice in slices {
+            let part = left.min(slice.len());
+            self.wrote(&slice[..part]);
+            left -= part;
         }
+        Poll::Ready(Ok(written))
     }
 
     fn is_write_vectored(&self) -> bool {

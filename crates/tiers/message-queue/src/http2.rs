@@ -86,15 +86,15 @@ pub(crate) async fn serve<S>(
     // Requests that are left end here: nobody can be answered.
 }
 
-/// Returns when the client does not answer a ping. What it was sent before one that it answered has arrived.
+/// Returns when the client does not answer a ping. What was written before one that it answered has arrived.
 async fn until_silent(mut pings: PingPong, peer: Peer) {
     let mut ticks = tokio::time::interval(PING);
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        let sent = peer.sent();
+        let written = peer.written();
         match tokio::time::timeout(PONG, pings.ping(Ping::opaque())).await {
-            Ok(Ok(_)) => peer.arrived(sent),
+            Ok(Ok(_)) => peer.arrived(written),
             _ => return,
         }
     }

@@ -22,6 +22,7 @@ use support::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
 
 /// Longer than anything here takes on the slowest machine: a test that hangs ends.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -195,6 +196,112 @@ fn a_receiver_that_goes_before_it_has_the_answer_loses_nothing() {
             let put_back = "SELECT count(*) FROM put_back";
             assert_eq!(other.number(put_back).await, number, "what was received stays");
         }
+    });
+    server.stop();
+    postgres.stop();
+}
+
+/// Receives over a connection that is cut after so long; gives what the middleware wrote to it until it closed it.
+/// `None` where the connection broke with bytes on their way.
+async fn receive_cut_off(
+    to: SocketAddr,
+    request: ReceiveRequest,
+    after: Duration,
+) -> Option<Vec<u8>> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(async move {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        drop(Client::new(endpoint.connect_lazy()).receive(request).await);
+    });
+    let (mut near, _) = listener.accept().await.unwrap();
+    let mut far = TcpStream::connect(to).await.unwrap();
+    let (mut asked, mut answered) = (vec![0; 1 << 16], Vec::new());
+    let forward = async {
+        loop {
+            let before = answered.len();
+            tokio::select! {
+                read = near.read(&mut asked) => match read {
+                    Ok(bytes @ 1..) => far.write_all(&asked[..bytes]).await.unwrap_or_default(),
+                    _ => return,
+                },
+                read = far.read_buf(&mut answered) => {
+                    // It hangs up where the client has its answer and says goodbye.
+                    if read.unwrap() == 0 {
+                        return;
+                    }
+                    near.write_all(&answered[before..]).await.unwrap_or_default();
+                }
+            }
+        }
+    };
+    tokio::time::timeout(after, forward).await.unwrap_or_default();
+    // Only one direction is closed: all that the middleware still writes is seen.
+    drop(near);
+    far.shutdown().await.unwrap_or_default();
+    let end = tokio::time::timeout(BACK_WITHIN, far.read_to_end(&mut answered)).await;
+    end.expect("the middleware hangs up").is_ok().then_some(answered)
+}
+
+/// Whether a whole answer is among the bytes that a server of HTTP/2 wrote: headers that end a stream.
+fn has_answer(mut bytes: &[u8]) -> bool {
+    while let Some((&[a, b, c, kind, flags, ..], rest)) = bytes.split_first_chunk::<9>() {
+        let payload = u32::from_be_bytes([0, a, b, c]) as usize;
+        if rest.len() < payload {
+            return false;
+        }
+        if kind == 1 && flags & 1 != 0 {
+            return true;
+        }
+        bytes = &rest[payload..];
+    }
+    false
+}
+
+/// After the cut a message is put back at once; at the next try, half a second later, where PostgreSQL did not answer.
+const BACK_WITHIN: Duration = Duration::from_secs(20);
+
+/// Connections are cut at every moment of a receive: a message is back exactly where its answer was not written whole.
+#[test]
+fn a_receiver_that_is_cut_off_loses_nothing() {
+    const CUTS: u64 = 300;
+    let folder = Folder::new();
+    let postgres = postgres(&folder);
+    let database = kendall_message_queue::Database::Url(postgres.url().to_owned());
+    let server = support::start(database);
+    runtime().block_on(async {
+        let other = Other::connect(postgres.url()).await;
+        let mut client = connect(&server).await;
+        let (from, to) = (hello(&mut client, "from").await, hello(&mut client, "to").await);
+        let queue_id = create(&mut client, "jobs").await;
+        let (mut answered, mut open) = (0, 0);
+        for number in 0..CUTS {
+            let content = format!("message {number}.");
+            let send = SendRequest { client_id: from, queue_id, content, ..Default::default() };
+            client.send(send.clone()).await.unwrap();
+            let request = ReceiveRequest { client_id: to, queue_id, ..Default::default() };
+            let after = Duration::from_micros(number * 7919 % 20_000);
+            let wrote = receive_cut_off(server.address(), request, after).await;
+            until_served(&server).await;
+            match wrote.as_deref().map(has_answer) {
+                // Bytes were on their way: the end of the answer may have been among them.
+                None => open += 1,
+                Some(true) => {
+                    answered += 1;
+                    assert!(rest(&mut client, to, queue_id).await.is_empty(), "twice: {number}");
+                }
+                Some(false) => {
+                    let back = other.until("SELECT count(*) FROM message", 1);
+                    let back = tokio::time::timeout(BACK_WITHIN, back).await;
+                    assert!(back.is_ok(), "lost: message {number}, cut after {after:?}");
+                }
+            }
+            rest(&mut client, to, queue_id).await;
+        }
+        let put_back = other.number("SELECT count(*) FROM put_back").await;
+        assert!(answered > 0 && put_back > 0, "{answered} answered, {put_back} put back");
+        assert!(open < CUTS / 10, "{open} are open");
     });
     server.stop();
     postgres.stop();
