@@ -179,7 +179,15 @@ fn pymemcache_fails_nothing_that_a_plain_server_passes() {
     let plain = failed(server);
     for mode in MODES {
         let (_process, listen, _) = proxy(server, &mode);
-        let new: Vec<_> = failed(listen).into_iter().filter(|f| !plain.contains(f)).collect();
+        // Two tests read what expires after one second, which memcached ends at the next tick of its clock: anything
+        // between 0 and 1 s. They fail a plain server too where the tick comes between; not three times in a row.
+        let mut new: Vec<_> = failed(listen).into_iter().filter(|f| !plain.contains(f)).collect();
+        for _ in 0..2 {
+            if !new.is_empty() {
+                let again = failed(listen);
+                new.retain(|test| again.contains(test));
+            }
+        }
         assert!(new.is_empty(), "{mode:?}: {new:?}");
     }
 }

@@ -458,6 +458,9 @@ fn calibrates(file: &str) {
 /// that of the service times added at its worst; M/M/m at the same ρ and μm waits less and varies
 /// less. Lateness of the tier: what waits longer than drawn serves longer, so the formula is also
 /// taken at the service time with its mean lateness. Lateness of the generator, as it is.
+///
+/// Where the machine stood still for so long that the station with its lateness has no steady state, nothing follows for
+/// the upper bound: the run is made again.
 fn matches_mmm(file: &str, workers: u32, rate: f64, service_s: f64) {
     let text = std::fs::read_to_string(repository().join("studies").join(file)).unwrap();
     let toy = text.find("[toy]").unwrap();
@@ -474,7 +477,15 @@ fn matches_mmm(file: &str, workers: u32, rate: f64, service_s: f64) {
     let folder = tempfile::tempdir().unwrap();
     let study = folder.path().join("calibration.toml");
     std::fs::write(&study, text).unwrap();
-    let (_folder, results) = runs_at_toy_size(study.to_str().unwrap());
+    let tells = (0..5).any(|_| {
+        let (_folder, results) = runs_at_toy_size(study.to_str().unwrap());
+        is_as_mmm(file, &results, workers, rate, service_s)
+    });
+    assert!(tells, "{file}: the machine stood still in five runs");
+}
+
+/// Whether the machine was fast enough to tell; then the response time is that of the formula.
+fn is_as_mmm(file: &str, results: &Results, workers: u32, rate: f64, service_s: f64) -> bool {
     let run = &results.runs().unwrap()[0];
     let measured = results.measured(run.id).unwrap();
     let record = results.record(run.id).unwrap();
@@ -489,20 +500,23 @@ fn matches_mmm(file: &str, workers: u32, rate: f64, service_s: f64) {
 
     let response = |service_s: f64| {
         let station = kendall_queueing::station::mmm(rate, 1.0 / service_s, workers.into());
-        station.unwrap().response_time.mean
+        station.ok().map(|station| station.response_time.mean)
     };
+    let Some(late) = response(service_s + tier_late) else { return false };
     let n = kendall_units::exact_f64(measured.response_time.count());
     let rho = rate * service_s / f64::from(workers);
     let waits = rho * (2.0 + 5.0 * rho - 4.0 * rho.powi(2) + rho.powi(3)) / (1.0 - rho).powi(4);
     let one_s = service_s / f64::from(workers);
     let standard_error = ((waits / n).sqrt() * one_s) + service_s / n.sqrt();
-    let (truth, found) = (response(service_s), measured.response_time.mean().unwrap() / 1e9);
-    let above = 3.5 * standard_error + response(service_s + tier_late) - truth + sent_late;
+    let truth = response(service_s).unwrap();
+    let found = measured.response_time.mean().unwrap() / 1e9;
+    let above = 3.5 * standard_error + late - truth + sent_late;
     assert!(
         found > truth - 3.5 * standard_error && found < truth + above,
         "{file}: {found} s measured, {truth} s by M/M/{workers} at {rate}/s; standard error \
          {standard_error} s, lateness {tier_late} s at the tier and {sent_late} s at the generator"
     );
+    true
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, StatusCode, Uri, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use hyper::server::conn::http1;
@@ -74,7 +74,8 @@ pub(super) async fn known_host(
     next: Next,
 ) -> Response {
     let hosts = request.headers().get_all(header::HOST);
-    if !kendall_tier::is_host(hosts.iter().map(HeaderValue::as_bytes)) {
+    let http_11 = request.version() == Version::HTTP_11;
+    if !kendall_tier::is_host(http_11, hosts.iter().map(HeaderValue::as_bytes)) {
         let text = "`Host` names one host, with a port or without";
         return Failure(StatusCode::BAD_REQUEST, text.to_owned()).into_response();
     }
