@@ -181,6 +181,9 @@ fn answer(kind: &str, lowered: &Lowered, wanted: &[String]) -> Result<Answer, Te
             && let Ok(solved) = solve_model(&lowered.model, solver)
         {
             describe(&mut answer, lowered, &solved, name);
+            // Each has its own error figure.
+            let caveats = solved.caveats.iter().map(|caveat| format!("{name}…: {caveat}"));
+            answer.caveats.extend(caveats);
         }
     }
     bounds::add(&mut answer, lowered, &solution);

@@ -1,10 +1,10 @@
 //! The header `Host` of a request.
 
-/// Whether these are the values of `Host` that a request may have: one at most, a host and perhaps a port
-/// (RFC 9112, 3.2; RFC 3986, 3.2.2). Empty is allowed, for a target without an authority.
+/// Whether these are the values of `Host` that a request may have: one at most, a host and perhaps a port, and one in
+/// HTTP/1.1, which asks for it (RFC 9112, 3.2; RFC 3986, 3.2.2). Empty is allowed, for a target without an authority.
 #[must_use]
-pub fn is_host<'a>(mut values: impl Iterator<Item = &'a [u8]>) -> bool {
-    values.next().is_none_or(is_authority) && values.next().is_none()
+pub fn is_host<'a>(http_11: bool, mut values: impl Iterator<Item = &'a [u8]>) -> bool {
+    values.next().map_or(!http_11, is_authority) && values.next().is_none()
 }
 
 fn is_authority(value: &[u8]) -> bool {
@@ -33,14 +33,15 @@ mod tests {
     #[test]
     fn one_host_with_perhaps_a_port_is_taken_and_nothing_else() {
         for good in ["", "a", "a.b-c:80", "10.0.0.1:", "[::1]", "[::ffff:10.0.0.1]:8080", "x%20y"] {
-            assert!(is_host([good.as_bytes()].into_iter()), "{good}");
+            assert!(is_host(true, [good.as_bytes()].into_iter()), "{good}");
         }
         for bad in
             ["a b/", "a/", "a b", "a:b", "a:80:80", "[::1", "[]", "[::1]x", "u@a", "a?b", "\u{e9}"]
         {
-            assert!(!is_host([bad.as_bytes()].into_iter()), "{bad}");
+            assert!(!is_host(true, [bad.as_bytes()].into_iter()), "{bad}");
         }
-        assert!(is_host(std::iter::empty()));
-        assert!(!is_host([b"a".as_slice(), b"a"].into_iter()), "named twice");
+        assert!(is_host(false, std::iter::empty()));
+        assert!(!is_host(true, std::iter::empty()));
+        assert!(!is_host(true, [b"a".as_slice(), b"a"].into_iter()), "named twice");
     }
 }

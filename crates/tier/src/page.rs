@@ -384,7 +384,7 @@ fn parse(bytes: &[u8]) -> Result<Option<PageRequest>, PageResponse> {
         return Err(PageResponse::text(431, "the head is limited to 8 KiB\n"));
     }
     let hosts = head.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
-    if !crate::is_host(hosts.map(|header| header.value)) {
+    if !crate::is_host(head.version == Some(1), hosts.map(|header| header.value)) {
         return Err(PageResponse::text(400, "`Host` names one host, with a port or without\n"));
     }
     let length = head.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
@@ -435,8 +435,9 @@ mod tests {
         };
         assert_eq!(status("Host: a:80\r\n"), None);
         assert_eq!(status("Host: a b/\r\n"), Some(400));
+        assert_eq!(status(""), Some(400));
         assert_eq!(status("Host: a\r\nhost: a\r\n"), Some(400));
-        assert_eq!(status(&"x: y\r\n".repeat(64)), None);
+        assert_eq!(status(&format!("Host: a\r\n{}", "x: y\r\n".repeat(63))), None);
         assert_eq!(status(&"x: y\r\n".repeat(65)), Some(431));
         assert_eq!(status(&format!("x: {}\r\n", "y".repeat(9000))), Some(431));
     }
@@ -485,7 +486,7 @@ mod tests {
             announcement: Arc::new(Mutex::new(None)),
             open: AtomicUsize::new(0),
         };
-        let request = parse(b"GET /nothing HTTP/1.1\r\n\r\n").unwrap().unwrap();
+        let request = parse(b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n").unwrap().unwrap();
         let answer = site.answer(&request);
         let words = "there are /status, /metrics, /snapshot and /health\n";
         assert_eq!((answer.status, answer.body.as_slice()), (404, words.as_bytes()));
@@ -497,9 +498,9 @@ mod tests {
         let mut endless = b"GET / HTTP/1.1\r\nX: ".to_vec();
         endless.resize(HEAD_BYTES + 1, b'a');
         assert_eq!(parse(&endless).unwrap_err().status, 431);
-        let large = b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n";
+        let large = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n";
         assert_eq!(parse(large).unwrap_err().status, 413);
-        let lie = b"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n";
+        let lie = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n";
         assert_eq!(parse(lie).unwrap_err().status, 400);
     }
 }

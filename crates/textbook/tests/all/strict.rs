@@ -180,6 +180,10 @@ fn first_come_first_served_with_different_rates_is_no_exact_answer() {
         ))
     };
     assert_eq!(case("").accuracy, "exact");
+    for approximation in ["schweitzer_…: ", "linearizer_…: "] {
+        let of_it = |caveat: &String| caveat.starts_with(approximation) && caveat.contains('%');
+        assert!(case("").caveats.iter().any(of_it), "{:?}", case("").caveats);
+    }
     let fcfs = case(r#", "discipline": "fcfs""#);
     assert_eq!(fcfs.accuracy, "approximation");
     assert!(fcfs.caveats.iter().any(|caveat| caveat.contains("FCFS")), "{:?}", fcfs.caveats);

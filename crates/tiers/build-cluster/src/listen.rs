@@ -27,7 +27,7 @@ use http_body_util::{Either, Full};
 use hyper::body::{Body, Incoming};
 use hyper::header::{HOST, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kendall_tier::{Instruments, Recorder};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -426,10 +426,11 @@ impl Drop for Busy {
     }
 }
 
-/// Whether a request names at most one host, which is one.
+/// Whether a request names its host as it must.
 fn has_one_host<B>(request: &Request<B>) -> bool {
     let hosts = request.headers().get_all(HOST);
-    kendall_tier::is_host(hosts.iter().map(HeaderValue::as_bytes))
+    let http_11 = request.version() == Version::HTTP_11;
+    kendall_tier::is_host(http_11, hosts.iter().map(HeaderValue::as_bytes))
 }
 
 /// Answers a request, or refuses it in the words of its protocol.

@@ -314,11 +314,11 @@ async fn answer(
     response
 }
 
-/// Whether a request names the host that it is for, which HTTP/1.1 asks of it (RFC 9112, 3.2).
+/// Whether a request names its host as it must.
 fn has_one_host(request: &Request<Incoming>) -> bool {
     let hosts = request.headers().get_all(HOST);
-    let named = request.version() != Version::HTTP_11 || hosts.iter().next().is_some();
-    named && kendall_tier::is_host(hosts.iter().map(HeaderValue::as_bytes))
+    let http_11 = request.version() == Version::HTTP_11;
+    kendall_tier::is_host(http_11, hosts.iter().map(HeaderValue::as_bytes))
 }
 
 /// A problem and the headers that belong to it.

@@ -220,7 +220,7 @@ fn parse(input: &[u8]) -> Option<(Found, usize, bool)> {
         Err(_) => return refused(400, "this is not an HTTP/1.1 request"),
     };
     let hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
-    if !kendall_tier::is_host(hosts.map(|header| header.value)) {
+    if !kendall_tier::is_host(request.version == Some(1), hosts.map(|header| header.value)) {
         return refused(400, "`Host` names one host, with a port or without");
     }
     let mut body = 0;
@@ -287,12 +287,13 @@ mod tests {
             other => panic!("{input:?}: {other:?}"),
         };
         assert_eq!(status("\u{0}\u{1}\r\n\r\n"), 400);
-        assert_eq!(status("PUT / HTTP/1.1\r\n\r\n"), 405);
+        assert_eq!(status("PUT / HTTP/1.1\r\nhost: a\r\n\r\n"), 405);
+        assert_eq!(status("GET / HTTP/1.1\r\n\r\n"), 400);
         assert_eq!(status("GET / HTTP/1.1\r\nHost: a b/\r\n\r\n"), 400);
         assert_eq!(status("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n"), 400);
-        assert_eq!(status("GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"), 411);
-        assert_eq!(status("GET / HTTP/1.1\r\ncontent-length: -1\r\n\r\n"), 400);
-        assert_eq!(status("GET / HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n"), 413);
+        assert_eq!(status("GET / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"), 411);
+        assert_eq!(status("GET / HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n"), 400);
+        assert_eq!(status("GET / HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999\r\n\r\n"), 413);
         assert_eq!(status(&format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(9000))), 431);
         assert_eq!(status(&format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(65))), 431);
         assert_eq!(

@@ -131,7 +131,7 @@ fn one_server_serves_one_after_the_other_and_two_serve_two() {
 fn pipelined_requests_are_answered_in_their_order() {
     let tier = Running::start("uniform:0ms..3ms", 8, Limits::default());
     let mut stream = tier.connect();
-    let health = b"GET /health HTTP/1.1\r\n\r\n";
+    let health = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n";
     let mut writing = stream.try_clone().unwrap();
     let writer = std::thread::spawn(move || {
         for _ in 0..300 {
