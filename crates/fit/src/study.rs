@@ -5,12 +5,16 @@
 //! it. Who wants to ask about a key of a study file makes a [`Question`] from the settings that it leads to.
 
 mod answer;
+mod by_load;
 mod file;
+mod question;
 mod runs;
 mod signature;
 
-pub use answer::{Answer, AskError, Question, StudyModel};
+pub use answer::{Answer, AskError, StudyModel};
+pub use by_load::Model;
 pub use file::{ModelFile, ModelProcess, model_file};
+pub use question::Question;
 pub use runs::{
     Calibration, FactorLevel, PartUse, RunFacts, StudyRun, TierSeen, graph_level, lookup, number,
     small,

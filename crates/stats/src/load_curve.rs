@@ -55,6 +55,30 @@ pub struct LoadCurve {
     pub outliers: Vec<usize>,
 }
 
+/// X of one more run, right after the others, at a load that was not run: median and prediction interval. `None` as for [`load_curve`].
+///
+/// Beyond the highest load the curve may bend right behind it, may grow in proportion, and may fall: the interval holds
+/// what the runs leave of these.
+///
+/// # Example
+/// ```
+/// use kendall_stats::load_curve::{CurveRun, run_at};
+/// let run = |load: f64| CurveRun { load, throughput_per_s: 100.0 * load.min(4.0) };
+/// let loads = [1.0, 2.0, 4.0, 8.0, 1.0, 2.0, 4.0, 8.0];
+/// let at = run_at(&loads.map(run), 16.0, 0.95).unwrap();
+/// assert!((at.center / 400.0 - 1.0).abs() < 0.1);
+/// ```
+#[must_use]
+pub fn run_at(runs: &[CurveRun], load: f64, confidence: f64) -> Option<Estimate> {
+    let mut evidence = Evidence::of(runs)?;
+    let mut grid = Grid::reaching(evidence.levels(), load);
+    evidence.weigh_outliers(&grid.forms());
+    for _ in 0..2 {
+        grid = grid.around(&evidence);
+    }
+    Some(evidence.posterior(grid.forms()).run_at(&evidence, load, confidence))
+}
+
 /// Fits a curve to runs in the order of time; `None` where they are too few to say how they scatter.
 #[must_use]
 pub fn load_curve(runs: &[CurveRun], confidence: f64) -> Option<LoadCurve> {

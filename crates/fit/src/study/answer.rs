@@ -2,20 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use kendall_protocols::topology::{Graph, Part, Pool, PoolKind, Role, TierId, TierNode};
+use kendall_protocols::topology::{Graph, Part, PoolKind, Role, TierNode};
 use kendall_stats::histogram::Histogram;
-use kendall_units::exact_f64;
+use kendall_stats::load_curve::{CurveRun, Evidence};
+use kendall_units::{counted, exact_f64};
 use serde::Serialize;
 
+use super::by_load::{Along, Five, LoadRun, Model};
+use super::question::Question;
 use super::runs::{Calibration, PartUse, RunFacts, graph_level, lookup, number, small};
 use super::signature::Signature;
-use crate::change::{Change, Counted};
+use crate::change::Change;
+use crate::hidden::{HiddenStation, hidden_station};
+use crate::model::CONFIDENCE;
 use crate::twin::structure::{
-    Blueprint, Bytes, Misses, OUTSIDE, StructureError, TierFacts, USUAL_SPREAD, parts, structure,
+    Blueprint, Bytes, Hidden, Misses, OUTSIDE, StructureError, TierFacts, USUAL_SPREAD, parts,
+    structure,
 };
 use crate::twin::{
-    CalibrationError, Host, MeasuredRun, Prediction, ProcessUse, Refusal, Spread, System, Twin,
-    Workload, calibrate,
+    Bottleneck, CalibrationError, Host, MeasuredRun, Prediction, ProcessUse, Refusal, Spread,
+    System, Twin, Why, Workload, calibrate,
 };
 
 /// Time that a worker is held without a processor, from which it is a wait of its own and no error of
@@ -24,91 +30,15 @@ const LEAST_WAIT: (f64, f64) = (0.2, 100e-6);
 /// The same for a system that reports nothing of itself, by the response time at the lightest load.
 const LEAST_UNEXPLAINED: (f64, f64) = (0.5, 1e-3);
 
+/// How far the capacity that a curve shows may lie above what was measured, and the error of its station at a load.
+const MOST_UNREACHED: f64 = 1.25;
+const MOST_OFF: f64 = 0.25;
+
+/// Busy share of a host's cores from which they are called the bottleneck.
+const FULL: f64 = 0.85;
+
 /// Fewest requests of one client alone that tell anything.
 const LEAST_REQUESTS: f64 = 100.0;
-
-/// One configuration that is asked about.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Question {
-    /// Tiers, edges, pools and links.
-    pub graph: Graph,
-    /// What brings requests.
-    pub workload: Workload,
-    /// Threads of all load generators.
-    pub generator_threads: u32,
-    /// Most requests that a worker serves together, where the system has such a setting.
-    pub batch: Option<u32>,
-    /// The kind of work.
-    pub signature: Signature,
-    /// What was never there: hardware, placement, speeds, hit ratios. [`Question::change`] adds one.
-    pub changes: Vec<Change>,
-    /// Numeric levels, by their dotted key: by them the distance of the question from the runs is found.
-    pub levels: Vec<(String, f64)>,
-}
-
-impl Question {
-    /// Asks for one change more.
-    ///
-    /// # Errors
-    /// In words, for a count of what is not there, and for a change of the load: that is a setting of the
-    /// study.
-    pub fn change(&mut self, change: Change) -> Result<(), String> {
-        match &change {
-            Change::Count { tier, of, count } => return resize(&mut self.graph, tier, *of, *count),
-            Change::Rate(_) | Change::Load(_) | Change::Class { .. } => {
-                return Err(
-                    "say the load by a key of the study, such as workload.clients".to_owned()
-                );
-            }
-            _ => self.changes.push(change),
-        }
-        Ok(())
-    }
-
-    /// Tiers whose hit ratio is asked for.
-    #[must_use]
-    pub fn cached(&self) -> Vec<String> {
-        self.hit_ratios().map(|(tier, _)| tier.clone()).collect()
-    }
-
-    fn hit_ratios(&self) -> impl Iterator<Item = (&String, f64)> {
-        self.changes.iter().filter_map(|change| match change {
-            Change::HitRatio { tier, share } => Some((tier, *share)),
-            _ => None,
-        })
-    }
-}
-
-/// Sets the instances of a tier, or the servers of one of its pools; a pool that the study does not know of is
-/// made.
-fn resize(graph: &mut Graph, tier: &str, of: Counted, servers: u32) -> Result<(), String> {
-    let behind: Vec<TierId> =
-        graph.behind(&TierId::stored(tier)).map(|edge| edge.to.clone()).collect();
-    let node = graph.tiers.iter_mut().find(|node| node.tier == tier);
-    let node = node.ok_or_else(|| format!("no tier `{tier}`"))?;
-    let connections = || match behind.as_slice() {
-        [one] => Ok(PoolKind::Connections(one.clone())),
-        _ => Err(format!("{tier} has no one tier behind it")),
-    };
-    let known = |of: &str| node.pools.iter().position(|pool| pool.of.as_str() == of);
-    let (place, of) = match of {
-        Counted::Instances => {
-            node.instances = servers;
-            return Ok(());
-        }
-        Counted::Servers => {
-            return Err("say what: instances, workers, threads or connections".to_owned());
-        }
-        Counted::Workers => (known("workers"), Ok(PoolKind::Workers)),
-        Counted::Threads => (known("threads"), Ok(PoolKind::Threads)),
-        Counted::Connections => (known("connections"), connections()),
-    };
-    match place {
-        Some(place) => node.pools[place].servers = servers,
-        None => node.pools.push(Pool { of: of?, servers }),
-    }
-    Ok(())
-}
 
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -178,6 +108,10 @@ pub struct StudyModel {
     /// What the structure takes for granted.
     pub assumptions: Vec<String>,
     common: Common,
+    /// Runs that nothing disturbed, in the order of time.
+    loads: Vec<LoadRun>,
+    /// Nothing but the operating system tells of it what a request waits for.
+    tells_nothing: bool,
 }
 
 /// An answer, with what it rests on.
@@ -188,6 +122,9 @@ pub struct Answer {
     pub prediction: Prediction,
     /// What was assumed.
     pub assumed: Vec<String>,
+    /// Which model gave them.
+    #[serde(flatten)]
+    pub model: Model,
 }
 
 /// What all configurations of one kind of work share.
@@ -254,7 +191,20 @@ impl Calibration {
         let measured: Result<Vec<MeasuredRun>, StructureError> =
             facts.iter().copied().chain(alone).map(|facts| common.measured(facts, &all)).collect();
         let twin = calibrate(&measured?, self.most_foreign_cores, self.seed)?;
-        Ok(StudyModel { twin, signature: signature.clone(), runs, one_client, assumptions, common })
+        let quiet = |facts: &&&RunFacts| facts.disturbed(self.most_foreign_cores).is_none();
+        let loads = facts.iter().filter(quiet).map(|facts| LoadRun::of(facts)).collect();
+        let tells_nothing = first.tiers.is_empty();
+        let signature = signature.clone();
+        Ok(StudyModel {
+            twin,
+            signature,
+            runs,
+            one_client,
+            assumptions,
+            common,
+            loads,
+            tells_nothing,
+        })
     }
 
     /// One client alone before the runs of the configuration at the lightest load, where that has more than one:
@@ -312,7 +262,7 @@ impl Common {
             facts.insert(node.tier.to_string(), told);
         }
         if light.tiers.is_empty() {
-            unexplained(light, &mut facts, &mut assumed);
+            unexplained(light, held(light, runs, most_foreign), (&mut facts, &mut assumed));
         }
         let links =
             runs.iter().flat_map(|facts| &facts.uses).filter(|(part, _)| part.role == Role::Link);
@@ -529,14 +479,18 @@ fn flush(runs: &[&RunFacts]) -> Option<f64> {
 /// lightest load is a time that needs no processor.
 fn unexplained(
     light: &RunFacts,
-    facts: &mut BTreeMap<String, TierFacts>,
-    assumed: &mut Vec<String>,
+    held: Option<HiddenStation>,
+    (facts, assumed): (&mut BTreeMap<String, TierFacts>, &mut Vec<String>),
 ) {
     let cpu: f64 = light.uses.values().map(|used| used.cpu_s + used.run_queue_wait_s).sum();
     let links = light.graph.edges.iter().filter_map(|edge| edge.link.as_ref());
     let delays: f64 = links.map(|link| 2.0 * exact_f64(link.delay_ns) / 1e9).sum();
     let left = light.response_mean_s - cpu - delays;
     let Some(entry) = light.entry() else { return };
+    if let (Some(held), true) = (&held, left > LEAST_UNEXPLAINED.1) {
+        assumed.push(infer(light, held, left, facts));
+        return;
+    }
     if left > LEAST_UNEXPLAINED.1 && left > LEAST_UNEXPLAINED.0 * light.response_mean_s {
         facts.entry(entry.to_owned()).or_default().wait_s = left;
         assumed.push(format!(
@@ -547,15 +501,174 @@ fn unexplained(
     }
 }
 
+/// What limits a system that reports nothing of itself, where the curve of its throughput shows it and the cores are not
+/// full: so many requests at a time, for so long each.
+fn held(light: &RunFacts, runs: &[&RunFacts], most_foreign: f64) -> Option<HiddenStation> {
+    let Workload::Closed { think_time_s: thinks, .. } = light.workload else { return None };
+    let mut curve = Vec::new();
+    let (mut most, mut busiest) = (0.0_f64, 0.0_f64);
+    for facts in runs.iter().filter(|facts| facts.disturbed(most_foreign).is_none()) {
+        let Workload::Closed { clients, think_time_s } = facts.workload else { continue };
+        if facts.graph == light.graph && think_time_s.total_cmp(&thinks).is_eq() {
+            let throughput_per_s = facts.throughput_per_s;
+            curve.push(CurveRun { load: f64::from(clients), throughput_per_s });
+            most = most.max(throughput_per_s);
+            busiest = busiest.max(facts.busy());
+        }
+    }
+    let found = hidden_station(&Evidence::of(&curve)?, CONFIDENCE)?;
+    let is_reached = found.capacity_per_s.interval?.high < MOST_UNREACHED * most;
+    (is_reached && busiest < FULL && found.worst_error < MOST_OFF).then_some(found)
+}
+
+/// Puts the station into the tier that computes most; what it does not explain stays outside of it.
+fn infer(
+    light: &RunFacts,
+    held: &HiddenStation,
+    left: f64,
+    facts: &mut BTreeMap<String, TierFacts>,
+) -> String {
+    let tiers = light.uses.iter().filter(|(part, _)| part.role == Role::Tier);
+    let most = tiers.max_by(|a, b| a.1.cpu_s.total_cmp(&b.1.cpu_s));
+    let (tier, cpu_s) =
+        most.map_or((String::new(), 0.0), |(part, used)| (part.name.clone(), used.cpu_s));
+    let hold_s = held.hold_s.center;
+    let with_work = hold_s > left;
+    let time_s = if with_work { (hold_s - cpu_s).max(0.0) } else { hold_s };
+    let facts = facts.entry(tier.clone()).or_default();
+    // Of all instances that were run, which share it or do not.
+    let instances = light.graph.tiers.iter().find(|node| node.tier == tier.as_str());
+    let shared = instances.is_some_and(|node| node.instances > 1);
+    facts.hidden = Some(Hidden { servers: held.size(), shared, time_s, with_work });
+    facts.wait_s = if with_work { 0.0 } else { left - hold_s };
+    let (least, greatest) = (held.sizes.first(), held.sizes.last());
+    let sizes = match (held.only_size(), least.zip(greatest)) {
+        (None, Some((least, greatest))) => format!(" ({} to {})", least.0, greatest.0),
+        _ => String::new(),
+    };
+    format!(
+        "inferred from the curve of throughput: {tier} serves {}{sizes} at a time in something that no counter \
+         shows, a lock or a pool, for {:.3} ms each",
+        counted(usize::try_from(held.size()).unwrap_or(usize::MAX), "request"),
+        1e3 * hold_s
+    )
+}
+
 impl StudyModel {
     /// Answers a question. `slowness` is the machine's, where it is known: see [`Twin::slowness`].
+    ///
+    /// What was run is answered by its measurement. Another load is answered by the curve through the runs where they
+    /// contradict the twin, where the curve errs less, or where nothing but the operating system tells what a request
+    /// waits for; all else by the twin.
     ///
     /// # Errors
     /// [`AskError`] for what the runs say nothing about.
     pub fn answer(&self, question: &Question, slowness: Option<f64>) -> Result<Answer, AskError> {
         let system = self.system(question)?;
-        let prediction = self.twin.predict(&system, &question.levels, slowness)?;
-        Ok(Answer { prediction, assumed: self.assumed(question) })
+        if let Some(along) = Along::of(&self.loads, question) {
+            let by_curve = || along.curve().filter(|(model, _)| self.prefers(model));
+            if let Some((model, five)) = along.measured().or_else(by_curve) {
+                self.twin.check(&system, &question.levels)?;
+                return Ok(self.along(question, &system, (&along, model, five)));
+            }
+        }
+        let mut prediction = self.twin.predict(&system, &question.levels, slowness)?;
+        self.plateau(question, &mut prediction);
+        if let Some(tier) = self.unshared(question) {
+            let shared = self.system_of(question, true)?;
+            prediction.or(&self.twin.predict(&shared, &question.levels, slowness)?);
+            prediction.caveats.push(format!(
+                "nothing tells whether the instances of {tier} share what was inferred: the intervals hold both, and \
+                 the prediction is for one of its own each; a run with two instances tells"
+            ));
+        }
+        Ok(Answer { prediction, assumed: self.assumed(question), model: Model::Twin })
+    }
+
+    /// Beyond the loads that were run, a service of which nothing tells what it waits for may carry no more than it did.
+    fn plateau(&self, question: &Question, prediction: &mut Prediction) {
+        let Workload::Closed { clients, think_time_s } = question.workload else { return };
+        let of_closed = |run: &LoadRun| match run.workload {
+            Workload::Closed { clients, .. } => Some((clients, run.throughput_per_s)),
+            Workload::Open { .. } => None,
+        };
+        let highest = self.loads.iter().filter_map(of_closed).max_by(|a, b| a.0.cmp(&b.0));
+        let Some((highest, carried)) = highest else { return };
+        let is_inferred = self.common.facts.values().any(|facts| facts.hidden.is_some());
+        if !self.tells_nothing || is_inferred || clients <= highest {
+            return;
+        }
+        let slowest = f64::from(clients) / carried - think_time_s;
+        let (x, r) = (&mut prediction.throughput_per_s, &mut prediction.response_mean_s);
+        if carried < x.low {
+            (x.low, x.why) = (carried, Why::Model);
+            (r.high, r.why) = (r.high.max(slowest), Why::Model);
+            prediction.caveats.push(format!(
+                "nothing tells what a request waits for, so it may carry no more than the {carried:.0}/s at {}, the most \
+                 that were run; a run with {} tells",
+                counted(highest as usize, "client"),
+                counted(clients as usize, "client")
+            ));
+        }
+    }
+
+    /// The tier with an inferred station of which several instances are asked for.
+    fn unshared(&self, question: &Question) -> Option<&str> {
+        let tiers = question.graph.tiers.iter().filter(|node| node.instances > 1);
+        let facts = tiers.filter_map(|node| self.common.facts.get_key_value(node.tier.as_str()));
+        let unknown = |facts: &TierFacts| facts.hidden.is_some_and(|hidden| !hidden.shared);
+        facts.filter(|(_, facts)| unknown(facts)).map(|(tier, _)| tier.as_str()).next()
+    }
+
+    /// Whether the curve is the better model of another load.
+    fn prefers(&self, curve: &Model) -> bool {
+        let Model::Curve { left_out_error, .. } = curve else { return false };
+        let misfit = &self.twin.misfit;
+        let errs_less = |error: f64| error < misfit.throughput.max(misfit.expected);
+        let is_better = left_out_error.is_some_and(errs_less);
+        self.tells_nothing
+            || misfit.contradicted && left_out_error.is_none_or(errs_less)
+            || is_better && misfit.throughput > 3.0 * misfit.expected
+    }
+
+    fn along(
+        &self,
+        question: &Question,
+        system: &System,
+        (along, model, [x, mean, p50, p90, p99]): (&Along<'_>, Model, Five),
+    ) -> Answer {
+        let busy = self.twin.busy(system, &x);
+        let full = busy.iter().find(|host| host.share.center > FULL);
+        let bottleneck = match full {
+            Some(host) => Bottleneck::Host { name: host.name.clone() },
+            None if along.bends(x.center) => Bottleneck::Unseen,
+            None => Bottleneck::Nothing,
+        };
+        let distances = self.twin.distances(&question.levels);
+        let mut caveats = Vec::new();
+        if let (Model::Curve { .. }, Some(far)) =
+            (&model, distances.iter().find(|distance| distance.extrapolates()))
+        {
+            caveats.push(format!(
+                "{} = {} was not run ({} to {} were): whether throughput still grows there is what the interval \
+                 leaves open; a run there tells",
+                far.level, far.asked, far.measured.0, far.measured.1
+            ));
+        }
+        let prediction = Prediction {
+            throughput_per_s: x,
+            response_mean_s: mean,
+            response_p50_s: p50,
+            response_p90_s: p90,
+            response_p99_s: p99,
+            hosts: busy,
+            pools: Vec::new(),
+            bottleneck,
+            distances,
+            analytic_throughput_per_s: None,
+            caveats,
+        };
+        Answer { prediction, assumed: Vec::new(), model }
     }
 
     /// The structure of a question.
@@ -563,6 +676,11 @@ impl StudyModel {
     /// # Errors
     /// [`AskError::NoHost`], [`AskError::Structure`].
     pub fn system(&self, question: &Question) -> Result<System, AskError> {
+        self.system_of(question, false)
+    }
+
+    /// The same where instances may share what was inferred.
+    fn system_of(&self, question: &Question, shared: bool) -> Result<System, AskError> {
         let (hosts, placement) = self.hosts(&question.changes)?;
         let mut facts = self.common.facts.clone();
         for change in &question.changes {
@@ -577,6 +695,9 @@ impl StudyModel {
                 }
                 _ => {}
             }
+        }
+        for hidden in facts.values_mut().filter_map(|facts| facts.hidden.as_mut()) {
+            hidden.shared |= shared;
         }
         let load = (question.workload, question.generator_threads);
         let batch = question.batch;

@@ -8,7 +8,7 @@ use super::analytic::{Solved, analytic};
 use super::calibrate::{Fitted, Form, Lack, Twin, length, logs, with_commit};
 use super::demand::LEAST_BATCH;
 use super::simulate::{Chance, Machine, Simulated, simulate};
-use super::system::{System, SystemError, Workload};
+use super::system::{Host, System, SystemError, Workload};
 use crate::model::{CONFIDENCE, NORMAL};
 
 /// Draws from what is uncertain.
@@ -104,6 +104,8 @@ pub enum Bottleneck {
         /// Its name.
         name: String,
     },
+    /// Something inside the service that no counter shows: throughput no longer grows in proportion.
+    Unseen,
     /// Nothing is busy: delays and think time bound the throughput.
     Nothing,
 }
@@ -161,6 +163,25 @@ pub struct Prediction {
     pub analytic_throughput_per_s: Option<f64>,
     /// Reasons to trust it less.
     pub caveats: Vec<String>,
+}
+
+impl Prediction {
+    /// Widens the intervals to those of another prediction that may be as right.
+    pub(crate) fn or(&mut self, other: &Self) {
+        let both = [
+            (&mut self.throughput_per_s, other.throughput_per_s),
+            (&mut self.response_mean_s, other.response_mean_s),
+            (&mut self.response_p50_s, other.response_p50_s),
+            (&mut self.response_p90_s, other.response_p90_s),
+            (&mut self.response_p99_s, other.response_p99_s),
+        ];
+        for (own, other) in both {
+            if other.low < own.low || other.high > own.high {
+                own.why = Why::Model;
+            }
+            (own.low, own.high) = (own.low.min(other.low), own.high.max(other.high));
+        }
+    }
 }
 
 /// Why there is no answer.
@@ -232,8 +253,7 @@ impl Twin {
         levels: &[(String, f64)],
         slowness: Option<f64>,
     ) -> Result<Prediction, Refusal> {
-        question.check()?;
-        self.refuse(question, levels)?;
+        self.check(question, levels)?;
         let mut all = Vec::new();
         for (fitted, at) in self.fitted.iter().zip(0_u64..) {
             let ask = Ask { twin: self, question, slowness, fitted };
@@ -286,7 +306,9 @@ impl Twin {
         (0..self.configurations[0].processes.len()).map(of_process).collect()
     }
 
-    fn refuse(&self, question: &System, levels: &[(String, f64)]) -> Result<(), Refusal> {
+    /// Refuses what the calibration says nothing about.
+    pub(crate) fn check(&self, question: &System, levels: &[(String, f64)]) -> Result<(), Refusal> {
+        question.check()?;
         let known = &self.configurations[0].system.processes;
         for process in &question.processes {
             if !known.iter().any(|other| other.name == process.name) {
@@ -321,7 +343,20 @@ impl Twin {
         Ok(())
     }
 
-    fn distances(&self, levels: &[(String, f64)]) -> Vec<Distance> {
+    /// Busy shares of the hosts at a throughput, by the processor time of a request.
+    pub(crate) fn busy(&self, question: &System, x: &Interval) -> Vec<Share> {
+        let cpu_s = self.cpu_s(x.center);
+        let of_host = |(at, host): (usize, &Host)| {
+            let used = question.processes.iter().zip(&cpu_s);
+            let used: f64 = used.filter(|(process, _)| process.host == at).map(|(_, s)| s).sum();
+            let share = |x: f64| (x * used / host.speed / f64::from(host.cores)).min(1.0);
+            let (center, low, high) = (share(x.center), share(x.low), share(x.high));
+            Share { name: host.name.clone(), share: Interval { center, low, high, why: x.why } }
+        };
+        question.hosts.iter().enumerate().map(of_host).collect()
+    }
+
+    pub(crate) fn distances(&self, levels: &[(String, f64)]) -> Vec<Distance> {
         let of_level = |(level, asked): &(String, f64)| {
             let measured: Vec<f64> = self
                 .configurations

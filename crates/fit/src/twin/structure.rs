@@ -29,6 +29,8 @@ pub struct TierFacts {
     pub other_threads: u32,
     /// Mean time that a request takes in it without a processor and without a tier behind, in s.
     pub wait_s: f64,
+    /// A station inside it that no counter shows.
+    pub hidden: Option<Hidden>,
     /// How its service time varies.
     pub spread: Spread,
     /// Share of its requests that its cache does not answer, and how often it was so where it was
@@ -40,6 +42,19 @@ pub struct TierFacts {
     pub flush_s: f64,
     /// How many times as fast it is as where it was calibrated.
     pub speed: f64,
+}
+
+/// A lock, a pool, a connection: something that a tier has a few of, and a request holds for a time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hidden {
+    /// How many there are.
+    pub servers: u32,
+    /// Whether all instances share them; else each has as many.
+    pub shared: bool,
+    /// How long a request holds one without computing, in s.
+    pub time_s: f64,
+    /// Whether it is also held while the tier computes.
+    pub with_work: bool,
 }
 
 /// How often a cache has to ask behind itself.
@@ -58,6 +73,7 @@ impl Default for TierFacts {
             worker_threads: false,
             other_threads: 1,
             wait_s: 0.0,
+            hidden: None,
             spread: USUAL_SPREAD,
             misses: None,
             commits: false,
@@ -324,6 +340,23 @@ impl Making<'_> {
         Ok(())
     }
 
+    /// A station that no counter shows, and the tier's work within it or before it.
+    fn hold(&mut self, node: &TierNode, hidden: Hidden, work: Option<Step>, steps: &mut Vec<Step>) {
+        let facts = self.facts(&node.tier);
+        let time_s = hidden.time_s / facts.speed;
+        let mut inside = vec![Step::Wait { time_s, spread: facts.spread }];
+        match work {
+            Some(work) if hidden.with_work => inside.insert(0, work),
+            work => steps.extend(work),
+        }
+        self.pools.push(Pool {
+            name: format!("inferred station of {}", node.tier),
+            tokens: hidden.servers.saturating_mul(if hidden.shared { 1 } else { node.instances }),
+            batch: 1,
+        });
+        steps.push(Step::Hold { pool: self.pools.len() - 1, inside });
+    }
+
     /// What a request is once a worker has it.
     fn serve(
         &mut self,
@@ -336,8 +369,10 @@ impl Making<'_> {
         let part = Part::tier(&node.tier);
         let behind: Vec<Edge> = self.blueprint.graph.behind(&node.tier).cloned().collect();
         let before = if behind.is_empty() { 1.0 } else { 0.5 };
-        if share > 0.0 {
-            steps.push(self.work(&part, share * before));
+        let work = (share > 0.0).then(|| self.work(&part, share * before));
+        match facts.hidden {
+            Some(hidden) => self.hold(node, hidden, work, steps),
+            None => steps.extend(work),
         }
         if facts.wait_s > 0.0 {
             steps.push(Step::Wait { time_s: facts.wait_s / facts.speed, spread: facts.spread });
@@ -459,6 +494,25 @@ mod tests {
         assert!((share("front") - 1.0).abs() < 1e-12);
         assert!((share("proxies") - 0.75).abs() < 1e-12, "{}", share("proxies"));
         assert!((share("servers") - 0.5).abs() < 1e-12 && (share("back") - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn an_inferred_station_is_a_pool_of_each_instance_or_of_all() {
+        for (shared, tokens) in [(false, 6), (true, 3)] {
+            let mut blueprint = blueprint();
+            let hidden = Some(Hidden { servers: 3, shared, time_s: 0.01, with_work: true });
+            let facts = TierFacts { hidden, ..TierFacts::default() };
+            blueprint.facts.insert("servers".to_owned(), facts);
+            let system = structure(&blueprint).unwrap();
+            system.check().unwrap();
+            let found = system.pools.iter().find(|pool| pool.name == "inferred station of servers");
+            assert_eq!(found.map(|pool| pool.tokens), Some(tokens));
+            // The work that it is held for is done once.
+            let mut all = BTreeMap::new();
+            shares(&system.steps, &mut all, 1.0);
+            assert!(all.values().all(|share| (share - 1.0).abs() < 1e-12), "{all:?}");
+            assert!((system.delay_s() - 4.0 * 0.5e-3 - 0.01).abs() < 1e-12);
+        }
     }
 
     #[test]

@@ -297,6 +297,50 @@ fn one_client_was_measured_before_each_run(out: &Path) {
     }
 }
 
+/// A service of which only the operating system tells something, with a semaphore of four inside: the curve answers for
+/// another load, the measurement for one that was run, and an inferred station for another structure.
+#[test]
+fn what_no_counter_shows_follows_from_the_curve() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("known.toml");
+    let service = crate::support::repository().join("examples/services/service.py");
+    let command =
+        format!("['python3', '{}', '--port', '{{port}}', '--kind', 'pool']", service.display());
+    let study = format!(
+        "name = 'known'\n[system]\nkind = 'processes'\n[[system.tiers]]\nname = 'service'\ncommand = {command}\n\
+         ready = {{ http = '/' }}\n[workload]\nprotocol = 'http'\nloop = 'closed'\npath = '/'\n\
+         [measure]\nduration = '2s'\nrepetitions = 2\n[factors]\n'workload.clients' = [1, 8]\n"
+    );
+    std::fs::write(&file, study).unwrap();
+    let out = folder.path().join("results");
+    let output =
+        kendall().arg("run").arg(&file).args(["--no-report", "--out"]).arg(&out).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(0 | 5)), "{stderr}");
+    let ask = |what: &[&str]| {
+        let answers = json(&predict(folder.path(), &[what, &["--format", "json"]].concat()));
+        let answer = answers["answers"][0]["predicted"].clone();
+        let x = answer["throughput_per_s"]["center"].as_f64().unwrap();
+        (answer, x)
+    };
+    let (there, at_eight) = ask(&["--what-if", "workload.clients=8"]);
+    assert_eq!(there["model"], "measured", "{there}");
+    let (beyond, at_thirty) = ask(&["--what-if", "workload.clients=30"]);
+    assert_eq!(beyond["model"], "curve", "{beyond}");
+    // Eight clients keep the semaphore full. The interval holds what they carry; a line would carry 3.75 times as
+    // much, and a machine that slows one of the two loads down by a third is not that.
+    let interval = &beyond["throughput_per_s"];
+    let [low, high] = ["low", "high"].map(|end| interval[end].as_f64().unwrap());
+    assert!(low < at_eight && at_eight < high, "{at_eight}: {beyond}");
+    assert!(at_thirty < 2.5 * at_eight, "{at_eight}: {beyond}");
+    assert!(beyond["caveats"].to_string().contains("a run there tells"), "{beyond}");
+    // Sixteen clients of two instances: as much again, or the same where they share what is inside.
+    let two = ["--what-if", "tiers.service.instances=2", "--what-if", "workload.clients=16"];
+    let (two, _) = ask(&two);
+    assert_eq!(two["model"], "twin", "{two}");
+    assert!(two["throughput_per_s"]["low"].as_f64().unwrap() < 1.1 * at_eight, "{two}");
+}
+
 /// Where the lightest load has several clients, one client alone is a configuration of the model.
 #[test]
 fn one_client_alone_is_a_configuration_of_the_model() {

@@ -88,6 +88,12 @@ impl Evidence {
         &self.levels
     }
 
+    /// ln n̄, at which the scatter is stated.
+    fn middle(&self) -> f64 {
+        let logs = self.rows.iter().map(|row| self.levels[row.level].ln());
+        logs.sum::<f64>() / exact_f64(self.rows.len())
+    }
+
     /// Finds the runs that stand out from all others under every shape, and lets them weigh less. At
     /// most a quarter: more are no disturbance, but how the system is.
     pub fn weigh_outliers<S: Shape>(&mut self, shapes: &[S]) -> Vec<usize> {
@@ -184,6 +190,9 @@ impl Evidence {
                         weight: before
                             + shapes[shape].prior().ln()
                             + self.likelihood(&scatter, &fitted),
+                        misfit,
+                        now: 0.5 * fitted.trend,
+                        of_now: scatter.leverage(0.5),
                         center: fitted.center,
                         deviation: (fitted.squares / degrees * scatter.of_center).sqrt(),
                         variance: fitted.squares / degrees,
@@ -247,9 +256,8 @@ struct Fitted {
 
 impl Scatter {
     fn of(runs: &Evidence, misfit: f64, power: f64) -> Self {
-        let count = exact_f64(runs.rows.len());
         let log = |row: &Row| runs.levels[row.level].ln();
-        let middle = runs.rows.iter().map(log).sum::<f64>() / count;
+        let middle = runs.middle();
         // Precision of a run. The product over runs is that of the weights alone.
         let precision = |row: &Row| row.weight * (-2.0 * power * (log(row) - middle)).exp();
         let levels = runs.levels.len();
@@ -332,6 +340,10 @@ impl Scatter {
 struct Part {
     shape: usize,
     power: f64,
+    misfit: f64,
+    /// The trend at the end of the time, and the variance of the scale then, over σ².
+    now: f64,
+    of_now: f64,
     weight: f64,
     /// The scale, as t around its center.
     center: f64,
@@ -363,6 +375,19 @@ impl<S: Shape> Posterior<S> {
             ((best.center + self.shapes[best.shape].height(*load) - mean).exp() - 1.0).abs()
         };
         runs.levels.iter().enumerate().map(error).fold(0.0, f64::max)
+    }
+}
+
+impl<S: Shape> Posterior<S> {
+    /// X of one more run at a load, right after the others: median and prediction interval.
+    #[must_use]
+    pub fn run_at(&self, runs: &Evidence, load: f64, confidence: f64) -> Estimate {
+        let far = load.ln() - runs.middle();
+        self.spread(confidence, |part| {
+            let of_run = (2.0 * part.power * far).exp() + part.misfit;
+            let deviation = (part.variance * (part.of_now + of_run)).sqrt();
+            (part.center + part.now + self.shapes[part.shape].height(load), deviation)
+        })
     }
 }
 
@@ -406,6 +431,11 @@ impl<S> Posterior<S> {
     /// e to the scale and a height of the shape: median and interval.
     #[must_use]
     pub fn level(&self, confidence: f64, height: impl Fn(usize) -> f64) -> Estimate {
+        self.spread(confidence, |part| (part.center + height(part.shape), part.deviation))
+    }
+
+    /// e to what t around a center with a deviation is, of each part.
+    fn spread(&self, confidence: f64, of: impl Fn(&Part) -> (f64, f64)) -> Estimate {
         const NODES: u32 = 41;
         // Evenly over the probability, with ends that reach as far as any interval.
         let nodes: Vec<(f64, f64)> = (0..NODES)
@@ -420,8 +450,8 @@ impl<S> Posterior<S> {
             })
             .collect();
         let values = self.parts.iter().flat_map(|part| {
-            let at = part.center + height(part.shape);
-            nodes.iter().map(move |(t, weight)| (at + t * part.deviation, part.weight * weight))
+            let (center, deviation) = of(part);
+            nodes.iter().map(move |(t, weight)| (center + t * deviation, part.weight * weight))
         });
         quantiles(&values.collect::<Vec<_>>(), confidence).map(f64::exp)
     }

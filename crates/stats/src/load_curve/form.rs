@@ -199,6 +199,20 @@ pub(super) struct Grid {
 impl Grid {
     /// Over all that a curve of these loads may be.
     pub(super) fn whole(levels: &[f64]) -> Self {
+        Self::falling(levels, &POWERS)
+    }
+
+    /// The same with a load that was not run. Beyond all others a breakdown that nothing shows is not believed: what
+    /// falls there falls as in the Universal Scalability Law.
+    pub(super) fn reaching(levels: &[f64], load: f64) -> Self {
+        let mut within: Vec<f64> = levels.iter().copied().chain([load]).collect();
+        within.sort_by(f64::total_cmp);
+        let beyond = levels.last().is_some_and(|high| load > *high);
+        Self::falling(&within, if beyond { &POWERS[..1] } else { &POWERS })
+    }
+
+    /// Over curves that do not fall, and those that fall with these powers.
+    fn falling(levels: &[f64], powers: &[f64]) -> Self {
         let (low, high) = (levels[0].ln(), levels[levels.len() - 1].ln());
         let ranges = [(low - 0.7, high + 2.0), (f64::midpoint(low, high), high + 2.0)];
         let width = |axis: usize| ranges[axis].1 - ranges[axis].0;
@@ -206,8 +220,9 @@ impl Grid {
         let mut cells = Vec::new();
         for bend in BENDS {
             cells.push(Cells { bend, power: None, ranges, density: STEADY / bends });
-            let density = (1.0 - STEADY) / (bends * width(1) * exact_f64(POWERS.len()));
-            cells.extend(POWERS.map(|power| Cells { bend, power: Some(power), ranges, density }));
+            let density = (1.0 - STEADY) / (bends * width(1) * exact_f64(powers.len()));
+            let fall = |power: &f64| Cells { bend, power: Some(*power), ranges, density };
+            cells.extend(powers.iter().map(fall));
         }
         Self { cells }
     }

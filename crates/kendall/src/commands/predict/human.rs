@@ -1,6 +1,6 @@
 //! Answers for people.
 
-use kendall_fit::study::Answer;
+use kendall_fit::study::{Answer, Model};
 use kendall_fit::twin::{Bottleneck, Interval};
 use kendall_stats::estimate::figures;
 use kendall_units::counted;
@@ -57,6 +57,7 @@ fn one(text: &mut String, point: &Point) {
     }
     text.push_str(&grid(&header.map(str::to_owned), rows.into_iter()));
     note(text, &format!("bottleneck {}", bottleneck(&answer.prediction.bottleneck)));
+    note(text, &format!("model      {}", model(&answer.model)));
     notes(text, answer);
 }
 
@@ -209,11 +210,31 @@ fn label(metric: Metric) -> &'static str {
     }
 }
 
+fn model(model: &Model) -> String {
+    match model {
+        Model::Measured { runs } => {
+            format!("none: this configuration was measured, in {}", counted(*runs, "run"))
+        }
+        Model::Curve { runs, left_out_error } => {
+            let error = left_out_error.map(|error| {
+                format!("; it misses loads that are left out by {} %", figures(100.0 * error, 2))
+            });
+            let runs = counted(*runs, "run");
+            format!(
+                "the curve of throughput over the load, through {runs}{}",
+                error.unwrap_or_default()
+            )
+        }
+        Model::Twin => "the structure of the system, calibrated".to_owned(),
+    }
+}
+
 pub(super) fn bottleneck(bottleneck: &Bottleneck) -> String {
     match bottleneck {
         Bottleneck::Host { name } => format!("cores of {name}"),
         Bottleneck::Pool { name } | Bottleneck::Commit { name } => name.clone(),
         Bottleneck::Threads { name } => format!("threads of {name}"),
+        Bottleneck::Unseen => "something inside the service that no counter shows".to_owned(),
         Bottleneck::Nothing => "none: delays and the clients bound it".to_owned(),
     }
 }

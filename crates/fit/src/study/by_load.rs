@@ -1,0 +1,392 @@
+//! Answers about another load of what was run: the measurement where there is one, else the curve through the runs.
+//!
+//! A service of which only the operating system tells something waits for what no counter shows: a lock, a pool, a
+//! service elsewhere. What it does at another load follows from its own curve, not from a structure that nobody knows.
+//! The curve's family, scatter and outliers are those of [`kendall_stats::load_curve`].
+
+use kendall_protocols::topology::Graph;
+use kendall_stats::distribution::t_two_sided;
+use kendall_stats::load_curve::{CurveRun, run_at};
+use kendall_units::exact_f64;
+use serde::Serialize;
+
+use super::question::Question;
+use super::runs::RunFacts;
+use crate::model::CONFIDENCE;
+use crate::twin::{Interval, Why, Workload};
+
+/// Spread of a run, as σ of the logarithm, worth one run, where few were repeated: throughput, then times.
+const USUAL: [f64; 2] = [0.03, 0.06];
+/// Spread of a percentile over the mean between loads, as σ of the logarithm, where nothing tells it.
+const USUAL_RATIO: f64 = 0.15;
+
+/// Which model gave an answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "model", rename_all = "kebab-case")]
+pub enum Model {
+    /// The configuration was run.
+    Measured {
+        /// So often.
+        runs: usize,
+    },
+    /// The curve of throughput over the load.
+    Curve {
+        /// Through so many runs.
+        runs: usize,
+        /// Root mean square of ln(measured/predicted) where each load is left out in turn; none of two loads.
+        left_out_error: Option<f64>,
+    },
+    /// The structure, calibrated.
+    Twin,
+}
+
+/// A run as its load sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct LoadRun {
+    graph: Graph,
+    pub(super) workload: Workload,
+    /// Numeric levels of the factors.
+    levels: Vec<(String, f64)>,
+    pub(super) throughput_per_s: f64,
+    /// Mean, p50, p90 and p99 of the response time, in s.
+    times_s: Option<[f64; 4]>,
+}
+
+impl LoadRun {
+    pub(super) fn of(facts: &RunFacts) -> Self {
+        let levels = facts.run.levels.iter();
+        Self {
+            graph: facts.graph.clone(),
+            workload: facts.workload,
+            levels: levels
+                .filter_map(|level| Some((level.factor.clone(), level.number?)))
+                .collect(),
+            throughput_per_s: facts.throughput_per_s,
+            times_s: facts.percentiles_s.map(|[a, b, c]| [facts.response_mean_s, a, b, c]),
+        }
+    }
+
+    /// Whether it differs from a question in the load alone.
+    fn is_at(&self, question: &Question) -> bool {
+        let same = |(key, level): &(String, f64)| {
+            let asked = question.levels.iter().find(|(known, _)| known == key);
+            is_load(key) || asked.is_none_or(|(_, asked)| is_same(*asked, *level))
+        };
+        let thinks = |workload| match workload {
+            Workload::Closed { think_time_s, .. } => Some(think_time_s),
+            Workload::Open { .. } => None,
+        };
+        self.graph == question.graph
+            && thinks(self.workload) == thinks(question.workload)
+            && self.levels.iter().all(same)
+    }
+}
+
+fn is_load(key: &str) -> bool {
+    matches!(key, "workload.clients" | "workload.rate")
+}
+
+fn is_same(a: f64, b: f64) -> bool {
+    a.total_cmp(&b).is_eq()
+}
+
+fn load(workload: Workload) -> f64 {
+    match workload {
+        Workload::Closed { clients, .. } => f64::from(clients),
+        Workload::Open { rate_per_s } => rate_per_s,
+    }
+}
+
+/// Runs that differ from a question in the load alone, in the order of time.
+pub(super) struct Along<'a> {
+    runs: Vec<&'a LoadRun>,
+    asked: Workload,
+}
+
+/// X, then mean, p50, p90 and p99 of the response time in s.
+pub(super) type Five = [Interval; 5];
+
+impl<'a> Along<'a> {
+    /// None for a question that changes more than the load.
+    pub(super) fn of(runs: &'a [LoadRun], question: &Question) -> Option<Self> {
+        let at: Vec<&LoadRun> = runs.iter().filter(|run| run.is_at(question)).collect();
+        let asks = question.changes.is_empty() && !at.is_empty();
+        asks.then_some(Self { runs: at, asked: question.workload })
+    }
+
+    /// What was measured at the load that is asked.
+    pub(super) fn measured(&self) -> Option<(Model, Five)> {
+        let there: Vec<&LoadRun> =
+            self.runs.iter().copied().filter(|run| run.workload == self.asked).collect();
+        if there.is_empty() {
+            return None;
+        }
+        let x = self.of_runs(&there, USUAL[0], |run| Some(run.throughput_per_s))?;
+        let time = |at: usize| self.of_runs(&there, USUAL[1], |run| Some(run.times_s?[at]));
+        let [mean, p50, p90, p99] = [time(0)?, time(1)?, time(2)?, time(3)?];
+        Some((Model::Measured { runs: there.len() }, [x, mean, p50, p90, p99]))
+    }
+
+    /// One more run where these were made: their mean, with the spread of runs at the same load, over all loads.
+    fn of_runs(
+        &self,
+        there: &[&LoadRun],
+        usual: f64,
+        of: impl Fn(&LoadRun) -> Option<f64>,
+    ) -> Option<Interval> {
+        let log = |run: &LoadRun| of(run).filter(|value| *value > 0.0).map(f64::ln);
+        let mean = |runs: &[&LoadRun]| {
+            let logs: Vec<f64> = runs.iter().filter_map(|run| log(run)).collect();
+            (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / exact_f64(logs.len()))
+        };
+        let (mut squares, mut freedom) = (usual * usual, 1.0);
+        for level in self.levels() {
+            let same = self.at(level);
+            let Some(center) = mean(&same) else { continue };
+            squares +=
+                same.iter().filter_map(|run| log(run)).map(|l| (l - center).powi(2)).sum::<f64>();
+            freedom += exact_f64(same.len()) - 1.0;
+        }
+        let of_mean = 1.0 + 1.0 / exact_f64(there.len());
+        let half = t_two_sided(CONFIDENCE, freedom) * (squares / freedom * of_mean).sqrt();
+        let center = mean(there)?.exp();
+        let (low, high) = (center * (-half).exp(), center * half.exp());
+        Some(Interval { center, low, high, why: Why::Drift })
+    }
+
+    fn levels(&self) -> Vec<f64> {
+        let mut levels: Vec<f64> = self.runs.iter().map(|run| load(run.workload)).collect();
+        levels.sort_by(f64::total_cmp);
+        levels.dedup();
+        levels
+    }
+
+    fn at(&self, level: f64) -> Vec<&'a LoadRun> {
+        let here = |run: &&LoadRun| is_same(load(run.workload), level);
+        self.runs.iter().copied().filter(here).collect()
+    }
+
+    /// Whether throughput bends away from the line of light load at what is asked.
+    pub(super) fn bends(&self, throughput_per_s: f64) -> bool {
+        const BENT: f64 = 0.8;
+        let light = self.levels()[0];
+        let at = self.at(light);
+        let mean = at.iter().map(|run| run.throughput_per_s).sum::<f64>() / exact_f64(at.len());
+        throughput_per_s < BENT * mean * load(self.asked) / light
+    }
+
+    /// The curve through all runs, at the load that is asked; none for an open load, whose throughput is its rate,
+    /// and where the runs do not say how they scatter.
+    pub(super) fn curve(&self) -> Option<(Model, Five)> {
+        let Workload::Closed { clients, think_time_s } = self.asked else { return None };
+        let asked = f64::from(clients);
+        let runs = self.curve_runs(None);
+        let found = run_at(&runs, asked, CONFIDENCE)?;
+        let within = found.interval?;
+        let (left_out_error, times) = self.left_out(asked);
+        // Errors of what was left out say how far the interval has to reach.
+        let reach = |end: f64| found.center * (end / found.center).powf(times);
+        let highest = self.levels().pop().filter(|highest| asked > *highest);
+        let at_highest = highest.and_then(|highest| {
+            self.of_runs(&self.at(highest), USUAL[0], |run| Some(run.throughput_per_s))
+        });
+        let x = Interval {
+            center: found.center,
+            // A pool that is not full leaves no trace: the plateau may lie right behind the last load.
+            low: reach(within.low).min(at_highest.map_or(f64::INFINITY, |at| at.low)),
+            high: reach(within.high),
+            why: Why::Fit,
+        };
+        // N = X·(R + Z); where clients think most of the time, not below what a request takes by itself.
+        let fastest = self.runs.iter().filter_map(|run| Some(run.times_s?[0]));
+        let fastest = fastest.fold(f64::INFINITY, f64::min);
+        let least = if fastest.is_finite() { 0.9 * fastest } else { 0.0 };
+        let response = |x: f64| (asked / x - think_time_s).max(least);
+        let mean = Interval {
+            center: response(x.center),
+            low: response(x.high),
+            high: response(x.low),
+            why: Why::Fit,
+        };
+        let quantile = |at: usize| self.quantile(&mean, asked, at);
+        let five = [x, mean, quantile(1), quantile(2), quantile(3)];
+        Some((Model::Curve { runs: runs.len(), left_out_error }, five))
+    }
+
+    fn curve_runs(&self, without: Option<f64>) -> Vec<CurveRun> {
+        let all = self.runs.iter().map(|run| (load(run.workload), run.throughput_per_s));
+        let run = |(load, throughput_per_s)| CurveRun { load, throughput_per_s };
+        all.filter(|(load, _)| without.is_none_or(|level| !is_same(*load, level)))
+            .map(run)
+            .collect()
+    }
+
+    /// Leaves each load out in turn, and predicts it: the error, and how many times its interval should be as wide.
+    /// Beyond the loads, only what is left out at the same end says something.
+    fn left_out(&self, asked: f64) -> (Option<f64>, f64) {
+        let levels = self.levels();
+        let ends = [levels[0], levels[levels.len() - 1]];
+        let beyond = asked > ends[1] || asked < ends[0];
+        let counts = |level: &f64| {
+            let is_end = ends.iter().any(|end| is_same(*level, *end));
+            let end = if asked > ends[1] { ends[1] } else { ends[0] };
+            if beyond { is_same(*level, end) } else { !is_end }
+        };
+        let mut errors = Vec::new();
+        for level in levels.iter().copied().filter(counts) {
+            let Some(found) = run_at(&self.curve_runs(Some(level)), level, CONFIDENCE) else {
+                continue;
+            };
+            let Some(interval) = found.interval else { continue };
+            let half = 0.5 * (interval.high / interval.low).ln();
+            for run in self.at(level) {
+                errors.push(((run.throughput_per_s / found.center).ln(), half));
+            }
+        }
+        if errors.is_empty() {
+            return (None, 1.0);
+        }
+        let count = exact_f64(errors.len());
+        let mean = |of: fn(&(f64, f64)) -> f64| errors.iter().map(of).sum::<f64>() / count;
+        // An interval of 95 % is 1.96 standard deviations to each side.
+        let wide = mean(|(error, half)| (1.96 * error / half).powi(2)).sqrt();
+        (Some(mean(|(error, _)| error * error).sqrt()), wide.max(1.0))
+    }
+
+    /// A percentile: the mean, times their ratio at the loads around.
+    fn quantile(&self, mean: &Interval, asked: f64, at: usize) -> Interval {
+        let ratios: Vec<(f64, f64)> = self
+            .runs
+            .iter()
+            .filter_map(|run| Some((load(run.workload), run.times_s?)))
+            .filter(|(_, times)| times[0] > 0.0 && times[at] > 0.0)
+            .map(|(load, times)| (load, (times[at] / times[0]).ln()))
+            .collect();
+        let levels = self.levels();
+        let at_level = |level: f64| {
+            let here: Vec<f64> = ratios
+                .iter()
+                .filter(|(load, _)| is_same(*load, level))
+                .map(|(_, ratio)| *ratio)
+                .collect();
+            (!here.is_empty()).then(|| here.iter().sum::<f64>() / exact_f64(here.len()))
+        };
+        let below = levels.iter().rev().find(|level| **level <= asked).copied();
+        let above = levels.iter().find(|level| **level >= asked).copied();
+        let (below, above) = (below.or(above).unwrap_or(asked), above.or(below).unwrap_or(asked));
+        let (low, high) = (at_level(below).unwrap_or(0.0), at_level(above).unwrap_or(0.0));
+        let share = if above > below { (asked / below).ln() / (above / below).ln() } else { 0.0 };
+        let center = low + share * (high - low);
+        // Between two loads it may be what it is at either; within a load it scatters.
+        let scatter =
+            ratios.iter().filter_map(|(load, ratio)| Some((ratio - at_level(*load)?).powi(2)));
+        let scatter = (scatter.sum::<f64>() + USUAL_RATIO.powi(2)) / exact_f64(ratios.len() + 1);
+        let spread = (scatter + (0.5 * (high - low)).powi(2)).sqrt();
+        let end = |end: f64, sign: f64| {
+            let of_mean = (end / mean.center).ln();
+            mean.center * (center + sign * of_mean.hypot(2.0 * spread)).exp()
+        };
+        Interval {
+            center: mean.center * center.exp(),
+            low: end(mean.low, -1.0),
+            high: end(mean.high, 1.0),
+            why: Why::Fit,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::Signature;
+
+    fn closed(clients: u32) -> Workload {
+        Workload::Closed { clients, think_time_s: 0.0 }
+    }
+
+    /// Runs of a pool of four that is held for 20 ms, two a load that differ by 2 %.
+    fn pool_of_four(loads: &[u32]) -> Vec<LoadRun> {
+        let run = |(&clients, off): (&u32, f64)| {
+            let throughput_per_s = f64::from(clients.min(4)) / 0.02 * (1.0 + off);
+            let mean = f64::from(clients) / throughput_per_s;
+            LoadRun {
+                graph: Graph::default(),
+                workload: closed(clients),
+                levels: vec![("workload.clients".to_owned(), f64::from(clients))],
+                throughput_per_s,
+                times_s: Some([mean, 0.95 * mean, 1.3 * mean, 2.0 * mean]),
+            }
+        };
+        let all = [-0.01, 0.01].map(|off| loads.iter().map(move |load| run((load, off))));
+        all.into_iter().flatten().collect()
+    }
+
+    /// What is measured there, and what the curve says.
+    fn asked(runs: &[LoadRun], clients: u32) -> [Option<(Model, Five)>; 2] {
+        let question = Question {
+            graph: Graph::default(),
+            workload: closed(clients),
+            generator_threads: 1,
+            batch: None,
+            signature: Signature::default(),
+            changes: Vec::new(),
+            levels: vec![("workload.clients".to_owned(), f64::from(clients))],
+        };
+        let along = Along::of(runs, &question).unwrap();
+        [along.measured(), along.curve()]
+    }
+
+    #[test]
+    fn what_was_run_is_answered_by_its_measurement() {
+        let [measured, _] = asked(&pool_of_four(&[1, 4, 8]), 8);
+        let (model, [x, mean, _, _, p99]) = measured.unwrap();
+        assert_eq!(model, Model::Measured { runs: 2 });
+        assert!((x.center / 200.0 - 1.0).abs() < 1e-3 && x.high / x.low < 1.3, "{x:?}");
+        assert!((mean.center / 0.04 - 1.0).abs() < 1e-3, "{mean:?}");
+        assert!((p99.center / 0.08 - 1.0).abs() < 1e-3, "{p99:?}");
+        assert!(asked(&pool_of_four(&[1, 4, 8]), 16)[0].is_none());
+    }
+
+    /// Between and beyond the loads of a pool that is full: within 10 %, and the interval holds the truth.
+    #[test]
+    fn a_full_pool_carries_no_more_at_a_higher_load() {
+        let runs = pool_of_four(&[1, 2, 4, 16, 32]);
+        for (clients, truth) in [(3, 150.0), (8, 200.0), (64, 200.0)] {
+            let [_, curve] = asked(&runs, clients);
+            let (model, [x, mean, ..]) = curve.unwrap();
+            assert!(
+                matches!(model, Model::Curve { runs: 10, left_out_error: Some(_) }),
+                "{model:?}"
+            );
+            assert!((x.center / truth - 1.0).abs() < 0.1 && x.holds(truth), "{clients}: {x:?}");
+            assert!(mean.holds(f64::from(clients) / truth), "{clients}: {mean:?}");
+        }
+    }
+
+    /// A pool that is not yet full leaves no trace: the plateau may lie right behind the last load.
+    #[test]
+    fn a_pool_that_is_not_full_may_be_so_right_behind_the_last_load() {
+        let [_, curve] = asked(&pool_of_four(&[1, 2, 4]), 32);
+        let (_, [x, ..]) = curve.unwrap();
+        assert!(x.holds(200.0) && x.holds(800.0), "{x:?}");
+    }
+
+    #[test]
+    fn another_graph_is_no_other_load() {
+        let mut runs = pool_of_four(&[1, 4]);
+        for run in &mut runs {
+            run.levels.push(("system.workers".to_owned(), 2.0));
+        }
+        let question = |workers: f64| Question {
+            graph: Graph::default(),
+            workload: closed(8),
+            generator_threads: 1,
+            batch: None,
+            signature: Signature::default(),
+            changes: Vec::new(),
+            levels: vec![("system.workers".to_owned(), workers)],
+        };
+        assert!(Along::of(&runs, &question(2.0)).is_some());
+        assert!(Along::of(&runs, &question(4.0)).is_none());
+    }
+}
