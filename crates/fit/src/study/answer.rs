@@ -195,7 +195,7 @@ impl Calibration {
         let loads = facts.iter().filter(quiet).map(|facts| LoadRun::of(facts)).collect();
         let tells_nothing = first.tiers.is_empty();
         let signature = signature.clone();
-        Ok(StudyModel {
+        let mut model = StudyModel {
             twin,
             signature,
             runs,
@@ -204,7 +204,10 @@ impl Calibration {
             common,
             loads,
             tells_nothing,
-        })
+        };
+        // The first, which a question may change.
+        model.assumptions.insert(0, model.shared(&[]));
+        Ok(model)
     }
 
     /// One client alone before the runs of the configuration at the lightest load, where that has more than one:
@@ -249,7 +252,7 @@ impl Common {
     /// there they are its own, and not the wait for others.
     fn of(runs: &[&RunFacts], most_foreign: f64) -> (Self, Vec<String>) {
         let light = lightest(runs, most_foreign);
-        let mut assumed = vec![shared(light)];
+        let mut assumed = Vec::new();
         let mut facts = BTreeMap::new();
         let mut misses = BTreeMap::new();
         for node in &light.graph.tiers {
@@ -359,22 +362,6 @@ fn lightest<'a>(runs: &[&'a RunFacts], most_foreign: f64) -> &'a RunFacts {
     let usable = |facts: &&&RunFacts| facts.disturbed(most_foreign).is_none();
     let by_load = |a: &&&RunFacts, b: &&&RunFacts| a.busy().total_cmp(&b.busy());
     runs.iter().filter(usable).min_by(by_load).unwrap_or(&runs[0])
-}
-
-/// Who shares which processors.
-fn shared(light: &RunFacts) -> String {
-    let [(host, cores)] = light.hosts.as_slice() else {
-        let hosts = light.hosts.iter().map(|(host, cores)| {
-            let on = light.places.iter().filter(|(_, on)| on.contains(host));
-            let parts: Vec<&str> = on.map(|(part, _)| part.as_str()).collect();
-            format!("{} the {cores} cores of {host}", parts.join(" and "))
-        });
-        return format!("processes share the processors of their host and of no other: {}", {
-            let hosts: Vec<String> = hosts.collect();
-            hosts.join("; ")
-        });
-    };
-    format!("all processes share the {cores} cores of {host}, the load generator too")
 }
 
 /// Index of the host of each part.
@@ -742,8 +729,32 @@ impl StudyModel {
         self.common.facts.get(tier).map(|facts| facts.wait_s)
     }
 
+    /// Which parts share which processors.
+    fn shared(&self, changes: &[Change]) -> String {
+        let Ok((hosts, places)) = self.hosts(changes) else { return String::new() };
+        if let [host] = hosts.as_slice() {
+            let Host { name, cores, .. } = host;
+            return format!(
+                "all processes share the {cores} cores of {name}, the load generator too"
+            );
+        }
+        let on = |(at, host): (usize, &Host)| {
+            let parts = places.iter().filter(|(_, place)| **place == at);
+            let parts: Vec<&str> = parts.map(|(part, _)| part.as_str()).collect();
+            format!("{} the {} cores of {}", parts.join(" and "), host.cores, host.name)
+        };
+        let hosts: Vec<String> = hosts.iter().enumerate().map(on).collect();
+        format!(
+            "processes share the processors of their host and of no other: {}",
+            hosts.join("; ")
+        )
+    }
+
     fn assumed(&self, question: &Question) -> Vec<String> {
         let mut assumed = self.assumptions.clone();
+        if let Some(first) = assumed.first_mut() {
+            *first = self.shared(&question.changes);
+        }
         if question.graph.tiers.iter().any(|tier| tier.instances > 1) {
             assumed.push(
                 "instances of a tier share its requests evenly, and a request costs the same however \

@@ -60,16 +60,16 @@ pub(crate) struct Predict {
     carry: Option<kendall_units::Rate>,
     /// Cost of one unit of a key, such as system.workers=0.1 or cores=20; adds to `[costs]` of the
     /// study
-    #[arg(long, value_name = "KEY=COST", value_parser = cost)]
+    #[arg(long, value_name = "KEY=COST", value_parser = cost, requires = "carry")]
     cost: Vec<(String, f64)>,
     /// Measures each predicted configuration, and beside it one that was measured before, and says
     /// whether the prediction held; the runs are stored with the study
-    #[arg(long)]
+    #[arg(long, conflicts_with = "objective")]
     verify: bool,
     /// Largest error of throughput and mean response time, at the machine's speed, before
-    /// verification fails (exit code 4)
-    #[arg(long, default_value = "10%", value_parser = error_bound)]
-    bound: f64,
+    /// verification fails (exit code 4); 10 % unless given
+    #[arg(long, value_name = "SHARE", value_parser = error_bound, requires = "verify")]
+    bound: Option<f64>,
     /// Compares the model with runs of other results of the same system, which it was not fitted
     /// to: errors, intervals and noise floor; --what-if states their hardware if it differs
     #[arg(long, value_name = "DIR", conflicts_with_all = ["objective", "verify", "keep", "csv"])]
@@ -84,6 +84,9 @@ pub(crate) struct Predict {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
+
+/// Largest error at which a verified prediction holds.
+const BOUND: f64 = 0.1;
 
 /// Results that are not there, or cannot be read.
 fn unreadable(error: StoreError) -> anyhow::Error {
@@ -175,7 +178,7 @@ impl Predict {
             folder: &self.results,
             study,
             asker,
-            bound: self.bound,
+            bound: self.bound.unwrap_or(BOUND),
             most_foreign: self.most_foreign,
         };
         let mut verdicts = Vec::new();

@@ -147,6 +147,8 @@ fn a_station_of_known_truth_is_predicted_where_it_was_never_measured() {
     let assumed = answer["assumed"].to_string();
     assert!(assumed.contains("neither computes nor waits"), "{assumed}");
 
+    options_belong_together(folder.path());
+    the_highest_load_is_asked_where_none_is(folder.path());
     curves_have_a_knee(folder.path());
     what_no_run_tells_is_refused(folder.path());
     capacity_is_planned(folder.path());
@@ -223,6 +225,33 @@ fn a_verification_joins_the_study(folder: &Path) {
     assert_eq!(summary["runs_done"], usable, "{summary}");
 }
 
+/// Options that would change nothing are refused.
+fn options_belong_together(folder: &Path) {
+    for (options, names) in [
+        (&["--bound", "5%"][..], "--verify"),
+        (&["--cost", "system.workers=1"], "--carry"),
+        (&["--objective", "p99 < 1s", "--verify"], "--objective"),
+    ] {
+        let output = predict(folder, options);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
+        assert!(said.contains(names), "{options:?}: {said}");
+    }
+}
+
+/// Without a load, at the highest that was run; the hardware that is assumed is the one that is asked.
+fn the_highest_load_is_asked_where_none_is(folder: &Path) {
+    let cores = 2 * std::thread::available_parallelism().unwrap().get();
+    let asked = format!("cores={cores}");
+    let twice = ["--what-if", &asked, "--what-if", "system.workers=2", "--format", "json"];
+    let answers = json(&predict(folder, &twice));
+    let (levels, answer) = (&answers["answers"][0]["levels"], &answers["answers"][0]["predicted"]);
+    assert!(levels.to_string().contains("[\"workload.clients\",6.0]"), "{levels}");
+    let assumed = answer["assumed"].to_string();
+    assert!(assumed.contains("workload.clients = 6, the highest that was run"), "{assumed}");
+    assert!(assumed.contains(&format!("share the {cores} cores")), "{assumed}");
+}
+
 fn curves_have_a_knee(folder: &Path) {
     let asked = ["--what-if", "workload.clients=1..32", "--what-if", "system.workers=4"];
     let csv = folder.join("curve.csv");
@@ -252,6 +281,9 @@ fn what_no_run_tells_is_refused(folder: &Path) {
         ("system.wrkers=3", "did you mean"),
         ("tiers.cache.speed=2", "no tier `cache`"),
         ("cores=0", "from 1"),
+        ("name=other", "changes nothing"),
+        ("seed=3", "changes nothing"),
+        ("measure.duration=10s", "changes nothing"),
     ] {
         let output = predict(folder, &["--what-if", asked]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,6 +1,8 @@
 //! The answers to what was asked: one, or those along a curve.
 
-use kendall_fit::study::{Answer, AskError, Calibration, Question, RunFacts, StudyModel};
+use kendall_fit::study::{
+    Answer, AskError, Calibration, FactorLevel, Question, RunFacts, StudyModel,
+};
 use kendall_fit::twin::{
     CurvePoint, Interval, MOST_REACH, Misfit, Prediction, Solved, Workload, knee,
 };
@@ -103,11 +105,27 @@ impl<'a> Asker<'a> {
         Ok(Self { study, calibration, asked, host, twins: Vec::new().into() })
     }
 
-    /// The configuration that some values lead to.
+    /// The configuration that some values lead to; without a load, at the highest that was run.
     pub(super) fn question(&self, values: &[(String, String)]) -> anyhow::Result<Question> {
         let structural = &self.calibration.structural;
-        question(self.study, structural, values, self.host)
+        let load = self.highest_load(values);
+        let values: Vec<(String, String)> = values.iter().cloned().chain(load).collect();
+        question(self.study, structural, &values, self.host)
             .map_err(|error| exit_with(Exit::Refused, error))
+    }
+
+    /// The highest level of the load, where it is a factor and not asked for.
+    fn highest_load(&self, values: &[(String, String)]) -> Option<(String, String)> {
+        let key = ["workload.clients", "workload.rate"]
+            .into_iter()
+            .find(|key| self.study.file.factors.iter().any(|factor| factor.key == *key))?;
+        let is_asked = values.iter().any(|(asked, _)| {
+            ["workload.clients", "workload.rate", "workload.loop"].contains(&asked.as_str())
+        });
+        let levels = self.calibration.runs.iter().filter_map(|facts| facts.run.factor(key));
+        let most = |a: &&FactorLevel, b: &&FactorLevel| a.number.partial_cmp(&b.number);
+        let highest = levels.max_by(|a, b| most(a, b).unwrap_or(std::cmp::Ordering::Equal))?;
+        (!is_asked).then(|| (key.to_owned(), highest.text.clone()))
     }
 
     /// The twin of the question's kind of work.
@@ -189,7 +207,15 @@ impl<'a> Asker<'a> {
             let question = self.question(&values)?;
             let answered = self.twin(&question).and_then(|twin| twin.answer(&question, None));
             let answer = match answered {
-                Ok(answer) => Outcome::Predicted(Box::new(answer)),
+                Ok(mut answer) => {
+                    if let Some((key, value)) = self.highest_load(&values) {
+                        let said = format!(
+                            "{key} = {value}, the highest that was run: no load was asked for"
+                        );
+                        answer.assumed.insert(0, said);
+                    }
+                    Outcome::Predicted(Box::new(answer))
+                }
                 Err(error) => {
                     let said = Outcome::Refused(error.to_string());
                     first_refusal.get_or_insert(error);

@@ -40,6 +40,8 @@ pub(super) struct Load {
     pub(super) throughput_per_s: f64,
     /// What the objective is about, in s.
     pub(super) metric_s: Interval,
+    /// Reasons to trust it less.
+    pub(super) caveats: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -48,6 +50,8 @@ pub(super) struct Setting {
     /// By the stated costs; none where no cost is stated for any of its keys.
     pub(super) cost: Option<f64>,
     pub(super) metric_s: Option<Interval>,
+    /// Reasons to trust it less.
+    pub(super) caveats: Vec<String>,
     /// It carries the load and meets the objective, by the prediction.
     pub(super) meets: bool,
     /// The same by the unfavorable end of the interval.
@@ -94,6 +98,7 @@ pub(super) fn most_load(
                 value: value.round(),
                 throughput_per_s: answer.prediction.throughput_per_s.center,
                 metric_s: metric(&answer.prediction, objective)?,
+                caveats: answer.prediction.caveats,
             })),
             // Without a steady state no objective is met; any other refusal is one.
             Err(error) if overloaded(&error) => Ok(None),
@@ -160,6 +165,7 @@ pub(super) fn settings(
             Err(error) if overloaded(&error) => None,
             Err(error) => return Err(error),
         };
+        let caveats = answer.as_ref().map(|a| a.prediction.caveats.clone()).unwrap_or_default();
         let metric_s = answer.map(|a| metric(&a.prediction, objective)).transpose()?;
         let below = objective.below.get();
         let stated = values.iter().filter_map(|(key, value)| {
@@ -172,6 +178,7 @@ pub(super) fn settings(
             meets: metric_s.is_some_and(|m| m.center < below),
             meets_surely: metric_s.is_some_and(|m| m.high < below),
             metric_s,
+            caveats,
             asked: values,
         });
     }
@@ -203,6 +210,13 @@ pub(super) fn text(plan: &Plan) -> String {
             note(&mut text, &format!("objective  {objective}"));
             note(&mut text, &format!("most       {}", said(expected)));
             note(&mut text, &format!("surely     {} (the whole interval meets it)", said(surely)));
+            let loads = [expected, surely];
+            let mut caveats: Vec<&String> =
+                loads.into_iter().flatten().flat_map(|load| &load.caveats).collect();
+            caveats.dedup();
+            for caveat in caveats {
+                note(&mut text, &format!("* {caveat}"));
+            }
             if *limited_by_reach {
                 note(&mut text, "* the runs say nothing about higher loads: it may carry more");
             }
@@ -231,6 +245,11 @@ pub(super) fn text(plan: &Plan) -> String {
                 vec![values.join(" "), cost, predicted, meets.to_owned()]
             });
             text.push_str(&grid(&header.map(str::to_owned), rows));
+            if let Some(best) = settings.iter().find(|setting| setting.meets) {
+                for caveat in &best.caveats {
+                    note(&mut text, &format!("* the first: {caveat}"));
+                }
+            }
         }
     }
     text

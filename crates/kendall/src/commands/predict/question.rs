@@ -73,6 +73,12 @@ pub(super) enum QuestionError {
          fit its throughput with `kendall fit usl`"
     )]
     Job,
+    /// Not of the system, and not of its load.
+    #[error(
+        "`{key}` changes nothing that is predicted: a what-if is a key of `system`, `workload` or `links`, a factor of \
+         the study, or hardware (cores, cpu_speed, placement, hosts.HOST.…, tiers.TIER.…)"
+    )]
+    ChangesNothing { key: String },
     /// No run tells what it costs.
     #[error(
         "{key}={value}: no run tells what a request costs with it, since the study never varied \
@@ -334,6 +340,16 @@ pub(super) fn question(
     host: Option<&str>,
 ) -> Result<Question, QuestionError> {
     let (keys, own) = split(values);
+    for (key, _) in &keys {
+        let is_factor = study.file.factors.iter().any(|factor| factor.key == *key);
+        let is_asked =
+            ["system.", "workload.", "links."].iter().any(|start| key.starts_with(start));
+        if !is_factor && !is_asked && study.tuple_with(key).is_none() {
+            // A key that no study has is told with the one that was meant.
+            study.settings(&keys)?;
+            return Err(QuestionError::ChangesNothing { key: key.clone() });
+        }
+    }
     let settings = study.settings(&keys)?;
     never_varied(study, &settings, &keys)?;
     let workload = &settings.workload;
