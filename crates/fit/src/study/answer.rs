@@ -1,6 +1,6 @@
 //! A twin of the runs that do one kind of work, and questions to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_protocols::topology::{Graph, Part, PoolKind, Role, TierNode};
 use kendall_stats::histogram::Histogram;
@@ -33,6 +33,9 @@ const LEAST_UNEXPLAINED: (f64, f64) = (0.5, 1e-3);
 /// How far the capacity that a curve shows may lie above what was measured, and the error of its station at a load.
 const MOST_UNREACHED: f64 = 1.25;
 const MOST_OFF: f64 = 0.25;
+
+/// A bound that no foreign CPU reaches, in cores.
+const ANY_FOREIGN: f64 = 1e6;
 
 /// Busy share of a host's cores from which they are called the bottleneck.
 const FULL: f64 = 0.85;
@@ -82,6 +85,16 @@ pub enum AskError {
     /// The twin has no answer to it.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// A pool of a tier of which nothing is known.
+    #[error(
+        "the runs do not say how many {of} {tier} has: write `{of} = …` into its table of the study file, and run it"
+    )]
+    UnknownPool {
+        /// The tier.
+        tier: String,
+        /// Workers, threads or connections.
+        of: String,
+    },
     /// A host that is not there.
     #[error(
         "`{name}` is not a host of these runs and nothing is placed there; the hosts are {known}"
@@ -112,6 +125,8 @@ pub struct StudyModel {
     loads: Vec<LoadRun>,
     /// Nothing but the operating system tells of it what a request waits for.
     tells_nothing: bool,
+    /// That other programs disturbed its runs, where there are no others.
+    all_disturbed: Option<String>,
 }
 
 /// An answer, with what it rests on.
@@ -176,7 +191,8 @@ impl Calibration {
             let asked = signature.to_string();
             return Err(AskError::OtherWork { asked, measured: kinds.join("; ") });
         };
-        let (mut common, assumptions) = Common::of(&facts, self.most_foreign_cores);
+        let most_foreign = self.most_foreign(&facts);
+        let (mut common, assumptions) = Common::of(&facts, most_foreign);
         common.hosts.clone_from(&first.hosts);
         common.places = placed(first)?;
         for tier in cached {
@@ -185,15 +201,24 @@ impl Calibration {
             common.facts.entry(tier.clone()).or_default().misses = Some(misses);
         }
         let all = self.keys(keys);
-        let one_client = self.one_client(&facts);
+        let one_client = self.one_client(&facts, most_foreign);
         let alone = one_client.iter().map(|place| &self.one_client[*place]);
         // Last: the twin names runs that it leaves out by their place.
         let measured: Result<Vec<MeasuredRun>, StructureError> =
             facts.iter().copied().chain(alone).map(|facts| common.measured(facts, &all)).collect();
-        let twin = calibrate(&measured?, self.most_foreign_cores, self.seed)?;
-        let quiet = |facts: &&&RunFacts| facts.disturbed(self.most_foreign_cores).is_none();
+        let twin = calibrate(&measured?, most_foreign, self.seed)?;
+        let all_disturbed = (most_foreign > self.most_foreign_cores).then(|| {
+            let most = facts.iter().map(|facts| facts.foreign_cores.max(facts.stolen_cores));
+            format!(
+                "other programs used up to {:.2} of a core in these runs, more than may be, and no two configurations ran \
+                 without: what they did to the runs is in the model",
+                most.fold(0.0, f64::max)
+            )
+        });
+        let quiet = |facts: &&&RunFacts| facts.disturbed(most_foreign).is_none();
         let loads = facts.iter().filter(quiet).map(|facts| LoadRun::of(facts)).collect();
-        let tells_nothing = first.tiers.is_empty();
+        let tells_nothing =
+            first.tiers.is_empty() && first.graph.tiers.iter().all(|node| node.pools.is_empty());
         let signature = signature.clone();
         let mut model = StudyModel {
             twin,
@@ -204,17 +229,28 @@ impl Calibration {
             common,
             loads,
             tells_nothing,
+            all_disturbed,
         };
         // The first, which a question may change.
         model.assumptions.insert(0, model.shared(&[]));
         Ok(model)
     }
 
+    /// Foreign CPU from which a run is left out; no bound where that would leave fewer than two configurations.
+    fn most_foreign(&self, runs: &[&RunFacts]) -> f64 {
+        let configurations = |most: f64| {
+            let quiet = runs.iter().filter(|facts| facts.disturbed(most).is_none());
+            quiet.map(|facts| facts.run.configuration).collect::<BTreeSet<_>>().len()
+        };
+        let bound = self.most_foreign_cores;
+        if configurations(bound) < 2 { ANY_FOREIGN } else { bound }
+    }
+
     /// One client alone before the runs of the configuration at the lightest load, where that has more than one:
     /// a configuration of its own, in which nobody waits for another. Those before all other runs would weigh as
     /// much as these themselves.
-    fn one_client(&self, runs: &[&RunFacts]) -> Vec<usize> {
-        let light = lightest(runs, self.most_foreign_cores);
+    fn one_client(&self, runs: &[&RunFacts], most_foreign: f64) -> Vec<usize> {
+        let light = lightest(runs, most_foreign);
         if light.workload == (Workload::Closed { clients: 1, think_time_s: 0.0 }) {
             return Vec::new();
         }
@@ -224,7 +260,7 @@ impl Calibration {
         };
         let told = |facts: &RunFacts| {
             facts.throughput_per_s * facts.measured_s >= LEAST_REQUESTS
-                && facts.disturbed(self.most_foreign_cores).is_none()
+                && facts.disturbed(most_foreign).is_none()
                 // One without the probe would leave the twin without it.
                 && (facts.probe_s.is_some() || light.probe_s.is_none())
         };
@@ -425,7 +461,13 @@ fn tier_facts(
             1e3 * flush_s
         ));
     }
-    let Some(seen) = light.tiers.get(name) else { return facts };
+    let Some(seen) = light.tiers.get(name) else {
+        if has_workers {
+            // All that it does is done by the workers that the study names.
+            facts = TierFacts { inside: 1.0, worker_threads: true, other_threads: 1, ..facts };
+        }
+        return facts;
+    };
     if leaf {
         // All repetitions of the configuration at the lightest load: more of them, a finer shape.
         let mut all = Histogram::new();
@@ -474,6 +516,22 @@ fn unexplained(
     let delays: f64 = links.map(|link| 2.0 * exact_f64(link.delay_ns) / 1e9).sum();
     let left = light.response_mean_s - cpu - delays;
     let Some(entry) = light.entry() else { return };
+    let with_workers = light
+        .graph
+        .tiers
+        .iter()
+        .rev()
+        .find(|node| node.pools.iter().any(|pool| pool.of == PoolKind::Workers));
+    if let (Some(node), true) = (with_workers, left > LEAST_UNEXPLAINED.1) {
+        facts.entry(node.tier.to_string()).or_default().wait_s = left;
+        assumed.push(format!(
+            "{:.3} ms of the response time at the lightest load is neither processor time nor a link: taken as a time \
+             that a worker of {} is held for",
+            1e3 * left,
+            node.tier
+        ));
+        return;
+    }
     if let (Some(held), true) = (&held, left > LEAST_UNEXPLAINED.1) {
         assumed.push(infer(light, held, left, facts));
         return;
@@ -551,6 +609,7 @@ impl StudyModel {
     /// # Errors
     /// [`AskError`] for what the runs say nothing about.
     pub fn answer(&self, question: &Question, slowness: Option<f64>) -> Result<Answer, AskError> {
+        self.knows_pools(question)?;
         let system = self.system(question)?;
         if let Some(along) = Along::of(&self.loads, question) {
             let by_curve = || along.curve().filter(|(model, _)| self.prefers(model));
@@ -560,6 +619,7 @@ impl StudyModel {
             }
         }
         let mut prediction = self.twin.predict(&system, &question.levels, slowness)?;
+        prediction.caveats.extend(self.all_disturbed.iter().cloned());
         self.plateau(question, &mut prediction);
         if let Some(tier) = self.unshared(question) {
             let shared = self.system_of(question, true)?;
@@ -607,6 +667,17 @@ impl StudyModel {
         facts.filter(|(_, facts)| unknown(facts)).map(|(tier, _)| tier.as_str()).next()
     }
 
+    /// A pool of a service of which nothing is known would stand beside what it waits for, and change nothing.
+    fn knows_pools(&self, question: &Question) -> Result<(), AskError> {
+        let mut pools = question.graph.tiers.iter().flat_map(|node| {
+            node.pools.iter().map(move |pool| (node.tier.to_string(), pool.of.as_str().to_owned()))
+        });
+        match pools.next().filter(|_| self.tells_nothing) {
+            Some((tier, of)) => Err(AskError::UnknownPool { tier, of }),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the curve is the better model of another load.
     fn prefers(&self, curve: &Model) -> bool {
         let Model::Curve { left_out_error, .. } = curve else { return false };
@@ -632,7 +703,7 @@ impl StudyModel {
             None => Bottleneck::Nothing,
         };
         let distances = self.twin.distances(&question.levels);
-        let mut caveats = Vec::new();
+        let mut caveats: Vec<String> = self.all_disturbed.iter().cloned().collect();
         if let (Model::Curve { .. }, Some(far)) =
             (&model, distances.iter().find(|distance| distance.extrapolates()))
         {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kendall_host::launch::{AddressFrom, Ready, StopSignal};
 use kendall_keys::Form;
+use kendall_protocols::topology::{Pool, PoolKind, TierId};
 use serde_json::json;
 use toml::Value;
 
@@ -43,6 +44,11 @@ pub(super) const TIER: &[Key] = &[
     Key::new("command", Form::Texts, "program and arguments: a list, or one text split at spaces"),
     Key::count("instances", 1, 256, "processes of this tier").or("1"),
     Key::texts("backends", "tiers that it talks to; they are started first"),
+    Key::new("workers", POOL, "requests that each instance serves at a time, where you know it")
+        .optional(),
+    Key::new("threads", POOL, "threads that compute in each instance, where you know it")
+        .optional(),
+    Key::new("connections", POOL, "connections of each instance to its one backend").optional(),
     Key::new("environment", Form::Named(&Form::Text), "environment variables").optional(),
     Key::choice(
         "address",
@@ -68,6 +74,11 @@ pub(super) const TIER: &[Key] = &[
         .or("false"),
     Key::text("kind", "what the report calls it").or("'process'"),
 ];
+
+const POOL: Form = Form::Either(&[
+    Form::Count { from: 1, to: 1_000_000 },
+    Form::Special("`{name}` of a parameter"),
+]);
 
 const READY: &[Key] = &[
     Key::text("http", "a path that answers 2xx or 3xx").optional(),
@@ -132,14 +143,44 @@ fn tier(
     ];
     started.stop = section.choice("stop", &signals)?;
     started.stop_deadline = duration(section, "stop_deadline")?;
+    let backends = section.words("backends")?;
     Ok(TierSpec {
         kind: section.text("kind")?,
-        backends: section.words("backends")?,
+        pools: pools(section, parameters, &backends)?,
+        backends,
         joins: Vec::new(),
-        pools: Vec::new(),
         source: Source::Started(started),
         name,
     })
+}
+
+/// What the user knows of how many requests a tier works on at a time.
+fn pools(
+    section: &mut Section<'_>,
+    parameters: &[(String, String)],
+    backends: &[String],
+) -> Result<Vec<Pool>, Problem> {
+    let mut pools = Vec::new();
+    for key in ["workers", "threads", "connections"] {
+        let Some(value) = section.raw(key) else { continue };
+        let text = replace(&kendall_keys::text_of(value), parameters);
+        let servers = text.parse().ok().filter(|servers| *servers >= 1);
+        let Some(servers) = servers else {
+            let what = format!(
+                "is {text:?}; write a number from 1, or `{{name}}` of a parameter that is one"
+            );
+            return Err(section.problem(key, what));
+        };
+        let of = match (key, backends) {
+            ("workers", _) => PoolKind::Workers,
+            ("threads", _) => PoolKind::Threads,
+            (_, [backend]) => PoolKind::Connections(TierId::stored(backend)),
+            _ => return Err(section.problem(key, "needs exactly one backend, which they lead to")),
+        };
+        section.effective(key, json!(servers));
+        pools.push(Pool { of, servers });
+    }
+    Ok(pools)
 }
 
 fn duration(section: &mut Section<'_>, key: &str) -> Result<Duration, Problem> {
@@ -191,4 +232,41 @@ fn replace(text: &str, parameters: &[(String, String)]) -> String {
     parameters
         .iter()
         .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use kendall_protocols::topology::{Pool, PoolKind, TierId};
+
+    use crate::file::StudyFile;
+
+    fn pools(keys: &str) -> Result<Vec<Pool>, String> {
+        let text = format!(
+            "name = 'x'\n[system]\nkind = 'processes'\nparameters = {{ many = 8 }}\n\
+             [[system.tiers]]\nname = 'db'\ncommand = 'true'\n\
+             [[system.tiers]]\nname = 'app'\ncommand = 'true {{many}}'\n{keys}\n[workload]\npath = '/'\n"
+        );
+        let study = StudyFile::parse("x.toml", text, false, &[]).map_err(|e| e.to_string())?;
+        let settings = study.settings(&[]).map_err(|error| error.to_string())?;
+        let app = settings.graph().tiers.into_iter().find(|node| node.tier == "app");
+        Ok(app.unwrap().pools)
+    }
+
+    #[test]
+    fn pools_are_numbers_or_parameters() {
+        let found = pools("backends = ['db']\nworkers = '{many}'\nconnections = 5").unwrap();
+        let to = PoolKind::Connections(TierId::stored("db"));
+        let workers = Pool { of: PoolKind::Workers, servers: 8 };
+        assert_eq!(found, [workers, Pool { of: to, servers: 5 }]);
+        assert_eq!(pools("backends = ['db']").unwrap(), []);
+        for (wrong, says) in [
+            ("backends = ['db']\nworkers = 'few'", "a number from 1"),
+            ("backends = ['db']\nthreads = 0", "threads"),
+            ("backends = ['db']\nworkers = '{few}'", "a number from 1"),
+            ("entry = 'app'\nconnections = 5", "exactly one backend"),
+        ] {
+            let said = pools(wrong).unwrap_err();
+            assert!(said.contains(says), "{wrong}: {said}");
+        }
+    }
 }
