@@ -532,9 +532,11 @@ fn bottleneck(tiers: &[TierAnalysis]) -> Result<usize, Vec<usize>> {
 }
 
 /// Forced flow, X of a tier = V · X of the entry, at every moment: a tier that follows the entry only
-/// when its series is moved has another clock, or keeps requests for so long.
+/// when its series is moved has another clock, or keeps requests for so long; one that does not follow it
+/// at all does not serve these requests.
 ///
-/// Compared by the correlation of the series with the entry's, moved by up to [`LONGEST_LAG_S`].
+/// Compared by the correlation of the series with the entry's, moved by up to [`LONGEST_LAG_S`]. Where the entry
+/// varies too little to be followed, nothing is told.
 fn forced_flow(system: &System, observed: &Observed) -> Vec<LawCheck> {
     let of = |index: usize| observed.tiers[index].series.get(&Quantity::Throughput);
     let Some(entry) = of(system.entry) else { return Vec::new() };
@@ -556,19 +558,89 @@ fn forced_flow(system: &System, observed: &Observed) -> Vec<LawCheck> {
             let apart = now > 0.0 && best.2 > now && rest / least > CLEARLY_LATE;
             let lag_s =
                 exact_f64(best.0 as u64 * observed.grid.step_s) * if best.1 { 1.0 } else { -1.0 };
+            let lag = if apart { best.0 } else { 0 };
+            let (ahead, behind) = if best.1 { (entry, other) } else { (other, entry) };
+            let (ahead, behind) = (ahead.get(..ahead.len() - lag)?, behind.get(lag..)?);
+            let (entry, other) = if best.1 { (ahead, behind) } else { (behind, ahead) };
+            let both = Together::of(entry, other)?;
+            let unrelated = both.varies() && both.correlation.high < FOLLOWS;
+            if !unrelated && both.correlation.low <= 0.0 {
+                return None;
+            }
+            let explanation = if unrelated {
+                "its query is not of the requests that the entry sends it"
+            } else {
+                "the clocks of two monitoring systems differ, or it works on requests long after the entry has \
+                 answered them"
+            };
             Some(LawCheck {
                 law: "forced flow: throughput follows that of the entry",
                 tier: system.tiers[index].name.clone(),
-                difference: rest.sqrt(),
-                spread: least.sqrt(),
-                windows: entry.len(),
-                holds: !apart,
-                explanation: "the clocks of two monitoring systems differ, or it works on requests \
-                          long after the entry has answered them",
-                lag_s: apart.then_some(lag_s),
+                difference: both.difference,
+                spread: both.spread,
+                windows: both.blocks,
+                holds: !apart && !unrelated,
+                explanation,
+                lag_s: (apart && !unrelated).then_some(lag_s),
             })
         });
     found.collect()
+}
+
+/// Blocks of time over which the throughputs of two tiers are compared: a step has too few requests.
+const BLOCKS: usize = 24;
+/// Spread of the entry's throughput over them, as a share, from which another must follow it, and the correlation
+/// below which it does not.
+const VARIES: f64 = 0.1;
+const FOLLOWS: f64 = 0.5;
+
+/// Throughput of a tier beside that of the entry, over blocks of time.
+struct Together {
+    blocks: usize,
+    /// Standard deviation of the entry's, as a share.
+    entry_spread: f64,
+    /// 95 % interval, by Fisher's z.
+    correlation: Interval,
+    /// Of (X/V − X₀)/X₀, mean and standard deviation.
+    difference: f64,
+    spread: f64,
+}
+
+impl Together {
+    /// `None` for fewer than five blocks in which both are there, and where one of them does not vary at all.
+    fn of(entry: &[f64], other: &[f64]) -> Option<Self> {
+        const FEWEST: usize = 5;
+        let steps = entry.len().min(other.len()).div_ceil(BLOCKS).max(1);
+        let blocks = entry.chunks(steps).zip(other.chunks(steps));
+        let (entry, other): (Vec<f64>, Vec<f64>) =
+            blocks.filter_map(|(entry, other)| Some((present(entry)?, present(other)?))).unzip();
+        if entry.len() < FEWEST {
+            return None;
+        }
+        let visits = sample::mean(&other) / sample::mean(&entry);
+        let differences: Vec<f64> = (entry.iter().zip(&other))
+            .map(|(entry, other)| (other / visits - entry) / entry)
+            .filter(|difference| difference.is_finite())
+            .collect();
+        let z = correlation_of(&entry, &other)?.atanh();
+        let half = 1.96 / exact_f64(entry.len() as u64 - 3).sqrt();
+        let spread = |values: &[f64]| sample::variance(values).unwrap_or(0.0).sqrt();
+        Some(Self {
+            blocks: entry.len(),
+            entry_spread: spread(&entry) / sample::mean(&entry),
+            correlation: Interval {
+                low: (z - half).tanh(),
+                high: (z + half).tanh(),
+                confidence: CONFIDENCE,
+            },
+            difference: sample::mean(&differences),
+            spread: spread(&differences),
+        })
+    }
+
+    fn varies(&self) -> bool {
+        self.entry_spread > VARIES
+    }
 }
 
 /// Of the moments at which both are there; `None` where one of them does not vary.
@@ -582,11 +654,14 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     if there.len() < FEWEST_MOMENTS {
         return None;
     }
-    let count = exact_f64(there.len() as u64);
-    let mean = |pick: fn(&(f64, f64)) -> f64| there.iter().map(pick).sum::<f64>() / count;
-    let (mean_a, mean_b) = (mean(|p| p.0), mean(|p| p.1));
+    let (a, b): (Vec<f64>, Vec<f64>) = there.into_iter().unzip();
+    correlation_of(&a, &b)
+}
+
+fn correlation_of(a: &[f64], b: &[f64]) -> Option<f64> {
+    let (mean_a, mean_b) = (sample::mean(a), sample::mean(b));
     let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
-        there.iter().map(|(a, b)| of(a - mean_a, b - mean_b)).sum()
+        a.iter().zip(b).map(|(a, b)| of(a - mean_a, b - mean_b)).sum()
     };
     let (aa, ab, bb) = (sum(&|a, _| a * a), sum(&|a, b| a * b), sum(&|_, b| b * b));
     (aa > 0.0 && bb > 0.0).then(|| ab / (aa * bb).sqrt())

@@ -26,6 +26,11 @@ struct Truth {
 /// M/M/m by Kiefer and Wolfowitz, under a load between 20 and 80 % of what it carries, in waves of
 /// an hour.
 fn truth(seed: u64) -> Truth {
+    waving(seed, 30.0)
+}
+
+/// The same with a load that waves by so much.
+fn waving(seed: u64, by: f64) -> Truth {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut exponential = move |mean: f64| -> f64 {
         let uniform: f64 = random.random();
@@ -42,7 +47,7 @@ fn truth(seed: u64) -> Truth {
     let mut at_s = 0.0;
     while at_s < exact_f64(SECONDS as u64) {
         let wave = (at_s / 3_600.0 * std::f64::consts::TAU).sin();
-        at_s += exponential(1.0 / (50.0 + 30.0 * wave));
+        at_s += exponential(1.0 / (50.0 + by * wave));
         let first = if free_s[0] <= free_s[1] { 0 } else { 1 };
         let begin_s = at_s.max(free_s[first]);
         let end_s = begin_s + exponential(SERVICE_S);
@@ -227,6 +232,23 @@ fn gaps_and_restarts_cost_windows_and_no_truth() {
     assert!((demand(&analysis, 0) / own - 1.0).abs() < 3.0 * 0.008 / 35.0_f64.sqrt());
     for law in &analysis.laws {
         assert!(law.holds, "{law:?}");
+    }
+}
+
+/// A tier that serves requests of its own, as many on average: it does not follow the entry, and nothing agrees. Behind
+/// an entry that does not vary nothing is told of it.
+#[test]
+fn a_series_of_other_requests_follows_no_entry() {
+    for (by, told) in [(30.0, Some(false)), (0.0, None)] {
+        let mut samples = Samples::default();
+        scraped(&waving(3, by), &Scraping::each(15), "a", 0.0, &mut samples);
+        scraped(&waving(4, 0.0), &Scraping::each(15), "b", 0.0, &mut samples);
+        let system = system(15, &format!("{}{}", tier("a", "\"b\""), tier("b", "")));
+        let analysis = found(&system, &mut samples);
+        let law = analysis.laws.iter().find(|law| law.law.starts_with("forced flow"));
+        assert_eq!(law.map(|law| law.holds), told, "{law:?}");
+        assert!(law.is_none_or(|law| law.explanation.contains("not of the requests")), "{law:?}");
+        assert!(law.is_none_or(|law| law.lag_s.is_none() && law.spread > 0.2), "{law:?}");
     }
 }
 
