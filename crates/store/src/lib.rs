@@ -119,7 +119,11 @@ impl From<rusqlite::Error> for StoreError {
             Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull { source },
             Some(rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt) => {
                 Self::Corrupt {
-                    what: format!("{DATABASE_FILE} is damaged, or no database: {source}"),
+                    what: format!(
+                        "{DATABASE_FILE} is damaged, or no database ({source}); put a copy of it back, \
+                         run the study again with another --out, or save what can still be read with \
+                         `sqlite3 {DATABASE_FILE} .recover`"
+                    ),
                 }
             }
             _ => Self::Database(source),

@@ -56,6 +56,10 @@ fn results_that_cannot_be_read_are_refused_alike_by_all_commands() {
         refused(&[command, empty], "is empty, or no file");
     }
     assert_eq!(std::fs::metadata(&database).unwrap().len(), 0, "reading made a database");
+    std::fs::write(&database, "no database, but more than the head of one has".repeat(9)).unwrap();
+    for command in ["report", "predict"] {
+        refused(&[command, empty], "put a copy of it back, run the study again with another --out");
+    }
     let table = file(folder.path(), "table.csv", "configuration,value\na,1\n");
     for command in ["report", "predict"] {
         refused(&[command, &table], "table.csv is a file; results are a folder");
