@@ -5,12 +5,10 @@ use std::path::PathBuf;
 use kendall_report::document::{Cell, Table, Unit};
 use kendall_report::{Report, ReportError, Written};
 
-use super::run::summary::{card, terminal_table, wrapped};
+use super::run::summary::{card, line_columns, terminal_table, wrapped};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
-/// A terminal's width, as everywhere.
-const COLUMNS: usize = 80;
 /// The first columns of a table that say what a row is, where they are words.
 const NAMES: usize = 2;
 
@@ -68,8 +66,9 @@ fn refuse(error: ReportError) -> anyhow::Error {
 }
 
 fn human(report: &Report, written: &Written) -> String {
-    let mut lines = vec![report.title.clone(), report.byline.clone(), String::new()];
-    lines.extend(report.summary.iter().map(|sentence| format!("- {sentence}")));
+    let in_lines = |text: &str| wrapped(text).trim_end().to_owned();
+    let mut lines = vec![in_lines(&report.title), in_lines(&report.byline), String::new()];
+    lines.extend(report.summary.iter().map(|sentence| in_lines(&format!("- {sentence}"))));
     if report.answer.is_none() {
         lines.extend(report.sections.iter().flat_map(|s| s.tables()).map(as_text));
     }
@@ -106,7 +105,7 @@ fn as_text(table: &Table) -> String {
         }
     }
     let text = text.to_string();
-    let fits = text.lines().all(|line| line.chars().count() <= COLUMNS);
+    let fits = text.lines().all(|line| line.chars().count() <= line_columns());
     if fits { text } else { as_paragraphs(table) }
 }
 

@@ -26,7 +26,7 @@ fn study(folder: &Path, name: &str, service: &str) -> PathBuf {
 }
 
 #[test]
-fn two_studies_are_joined_and_no_name_is_broken_at_80_columns() {
+fn two_studies_are_joined_and_columns_are_those_that_there_are() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["baseline-of-one-server-alone", "baseline-of-two-servers-together"];
     let one = study(folder.path(), names[0], "constant:2ms");
@@ -47,6 +47,13 @@ fn two_studies_are_joined_and_no_name_is_broken_at_80_columns() {
     let shown = text.lines().filter(|line| !line.contains(out.to_str().unwrap()));
     for line in shown {
         assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+    }
+    // One study with its summary, as narrow as it is asked to be.
+    let narrow = kendall().arg("report").arg(&one).env("COLUMNS", "40").output().unwrap();
+    let narrow = String::from_utf8(narrow.stdout).unwrap();
+    assert!(narrow.contains("next run"), "{narrow}");
+    for line in narrow.lines().filter(|line| !line.contains(one.to_str().unwrap())) {
+        assert!(line.chars().count() <= 40, "{} columns: {line}", line.chars().count());
     }
     let report: serde_json::Value = serde_json::from_str(&run(&["--format", "json"])).unwrap();
     let rows = report["sections"][0]["blocks"]

@@ -66,7 +66,7 @@ pub(super) fn text(
 ) -> anyhow::Result<String> {
     let observations = Observations::read(results)?;
     let rows = rows(&observations);
-    let mut text = format!("{}\n", study.title);
+    let mut text = wrapped(&study.title);
     if rows.is_empty() {
         text.push_str("no run can be used, so there are no numbers\n");
     } else {
@@ -116,6 +116,11 @@ fn columns() -> u16 {
     const MOST_COLUMNS: u16 = 160;
     let stated = output::columns(Stream::Result);
     stated.map_or(COLUMNS, |width| width.clamp(COLUMNS / 2, MOST_COLUMNS))
+}
+
+/// Width of lines of text: 80 columns, or as many as there are.
+pub(crate) fn line_columns() -> usize {
+    usize::from(columns().min(80))
 }
 
 /// A table of the [`columns`] that there are.
@@ -259,7 +264,7 @@ pub(crate) fn card(answer: &Answer) -> String {
     const WORD: usize = 9;
     let mut text = String::new();
     for (word, says) in answer.lines() {
-        let block = wrapped_at(&says, usize::from(columns().min(80)) - WORD - 1);
+        let block = wrapped_at(&says, line_columns() - WORD - 1);
         for (place, line) in block.lines().enumerate() {
             let word = if place == 0 { word } else { "" };
             text.push_str(&format!("{word:<WORD$} {line}\n"));
@@ -286,7 +291,7 @@ fn wrapped_at(text: &str, columns: usize) -> String {
 
 /// Lines of at most 80 columns, or as many as there are, further ones indented.
 pub(crate) fn wrapped(text: &str) -> String {
-    let columns = usize::from(columns().min(80));
+    let columns = line_columns();
     let (mut lines, mut line) = (String::new(), String::new());
     for word in text.split_whitespace() {
         if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
