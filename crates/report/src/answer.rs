@@ -90,7 +90,7 @@ pub(crate) fn of(data: &Observations) -> Answer {
             trust: Trust::nothing(data),
             limits: None,
             model: None,
-            next: "See below why each was rejected or failed, and run the study again with \
+            next: "See below why each was rejected or failed, and repeat `kendall run` with \
                    --retry-failed."
                 .to_owned(),
             plot: None,

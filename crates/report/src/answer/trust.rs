@@ -90,7 +90,7 @@ impl Trust {
         if 2 * unusable > all {
             return bad(
                 format!("{unusable} of {} were rejected or failed", number::count(all, "run")),
-                "Retry the rejected runs (--retry-failed) once their cause is gone.",
+                "Repeat `kendall run` with --retry-failed once the cause of the rejected runs is gone.",
             );
         }
         let doubts = doubts(data, about, unusable, estimate);
