@@ -7,7 +7,6 @@ mod next;
 mod trust;
 
 use kendall_fit::bottleneck::{Bottleneck, bottleneck};
-use kendall_fit::curve::beside;
 use kendall_fit::saturation::Saturation;
 use kendall_fit::score::{Comparison, Device};
 use kendall_observations::{Configuration, Curve, Objective, Observations};
@@ -17,10 +16,11 @@ use kendall_stats::estimate::Estimate;
 use kendall_stats::within_run::WithinRun;
 use serde::Serialize;
 
-use crate::chapters::saturation::of_curve;
+use crate::chapters::models::{self, Ranked};
 use crate::chapters::{effects, load, searches, trace};
 use crate::number;
 use crate::plot::Plot;
+use crate::prepared::Prepared;
 
 pub use trust::{Trust, TrustLevel};
 
@@ -80,7 +80,7 @@ impl<'a> Found<'a> {
 }
 
 /// The answer of a study.
-pub(crate) fn of(data: &Observations) -> Answer {
+pub(crate) fn of(data: &Prepared<'_>) -> Answer {
     let question = question(data);
     let Some(fastest) = data.fastest() else {
         return Answer {
@@ -247,14 +247,14 @@ fn searched<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a>
 
 /// The curve that holds the fastest configuration, and what is known of its upper end.
 fn best_curve<'a>(
-    data: &'a Observations,
+    data: &'a Prepared<'_>,
     fastest: &Configuration,
-) -> Option<(&'a Curve, Saturation)> {
-    let holds = |curve: &&Curve| {
+) -> Option<(&'a Curve, &'a Saturation)> {
+    let holds = |curve: &Curve| {
         data.along(curve).any(|configuration| configuration.number == fastest.number)
     };
-    let curve = data.curves.iter().find(holds)?;
-    Some((curve, of_curve(data, curve)?))
+    let (curve, found) = data.saturations().find(|(curve, _)| holds(curve))?;
+    Some((curve, found?))
 }
 
 /// The name of a curve, and of those whose highest throughput does not differ from its own significantly.
@@ -504,56 +504,42 @@ fn limits(found: &Bottleneck) -> Option<String> {
     })
 }
 
-/// The best model of the curve of highest throughput, in a sentence.
-fn model(data: &Observations) -> Option<String> {
-    let (curve, found) = best_curve(data, data.fastest()?)?;
-    let points: Vec<_> = data.along(curve).map(|c| c.point.clone()).collect();
-    let beside = beside(&points, Some(&found));
-    let best = beside.comparisons.iter().find(|one| one.errors().is_some());
-    match best.map(|best| (best, unfit(best))) {
-        Some((best, Some(why))) => {
-            Some(format!("No model is good enough: the best, “{}”, {why}.", best.model))
-        }
-        Some((best, None)) => {
-            let error = best.errors().map_or(f64::NAN, |errors| errors.mean);
-            // A single station has nothing else to name.
-            let names = best.bottleneck.as_ref().filter(|_| best.devices.len() > 1).map_or_else(
-                String::new,
-                |name| {
-                    let device = best.devices.iter().find(|device| device.name == *name);
-                    let busy = device.map_or_else(String::new, busy_in_words);
-                    format!(", and names {name} as the bottleneck{busy}")
-                },
-            );
-            Some(format!(
-                "Best is “{}”: it predicts the {} with a mean error of {} where it was not \
-                 calibrated{names}.",
-                best.model,
-                best.variable.name(),
-                number::percent(error)
-            ))
-        }
-        None => {
-            let why = beside.left_out.first()?;
-            Some(format!("No model applies: {} is left out, since {}.", why.model, why.why))
-        }
+/// The best model of the curve of highest throughput, in a sentence, with its error over all curves.
+fn model(data: &Prepared<'_>) -> Option<String> {
+    let (curve, _) = best_curve(data, data.fastest()?)?;
+    let Some((best, errors)) = models::best(data, curve) else {
+        let (_, beside) = data.models().find(|(one, _)| one.name == curve.name)?;
+        let why = beside.left_out.first()?;
+        return Some(format!("No model applies: {} is left out, since {}.", why.model, why.why));
+    };
+    if let Some(why) = unfit(best, &errors) {
+        return Some(format!("No model is good enough: the best, “{}”, {why}.", best.model));
     }
+    // A single station has nothing else to name.
+    let names = best.bottleneck.as_ref().filter(|_| best.devices.len() > 1).map_or_else(
+        String::new,
+        |name| {
+            let device = best.devices.iter().find(|device| device.name == *name);
+            let busy = device.map_or_else(String::new, busy_in_words);
+            format!("; it names {name} as the bottleneck{busy}")
+        },
+    );
+    Some(format!("Best is “{}”: {}{names}.", best.model, errors.errors_in_words()))
 }
 
 /// Why a model is not to be named: it errs, or what it takes for full was not.
-fn unfit(best: &Comparison) -> Option<String> {
+fn unfit(best: &Comparison, errors: &Ranked<'_>) -> Option<String> {
     const MOST_ERROR: f64 = 0.25;
-    let error = best.errors().map_or(f64::INFINITY, |errors| errors.mean);
-    if error.is_nan() || error > MOST_ERROR {
-        return Some(format!("errs by {} where it was not calibrated", number::percent(error)));
+    if errors.mean.is_nan() || errors.mean > MOST_ERROR {
+        return Some(format!("has a {}", errors.errors_in_words()));
     }
     let device =
         best.devices.iter().find(|device| best.bottleneck.as_ref() == Some(&device.name))?;
     let (model, measured) = (device.utilization?, device.measured_utilization?);
     ((model - measured).abs() > MOST_ERROR).then(|| {
         format!(
-            "errs by {} where it was not calibrated, but takes {} for {} busy, where {} was measured",
-            number::percent(error),
+            "has a {}, but takes {} for {} busy, where {} was measured",
+            errors.errors_in_words(),
             device.name,
             number::percent(model),
             number::percent(measured)

@@ -12,7 +12,7 @@ mod laws;
 pub(crate) mod load;
 mod maximum;
 mod method;
-mod models;
+pub(crate) mod models;
 pub(crate) mod predictions;
 pub(crate) mod saturation;
 pub(crate) mod searches;
@@ -27,6 +27,7 @@ mod ways;
 use crate::document::Section;
 use crate::number;
 use crate::plot::Point;
+use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Curve, Observations};
 
 pub(crate) use load::summary_rows;
@@ -35,7 +36,7 @@ pub use summary::utc_minutes;
 pub(crate) use summary::{byline, one_of, response_in_words, sentences};
 
 /// Makes a chapter, or none where the study has nothing for it.
-pub(crate) type Chapter = fn(&Observations) -> Option<Section>;
+pub(crate) type Chapter = fn(&Prepared<'_>) -> Option<Section>;
 
 /// All chapters, in the order of the report.
 pub(crate) const CHAPTERS: &[Chapter] = &[

@@ -15,6 +15,7 @@ pub mod experiment;
 pub mod html;
 mod number;
 pub mod plot;
+mod prepared;
 
 pub use chapters::utc_minutes;
 
@@ -25,6 +26,7 @@ use kendall_store::{Results, StoreError};
 use serde::Serialize;
 
 use crate::document::Section;
+use crate::prepared::Prepared;
 
 /// Version of the structure of `report.json`.
 pub const REPORT_VERSION: u32 = 1;
@@ -103,6 +105,7 @@ pub fn analyze(folder: &Path) -> Result<Report, ReportError> {
 }
 
 fn of(results: &Results, data: &Observations) -> Result<Report, ReportError> {
+    let data = &Prepared::new(data);
     let mut sections: Vec<Section> =
         chapters::CHAPTERS.iter().filter_map(|chapter| chapter(data)).collect();
     if let Some(predictions) = chapters::predictions::chapter(results)? {
@@ -129,7 +132,7 @@ fn of(results: &Results, data: &Observations) -> Result<Report, ReportError> {
 /// What a study answers: the card that the report begins with.
 #[must_use]
 pub fn answer_of(data: &Observations) -> answer::Answer {
-    answer::of(data)
+    answer::of(&Prepared::new(data))
 }
 
 /// Analyzes a folder of results and writes the report into it, and into `results.db` what its views

@@ -11,25 +11,26 @@ use kendall_stats::estimate::{Estimate, Interval};
 use super::{Found, best_curve, next, rate_of, rivals, single, with_interval};
 use crate::chapters::{one_of, response_in_words};
 use crate::number;
+use crate::prepared::Prepared;
 
 /// Ends of an interval further apart than this factor are no answer.
 const NO_ANSWER: f64 = 2.0;
 
 /// Where a system saturates, and at how much.
-pub(super) fn of<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found<'a> {
+pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Found<'a> {
     let Some((curve, found)) = best_curve(data, fastest) else { return single(data, fastest) };
     let with = if data.curves.len() > 1 {
         format!(" with {}", rivals(data, curve))
     } else {
         String::new()
     };
-    let (mut sentence, told) = sentence(data, fastest, &found, &with);
-    if let Some(spoiled) = outliers(data, curve, &found) {
+    let (mut sentence, told) = sentence(data, fastest, found, &with);
+    if let Some(spoiled) = outliers(data, curve, found) {
         sentence.push_str(&spoiled);
     }
     let estimate = found.curve.as_ref().map(|curve| curve.capacity.clone());
-    let limit = limit(data, curve, &found);
-    let next = next::after(data, fastest, &found);
+    let limit = limit(data, curve, found);
+    let next = next::after(data, fastest, found);
     Found { estimate, limit, ..Found::new(sentence, told, fastest, next) }
 }
 

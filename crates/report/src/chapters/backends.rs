@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::prepared::Prepared;
 use kendall_observations::{BackendLoad, Configuration, Observations};
 
 use super::load::{factor_columns, levels};
@@ -15,7 +16,7 @@ const MOST_BACKENDS: usize = 8;
 /// Configurations that are named on an axis.
 const MOST_NAMED: usize = 8;
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let fastest = data.fastest()?;
     if loads(fastest).is_empty() {
         return None;

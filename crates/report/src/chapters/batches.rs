@@ -6,6 +6,7 @@ use kendall_fit::trend::{Line, line};
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Curve, Observations};
 
 use super::load::{curves, factor_columns, levels};
@@ -14,7 +15,7 @@ use super::{plotted, time_axis};
 /// Mean batch below which nothing is served together worth a chapter.
 const TOGETHER: f64 = 1.01;
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let largest = data.configurations.iter().filter_map(tier).map(TierView::mean_batch);
     if largest.fold(0.0, f64::max) <= TOGETHER {
         return None;

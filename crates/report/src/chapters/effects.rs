@@ -11,6 +11,7 @@ use kendall_stats::analysis::{
 use crate::document::{Block, Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::prepared::Prepared;
 use kendall_observations::{Observations, Repetition, short};
 
 /// A response variable: key in file names, name for people, and how it is printed.
@@ -80,16 +81,16 @@ pub(crate) fn shares_of_throughput(data: &Observations) -> Option<Plot> {
 }
 
 /// An early chapter of a study that has no load curves: the effects are what it asks for.
-pub(crate) fn of_an_experiment(data: &Observations) -> Option<Section> {
+pub(crate) fn of_an_experiment(data: &Prepared<'_>) -> Option<Section> {
     if data.load.is_none() { chapter(data) } else { None }
 }
 
 /// A late chapter of a study of load curves.
-pub(crate) fn beside_load_curves(data: &Observations) -> Option<Section> {
+pub(crate) fn beside_load_curves(data: &Prepared<'_>) -> Option<Section> {
     if data.load.is_some() { chapter(data) } else { None }
 }
 
-fn chapter(data: &Observations) -> Option<Section> {
+fn chapter(data: &Prepared<'_>) -> Option<Section> {
     // An adaptive search measures where it pays, not where effects could be separated.
     if data.factors.is_empty() || !data.searches.is_empty() {
         return None;

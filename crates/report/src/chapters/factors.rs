@@ -7,6 +7,7 @@ use kendall_stats::estimate::Estimate;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Factor, Observations, PERCENTILES, short};
 
 use super::time_axis;
@@ -29,7 +30,7 @@ const PARTS: [Part; 3] = [
     }),
 ];
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let load = data.load.as_ref().map(|load| load.key.as_str());
     let numeric = |factor: &&Factor| {
         Some(factor.key.as_str()) != load

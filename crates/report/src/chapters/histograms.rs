@@ -3,6 +3,7 @@
 use crate::document::{Block, Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Distribution, Observations};
 
 use super::load::{factor_columns, levels};
@@ -14,7 +15,7 @@ const MOST_STEPS: u64 = 240;
 /// Pairs drawn at most; the table has every configuration.
 const MOST_PAIRS: usize = 24;
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let shown = shown(data);
     if shown.is_empty() {
         return None;

@@ -5,12 +5,13 @@ use kendall_observations::{Configuration, Counted, Observations, Repetition};
 use kendall_protocols::snapshot::counted;
 
 use crate::document::{Cell, Section, Table, Unit};
+use crate::prepared::Prepared;
 
 use super::load::{factor_columns, levels};
 use super::load_of;
 use crate::number;
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let batches = names(data, counted::BATCH);
     let statements = names(data, counted::STATEMENT);
     if batches.is_empty() && statements.is_empty() {

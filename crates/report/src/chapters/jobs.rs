@@ -5,12 +5,13 @@ use kendall_stats::estimate::Estimate;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Plot};
+use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Observations};
 
 use super::load::{curves, factor_columns, levels};
 use super::{plotted, time_axis};
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     if !data.is_job() {
         return None;
     }

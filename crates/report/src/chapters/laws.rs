@@ -5,12 +5,13 @@ use kendall_fit::laws::{Law, LawCheck, checks};
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Observations};
 
 use super::load::{factor_columns, levels};
 use super::{capitalized, load_of, plotted};
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     // Run by run: a law holds for each, and not for the product of means of runs that differ.
     let all: Vec<Checked<'_>> = data
         .configurations

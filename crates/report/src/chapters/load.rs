@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Series};
+use crate::prepared::Prepared;
 use kendall_observations::{
     Configuration, Curve, Distribution, Observations, PERCENTILES, Variable, short,
 };
@@ -13,7 +14,7 @@ use kendall_store::SummaryRow;
 
 use super::{Drawn, drawn, load_of, plotted, point, time_axis};
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     if data.configurations.is_empty() {
         return None;
     }

@@ -2,6 +2,7 @@
 
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
+use crate::prepared::Prepared;
 use kendall_fit::measured::TierView;
 use kendall_observations::{Configuration, Observations, Repetition};
 use kendall_protocols::snapshot::stage;
@@ -9,7 +10,7 @@ use kendall_protocols::snapshot::stage;
 use super::load_of;
 use super::saturation::interesting;
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     if !data.has_tier() {
         return None;
     }

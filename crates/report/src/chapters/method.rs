@@ -1,9 +1,9 @@
 //! How each number was made.
 
 use crate::document::{Section, Table, Unit};
-use kendall_observations::Observations;
+use crate::prepared::Prepared;
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let mut section = Section::new("method", "How each number was computed");
     let mut table = Table::new("method", "Definitions")
         .column("number", "Number", Unit::Text)

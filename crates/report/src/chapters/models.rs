@@ -6,14 +6,14 @@ mod stations;
 
 use std::collections::BTreeSet;
 
-use kendall_fit::curve::{LeftOut, beside};
-use kendall_fit::measured::OperatingPoint;
+use kendall_fit::curve::LeftOut;
 use kendall_fit::score::{Comparison, Device, Errors, Variable};
 
 use crate::ModelFile;
 use crate::document::{Block, Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::prepared::Prepared;
 use kendall_observations::{Curve, Observations};
 
 use super::time_axis;
@@ -22,27 +22,19 @@ use super::time_axis;
 const MOST_PLOTTED: usize = 3;
 
 /// Models of every curve, and those that are left out.
-fn compared(data: &Observations) -> (Vec<Of<'_>>, Vec<(&Curve, Vec<LeftOut>)>) {
-    let mut left_out: Vec<(&Curve, Vec<LeftOut>)> = Vec::new();
-    let mut compared: Vec<Of<'_>> = Vec::new();
-    for curve in &data.curves {
-        let points: Vec<OperatingPoint> = data.along(curve).map(|c| c.point.clone()).collect();
-        let found = beside(&points, super::saturation::of_curve(data, curve).as_ref());
-        if !found.comparisons.is_empty() {
-            compared.push((curve, found.comparisons));
-        }
-        left_out.push((curve, found.left_out));
-    }
-    (compared, left_out)
+fn compared<'a>(data: &'a Prepared<'_>) -> (Vec<Of<'a>>, Vec<(&'a Curve, &'a [LeftOut])>) {
+    let of = data.models().filter(|(_, beside)| !beside.comparisons.is_empty());
+    let left_out = data.models().map(|(curve, beside)| (curve, beside.left_out.as_slice()));
+    (of.map(|(curve, beside)| (curve, beside.comparisons.as_slice())).collect(), left_out.collect())
 }
 
 /// Every model of every curve as a file.
-pub(crate) fn files(data: &Observations) -> Vec<ModelFile> {
+pub(crate) fn files(data: &Prepared<'_>) -> Vec<ModelFile> {
     let (compared, _) = compared(data);
     let title = if data.study.title.is_empty() { &data.study.name } else { &data.study.title };
     let mut files: Vec<ModelFile> = Vec::new();
     for (number, (curve, comparisons)) in (1..).zip(&compared) {
-        for one in comparisons {
+        for one in *comparisons {
             let file = format!("{number}-{}.toml", slug(&one.model));
             let told = files.iter().any(|known| known.file == file);
             let Some(calibrated) = one.calibrated.as_ref().filter(|_| !told) else { continue };
@@ -66,7 +58,7 @@ fn slug(text: &str) -> String {
 }
 
 /// The files, by their names, and those of the best-known curve in full.
-fn as_files(section: &mut Section, data: &Observations) {
+fn as_files(section: &mut Section, data: &Prepared<'_>) {
     let files = files(data);
     let Some(first) = files.first() else { return };
     section.heading("As files that `kendall solve` takes");
@@ -82,7 +74,7 @@ fn as_files(section: &mut Section, data: &Observations) {
     }
 }
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let (compared, left_out) = compared(data);
     let left_out = reasons(&left_out);
     if compared.is_empty() && left_out.is_empty() {
@@ -131,13 +123,13 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     Some(section)
 }
 
-type Of<'a> = (&'a Curve, Vec<Comparison>);
+type Of<'a> = (&'a Curve, &'a [Comparison]);
 
 /// Why models are left out, once a model and reason with the curves.
-fn reasons(left_out: &[(&Curve, Vec<LeftOut>)]) -> Vec<String> {
+fn reasons(left_out: &[(&Curve, &[LeftOut])]) -> Vec<String> {
     let mut reasons: Vec<(&LeftOut, Vec<&str>)> = Vec::new();
     for (curve, list) in left_out {
-        for one in list {
+        for one in *list {
             match reasons.iter_mut().find(|(known, _)| *known == one) {
                 Some((_, curves)) => curves.push(&curve.name),
                 None => reasons.push((one, vec![&curve.name])),
@@ -177,7 +169,7 @@ fn best_known<'a>(
 ) -> Vec<(&'a Curve, &'a [Comparison])> {
     let most = |curve: &Curve| data.along(curve).map(|c| c.throughput()).fold(0.0, f64::max);
     let faster = |a: &(&Curve, _), b: &(&Curve, _)| most(b.0).total_cmp(&most(a.0));
-    let mut all: Vec<_> = compared.iter().map(|(curve, list)| (*curve, list.as_slice())).collect();
+    let mut all: Vec<_> = compared.to_vec();
     all.sort_by(faster);
     let mut seen = BTreeSet::new();
     let (first, more): (Vec<_>, Vec<_>) =
@@ -187,57 +179,92 @@ fn best_known<'a>(
     shown
 }
 
-fn ranking(compared: &[Of<'_>]) -> Vec<String> {
-    let mut families: Vec<(String, Variable, Vec<f64>, usize)> = Vec::new();
-    let mut anywhere: Vec<f64> = Vec::new();
-    for comparison in compared.iter().flat_map(|(_, list)| list) {
-        let name = comparison.family.clone();
-        let place = families
-            .iter()
-            .position(|known| known.0 == name && known.1 == comparison.variable)
-            .unwrap_or_else(|| {
-                families.push((name, comparison.variable, Vec::new(), 0));
-                anywhere.push(0.0);
-                families.len() - 1
-            });
-        families[place].2.extend(comparison.errors().map(|errors| errors.mean));
-        families[place].3 += comparison.unanswered();
-        let worst = comparison.errors_anywhere().map_or(0.0, |errors| errors.worst);
-        anywhere[place] = anywhere[place].max(worst);
+/// How a family of models errs over all curves, for one quantity.
+pub(crate) struct Ranked<'a> {
+    pub(crate) family: &'a str,
+    pub(crate) variable: Variable,
+    /// Over all curves, where it was not calibrated; infinite where it has no answer there.
+    pub(crate) mean: f64,
+    /// The largest at any point of any curve.
+    pub(crate) worst: f64,
+    unanswered: usize,
+}
+
+impl<'a> Ranked<'a> {
+    fn of(compared: &[Of<'a>], family: &'a str, variable: Variable) -> Self {
+        let here = || {
+            let all = compared.iter().flat_map(|(_, list)| list.iter());
+            all.filter(move |one| one.family == family && one.variable == variable)
+        };
+        let means: Vec<f64> = here().filter_map(|one| Some(one.errors()?.mean)).collect();
+        let worst = here().filter_map(|one| Some(one.errors_anywhere()?.worst)).fold(0.0, f64::max);
+        let count = kendall_units::exact_f64(means.len());
+        let mean = if means.is_empty() { f64::INFINITY } else { means.iter().sum::<f64>() / count };
+        Self { family, variable, mean, worst, unanswered: here().map(Comparison::unanswered).sum() }
     }
-    let mean = |errors: &[f64]| {
-        let count = kendall_units::exact_f64(errors.len());
-        if errors.is_empty() { f64::INFINITY } else { errors.iter().sum::<f64>() / count }
-    };
-    let mut ranked: Vec<_> = families.into_iter().zip(anywhere).collect();
+
+    /// `mean error 7.3 % for the throughput, at most 12 % at any point`.
+    pub(crate) fn errors_in_words(&self) -> String {
+        format!(
+            "mean error {} for the {}, at most {} at any point",
+            number::percent(self.mean),
+            self.variable.name(),
+            number::percent(self.worst)
+        )
+    }
+}
+
+/// Every family of models and what it is compared by, best first.
+fn ranked<'a>(compared: &[Of<'a>]) -> Vec<Ranked<'a>> {
+    let mut ranked: Vec<Ranked<'_>> = Vec::new();
+    for one in compared.iter().flat_map(|(_, list)| list.iter()) {
+        let known = |of: &Ranked<'_>| of.family == one.family && of.variable == one.variable;
+        if !ranked.iter().any(known) {
+            ranked.push(Ranked::of(compared, &one.family, one.variable));
+        }
+    }
+    ranked.sort_by(|a, b| a.mean.total_cmp(&b.mean));
+    ranked
+}
+
+/// The best model that applies to a curve, and how it errs over all.
+pub(crate) fn best<'a>(
+    data: &'a Prepared<'_>,
+    curve: &Curve,
+) -> Option<(&'a Comparison, Ranked<'a>)> {
+    let (compared, _) = compared(data);
+    let (_, here) = compared.iter().find(|(one, _)| one.name == curve.name)?;
+    ranked(&compared).into_iter().find_map(|of| {
+        let is = |one: &&Comparison| {
+            one.family == of.family && one.variable == of.variable && one.errors().is_some()
+        };
+        Some((here.iter().find(is)?, of))
+    })
+}
+
+fn ranking(compared: &[Of<'_>]) -> Vec<String> {
     // The name that the tables have, where all curves have the same.
     let models = |family: &str| -> BTreeSet<&str> {
-        let all = compared.iter().flat_map(|(_, list)| list);
+        let all = compared.iter().flat_map(|(_, list)| list.iter());
         all.filter(|one| one.family == family).map(|one| one.model.as_str()).collect()
     };
-    ranked.sort_by(|a, b| mean(&a.0.2).total_cmp(&mean(&b.0.2)));
-    ranked
+    ranked(compared)
         .into_iter()
-        .map(|((family, variable, errors, unanswered), anywhere)| {
-            let models: Vec<&str> = models(&family).into_iter().collect();
+        .map(|of| {
+            let models: Vec<&str> = models(of.family).into_iter().collect();
             let name = match models.as_slice() {
-                [only] => (*only).to_owned(),
-                _ => family,
+                [only] => only,
+                _ => of.family,
             };
-            let none = if unanswered > 0 {
-                format!("; no answer at {}", number::count(unanswered, "point"))
+            let none = if of.unanswered > 0 {
+                format!("; no answer at {}", number::count(of.unanswered, "point"))
             } else {
                 String::new()
             };
-            if errors.is_empty() {
-                return format!("{name}: {} at no point{none}.", variable.name());
+            if of.mean.is_infinite() {
+                return format!("{name}: {} at no point{none}.", of.variable.name());
             }
-            format!(
-                "{name}: mean error {} for the {}, at most {} at any point{none}.",
-                number::percent(mean(&errors)),
-                variable.name(),
-                number::percent(anywhere)
-            )
+            format!("{name}: {}{none}.", of.errors_in_words())
         })
         .collect()
 }

@@ -1,16 +1,17 @@
 //! Where each curve saturates, and what limits it there.
 
 use kendall_fit::bottleneck::{Bottleneck, bottleneck};
-use kendall_fit::saturation::{LoadRun, MeasuredLoad, PLATEAU, Saturation, Shape, saturation};
+use kendall_fit::saturation::{PLATEAU, Saturation, Shape};
 use kendall_stats::estimate::{Estimate, Interval};
 
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
+use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Curve, Observations};
 
 use super::load_of;
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     if data.configurations.is_empty() {
         return None;
     }
@@ -28,7 +29,8 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
             plateau = number::percent(PLATEAU),
             full = number::percent(1.0 - PLATEAU)
         ));
-        section.list(data.curves.iter().filter_map(|curve| verdict(data, curve)).collect());
+        let verdicts = data.saturations().filter_map(|(curve, found)| verdict(data, curve, found?));
+        section.list(verdicts.collect());
     }
     if !data.searches.is_empty() {
         section.text(
@@ -51,27 +53,8 @@ pub(crate) fn chapter(data: &Observations) -> Option<Section> {
     Some(section)
 }
 
-/// The saturation of one curve.
-pub(crate) fn of_curve(data: &Observations, curve: &Curve) -> Option<Saturation> {
-    let measured = |c: &Configuration| MeasuredLoad {
-        load: load_of(data, c),
-        point: c.point.clone(),
-        runs: c
-            .repetitions
-            .iter()
-            .map(|repetition| LoadRun {
-                started: repetition.run.started_unix_ns,
-                throughput_per_s: repetition.point.client.throughput_per_s,
-            })
-            .collect(),
-    };
-    let points: Vec<MeasuredLoad> = data.along(curve).map(measured).collect();
-    saturation(&points, data.study.confidence)
-}
-
 /// Whether a curve is saturated, and what says so.
-fn verdict(data: &Observations, curve: &Curve) -> Option<String> {
-    let found = of_curve(data, curve)?;
+fn verdict(data: &Observations, curve: &Curve, found: &Saturation) -> Option<String> {
     let unit = data.load.as_ref().map_or("load", |load| load.unit.as_str());
     let all: Vec<&Configuration> = data.along(curve).collect();
     let [.., before, last] = all.as_slice() else { return None };
@@ -137,7 +120,7 @@ pub(crate) fn short_label(label: &str) -> &str {
     label.split(" (").next().unwrap_or(label)
 }
 
-fn knees(data: &Observations) -> Table {
+fn knees(data: &Prepared<'_>) -> Table {
     let load = data.load.as_ref().map_or("load", |load| load.label.as_str());
     let unit = data.load.as_ref().map_or("", |load| load.unit.as_str());
     let mut table = Table::new("saturation", "Saturation of each curve")
@@ -153,8 +136,8 @@ fn knees(data: &Observations) -> Table {
         .column("maximum_throughput_per_s", "Highest throughput (1/s)", Unit::PerSecond)
         .column("maximum_response_time_s", "Response there (ms)", Unit::Milliseconds)
         .column("asymptotes_cross_at", "N*", Unit::Plain(3));
-    for curve in &data.curves {
-        let Some(found) = of_curve(data, curve) else { continue };
+    for (curve, found) in data.saturations() {
+        let Some(found) = found else { continue };
         let full = found.full.as_ref().map(|full| full.utilization);
         let shape = match found.shape {
             Shape::StillGrowing => "still growing",

@@ -8,6 +8,7 @@ use kendall_units::exact_f64;
 use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Observations, name_of_levels, short};
 
 use super::point;
@@ -15,7 +16,7 @@ use super::point;
 /// Lines with a plot at most; the table holds all.
 const MOST_PLOTTED: usize = 6;
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let first = data.searches.first()?;
     let factor = &short(&first.factor);
     let mut section = Section::new("adaptive", "Maximum found by the adaptive search");

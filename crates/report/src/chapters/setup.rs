@@ -6,12 +6,13 @@ use super::load::factor_columns;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::prepared::Prepared;
 use kendall_observations::Observations;
 
 use super::summary::{factor_names, utc_minutes};
 use super::ways::Probe;
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let mut section = Section::new("setup", "What was run, and on what");
     section.text(sentence(data));
     section.table(factors(data));

@@ -5,12 +5,11 @@ use kendall_fit::saturation::{Saturation, Shape};
 
 use crate::document::{Level, Section};
 use crate::number;
+use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Observations, short};
 use kendall_stats::estimate::Estimate;
 
-use super::saturation::of_curve;
-
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let mut section = Section::new("summary", "Summary");
     if data.configurations.is_empty() {
         section.note(
@@ -55,7 +54,7 @@ pub(crate) fn byline(data: &Observations) -> String {
 }
 
 /// The result in a few sentences, which change with the data.
-pub(crate) fn sentences(data: &Observations) -> Vec<String> {
+pub(crate) fn sentences(data: &Prepared<'_>) -> Vec<String> {
     let Some(fastest) = data.fastest() else {
         return vec![format!(
             "No run of this study can be used, so there is nothing to report: of {}, none \
@@ -157,17 +156,16 @@ fn alike<'a>(data: &'a Observations, fastest: &'a Configuration) -> Vec<&'a Conf
 }
 
 /// Where the curves saturate.
-fn range_of_curves(data: &Observations) -> Option<String> {
+fn range_of_curves(data: &Prepared<'_>) -> Option<String> {
     let load = data.load.as_ref()?;
-    let found: Vec<(&str, Saturation)> = data
-        .curves
-        .iter()
-        .filter_map(|curve| Some((curve.name.as_str(), of_curve(data, curve)?)))
+    let found: Vec<(&str, &Saturation)> = data
+        .saturations()
+        .filter_map(|(curve, found)| Some((curve.name.as_str(), found?)))
         .collect();
-    let saturated: Vec<&(&str, Saturation)> =
+    let saturated: Vec<&(&str, &Saturation)> =
         found.iter().filter(|(_, s)| s.shape.is_reached()).collect();
     let unit = &load.unit;
-    let unknown: Vec<&(&str, Saturation)> =
+    let unknown: Vec<&(&str, &Saturation)> =
         found.iter().filter(|(_, s)| s.shape == Shape::CannotTell).collect();
     if saturated.is_empty() {
         let up_to = number::significant(

@@ -7,11 +7,12 @@ use kendall_store::Status;
 
 use crate::document::{Level, Section, Table, Unit};
 use crate::number;
+use crate::prepared::Prepared;
 use kendall_observations::{Observations, Repetition};
 
 use super::summary::utc_minutes;
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let mut section = Section::new("threats", "Threats to validity");
     rejected(&mut section, data);
     let noticed = noticed(data);

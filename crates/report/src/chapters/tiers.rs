@@ -5,6 +5,7 @@ use kendall_protocols::snapshot::stage;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series, stacked};
+use crate::prepared::Prepared;
 use kendall_fit::measured::TierView;
 use kendall_observations::{Configuration, Curve, Instance, Observations, PERCENTILES};
 use kendall_stats::estimate::Estimate;
@@ -13,7 +14,7 @@ use super::load::{curves, factor_columns, levels};
 use super::ways::{Way, ways};
 use super::{Drawn, drawn, load_of, time_axis};
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     if !data.has_tier() {
         return None;
     }

@@ -5,11 +5,12 @@ use kendall_stats::steady::drift;
 use crate::document::{Block, Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series, stacked};
+use crate::prepared::Prepared;
 use kendall_observations::{ClientPeriod, Configuration, Observations, Overview, TracePeriod};
 
 use super::{density, time_axis};
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let mut section = Section::new("steady", "Was it a steady state?");
     let (mut drifting, looked_at) = looked_at(data);
     if looked_at == 0 && data.fastest().is_none_or(|c| c.repetitions[0].seconds.len() < 2) {

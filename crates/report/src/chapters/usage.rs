@@ -9,11 +9,12 @@ use kendall_protocols::topology::Part;
 
 use crate::document::{Cell, Section, Table, Unit};
 use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::prepared::Prepared;
 
 use super::load::{curves, factor_columns, levels};
 use super::{Drawn, drawn, load_of};
 
-pub(crate) fn chapter(data: &Observations) -> Option<Section> {
+pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let parts = parts(data);
     if parts.is_empty() {
         return None;

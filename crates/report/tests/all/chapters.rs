@@ -488,7 +488,7 @@ fn load_curves_are_answered_by_capacity_or_by_the_objective() {
     let answer = report.answer.unwrap();
     assert!(answer.told && answer.answer.starts_with("About "), "{answer:?}");
     assert!(answer.answer.contains("It saturates at "), "{answer:?}");
-    assert!(answer.model.as_ref().unwrap().contains("where it was not calibrated"), "{answer:?}");
+    assert!(answer.model.as_ref().unwrap().contains("mean error "), "{answer:?}");
     assert!(answer.plot.is_some() && !answer.next.is_empty());
     let (kept, _guard) = folder("objective");
     let lines = "question = \"What load is answered in time?\"\nobjective = \"p99 < 20ms\"\n";
@@ -502,6 +502,21 @@ fn load_curves_are_answered_by_capacity_or_by_the_objective() {
     Synthetic { lines: "objective = \"mean < 1us\"\n", ..small() }.store(&kept);
     let answer = kendall_report::analyze(&kept).unwrap().answer.unwrap();
     assert!(answer.answer.starts_with("No measured configuration meets mean < 1us"), "{answer:?}");
+}
+
+/// The card's error of the model is that of its chapter, with the worst point.
+#[test]
+fn the_card_and_the_chapter_say_the_same_error_of_a_model() {
+    let (kept, _guard) = folder("model-error");
+    Synthetic::writes().store(&kept);
+    let report = kendall_report::analyze(&kept).unwrap();
+    let said = report.answer.unwrap().model.unwrap();
+    let chapter = report.sections.iter().find(|section| section.id == "models").unwrap();
+    let ranking = serde_json::to_string(&chapter.blocks).unwrap();
+    let (_, errors) = said.split_once("mean error ").unwrap();
+    let errors = errors.split_once(" at any point").unwrap().0;
+    assert!(errors.contains("at most "), "{said}");
+    assert!(ranking.contains(&format!("mean error {errors} at any point")), "{said}\n{ranking}");
 }
 
 /// What every model predicted before models became files that any solver takes (`golden/`, written

@@ -10,7 +10,7 @@ use crate::document::{Cell, Table, Unit};
 const P90: usize = 3;
 
 /// One row a curve, model and load.
-pub(super) fn table(data: &Observations, compared: &[(&Curve, Vec<Comparison>)]) -> Table {
+pub(super) fn table(data: &Observations, compared: &[(&Curve, &[Comparison])]) -> Table {
     let mut table = Table::new(
         "model-stations",
         "M/M/1 and M/M/m at every load, each quantity beside what was measured",
