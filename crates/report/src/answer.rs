@@ -3,6 +3,7 @@
 //! answer, with what would tell.
 
 mod capacity;
+mod enough;
 mod next;
 mod trust;
 
@@ -99,9 +100,7 @@ pub(crate) fn of(data: &Prepared<'_>) -> Answer {
     let found = match objective(data) {
         Some(objective) => meeting(data, &objective),
         None if !data.searches.is_empty() => searched(data, fastest),
-        None if data.load.is_some() => capacity::of(data, fastest),
-        None if !data.factors.is_empty() => what_matters(data, fastest),
-        None => single(data, fastest),
+        None => enough::of(data, fastest).unwrap_or_else(|| without_a_number(data, fastest)),
     };
     let limit = bottleneck(&found.about.point);
     let trust = Trust::of(data, found.about, &limit, found.estimate.as_ref());
@@ -118,14 +117,32 @@ pub(crate) fn of(data: &Prepared<'_>) -> Answer {
     }
 }
 
-/// The study's question; without one, what must be met, or the title.
+/// The answer of a study whose question asks for no number of anything.
+fn without_a_number<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Found<'a> {
+    if data.load.is_some() {
+        capacity::of(data, fastest)
+    } else if data.factors.is_empty() {
+        single(data, fastest)
+    } else {
+        what_matters(data, fastest)
+    }
+}
+
+/// The study's question, as it is written.
+fn written_question(data: &Observations) -> Option<String> {
+    let file: toml::Table = data.study.file.parse().ok()?;
+    file.get("question")?.as_str().map(str::to_owned)
+}
+
+/// The study's question; without one, what its answer is about.
 fn question(data: &Observations) -> String {
-    let written = |key: &str| {
-        let file: toml::Table = data.study.file.parse().ok()?;
-        file.get(key)?.as_str().map(str::to_owned)
-    };
-    written("question").unwrap_or_else(|| {
-        if data.study.title.is_empty() { data.study.name.clone() } else { data.study.title.clone() }
+    written_question(data).unwrap_or_else(|| match objective(data) {
+        Some(objective) => format!("What meets {}?", objective.text),
+        None if data.is_job() => "How long does the job take, and what limits it?".to_owned(),
+        None if data.load.is_none() && data.searches.is_empty() && !data.factors.is_empty() => {
+            "What matters for the throughput, and how much?".to_owned()
+        }
+        None => "How much load does it carry, and what limits it?".to_owned(),
     })
 }
 

@@ -101,6 +101,28 @@ pub(super) fn levels(first: Option<&str>) -> String {
     }
 }
 
+/// Around the number that is enough: levels of a factor above, or between two.
+pub(super) fn more_of(data: &Observations, key: &str, highest: f64, grows: bool) -> String {
+    let load = data.load.as_ref().filter(|_| grows).map_or_else(String::new, |load| {
+        let most = data.configurations.iter().map(|c| data.load_of(c)).fold(0.0, f64::max);
+        format!(", with more load (\"{}\" beyond {})", load.key, number::plain(most))
+    });
+    format!(
+        "More {}: \"{key}\" beyond {}, such as {}{load}, until throughput stops growing.",
+        short(key),
+        number::plain(highest),
+        number::plain(2.0 * highest)
+    )
+}
+
+pub(super) fn between(key: &str, low: f64, high: f64) -> String {
+    format!(
+        "Levels of \"{key}\" between {} and {}: the least that is enough lies there.",
+        number::plain(low),
+        number::plain(high)
+    )
+}
+
 /// More of what limits.
 pub(super) fn limit(data: &Observations, at: &Configuration) -> String {
     let found = bottleneck(&at.point);

@@ -504,6 +504,35 @@ fn load_curves_are_answered_by_capacity_or_by_the_objective() {
     assert!(answer.answer.starts_with("No measured configuration meets mean < 1us"), "{answer:?}");
 }
 
+/// Where the question asks for a number of workers, the answer is one: the least that more do not better,
+/// or at least the most that were tried. It was a throughput. A question of something else, or none,
+/// is about the load.
+#[test]
+fn a_question_for_a_number_of_workers_is_answered_by_one() {
+    let of = |name: &str, lines: &'static str, levels: &[f64]| {
+        let factors =
+            vec![("system.workers", levels.to_vec()), ("workload.clients", vec![6.0, 54.0, 198.0])];
+        let (kept, _guard) = folder(name);
+        Synthetic { factors, lines, ..Synthetic::writes() }.store(&kept);
+        kendall_report::analyze(&kept).unwrap().answer.unwrap()
+    };
+    let lines = "question = \"How many workers does it need?\"\n";
+    let few = of("too-few-workers", lines, &[2.0, 8.0]);
+    assert!(
+        few.answer.starts_with("At least 8 workers: from 2 to 8 throughput gained "),
+        "{few:?}"
+    );
+    assert!(few.told && few.next.contains("\"system.workers\" beyond 8"), "{few:?}");
+    let many = of("enough-workers", lines, &[2.0, 32.0, 64.0]);
+    assert!(many.answer.starts_with("32 workers, which carry "), "{many:?}");
+    assert!(many.next.contains("\"system.workers\" between 2 and 32"), "{many:?}");
+    let other = of("other-question", "question = \"What does it carry?\"\n", &[2.0, 8.0]);
+    assert!(other.answer.contains("/s"), "{other:?}");
+    let plain = of("no-question", "", &[2.0, 8.0]);
+    assert_eq!(plain.question, "How much load does it carry, and what limits it?");
+    assert!(!plain.answer.starts_with("At least 8 workers"), "{plain:?}");
+}
+
 /// The card's error of the model is that of its chapter, with the worst point.
 #[test]
 fn the_card_and_the_chapter_say_the_same_error_of_a_model() {
