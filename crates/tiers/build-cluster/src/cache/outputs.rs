@@ -1,5 +1,9 @@
 //! Which results may be stored and served: each output has a path below the working directory and a digest.
 
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use prost::Message as _;
 use tonic::Status;
 
 use super::proto::{self, Fields, Malformed, Value};
@@ -129,10 +133,40 @@ pub(crate) fn is_directory(function: Function, directory: &re::Directory) -> boo
         && directory.symlinks.iter().all(|link| name(&link.name))
 }
 
+/// A `Tree` whose directories are left as they came: their digests are of those bytes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct Tree {
+    /// One at most. Libraries would merge several.
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    roots: Vec<Bytes>,
+    /// All directories below the root, each once.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    children: Vec<Bytes>,
+}
+
+impl Tree {
+    /// Its directories, if each is one, and each that is named is there.
+    pub(crate) fn directories(&self, function: Function) -> Option<Vec<re::Directory>> {
+        if self.roots.len() > 1 {
+            return None;
+        }
+        let parts = || self.roots.iter().chain(&self.children);
+        let all: Result<Vec<_>, _> = parts().map(|one| re::Directory::decode(&**one)).collect();
+        let all = all.ok().filter(|all| all.iter().all(|one| is_directory(function, one)))?;
+        let named = || all.iter().flat_map(|one| &one.directories);
+        // Most trees have one directory, and nothing to hash.
+        let there: HashSet<Digest> = match named().next() {
+            None => HashSet::new(),
+            Some(_) => self.children.iter().map(|one| function.digest(one)).collect(),
+        };
+        let found = |digest: Digest| digest.is_empty() || there.contains(&digest);
+        let mut digests = named().map(|one| Digest::required(function, one.digest.as_ref()));
+        digests.all(|digest| digest.is_ok_and(found)).then_some(all)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use prost::Message as _;
-
     use super::*;
 
     fn judged(result: &re::ActionResult) -> Result<(), Unfit> {
@@ -230,5 +264,43 @@ mod tests {
         for bad in ["", ".", "..", "a/b", "/a", "a\0"] {
             assert!(!is_directory(Function::Sha256, &node(bad, digest.clone())), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn trees_have_every_directory_that_they_name() {
+        let function = Function::Sha256;
+        let holder = |name: &str, of: &[u8]| {
+            let digest = Some(function.digest(of).to_wire());
+            let directories = vec![re::DirectoryNode { name: name.to_owned(), digest }];
+            Bytes::from(re::Directory { directories, ..Default::default() }.encode_to_vec())
+        };
+        let leaf = re::Directory {
+            symlinks: vec![re::SymlinkNode {
+                name: "l".into(),
+                target: "t".into(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        // A field that is unknown here counts for the digest.
+        let leaf = Bytes::from([leaf.encode_to_vec(), vec![0xa0, 0x06, 1]].concat());
+        let middle = holder("leaf", &leaf);
+        let root = holder("middle", &middle);
+        let judged = |roots: &[&Bytes], children: &[&Bytes]| {
+            let owned = |list: &[&Bytes]| list.iter().copied().cloned().collect();
+            let tree = Tree { roots: owned(roots), children: owned(children) };
+            tree.directories(function).map(|all| all.len())
+        };
+        assert_eq!(judged(&[&root], &[&leaf, &middle]), Some(3));
+        assert_eq!(judged(&[&leaf], &[]), Some(1));
+        assert_eq!(judged(&[], &[]), Some(0));
+        assert_eq!(judged(&[&holder("empty", b"")], &[]), Some(1), "an empty one is known");
+        assert_eq!(judged(&[&root], &[&middle]), None, "the last is missing");
+        assert_eq!(judged(&[&root], &[&leaf]), None, "the middle one is missing");
+        assert_eq!(judged(&[&root], &[]), None);
+        assert_eq!(judged(&[&holder("..", &leaf)], &[&leaf]), None);
+        assert_eq!(judged(&[&leaf], &[&holder("..", &leaf)]), None);
+        assert_eq!(judged(&[&holder("..", &leaf), &leaf], &[&leaf]), None, "two roots");
+        assert_eq!(judged(&[&Bytes::from_static(b"\xff")], &[]), None);
     }
 }

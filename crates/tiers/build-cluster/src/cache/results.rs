@@ -212,12 +212,11 @@ impl Check<'_> {
             return Ok(true);
         }
         self.count(digest)?;
-        let Some(tree) = self.message::<re::Tree>(digest)? else { return Ok(false) };
-        let all = || tree.root.iter().chain(&tree.children);
-        if !all().all(|directory| outputs::is_directory(self.function, directory)) {
+        let tree = self.message::<outputs::Tree>(digest)?;
+        let Some(all) = tree.and_then(|tree| tree.directories(self.function)) else {
             return Ok(false);
-        }
-        for file in all().flat_map(|directory| &directory.files) {
+        };
+        for file in all.iter().flat_map(|directory| &directory.files) {
             let digest = Digest::required(self.function, file.digest.as_ref())?;
             let found = service::entry(self.partition, &digest, self.moment);
             if found.is_none() && !digest.is_empty() {

@@ -91,16 +91,12 @@ impl Front {
             }
         }
         for tree in &trees {
-            let Some(found) = self.message::<re::Tree>(metadata, instance, tree).await? else {
+            let found = self.message::<outputs::Tree>(metadata, instance, tree).await?;
+            let Some(all) = found.and_then(|tree| tree.directories(function)) else {
                 return Ok(false);
             };
-            for one in found.root.iter().chain(&found.children) {
-                if !outputs::is_directory(function, one) {
-                    return Ok(false);
-                }
-                for file in &one.files {
-                    named.insert(Digest::required(function, file.digest.as_ref())?);
-                }
+            for file in all.iter().flat_map(|one| &one.files) {
+                named.insert(Digest::required(function, file.digest.as_ref())?);
             }
         }
         if !self.below(metadata, instance, roots, &mut named).await? {
