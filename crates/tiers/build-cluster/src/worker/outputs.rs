@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -142,7 +142,36 @@ const INSIDE: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICL
 /// Opens an entry that is a file and no link; never waits, should it be a pipe.
 pub(super) fn open_file(folder: impl AsFd, name: &str) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(File::from(rustix::fs::openat(folder, name, flags, Mode::empty())?))
+    Ok(File::from(open_own(folder.as_fd(), name, flags)?))
+}
+
+/// Opens a directory that is no link.
+fn open_directory(folder: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    open_own(folder.as_fd(), name, flags)
+}
+
+/// Opens an entry, also one from which the action took its own permission to read. Root needs none; any other worker
+/// is the owner, and gives it back.
+fn open_own(folder: BorrowedFd<'_>, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let first = rustix::fs::openat(folder, name, flags, Mode::empty());
+    if !matches!(first, Err(rustix::io::Errno::ACCESS)) {
+        return first;
+    }
+    let place = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let entry = rustix::fs::openat(folder, name, place, Mode::empty())?;
+    let stat = rustix::fs::fstat(&entry)?;
+    let more = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Mode::RUSR,
+        FileType::Directory => Mode::RUSR | Mode::XUSR,
+        _ => return first,
+    };
+    // By way of the open entry, so that it cannot be another one by now.
+    let path = format!("/proc/self/fd/{}", entry.as_raw_fd());
+    if rustix::fs::chmod(path, Mode::from_raw_mode(stat.st_mode) | more).is_err() {
+        return first;
+    }
+    rustix::fs::openat(folder, name, flags, Mode::empty())
 }
 
 impl Expected {
@@ -279,8 +308,7 @@ impl Finder {
                 Ok(())
             }
             FileType::Directory => {
-                let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-                let folder = rustix::fs::openat(&parent, name, flags, Mode::empty());
+                let folder = open_directory(&parent, name);
                 self.folder(written, path, &folder.map_err(failed)?)
             }
             FileType::Symlink => self.link(written, path, &parent, &stat, new_style),
@@ -444,8 +472,7 @@ impl Finder {
                     });
                 }
                 FileType::Directory => {
-                    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-                    let sub = rustix::fs::openat(folder, &name, flags, Mode::empty());
+                    let sub = open_directory(folder, &name);
                     let sub = self.directory(&inner, &sub.map_err(failed)?, below, depth + 1)?;
                     let digest = self.function.digest(&sub.encode_to_vec());
                     below.insert(digest, sub);
@@ -599,6 +626,34 @@ mod tests {
         assert!(store.place(&key, &placed, true).unwrap(), "it was kept");
         assert_eq!(fs::read_to_string(&placed).unwrap(), "linked");
         assert!(is_theirs(), "it is where it was");
+    }
+
+    /// Root reads everything, so that root runs this once more, as nobody.
+    #[test]
+    fn outputs_are_read_whose_permission_the_action_took() {
+        use std::os::unix::fs::PermissionsExt as _;
+        use std::os::unix::process::CommandExt as _;
+
+        const NOBODY: u32 = 65_534;
+        if rustix::process::geteuid().is_root() {
+            let name = "outputs_are_read_whose_permission_the_action_took";
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            again.arg(name).env_remove("TMPDIR").uid(NOBODY).gid(NOBODY);
+            assert!(again.status().unwrap().success());
+            return;
+        }
+        let base = tempfile::tempdir().unwrap();
+        let (build, inner) = (base.path().join("build"), base.path().join("build/a/file/inner"));
+        fs::create_dir_all(&inner).unwrap();
+        fs::write(inner.join("made"), "made").unwrap();
+        for (path, mode) in [("inner/made", 0o300), ("inner", 0), ("", 0o311)] {
+            let path = build.join("a/file").join(path);
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let found = find(&build);
+        let key = (Function::Sha256.digest(b"made"), true);
+        assert_eq!(found.keep, [(key, "a/file/inner/made".to_owned())], "it can still be run");
+        assert_eq!(found.result.output_directories.len(), 1);
     }
 
     #[test]
