@@ -237,7 +237,7 @@ impl Engine {
     /// How large the answer to a read is thought to be, and the bytes for which it is admitted.
     fn admission(&self, index: usize, request: &Request) -> (Size, usize) {
         let Some(client) = self.clients.get(index) else { return (Size::Small, 0) };
-        let size = if has_values(request) { client.size() } else { Size::Small };
+        let size = if has_values(request) { client.size(request.keys) } else { Size::Small };
         let bytes = match size {
             Size::Small => 0,
             Size::Unknown => {

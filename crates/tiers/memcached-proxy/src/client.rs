@@ -55,8 +55,8 @@ pub(crate) struct Client {
     reserved: usize,
     /// Bytes that the answer for one key is thought to have: the largest of late.
     expected: usize,
-    /// An answer was seen.
-    is_known: bool,
+    /// The most keys of a read whose answer was seen; 0 before the first.
+    known_keys: usize,
     /// Where requests share connections, its requests go over those for answers of this size.
     pub(crate) lane: Size,
     /// The plan under which its last request was taken.
@@ -107,7 +107,7 @@ impl Client {
             writes: 0,
             reserved: 0,
             expected: value_bytes,
-            is_known: false,
+            known_keys: 0,
             lane: Size::Small,
             plan: 0,
             exclusive: false,
@@ -186,25 +186,32 @@ impl Client {
         self.expected = self.expected.max(bytes);
     }
 
-    /// A request was answered, with so many bytes a key; says whether that was the first answer to a read.
-    pub(crate) fn answered(&mut self, reserved: usize, bytes: usize) -> bool {
+    /// A request was answered, with so many bytes for each of its keys; says whether that was the first answer to a
+    /// read of so many.
+    pub(crate) fn answered(&mut self, reserved: usize, bytes: usize, keys: usize) -> bool {
         self.reserved -= reserved.min(self.reserved);
         if reserved == 0 {
             return false;
         }
-        let is_first = !self.is_known;
-        let fading = if is_first { 0 } else { self.expected - self.expected / 8 };
+        let keys = keys.max(1);
+        let is_first = keys > self.known_keys;
+        let fading = if self.known_keys == 0 { 0 } else { self.expected - self.expected / 8 };
         self.expected = bytes.max(fading);
-        self.is_known = true;
+        self.known_keys = self.known_keys.max(keys);
         is_first
     }
 
-    /// How large its answers are, by those of late.
-    pub(crate) fn size(&self) -> Size {
-        match self.is_known {
-            false => Size::Unknown,
-            true if self.expected >= BULK_BYTES => Size::Large,
-            true => Size::Small,
+    /// How large the answer for so many keys is, by those of late. Small answers for few keys say nothing of one for
+    /// more.
+    pub(crate) fn size(&self, keys: usize) -> Size {
+        if self.known_keys == 0 {
+            Size::Unknown
+        } else if self.expected >= BULK_BYTES {
+            Size::Large
+        } else if keys > self.known_keys {
+            Size::Unknown
+        } else {
+            Size::Small
         }
     }
 

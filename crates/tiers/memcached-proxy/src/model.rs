@@ -23,8 +23,8 @@ use rustix::net::sockopt::set_socket_linger;
 use crate::engine::{Engine, Room, Shared};
 use crate::listener::Listener;
 use crate::options::{
-    ANSWERS_ADMIT, Mode, Options, Placement, Pool, READ_BYTES, Route, Server as Address, Shadow,
-    TURN_LARGE_BYTES, WarmUp,
+    ANSWERS_ADMIT, BULK_AT_ONCE, Mode, Options, Placement, Pool, READ_BYTES, Route,
+    Server as Address, Shadow, TURN_LARGE_BYTES, UNKNOWN_LEAST, WarmUp,
 };
 use crate::plan::Planner;
 use crate::report;
@@ -699,6 +699,57 @@ fn a_server_is_asked_for_one_large_value_at_a_time_and_for_all_in_the_end() {
                 assert_eq!(most_asked, 1, "{mode:?}");
             }
         }
+    }
+}
+
+/// Small answers for one key say nothing of the answer for five: their first such reads are few at a time, as those
+/// of a client of which nothing is known.
+#[test]
+fn a_read_of_more_keys_than_before_is_one_of_unknown_size() {
+    const LARGE: usize = 1_000_000;
+    const KEYS: usize = 5;
+    let gets = format!("get{}\r\n", " large".repeat(KEYS));
+    let value = "VALUE large 0 1000000\r\n".len() + LARGE + 2;
+    for mode in [Mode::Workers(64), Mode::Pipelined { connections: 1 }] {
+        let mut world = World::new(1, mode, (1, false), Placement::Replicate);
+        world.servers[0].store.insert(b"large".to_vec(), (vec![b'x'; LARGE], 3));
+        world.servers[0].store.insert(b"small".to_vec(), (vec![b'x'; 1], 3));
+        let mut clients: Vec<TcpStream> =
+            (0..12).map(|_| TcpStream::connect(world.proxy).unwrap()).collect();
+        let rounds = [
+            ("get small\r\n", "VALUE small 0 1\r\nx\r\nEND\r\n".len()),
+            (gets.as_str(), KEYS * value + "END\r\n".len()),
+        ];
+        let mut most_asked = 0;
+        for (request, answer) in rounds {
+            for client in &mut clients {
+                client.set_nonblocking(true).unwrap();
+                client.write_all(request.as_bytes()).unwrap();
+            }
+            let mut received = vec![0; clients.len()];
+            for turn in 0.. {
+                world.servers[0].accept();
+                for link in (0..world.servers[0].links.len()).rev() {
+                    world.servers[0].serve(link, 0, 256 << 10);
+                }
+                let asked = |link: &Link| {
+                    let keys = link.input.windows(5).filter(|window| window == b"large").count();
+                    keys.div_ceil(KEYS) + usize::from(!link.output.is_empty())
+                };
+                most_asked = most_asked.max(world.servers[0].links.iter().map(asked).sum());
+                world.serve_a_turn();
+                for (client, received) in clients.iter_mut().zip(&mut received) {
+                    *received += take(client, 1 << 20).unwrap().len();
+                }
+                if received.iter().all(|bytes| *bytes == answer) {
+                    break;
+                }
+                assert!(turn < LAST_TURNS, "{mode:?}: {received:?} were received");
+            }
+        }
+        // A mebibyte of first answers, of 64 KiB a key each, and one that is answered.
+        let most = BULK_AT_ONCE / (KEYS * UNKNOWN_LEAST) + 1;
+        assert!(most_asked <= most, "{mode:?}: {most_asked} reads of {KEYS} values at once");
     }
 }
 

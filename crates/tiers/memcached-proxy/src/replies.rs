@@ -632,6 +632,7 @@ impl Engine {
         let admitted = std::mem::take(&mut entry.admitted);
         let (index, generation, is_read) = (entry.client, entry.generation, entry.is_read);
         let (reserved, answered) = (entry.reserved, entry.answered_a_key());
+        let keys = entry.parsed.map_or(1, |request| request.keys);
         if admitted != Admitted::default() {
             self.clients.readmit(admitted, Admitted::default());
         }
@@ -643,7 +644,7 @@ impl Engine {
                     client.writes -= 1;
                 }
                 client.exclusive = false;
-                if client.answered(reserved, answered) {
+                if client.answered(reserved, answered, keys) {
                     self.clients.learn_first(answered);
                 }
                 self.advance(index);
