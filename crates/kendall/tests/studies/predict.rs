@@ -345,10 +345,16 @@ fn what_no_counter_shows_follows_from_the_curve() {
     );
     std::fs::write(&file, study).unwrap();
     let out = folder.path().join("results");
-    let output =
-        kendall().arg("run").arg(&file).args(["--no-report", "--out"]).arg(&out).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 5)), "{stderr}");
+    // A busy machine may make a run unfit for use (5), and three of the four do not say how they scatter.
+    for round in 0.. {
+        let more = ["--no-report", "--retry-failed", "--out"];
+        let output = kendall().arg("run").arg(&file).args(more).arg(&out).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        match output.status.code() {
+            Some(0) => break,
+            code => assert!(code == Some(5) && round < 10, "{code:?}: {stderr}"),
+        }
+    }
     let ask = |what: &[&str]| {
         let answers = json(&predict(folder.path(), &[what, &["--format", "json"]].concat()));
         let answer = answers["answers"][0]["predicted"].clone();
