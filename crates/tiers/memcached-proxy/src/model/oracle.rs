@@ -199,7 +199,8 @@ fn spoil(world: &mut World) {
     }
 }
 
-fn run(seed: u64, mode: Mode, servers: usize, placement: Placement) {
+/// Gives the number of faults that the proxy saw: a wrong line may reach a connection that nothing is asked over.
+fn run(seed: u64, mode: Mode, servers: usize, placement: Placement) -> u64 {
     let mut world = World::new(seed, mode, (servers, false), placement);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::new(&world)).collect();
     for turn in 0.. {
@@ -237,8 +238,7 @@ fn run(seed: u64, mode: Mode, servers: usize, placement: Placement) {
         }
         assert!(turn < TURNS + LAST_TURNS, "answers do not come: {}", world.story);
     }
-    let failures = world.instruments.snapshot().outcomes["backend_failures"];
-    assert!(failures > 0, "no fault was seen: {}", world.story);
+    world.instruments.snapshot().outcomes["backend_failures"]
 }
 
 #[test]
@@ -250,11 +250,11 @@ fn no_answer_reaches_another_request_whatever_lines_servers_send_or_leave_out() 
             Mode::Pipelined { connections: 1 },
             Mode::Pipelined { connections: 2 },
         ] {
-            for (servers, placement) in
-                [(1, Placement::Replicate), (2, Placement::Replicate), (3, Placement::Hash)]
-            {
-                run(seed, mode, servers, placement);
-            }
+            let seen = |(servers, placement)| run(seed, mode, servers, placement);
+            let placements =
+                [(1, Placement::Replicate), (2, Placement::Replicate), (3, Placement::Hash)];
+            let faults: u64 = placements.into_iter().map(seen).sum();
+            assert!(faults > 0, "{mode:?}, seed {seed}: no fault was seen");
         }
     }
 }
