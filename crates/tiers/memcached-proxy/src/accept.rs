@@ -240,11 +240,11 @@ impl Engine {
         let size = if has_values(request) { client.size(request.keys) } else { Size::Small };
         let bytes = match size {
             Size::Small => 0,
-            Size::Unknown => {
+            Size::Unknown | Size::Large if client.is_guessed(request.keys) => {
                 let first = self.clients.expected_first().min(self.options.value_bytes);
                 request.keys.max(1).saturating_mul(first)
             }
-            Size::Large => client.expects(request.keys),
+            Size::Unknown | Size::Large => client.expects(request.keys),
         };
         (size, bytes)
     }

@@ -193,26 +193,28 @@ impl Client {
         if reserved == 0 {
             return false;
         }
-        let keys = keys.max(1);
-        let is_first = keys > self.known_keys;
+        let is_first = self.is_guessed(keys);
         let fading = if self.known_keys == 0 { 0 } else { self.expected - self.expected / 8 };
         self.expected = bytes.max(fading);
-        self.known_keys = self.known_keys.max(keys);
+        self.known_keys = self.known_keys.max(keys).max(1);
         is_first
     }
 
     /// How large the answer for so many keys is, by those of late. Small answers for few keys say nothing of one for
-    /// more.
+    /// more, which may be large.
     pub(crate) fn size(&self, keys: usize) -> Size {
         if self.known_keys == 0 {
             Size::Unknown
-        } else if self.expected >= BULK_BYTES {
+        } else if self.expected >= BULK_BYTES || self.is_guessed(keys) {
             Size::Large
-        } else if keys > self.known_keys {
-            Size::Unknown
         } else {
             Size::Small
         }
+    }
+
+    /// Whether no answer for so many keys was seen.
+    pub(crate) fn is_guessed(&self, keys: usize) -> bool {
+        keys.max(1) > self.known_keys
     }
 
     /// Whether more input would be of use.

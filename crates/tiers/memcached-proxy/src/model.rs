@@ -702,10 +702,9 @@ fn a_server_is_asked_for_one_large_value_at_a_time_and_for_all_in_the_end() {
     }
 }
 
-/// Small answers for one key say nothing of the answer for five: their first such reads are few at a time, as those
-/// of a client of which nothing is known.
+/// Small answers for one key say nothing of the answer for five: the first such reads are few at a time.
 #[test]
-fn a_read_of_more_keys_than_before_is_one_of_unknown_size() {
+fn a_read_of_more_keys_than_before_may_be_large() {
     const LARGE: usize = 1_000_000;
     const KEYS: usize = 5;
     let gets = format!("get{}\r\n", " large".repeat(KEYS));

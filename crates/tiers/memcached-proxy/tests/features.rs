@@ -72,6 +72,8 @@ fn clients_and_servers_are_reached_by_sockets_in_the_file_system() {
         common::wait_for("memcached to answer", || UnixStream::connect(&behind).is_ok());
         // What a proxy that was killed left behind.
         drop(std::os::unix::net::UnixListener::bind(&before).unwrap());
+        // A process that another test starts meanwhile has a copy of it until it runs its program.
+        common::wait_for("the socket to be left", || UnixStream::connect(&before).is_err());
         let address = Address::Unix(behind.clone());
         let mut proxy = Running::start(Options {
             mode,
