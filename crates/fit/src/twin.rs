@@ -29,6 +29,7 @@ pub use calibrate::{
     CalibrationError, Lack, MOST_FOREIGN_CORES, MOST_STOLEN_CORES, MeasuredRun, Misfit, ProcessUse,
     Twin, calibrate, most_stolen,
 };
+pub(crate) use predict::BUSY;
 pub use predict::{Bottleneck, Distance, Interval, MOST_REACH, Prediction, Refusal, Share, Why};
 pub use simulate::{Length, Machine, Simulated, simulate};
 pub use system::{Commit, Host, Pool, Process, Spread, Step, System, SystemError, Work, Workload};

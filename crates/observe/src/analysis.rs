@@ -1,7 +1,7 @@
 //! From windows to checks of the monitoring, demands, headroom and the network.
 
 use kendall_fit::demands::{self, DemandFit, LoadPoint};
-use kendall_fit::model::CONFIDENCE;
+use kendall_fit::model::{CONFIDENCE, NORMAL};
 use kendall_fit::open::{
     self, ClassNetwork, Fitted, Monitored, MonitoredTier, Monitoring, Network, TOLERANCE, TierMeans,
 };
@@ -622,8 +622,8 @@ impl Together {
             .map(|(entry, other)| (other / visits - entry) / entry)
             .filter(|difference| difference.is_finite())
             .collect();
-        let z = correlation_of(&entry, &other)?.atanh();
-        let half = 1.96 / exact_f64(entry.len() as u64 - 3).sqrt();
+        let z = sample::correlation(&entry, &other)?.atanh();
+        let half = NORMAL / exact_f64(entry.len() as u64 - 3).sqrt();
         let spread = |values: &[f64]| sample::variance(values).unwrap_or(0.0).sqrt();
         Some(Self {
             blocks: entry.len(),
@@ -655,16 +655,7 @@ fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
         return None;
     }
     let (a, b): (Vec<f64>, Vec<f64>) = there.into_iter().unzip();
-    correlation_of(&a, &b)
-}
-
-fn correlation_of(a: &[f64], b: &[f64]) -> Option<f64> {
-    let (mean_a, mean_b) = (sample::mean(a), sample::mean(b));
-    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
-        a.iter().zip(b).map(|(a, b)| of(a - mean_a, b - mean_b)).sum()
-    };
-    let (aa, ab, bb) = (sum(&|a, _| a * a), sum(&|a, b| a * b), sum(&|_, b| b * b));
-    (aa > 0.0 && bb > 0.0).then(|| ab / (aa * bb).sqrt())
+    sample::correlation(&a, &b)
 }
 
 /// Laws that any system obeys: where they do not hold, the monitoring is at fault.

@@ -347,6 +347,24 @@ pub fn median_interval(values: &[f64], confidence: f64) -> Result<Estimate, Samp
     Ok(Estimate { interval: Some(interval), ..estimate })
 }
 
+/// Pearson's correlation of two lists of the same length; `None` where one of them does not vary.
+///
+/// # Example
+/// ```
+/// use kendall_stats::sample::correlation;
+/// assert_eq!(correlation(&[1.0, 2.0, 3.0], &[6.0, 4.0, 2.0]), Some(-1.0));
+/// assert_eq!(correlation(&[1.0, 2.0, 3.0], &[5.0; 3]), None);
+/// ```
+#[must_use]
+pub fn correlation(x: &[f64], y: &[f64]) -> Option<f64> {
+    let (center_x, center_y) = (mean(x), mean(y));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        x.iter().zip(y).map(|(x, y)| of(x - center_x, y - center_y)).sum()
+    };
+    let (xx, xy, yy) = (sum(&|x, _| x * x), sum(&|x, y| x * y), sum(&|_, y| y * y));
+    (xx > 0.0 && yy > 0.0).then(|| xy / (xx * yy).sqrt())
+}
+
 #[cfg(test)]
 #[expect(clippy::float_cmp, reason = "exact zeros are compared")]
 mod tests {

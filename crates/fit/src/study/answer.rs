@@ -20,7 +20,7 @@ use crate::twin::structure::{
     structure,
 };
 use crate::twin::{
-    Bottleneck, CalibrationError, Host, MeasuredRun, Prediction, ProcessUse, Refusal, Spread,
+    BUSY, Bottleneck, CalibrationError, Host, MeasuredRun, Prediction, ProcessUse, Refusal, Spread,
     System, Twin, Why, Workload, calibrate,
 };
 
@@ -36,9 +36,6 @@ const MOST_OFF: f64 = 0.25;
 
 /// A bound that no foreign CPU reaches, in cores.
 const ANY_FOREIGN: f64 = 1e6;
-
-/// Busy share of a host's cores from which they are called the bottleneck.
-const FULL: f64 = 0.85;
 
 /// Fewest requests of one client alone that tell anything.
 const LEAST_REQUESTS: f64 = 100.0;
@@ -563,7 +560,7 @@ fn held(light: &RunFacts, runs: &[&RunFacts], most_foreign: f64) -> Option<Hidde
     }
     let found = hidden_station(&Evidence::of(&curve)?, CONFIDENCE)?;
     let is_reached = found.capacity_per_s.interval?.high < MOST_UNREACHED * most;
-    (is_reached && busiest < FULL && found.worst_error < MOST_OFF).then_some(found)
+    (is_reached && busiest < BUSY && found.worst_error < MOST_OFF).then_some(found)
 }
 
 /// Puts the station into the tier that computes most; what it does not explain stays outside of it.
@@ -696,7 +693,7 @@ impl StudyModel {
         (along, model, [x, mean, p50, p90, p99]): (&Along<'_>, Model, Five),
     ) -> Answer {
         let busy = self.twin.busy(system, &x);
-        let full = busy.iter().find(|host| host.share.center > FULL);
+        let full = busy.iter().find(|host| host.share.center > BUSY);
         let bottleneck = match full {
             Some(host) => Bottleneck::Host { name: host.name.clone() },
             None if along.bends(x.center) => Bottleneck::Unseen,

@@ -1,7 +1,7 @@
 //! Answers about another load of what was run: the measurement where there is one, else the curve through the runs.
 //!
 //! A service of which only the operating system tells something waits for what no counter shows: a lock, a pool, a
-//! service elsewhere. What it does at another load follows from its own curve, not from a structure that nobody knows.
+//! service elsewhere. What it does at another load follows from its own curve, not from an assumed structure.
 //! The curve's family, scatter and outliers are those of [`kendall_stats::load_curve`].
 
 use kendall_protocols::topology::Graph;
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::question::Question;
 use super::runs::RunFacts;
-use crate::model::CONFIDENCE;
+use crate::model::{CONFIDENCE, NORMAL};
 use crate::twin::{Interval, Why, Workload};
 
 /// Spread of a run, as σ of the logarithm, worth one run, where few were repeated: throughput, then times.
@@ -90,13 +90,6 @@ fn is_same(a: f64, b: f64) -> bool {
     a.total_cmp(&b).is_eq()
 }
 
-fn load(workload: Workload) -> f64 {
-    match workload {
-        Workload::Closed { clients, .. } => f64::from(clients),
-        Workload::Open { rate_per_s } => rate_per_s,
-    }
-}
-
 /// Runs that differ from a question in the load alone, in the order of time.
 pub(super) struct Along<'a> {
     runs: Vec<&'a LoadRun>,
@@ -155,14 +148,14 @@ impl<'a> Along<'a> {
     }
 
     fn levels(&self) -> Vec<f64> {
-        let mut levels: Vec<f64> = self.runs.iter().map(|run| load(run.workload)).collect();
+        let mut levels: Vec<f64> = self.runs.iter().map(|run| run.workload.load()).collect();
         levels.sort_by(f64::total_cmp);
         levels.dedup();
         levels
     }
 
     fn at(&self, level: f64) -> Vec<&'a LoadRun> {
-        let here = |run: &&LoadRun| is_same(load(run.workload), level);
+        let here = |run: &&LoadRun| is_same(run.workload.load(), level);
         self.runs.iter().copied().filter(here).collect()
     }
 
@@ -172,7 +165,7 @@ impl<'a> Along<'a> {
         let light = self.levels()[0];
         let at = self.at(light);
         let mean = at.iter().map(|run| run.throughput_per_s).sum::<f64>() / exact_f64(at.len());
-        throughput_per_s < BENT * mean * load(self.asked) / light
+        throughput_per_s < BENT * mean * self.asked.load() / light
     }
 
     /// The curve through all runs, at the load that is asked; none for an open load, whose throughput is its rate,
@@ -214,7 +207,7 @@ impl<'a> Along<'a> {
     }
 
     fn curve_runs(&self, without: Option<f64>) -> Vec<CurveRun> {
-        let all = self.runs.iter().map(|run| (load(run.workload), run.throughput_per_s));
+        let all = self.runs.iter().map(|run| (run.workload.load(), run.throughput_per_s));
         let run = |(load, throughput_per_s)| CurveRun { load, throughput_per_s };
         all.filter(|(load, _)| without.is_none_or(|level| !is_same(*load, level)))
             .map(run)
@@ -248,8 +241,8 @@ impl<'a> Along<'a> {
         }
         let count = exact_f64(errors.len());
         let mean = |of: fn(&(f64, f64)) -> f64| errors.iter().map(of).sum::<f64>() / count;
-        // An interval of 95 % is 1.96 standard deviations to each side.
-        let wide = mean(|(error, half)| (1.96 * error / half).powi(2)).sqrt();
+        // An interval of 95 % is so many standard deviations to each side.
+        let wide = mean(|(error, half)| (NORMAL * error / half).powi(2)).sqrt();
         (Some(mean(|(error, _)| error * error).sqrt()), wide.max(1.0))
     }
 
@@ -258,7 +251,7 @@ impl<'a> Along<'a> {
         let ratios: Vec<(f64, f64)> = self
             .runs
             .iter()
-            .filter_map(|run| Some((load(run.workload), run.times_s?)))
+            .filter_map(|run| Some((run.workload.load(), run.times_s?)))
             .filter(|(_, times)| times[0] > 0.0 && times[at] > 0.0)
             .map(|(load, times)| (load, (times[at] / times[0]).ln()))
             .collect();

@@ -27,7 +27,7 @@ const FLOORS: [f64; 6] = [0.01, 0.03, 0.03, 0.06, 0.10, 0.02];
 /// How many times beyond what was measured a level may lie before the runs say nothing about it.
 pub const MOST_REACH: f64 = 8.0;
 /// Busy share from which something is called a bottleneck.
-const BUSY: f64 = 0.85;
+pub(crate) const BUSY: f64 = 0.85;
 /// Requests of one simulation.
 const REQUESTS: (f64, f64) = (500.0, 3_000.0);
 /// Standard deviations of the number of arrivals by which what is served may lie below what is offered

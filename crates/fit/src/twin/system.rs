@@ -144,6 +144,17 @@ pub enum Workload {
     },
 }
 
+impl Workload {
+    /// N of a closed load, λ of an open one.
+    #[must_use]
+    pub fn load(self) -> f64 {
+        match self {
+            Self::Closed { clients, .. } => f64::from(clients),
+            Self::Open { rate_per_s } => rate_per_s,
+        }
+    }
+}
+
 /// A system at one configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct System {

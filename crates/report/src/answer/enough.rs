@@ -197,8 +197,7 @@ fn undecided<'a>(
 /// ` at up to 64 clients`: what was offered bounds what many can show.
 fn up_to(data: &Observations) -> String {
     data.load.as_ref().map_or_else(String::new, |load| {
-        let most = data.configurations.iter().map(|c| data.load_of(c)).fold(0.0, f64::max);
-        format!(" at up to {} {}", number::plain(most), load.unit)
+        format!(" at up to {} {}", number::plain(next::highest_load(data)), load.unit)
     })
 }
 

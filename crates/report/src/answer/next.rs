@@ -21,7 +21,7 @@ pub(super) fn repeat(data: &Observations) -> String {
 pub(super) fn after(data: &Observations, fastest: &Configuration, found: &Saturation) -> String {
     let Some(load) = &data.load else { return repeat(data) };
     let key = &load.key;
-    let highest = data.configurations.iter().map(|c| data.load_of(c)).fold(0.0, f64::max);
+    let highest = highest_load(data);
     match (&found.unknown, found.shape) {
         (Some(Unknown::Interval { repetitions, .. }), _) if is_few(*repetitions, data) => format!(
             "The same study with `measure.repetitions = {repetitions}` (there are {}), on a quiet \
@@ -101,11 +101,15 @@ pub(super) fn levels(first: Option<&str>) -> String {
     }
 }
 
+pub(super) fn highest_load(data: &Observations) -> f64 {
+    data.configurations.iter().map(|c| data.load_of(c)).fold(0.0, f64::max)
+}
+
 /// Around the number that is enough: levels of a factor above, or between two.
 pub(super) fn more_of(data: &Observations, key: &str, highest: f64, grows: bool) -> String {
     let load = data.load.as_ref().filter(|_| grows).map_or_else(String::new, |load| {
-        let most = data.configurations.iter().map(|c| data.load_of(c)).fold(0.0, f64::max);
-        format!(", with more load (\"{}\" beyond {})", load.key, number::plain(most))
+        let most = number::plain(highest_load(data));
+        format!(", with more load (\"{}\" beyond {most})", load.key)
     });
     format!(
         "More {}: \"{key}\" beyond {}, such as {}{load}, until throughput stops growing.",

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::fit::Residual;
 use crate::distribution::{f_p_value, normal_cdf, normal_quantile, t_p_value};
 use crate::estimate::{Assumption, Caveat, figures};
-use crate::sample::{mean, sorted_quantile, sum_of_squares};
+use crate::sample::{correlation, mean, sorted_quantile, sum_of_squares};
 
 /// Significance from which nothing speaks against an assumption. Between it and [`DOUBT`] the data
 /// do not decide, and "holds" would be said although one sound experiment in twenty shows as much.
@@ -158,7 +158,7 @@ fn normality(evidence: &Evidence<'_>) -> Check {
     let points = quantile_points(&residuals);
     let normal: Vec<f64> = points.iter().map(|point| point.normal).collect();
     let ordered: Vec<f64> = points.iter().map(|point| point.residual).collect();
-    let correlation = correlation(&normal, &ordered);
+    let correlation = correlation(&normal, &ordered).unwrap_or(0.0);
     let root = count.sqrt();
     let critical = [
         (0.10, 1.0071 - 0.1371 / root - 0.3682 / count + 0.7780 / (count * count)),
@@ -253,7 +253,7 @@ fn spread_and_mean(evidence: &Evidence<'_>) -> Check {
             "too few residuals to see a trend in their size",
         );
     }
-    let rho = correlation(&ranks(&predictions), &ranks(&sizes));
+    let rho = correlation(&ranks(&predictions), &ranks(&sizes)).unwrap_or(0.0);
     let t = rho * ((count - 2.0) / (1.0 - rho * rho).max(1e-12)).sqrt();
     let p_value = t_p_value(t, count - 2.0);
     let doubtful = if rho > 0.0 {
@@ -327,13 +327,6 @@ fn linearity(evidence: &Evidence<'_>) -> Check {
         figures(difference, 4)
     );
     Check::tested(Assumption::Linearity, t, p_value, words)
-}
-
-fn correlation(x: &[f64], y: &[f64]) -> f64 {
-    let (center_x, center_y) = (mean(x), mean(y));
-    let together: f64 = x.iter().zip(y).map(|(a, b)| (a - center_x) * (b - center_y)).sum();
-    let product = sum_of_squares(x) * sum_of_squares(y);
-    if product > 0.0 { together / product.sqrt() } else { 0.0 }
 }
 
 /// Ranks from 1; equal values share the mean of theirs. Values that differ by rounding alone are

@@ -101,7 +101,7 @@ struct Answer {
 }
 
 impl Answers {
-    /// Keeps the messages of an answer; gives them back where nobody reads its stream.
+    /// Keeps the messages of an answer; returns them if its stream was reset or the connection is closed.
     fn keep(&mut self, stream: u32, messages: Vec<Message>) -> Vec<Message> {
         if self.closed || self.reset.contains(&stream) {
             return messages;

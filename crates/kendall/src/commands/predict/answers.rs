@@ -164,10 +164,7 @@ impl<'a> Asker<'a> {
         let question = self.question(values)?;
         let fitted = self.twin(&question)?;
         let configurations = fitted.twin.configurations();
-        let loads = configurations.iter().map(|run| match run.system.workload {
-            Workload::Closed { clients, .. } => f64::from(clients),
-            Workload::Open { rate_per_s } => rate_per_s,
-        });
+        let loads = configurations.iter().map(|run| run.system.workload.load());
         let (low, high) = loads
             .fold((f64::INFINITY, 0.0_f64), |(low, high), load| (low.min(load), high.max(load)));
         let (key, unit) = match question.workload {

@@ -628,7 +628,7 @@ mod tests {
         assert!(is_theirs(), "it is where it was");
     }
 
-    /// Root reads everything, so that root runs this once more, as nobody.
+    /// Root may read every file: as root, the test runs itself again as the user nobody.
     #[test]
     fn outputs_are_read_whose_permission_the_action_took() {
         use std::os::unix::fs::PermissionsExt as _;
