@@ -5,6 +5,7 @@
 //! it. Who wants to ask about a key of a study file makes a [`Question`] from the settings that it leads to.
 
 mod answer;
+mod between;
 mod by_load;
 mod file;
 mod question;

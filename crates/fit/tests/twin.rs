@@ -418,6 +418,69 @@ fn what_the_calibration_says_nothing_about_is_refused() {
     assert!(matches!(refused, CalibrationError::TooFew { usable: 0, .. }));
 }
 
+/// A server of 5 ms on each of two cores, calibrated with `clients` at light load.
+fn two_servers(clients: [u32; 2]) -> Twin {
+    let run = |(clients, repeat): (u32, u64)| {
+        let system = machine(2, 2, clients, 0.0);
+        let seen =
+            run(&system, &[only_work(5e-3)], 20_000.0, 300.0, u64::from(clients) + 50 * repeat);
+        MeasuredRun {
+            levels: vec![("workload.clients".to_owned(), f64::from(clients))],
+            throughput_per_s: seen.throughput_per_s,
+            response_mean_s: seen.response_mean_s,
+            percentiles_s: Some([0.5, 0.9, 0.99].map(|p| seen.response_quantile_s(p).unwrap())),
+            processes: vec![ProcessUse { cpu_s: seen.cpu_s[0], switches: seen.switches[0] }],
+            batch: 1.0,
+            probe_s: Some(50e-6),
+            foreign_cores: 0.0,
+            stolen_cores: 0.0,
+            measured_s: 10.0,
+            system,
+        }
+    };
+    let all = clients.iter().flat_map(|clients| [(*clients, 0), (*clients, 1)]);
+    calibrate(&all.map(run).collect::<Vec<_>>(), MOST_FOREIGN_CORES, 1).unwrap()
+}
+
+/// What a request costs does not fall with load unless runs show it: 5 ms on two cores serve 400/s.
+#[test]
+fn work_that_is_measured_constant_stays_so_beyond_the_runs() {
+    for clients in [[1, 2], [1, 4]] {
+        let answer = two_servers(clients).predict(&machine(2, 2, 16, 0.0), &[], None).unwrap();
+        let x = answer.throughput_per_s;
+        // The simulated repetitions of the calibration scatter by about 1 %.
+        assert!((x.center / 400.0 - 1.0).abs() < 0.03 && x.holds(400.0), "{clients:?}: {x:?}");
+    }
+}
+
+/// 400/s can be served, whatever rate is asked; below it, what is offered is served; near it, response times have no
+/// upper end.
+#[test]
+fn the_limit_of_an_open_load_is_one_number_with_an_interval() {
+    let twin = two_servers([1, 4]);
+    let open = |rate_per_s| {
+        let workload = Workload::Open { rate_per_s };
+        twin.predict(&System { workload, ..machine(2, 2, 1, 0.0) }, &[], None)
+    };
+    let limits = [600.0, 5_000.0, 100_000.0].map(|rate| match open(rate).unwrap_err() {
+        Refusal::Overloaded { asked_per_s, most_per_s } => {
+            near(asked_per_s, rate, 1e-9);
+            most_per_s
+        }
+        other => panic!("{other}"),
+    });
+    assert!(limits[0].holds(400.0) && limits[0].low > 250.0, "{limits:?}");
+    assert!(limits.iter().all(|limit| *limit == limits[0]), "{limits:?}");
+    let light = open(200.0).unwrap();
+    // Of 2,000 arrivals in 10 s.
+    near(light.throughput_per_s.center, 200.0, 1e-9);
+    near(light.throughput_per_s.high / 200.0 - 1.0, 1.96 / 2_000.0_f64.sqrt(), 1e-3);
+    assert!(light.response_mean_s.high.is_finite());
+    let near_it = open(375.0).unwrap();
+    assert!(near_it.response_mean_s.high.is_infinite(), "{near_it:?}");
+    assert!(near_it.caveats.iter().any(|caveat| caveat.contains("no upper end")), "{near_it:?}");
+}
+
 /// A light open load simulated for few requests: chance alone must not pass for an overload. One of
 /// these seeds' calibrations refused it where nine tenths of 500 arrivals had to be served.
 #[test]

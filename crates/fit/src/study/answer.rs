@@ -8,6 +8,7 @@ use kendall_stats::load_curve::{CurveRun, Evidence};
 use kendall_units::{counted, exact_f64};
 use serde::Serialize;
 
+use super::between::Between;
 use super::by_load::{Along, Five, LoadRun, Model};
 use super::question::Question;
 use super::runs::{Calibration, PartUse, RunFacts, graph_level, lookup, number, small};
@@ -120,6 +121,8 @@ pub struct StudyModel {
     common: Common,
     /// Runs that nothing disturbed, in the order of time.
     loads: Vec<LoadRun>,
+    /// The same of all kinds of work.
+    of_all_kinds: Vec<LoadRun>,
     /// Nothing but the operating system tells of it what a request waits for.
     tells_nothing: bool,
     /// That other programs disturbed its runs, where there are no others.
@@ -166,6 +169,28 @@ impl Calibration {
             }
         }
         kinds
+    }
+
+    /// The kind of work whose twin answers a question: its own, or that of the nearest level below where a parameter lies
+    /// between two that were run.
+    #[must_use]
+    pub fn kind_for(&self, question: &Question) -> Signature {
+        let own = &question.signature;
+        if self.signatures().contains(own) {
+            return own.clone();
+        }
+        let loads = self.loads();
+        let below =
+            Between::of(&loads, question).and_then(|between| between.first_below().cloned());
+        let run = |below: LoadRun| self.runs.iter().find(|facts| LoadRun::of(facts) == below);
+        let kind = below.and_then(run).map(|facts| Signature::of(facts, &self.structural));
+        kind.unwrap_or_else(|| own.clone())
+    }
+
+    /// All runs that nothing disturbed.
+    fn loads(&self) -> Vec<LoadRun> {
+        let quiet = |facts: &&RunFacts| facts.disturbed(self.most_foreign_cores).is_none();
+        self.runs.iter().filter(quiet).map(LoadRun::of).collect()
     }
 
     /// A twin of the runs that do this kind of work. `keys` are the dotted keys whose distance from
@@ -225,6 +250,7 @@ impl Calibration {
             assumptions,
             common,
             loads,
+            of_all_kinds: self.loads(),
             tells_nothing,
             all_disturbed,
         };
@@ -608,14 +634,21 @@ impl StudyModel {
     pub fn answer(&self, question: &Question, slowness: Option<f64>) -> Result<Answer, AskError> {
         self.knows_pools(question)?;
         let system = self.system(question)?;
+        if question.signature != self.signature {
+            return self.between(question, &system);
+        }
         if let Some(along) = Along::of(&self.loads, question) {
-            let by_curve = || along.curve().filter(|(model, _)| self.prefers(model));
+            let by_curve =
+                || along.curve().filter(|(model, _)| self.prefers(model, question.workload));
             if let Some((model, five)) = along.measured().or_else(by_curve) {
                 self.twin.check(&system, &question.levels)?;
                 return Ok(self.along(question, &system, (&along, model, five)));
             }
         }
-        let mut prediction = self.twin.predict(&system, &question.levels, slowness)?;
+        let mut prediction = self
+            .twin
+            .predict(&system, &question.levels, slowness)
+            .map_err(|refusal| self.with_served(refusal, question))?;
         prediction.caveats.extend(self.all_disturbed.iter().cloned());
         self.plateau(question, &mut prediction);
         if let Some(tier) = self.unshared(question) {
@@ -627,6 +660,29 @@ impl StudyModel {
             ));
         }
         Ok(Answer { prediction, assumed: self.assumed(question), model: Model::Twin })
+    }
+
+    /// A parameter between two levels that were run.
+    fn between(&self, question: &Question, system: &System) -> Result<Answer, AskError> {
+        let found = Between::of(&self.of_all_kinds, question).and_then(|between| between.answer());
+        let Some((model, five)) = found else {
+            let (asked, measured) = (question.signature.to_string(), self.signature.to_string());
+            return Err(AskError::OtherWork { asked, measured });
+        };
+        Ok(self.told(question, system, Bottleneck::Nothing, (model, five)))
+    }
+
+    /// What was served there can be served.
+    fn with_served(&self, mut refusal: Refusal, question: &Question) -> Refusal {
+        if let Refusal::Overloaded { most_per_s, .. } = &mut refusal {
+            let served = Along::of(&self.loads, question).map_or(0.0, |along| along.most_served());
+            if served > most_per_s.low {
+                (most_per_s.low, most_per_s.why) = (served, Why::Model);
+                most_per_s.center = most_per_s.center.max(served);
+                most_per_s.high = most_per_s.high.max(most_per_s.center);
+            }
+        }
+        refusal
     }
 
     /// Beyond the loads that were run, a service of which nothing tells what it waits for may carry no more than it did.
@@ -676,30 +732,50 @@ impl StudyModel {
     }
 
     /// Whether the curve is the better model of another load.
-    fn prefers(&self, curve: &Model) -> bool {
+    fn prefers(&self, curve: &Model, workload: Workload) -> bool {
         let Model::Curve { left_out_error, .. } = curve else { return false };
         let misfit = &self.twin.misfit;
-        let errs_less = |error: f64| error < misfit.throughput.max(misfit.expected);
+        // Of an open load the throughput is its rate: what a model errs by is the response time.
+        let error = match workload {
+            Workload::Closed { .. } => misfit.throughput,
+            Workload::Open { .. } => misfit.response,
+        };
+        let errs_less = |left_out: f64| left_out < error.max(misfit.expected);
         let is_better = left_out_error.is_some_and(errs_less);
         self.tells_nothing
             || misfit.contradicted && left_out_error.is_none_or(errs_less)
-            || is_better && misfit.throughput > 3.0 * misfit.expected
+            || is_better && error > 3.0 * misfit.expected
     }
 
     fn along(
         &self,
         question: &Question,
         system: &System,
-        (along, model, [x, mean, p50, p90, p99]): (&Along<'_>, Model, Five),
+        (along, model, five): (&Along<'_>, Model, Five),
+    ) -> Answer {
+        let bends = along.bends(five[0].center);
+        let without_host = if bends { Bottleneck::Unseen } else { Bottleneck::Nothing };
+        self.told(question, system, without_host, (model, five))
+    }
+
+    /// An answer that no structure gave; `without_host` bounds it where no host is full.
+    fn told(
+        &self,
+        question: &Question,
+        system: &System,
+        without_host: Bottleneck,
+        (model, [x, mean, p50, p90, p99]): (Model, Five),
     ) -> Answer {
         let busy = self.twin.busy(system, &x);
         let full = busy.iter().find(|host| host.share.center > BUSY);
-        let bottleneck = match full {
-            Some(host) => Bottleneck::Host { name: host.name.clone() },
-            None if along.bends(x.center) => Bottleneck::Unseen,
-            None => Bottleneck::Nothing,
-        };
-        let distances = self.twin.distances(&question.levels);
+        let bottleneck =
+            full.map_or(without_host, |host| Bottleneck::Host { name: host.name.clone() });
+        let mut distances = self.twin.distances(&question.levels);
+        if let Model::Between { key, levels: [below, above], .. } = &model {
+            for distance in distances.iter_mut().filter(|distance| distance.level == *key) {
+                distance.measured = (*below, *above);
+            }
+        }
         let mut caveats: Vec<String> = self.all_disturbed.iter().cloned().collect();
         if let (Model::Curve { .. }, Some(far)) =
             (&model, distances.iter().find(|distance| distance.extrapolates()))

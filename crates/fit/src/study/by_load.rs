@@ -20,6 +20,9 @@ const USUAL: [f64; 2] = [0.03, 0.06];
 /// Spread of a percentile over the mean between loads, as σ of the logarithm, where nothing tells it.
 const USUAL_RATIO: f64 = 0.15;
 
+/// Share of an offered rate from which it counts as served.
+const SERVED: f64 = 0.97;
+
 /// Which model gave an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "model", rename_all = "kebab-case")]
@@ -36,6 +39,15 @@ pub enum Model {
         /// Root mean square of ln(measured/predicted) where each load is left out in turn; none of two loads.
         left_out_error: Option<f64>,
     },
+    /// The runs at the two levels of a parameter around what is asked.
+    Between {
+        /// The parameter, by its dotted key.
+        key: String,
+        /// The levels that were run.
+        levels: [f64; 2],
+        /// So many runs.
+        runs: usize,
+    },
     /// The structure, calibrated.
     Twin,
 }
@@ -43,13 +55,15 @@ pub enum Model {
 /// A run as its load sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct LoadRun {
-    graph: Graph,
+    pub(super) graph: Graph,
     pub(super) workload: Workload,
     /// Numeric levels of the factors.
-    levels: Vec<(String, f64)>,
+    pub(super) levels: Vec<(String, f64)>,
+    /// The levels that are words.
+    pub(super) words: Vec<(String, String)>,
     pub(super) throughput_per_s: f64,
     /// Mean, p50, p90 and p99 of the response time, in s.
-    times_s: Option<[f64; 4]>,
+    pub(super) times_s: Option<[f64; 4]>,
 }
 
 impl LoadRun {
@@ -59,7 +73,12 @@ impl LoadRun {
             graph: facts.graph.clone(),
             workload: facts.workload,
             levels: levels
+                .clone()
                 .filter_map(|level| Some((level.factor.clone(), level.number?)))
+                .collect(),
+            words: levels
+                .filter(|level| level.number.is_none())
+                .map(|level| (level.factor.clone(), level.text.clone()))
                 .collect(),
             throughput_per_s: facts.throughput_per_s,
             times_s: facts.percentiles_s.map(|[a, b, c]| [facts.response_mean_s, a, b, c]),
@@ -82,11 +101,11 @@ impl LoadRun {
     }
 }
 
-fn is_load(key: &str) -> bool {
+pub(super) fn is_load(key: &str) -> bool {
     matches!(key, "workload.clients" | "workload.rate")
 }
 
-fn is_same(a: f64, b: f64) -> bool {
+pub(super) fn is_same(a: f64, b: f64) -> bool {
     a.total_cmp(&b).is_eq()
 }
 
@@ -120,31 +139,15 @@ impl<'a> Along<'a> {
         Some((Model::Measured { runs: there.len() }, [x, mean, p50, p90, p99]))
     }
 
-    /// One more run where these were made: their mean, with the spread of runs at the same load, over all loads.
     fn of_runs(
         &self,
         there: &[&LoadRun],
         usual: f64,
         of: impl Fn(&LoadRun) -> Option<f64>,
     ) -> Option<Interval> {
-        let log = |run: &LoadRun| of(run).filter(|value| *value > 0.0).map(f64::ln);
-        let mean = |runs: &[&LoadRun]| {
-            let logs: Vec<f64> = runs.iter().filter_map(|run| log(run)).collect();
-            (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / exact_f64(logs.len()))
-        };
-        let (mut squares, mut freedom) = (usual * usual, 1.0);
-        for level in self.levels() {
-            let same = self.at(level);
-            let Some(center) = mean(&same) else { continue };
-            squares +=
-                same.iter().filter_map(|run| log(run)).map(|l| (l - center).powi(2)).sum::<f64>();
-            freedom += exact_f64(same.len()) - 1.0;
-        }
-        let of_mean = 1.0 + 1.0 / exact_f64(there.len());
-        let half = t_two_sided(CONFIDENCE, freedom) * (squares / freedom * of_mean).sqrt();
-        let center = mean(there)?.exp();
-        let (low, high) = (center * (-half).exp(), center * half.exp());
-        Some(Interval { center, low, high, why: Why::Drift })
+        let groups: Vec<Vec<&LoadRun>> =
+            self.levels().into_iter().map(|level| self.at(level)).collect();
+        one_more(&groups, there, (usual, &of))
     }
 
     fn levels(&self) -> Vec<f64> {
@@ -168,10 +171,62 @@ impl<'a> Along<'a> {
         throughput_per_s < BENT * mean * self.asked.load() / light
     }
 
-    /// The curve through all runs, at the load that is asked; none for an open load, whose throughput is its rate,
-    /// and where the runs do not say how they scatter.
+    /// Throughput of the run that served most.
+    pub(super) fn most_served(&self) -> f64 {
+        self.runs.iter().map(|run| run.throughput_per_s).fold(0.0, f64::max)
+    }
+
+    /// The curve through all runs, at the load that is asked; none where the runs do not say how they scatter.
     pub(super) fn curve(&self) -> Option<(Model, Five)> {
-        let Workload::Closed { clients, think_time_s } = self.asked else { return None };
+        match self.asked {
+            Workload::Closed { clients, think_time_s } => self.closed(clients, think_time_s),
+            Workload::Open { rate_per_s } => self.open(rate_per_s),
+        }
+    }
+
+    /// Between two rates that were served: throughput is the rate, and times lie between theirs.
+    fn open(&self, rate_per_s: f64) -> Option<(Model, Five)> {
+        let served = |run: &&&LoadRun| run.throughput_per_s > SERVED * run.workload.load();
+        let served: Vec<&LoadRun> = self.runs.iter().filter(served).copied().collect();
+        let rates = Along { runs: served, asked: self.asked };
+        let levels = rates.levels();
+        let between = |without: Option<f64>, rate: f64| {
+            let mut others =
+                levels.iter().filter(|level| without.is_none_or(|l| !is_same(**level, l)));
+            let below = others.clone().rfind(|level| **level <= rate)?;
+            Some((*below, *others.find(|level| **level >= rate)?))
+        };
+        let groups: Vec<Vec<&LoadRun>> = levels.iter().map(|level| rates.at(*level)).collect();
+        let time = |at: usize, (below, above): (f64, f64), rate: f64| {
+            let share = if above > below { (rate - below) / (above - below) } else { 0.0 };
+            let ends = [rates.at(below), rates.at(above)];
+            lies_between(&groups, &ends, share, (USUAL[1], &|run| Some(run.times_s?[at])))
+        };
+        let neighbours = between(None, rate_per_s)?;
+        let mut errors = Vec::new();
+        for level in &levels {
+            let left_out = || time(0, between(Some(*level), *level)?, *level);
+            let Some(predicted) = left_out() else { continue };
+            let measured = rates.at(*level).into_iter().filter_map(|run| Some(run.times_s?[0]));
+            errors.extend(measured.map(|measured| (measured / predicted.center).ln().powi(2)));
+        }
+        let left_out_error = (!errors.is_empty())
+            .then(|| (errors.iter().sum::<f64>() / exact_f64(errors.len())).sqrt());
+        let half = rates.of_runs(&rates.runs, USUAL[0], |run| {
+            Some(run.throughput_per_s / run.workload.load())
+        })?;
+        let x = Interval {
+            center: rate_per_s,
+            low: rate_per_s * half.low / half.center,
+            high: rate_per_s * half.high / half.center,
+            why: Why::Chance,
+        };
+        let time = |at| time(at, neighbours, rate_per_s);
+        let five = [x, time(0)?, time(1)?, time(2)?, time(3)?];
+        Some((Model::Curve { runs: rates.runs.len(), left_out_error }, five))
+    }
+
+    fn closed(&self, clients: u32, think_time_s: f64) -> Option<(Model, Five)> {
         let asked = f64::from(clients);
         let runs = self.curve_runs(None);
         let found = run_at(&runs, asked, CONFIDENCE)?;
@@ -288,6 +343,60 @@ impl<'a> Along<'a> {
     }
 }
 
+/// A number of a run: its usual spread, and how to read it.
+pub(super) type Measure<'a> = (f64, &'a dyn Fn(&LoadRun) -> Option<f64>);
+
+/// Throughput, then mean, p50, p90 and p99 of the response time.
+pub(super) fn measure(at: usize) -> (f64, impl Fn(&LoadRun) -> Option<f64>) {
+    let of = move |run: &LoadRun| match at.checked_sub(1) {
+        None => Some(run.throughput_per_s),
+        Some(time) => Some(run.times_s?[time]),
+    };
+    (USUAL[at.min(1)], of)
+}
+
+/// One more run where `there` were made: their mean, with the spread within all groups of equal runs.
+pub(super) fn one_more(
+    groups: &[Vec<&LoadRun>],
+    there: &[&LoadRun],
+    (usual, of): Measure<'_>,
+) -> Option<Interval> {
+    let log = |run: &LoadRun| of(run).filter(|value| *value > 0.0).map(f64::ln);
+    let mean = |runs: &[&LoadRun]| {
+        let logs: Vec<f64> = runs.iter().filter_map(|run| log(run)).collect();
+        (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / exact_f64(logs.len()))
+    };
+    let (mut squares, mut freedom) = (usual * usual, 1.0);
+    for same in groups {
+        let Some(center) = mean(same) else { continue };
+        squares +=
+            same.iter().filter_map(|run| log(run)).map(|l| (l - center).powi(2)).sum::<f64>();
+        freedom += exact_f64(same.len()) - 1.0;
+    }
+    let of_mean = 1.0 + 1.0 / exact_f64(there.len());
+    let half = t_two_sided(CONFIDENCE, freedom) * (squares / freedom * of_mean).sqrt();
+    let center = mean(there)?.exp();
+    let (low, high) = (center * (-half).exp(), center * half.exp());
+    Some(Interval { center, low, high, why: Why::Drift })
+}
+
+/// A run between two ends: on the line of the logarithms at this share of the way, and in the interval of either end.
+pub(super) fn lies_between(
+    groups: &[Vec<&LoadRun>],
+    ends: &[Vec<&LoadRun>; 2],
+    share: f64,
+    measure: Measure<'_>,
+) -> Option<Interval> {
+    let [below, above] = ends.each_ref().map(|end| one_more(groups, end, measure));
+    let (below, above) = (below?, above?);
+    Some(Interval {
+        center: below.center * (above.center / below.center).powf(share),
+        low: below.low.min(above.low),
+        high: below.high.max(above.high),
+        why: Why::Fit,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -306,6 +415,7 @@ mod tests {
                 graph: Graph::default(),
                 workload: closed(clients),
                 levels: vec![("workload.clients".to_owned(), f64::from(clients))],
+                words: Vec::new(),
                 throughput_per_s,
                 times_s: Some([mean, 0.95 * mean, 1.3 * mean, 2.0 * mean]),
             }
@@ -362,6 +472,43 @@ mod tests {
         let [_, curve] = asked(&pool_of_four(&[1, 2, 4]), 32);
         let (_, [x, ..]) = curve.unwrap();
         assert!(x.holds(200.0) && x.holds(800.0), "{x:?}");
+    }
+
+    /// M/M/1 of 100/s at three rates: between them throughput is the rate, and the response time lies between theirs.
+    #[test]
+    fn an_open_load_between_two_that_were_served_lies_between_them() {
+        let run = |rate_per_s: f64| {
+            let mean = 1.0 / (100.0 - rate_per_s);
+            LoadRun {
+                workload: Workload::Open { rate_per_s },
+                levels: vec![("workload.rate".to_owned(), rate_per_s)],
+                throughput_per_s: rate_per_s,
+                times_s: Some([mean, 0.7 * mean, 2.3 * mean, 4.6 * mean]),
+                ..pool_of_four(&[1])[0].clone()
+            }
+        };
+        let runs = [20.0, 20.0, 40.0, 40.0, 60.0, 60.0].map(run);
+        let at = |rate_per_s: f64| {
+            let question = Question {
+                graph: Graph::default(),
+                workload: Workload::Open { rate_per_s },
+                generator_threads: 1,
+                batch: None,
+                signature: Signature::default(),
+                changes: Vec::new(),
+                levels: vec![("workload.rate".to_owned(), rate_per_s)],
+            };
+            Along::of(&runs, &question).unwrap().curve()
+        };
+        let (model, [x, mean, ..]) = at(50.0).unwrap();
+        assert!(
+            matches!(model, Model::Curve { runs: 6, left_out_error: Some(e) } if e < 0.1),
+            "{model:?}"
+        );
+        assert!((x.center - 50.0).abs() < 1e-9 && x.high < 55.0, "{x:?}");
+        // 1/50 s; by the logarithm between 1/60 and 1/40 s it is 1/49 s.
+        assert!((mean.center * 50.0 - 1.0).abs() < 0.03 && mean.holds(0.02), "{mean:?}");
+        assert!(at(70.0).is_none() && at(10.0).is_none());
     }
 
     #[test]

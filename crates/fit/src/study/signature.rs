@@ -3,7 +3,7 @@
 use kendall_protocols::topology::Graph;
 use serde_json::Value;
 
-use super::runs::{Calibration, FactorLevel, RunFacts, graph_level, lookup, number};
+use super::runs::{FactorLevel, RunFacts, graph_level, lookup, number};
 
 /// Keys of the load and the network, which the structure has by itself, whatever the system.
 const OF_THE_LOAD: &[&str] = &[
@@ -45,17 +45,8 @@ impl std::fmt::Display for Signature {
     }
 }
 
-impl Calibration {
-    /// Learns from the graphs of other results which factors the structure shows: a factor that these
-    /// runs have at one level only may change nothing but the graph.
-    pub fn learn_structure(&mut self, others: &Self) {
-        let all: Vec<RunFacts> = self.runs.iter().chain(&others.runs).cloned().collect();
-        self.structural = structural(&all);
-    }
-}
-
-/// Factors whose levels the structure shows: those of the load, and those with which the graph
-/// changes while all others stay.
+/// Factors whose levels the structure shows: those of the load, those whose value is a number of the graph, and those
+/// with which the graph changes while all others stay.
 #[must_use]
 pub fn structural(runs: &[RunFacts]) -> Vec<String> {
     let mut factors: Vec<&FactorLevel> = Vec::new();
@@ -75,7 +66,7 @@ pub fn structural(runs: &[RunFacts]) -> Vec<String> {
         // With a tuple everything changes at once: a graph that changes does not say whether the cost of a
         // request does too.
         let is_tuple = level.keys.len() > 1;
-        changes_the_graph(runs, &level.factor) && (!is_tuple || level.keys.iter().all(shown))
+        level.keys.iter().all(shown) || !is_tuple && changes_the_graph(runs, &level.factor)
     };
     factors.into_iter().filter(is_structural).map(|level| level.factor.clone()).collect()
 }

@@ -143,6 +143,8 @@ pub(super) enum Form {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Fitted {
     pub(super) form: Form,
+    /// Whether the runs show this form. Those that they only do not deny are part of the interval, not of its center.
+    pub(super) shown: bool,
     pub(super) demands: Vec<Demand>,
     /// Standard deviation of log(measured/fitted) of the CPU time of all processes together.
     pub(super) residual: f64,
@@ -150,6 +152,18 @@ pub(super) struct Fitted {
     pub(super) stay: f64,
     pub(super) commit_s: f64,
     pub(super) p99: f64,
+}
+
+impl Fitted {
+    /// Whether its runs speak for another form: the ratio of the likelihoods of what both leave of the CPU time of a
+    /// request, at as many throughputs as were run.
+    fn is_worse_than(&self, other: &Self, runs: &[&MeasuredRun]) -> bool {
+        let mut rates: Vec<f64> = runs.iter().map(|run| run.throughput_per_s.ln()).collect();
+        rates.sort_by(f64::total_cmp);
+        rates.dedup_by(|next, last| *next - *last < SAME_RATE);
+        let left = |fitted: &Self| fitted.residual.hypot(LEAST_RESIDUAL).ln();
+        2.0 * exact_f64(rates.len()) * (left(self) - left(other)) > EVIDENCE
+    }
 }
 
 /// How well the calibrated structure gives back its own runs.
@@ -189,6 +203,8 @@ pub struct Twin {
     pub(super) fitted: Vec<Fitted>,
     pub(super) reference: Reference,
     pub(super) tells_batches: bool,
+    /// Mean length of a run, in s.
+    pub(super) run_s: f64,
     /// Spread of CPU time per request between runs of one configuration, as the standard deviation
     /// of its logarithm, slowness taken off.
     pub drift: f64,
@@ -307,12 +323,16 @@ pub fn calibrate(
     // A form that its own runs contradict says nothing about others.
     let most = CONTRADICTED * first.residual.max(LEAST_RESIDUAL);
     let others = others.filter(|fitted| fitted.form != Form::ProbeLoad || fitted.residual <= most);
-    let fitted: Vec<Fitted> = std::iter::once(first.clone()).chain(others).collect();
-    let misfit = misfit(&fitted, &configurations, &reference, drift, seed);
+    let shown = |fitted: Fitted| Fitted { shown: first.is_worse_than(&fitted, &usable), ..fitted };
+    let mut fitted: Vec<Fitted> = std::iter::once(first.clone()).chain(others.map(shown)).collect();
+    fitted.sort_by_key(|fitted| !fitted.shown);
+    let shown = fitted.iter().take_while(|fitted| fitted.shown).count();
+    let misfit = misfit(&fitted[..shown], &configurations, &reference, drift, seed);
     Ok(Twin {
         configurations,
         fitted,
         tells_batches,
+        run_s: usable.iter().map(|run| run.measured_s).sum::<f64>() / exact_f64(usable.len()),
         drift,
         speed_spread: reference.speed.residual,
         most_foreign_cores,
@@ -384,6 +404,11 @@ pub(super) struct SpeedOfLoad {
 /// runs contradict it.
 const CONTRADICTED: f64 = 2.0;
 const LEAST_RESIDUAL: f64 = 0.02;
+
+/// Twice the logarithm of a ratio of likelihoods from which a form is shown: 95 % of χ² with one degree of freedom.
+const EVIDENCE: f64 = 3.84;
+/// Throughputs that differ by less, as a difference of logarithms, tell a form no better than one.
+const SAME_RATE: f64 = 0.1;
 
 /// Power of the throughput by which work of a request falls beside what switches explain.
 const BATCHED: f64 = -0.2;
@@ -601,6 +626,7 @@ fn fit_form(
     let first = demand::fit(processes, &observed(runs, reference, form));
     let mut fitted = Fitted {
         form,
+        shown: true,
         residual: residual(&first.demands, runs, reference, form),
         demands: first.demands,
         wake_s: 20e-6,

@@ -14,7 +14,7 @@ use crate::model::{CONFIDENCE, NORMAL};
 /// Draws from what is uncertain.
 const DRAWS: u32 = 16;
 /// Repetitions of the central prediction, which also tell what chance does.
-const CENTRAL: u32 = 5;
+const CENTRAL: u64 = 5;
 /// Rounds over a slowness that depends on the load, and the share of each that is taken.
 const SLOWNESS_ROUNDS: u32 = 3;
 const SLOWNESS_SHARE: f64 = 0.6;
@@ -28,6 +28,10 @@ const FLOORS: [f64; 6] = [0.01, 0.03, 0.03, 0.06, 0.10, 0.02];
 pub const MOST_REACH: f64 = 8.0;
 /// Busy share from which something is called a bottleneck.
 pub(crate) const BUSY: f64 = 0.85;
+/// Share in use from which an open load may be near what can be served.
+const NEAR: f64 = 0.6;
+/// Fewest and most clients that fill a system.
+const FULL: (u32, u32) = (16, 512);
 /// Requests of one simulation.
 const REQUESTS: (f64, f64) = (500.0, 3_000.0);
 /// Standard deviations of the number of arrivals by which what is served may lie below what is offered
@@ -48,6 +52,12 @@ pub struct Interval {
 }
 
 impl Interval {
+    /// Whether it ends within three times the prediction: one that is wider says next to nothing.
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        self.high <= 3.0 * self.center
+    }
+
     /// Whether `value` lies inside.
     #[must_use]
     pub fn holds(&self, value: f64) -> bool {
@@ -228,12 +238,14 @@ pub enum Refusal {
     },
     /// It has no steady state.
     #[error(
-        "no steady state: more arrives than can be served (about {most_per_s:.0}/s); choose a \
-         lower load"
+        "no steady state: {asked_per_s:.0}/s arrive and about {:.0}/s ({:.0} to {:.0}) can be served; choose a lower rate",
+        most_per_s.center, most_per_s.low, most_per_s.high
     )]
     Overloaded {
-        /// What is served at most, roughly.
-        most_per_s: f64,
+        /// What is offered.
+        asked_per_s: f64,
+        /// What can be served, the same for every rate.
+        most_per_s: Interval,
     },
 }
 
@@ -254,22 +266,85 @@ impl Twin {
         slowness: Option<f64>,
     ) -> Result<Prediction, Refusal> {
         self.check(question, levels)?;
-        let mut all = Vec::new();
+        // By form: its repetitions, but for one whose requests pile up.
+        let mut forms: Vec<Vec<Logs>> = Vec::new();
+        let mut shown = None;
         for (fitted, at) in self.fitted.iter().zip(0_u64..) {
             let ask = Ask { twin: self, question, slowness, fitted };
-            for repeat in 0..CENTRAL {
-                all.push(ask.run((1.0, 1.0), self.seed + 10_000 * at + u64::from(repeat))?);
+            let run = |repeat| ask.run((1.0, 1.0), self.seed + 10_000 * at + repeat);
+            match (0..CENTRAL).map(run).collect::<Option<Vec<(Simulated, f64)>>>() {
+                Some(runs) => {
+                    forms.push(runs.iter().map(|(s, p99)| metrics(s, *p99)).collect());
+                    shown = shown.or_else(|| runs.into_iter().next().map(|(first, _)| first));
+                }
+                None if fitted.shown => return Err(self.overloaded(question, slowness)?),
+                None => {}
             }
         }
-        let logs: Vec<Logs> = all.iter().map(|(s, p99)| metrics(s, *p99)).collect();
-        let center = mean_of(&logs);
+        let Some(shown) = shown else { return Err(self.overloaded(question, slowness)?) };
+        // Forms that the runs show come first.
+        let central = self.fitted.iter().filter(|fitted| fitted.shown).count();
+        let means: Vec<Logs> = forms.iter().map(|form| mean_of(form)).collect();
+        let center = mean_of(&means[..central]);
         // What chance does to one run, by the repetitions within each form.
-        let chance = mean_of(&logs.chunks(CENTRAL as usize).map(variance_of).collect::<Vec<_>>());
-        let draws = self.draws(question, slowness)?;
-        let drawn = variance_of(&draws);
-        let between = variance_of(&logs.chunks(CENTRAL as usize).map(mean_of).collect::<Vec<_>>());
-        let spread = Spread { center, chance, drawn, between };
-        Ok(self.answer(question, levels, slowness, &all[0].0, &spread))
+        let chance = mean_of(&forms.iter().map(|form| variance_of(form)).collect::<Vec<_>>());
+        let draws = self.draws(question, slowness);
+        if 2 * draws.len() < DRAWS as usize {
+            return Err(self.overloaded(question, slowness)?);
+        }
+        let drawn = squares_around(&center, &draws);
+        let spread = Spread { center, chance, drawn, between: variance_of(&means) };
+        let mut prediction = self.answer(question, levels, slowness, &shown, &spread);
+        if let Workload::Open { rate_per_s } = question.workload {
+            let fills = shown.hosts.iter().chain(&shown.pools).chain(&shown.threads);
+            let piles_up = draws.len() < DRAWS as usize || forms.len() < self.fitted.len();
+            let is_near = piles_up || fills.chain(&shown.commits).any(|share| *share > NEAR);
+            let most_per_s = is_near.then(|| self.most_served(question, slowness)).transpose()?;
+            if let Some(most_per_s) = most_per_s.filter(|most| rate_per_s > most.high) {
+                return Err(Refusal::Overloaded { asked_per_s: rate_per_s, most_per_s });
+            }
+            self.as_offered(&mut prediction, rate_per_s, most_per_s);
+        }
+        Ok(prediction)
+    }
+
+    /// An open load that is served: its throughput is its rate, to within the chance of its arrivals. Where it may be
+    /// more than what can be served, `most`, response times have no upper end.
+    fn as_offered(&self, prediction: &mut Prediction, rate_per_s: f64, most: Option<Interval>) {
+        let half = NORMAL / (rate_per_s * self.run_s).sqrt();
+        let (low, high) = (rate_per_s * (1.0 - half).max(0.0), rate_per_s * (1.0 + half));
+        let x = &mut prediction.throughput_per_s;
+        *x = Interval { center: rate_per_s, low, high, why: Why::Chance };
+        let Some(most) = most.filter(|most| rate_per_s > most.low) else { return };
+        (x.low, x.why) = (low.min(most.low), Why::Model);
+        for time in [
+            &mut prediction.response_mean_s,
+            &mut prediction.response_p50_s,
+            &mut prediction.response_p90_s,
+            &mut prediction.response_p99_s,
+        ] {
+            (time.high, time.why) = (f64::INFINITY, Why::Model);
+        }
+        prediction.caveats.push(format!(
+            "{rate_per_s:.0}/s may be more than can be served ({:.0} to {:.0}/s): then requests pile up, and response \
+             times have no upper end; a run at this rate tells",
+            most.low, most.high
+        ));
+    }
+
+    fn overloaded(&self, question: &System, slowness: Option<f64>) -> Result<Refusal, Refusal> {
+        let asked_per_s = question.workload.load();
+        Ok(Refusal::Overloaded { asked_per_s, most_per_s: self.most_served(question, slowness)? })
+    }
+
+    /// Throughput with more clients than the system has places for requests.
+    fn most_served(&self, question: &System, slowness: Option<f64>) -> Result<Interval, Refusal> {
+        let tokens: u32 = question.pools.iter().map(|pool| pool.tokens).sum();
+        let cores: u32 = question.hosts.iter().map(|host| host.cores).sum();
+        let clients = tokens.saturating_mul(2).saturating_add(8 * cores).clamp(FULL.0, FULL.1);
+        let workload = Workload::Closed { clients, think_time_s: 0.0 };
+        let full = System { workload, ..question.clone() };
+        Ok(self.predict(&full, &[], slowness)?.throughput_per_s)
     }
 
     /// One configuration by analysis; `None` where it does not cover the structure.
@@ -389,19 +464,19 @@ impl Twin {
         NORMAL * fit.hypot(drift)
     }
 
-    fn draws(&self, question: &System, slowness: Option<f64>) -> Result<Vec<Logs>, Refusal> {
+    /// Those in which requests do not pile up.
+    fn draws(&self, question: &System, slowness: Option<f64>) -> Vec<Logs> {
         let mut chance = Chance::new(self.seed ^ 0x5EED);
-        let mut draws = Vec::new();
-        for draw in 0..DRAWS {
+        let mut one = |draw: u32| {
             let fitted = &self.fitted[draw as usize % self.fitted.len()];
             let (fit, drift) = self.spreads(fitted, slowness);
             let work = (fit.hypot(drift) * chance.normal()).exp();
             let times = (TIMES * chance.normal()).exp();
             let ask = Ask { twin: self, question, slowness, fitted };
             let (simulated, p99) = ask.run((work, times), self.seed + 31 * u64::from(draw + 1))?;
-            draws.push(metrics(&simulated, p99));
-        }
-        Ok(draws)
+            Some(metrics(&simulated, p99))
+        };
+        (0..DRAWS).filter_map(&mut one).collect()
     }
 
     fn answer(
@@ -482,8 +557,9 @@ struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// One simulated run with all demands and all times multiplied; and the correction of its p99.
-    fn run(&self, (work, times): (f64, f64), seed: u64) -> Result<(Simulated, f64), Refusal> {
+    /// One simulated run with all demands and all times multiplied; and the correction of its p99. None where requests
+    /// pile up.
+    fn run(&self, (work, times): (f64, f64), seed: u64) -> Option<(Simulated, f64)> {
         let fitted = self.fitted;
         let system = with_commit(self.question, fitted.commit_s * times);
         // The calibration runs keep the order of processes; a question may not.
@@ -512,7 +588,7 @@ impl Ask<'_> {
         for _ in 0..rounds {
             let look = run(slowness, REQUESTS.0, throughput);
             if look.overloaded {
-                return Err(Refusal::Overloaded { most_per_s: look.throughput_per_s });
+                return None;
             }
             throughput = look.throughput_per_s.max(1e-3 * throughput);
             let cores: f64 = system.hosts.iter().map(|h| f64::from(h.cores)).sum();
@@ -521,9 +597,7 @@ impl Ask<'_> {
             let next = reference.slowness(fitted.form, throughput, busy, self.slowness);
             slowness *= (next / slowness).powf(SLOWNESS_SHARE);
         }
-        let mean_length = self.twin.configurations.iter().map(|run| run.measured_s).sum::<f64>()
-            / exact_f64(self.twin.configurations.len());
-        let requests = (throughput * mean_length).clamp(REQUESTS.0, REQUESTS.1);
+        let requests = (throughput * self.twin.run_s).clamp(REQUESTS.0, REQUESTS.1);
         let simulated = run(slowness, requests, throughput);
         // An open load of which so much is left undone piles up: its response time is a matter of
         // how long one looks.
@@ -533,10 +607,8 @@ impl Ask<'_> {
             }
             Workload::Closed { .. } => false,
         };
-        if simulated.overloaded || simulated.completions == 0 || behind {
-            return Err(Refusal::Overloaded { most_per_s: simulated.throughput_per_s });
-        }
-        Ok((simulated, fitted.p99))
+        let is_served = !simulated.overloaded && simulated.completions > 0 && !behind;
+        is_served.then_some((simulated, fitted.p99))
     }
 }
 
@@ -588,13 +660,14 @@ fn mean_of(list: &[Logs]) -> Logs {
 }
 
 fn variance_of(list: &[Logs]) -> Logs {
-    let mean = mean_of(list);
-    let count = exact_f64(list.len());
-    if list.len() < 2 {
-        return vec![0.0; mean.len()];
-    }
-    let of = |i: usize| list.iter().map(|logs| (logs[i] - mean[i]).powi(2)).sum::<f64>();
-    (0..mean.len()).map(|i| of(i) / (count - 1.0)).collect()
+    squares_around(&mean_of(list), list)
+}
+
+/// Their mean square distance from a center, with one degree of freedom less than there are.
+fn squares_around(center: &Logs, list: &[Logs]) -> Logs {
+    let of = |i: usize| list.iter().map(|logs| (logs[i] - center[i]).powi(2)).sum::<f64>();
+    let freedom = exact_f64(list.len().max(2) - 1);
+    (0..center.len()).map(|i| of(i) / freedom).collect()
 }
 
 /// exp(a − p·ln x) with 0 ≤ p ≤ 1 by least squares; beyond the ends of the points as at them.

@@ -106,7 +106,7 @@ impl Predict {
                 Results::open(folder).and_then(|others| kendall_observations::calibration(&others));
             let mut others = others.map_err(unreadable)?;
             others.most_foreign_cores = self.most_foreign;
-            let scores = against::score(&mut calibration, &others, &asked).map_err(refused)?;
+            let scores = against::score(&calibration, &others, &asked).map_err(refused)?;
             if scores.points.is_empty() {
                 let why = scores.refused.first().cloned().unwrap_or_default();
                 let none =

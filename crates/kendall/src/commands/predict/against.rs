@@ -4,6 +4,7 @@
 use kendall_fit::score::{Errors, pooled_spread};
 use kendall_fit::study::{
     Answer, AskError, Calibration, Question, RunFacts, Signature, StudyModel, lookup, number,
+    structural,
 };
 use kendall_fit::twin::{Interval, Solved, Workload};
 use kendall_queueing::station::finite_population;
@@ -76,15 +77,13 @@ pub(super) struct Summary {
 
 /// Holds the model of `calibration` against `others`, which were made on the hardware that is asked.
 pub(super) fn score(
-    calibration: &mut Calibration,
+    calibration: &Calibration,
     others: &Calibration,
     asked: &Asked,
 ) -> anyhow::Result<Scores> {
     if let Some(curve) = asked.what_ifs.iter().find(|what_if| what_if.values.len() > 1) {
         return Err(QuestionError::SeveralAgainst { key: curve.key.clone() }.into());
     }
-    calibration.learn_structure(others);
-    let calibration: &Calibration = calibration;
     let mut scores =
         Scores { calibrated: 0, points: Vec::new(), refused: Vec::new(), summary: Vec::new() };
     let before = measured_before(calibration);
@@ -187,12 +186,15 @@ fn question(
     let numeric = facts.run.levels.iter().filter_map(|l| Some((l.factor.clone(), l.number?)));
     let batch = lookup(&facts.run.settings, "system.batch");
     let batch = batch.and_then(number).map(kendall_units::whole_u64);
+    // A factor that only the other results have is answered where `--what-if` answers its key: the graph shows it.
+    let mut known = structural(std::slice::from_ref(facts));
+    known.extend(calibration.structural.iter().cloned());
     let mut question = Question {
         graph: facts.graph.clone(),
         workload: facts.workload,
         generator_threads: facts.generator_threads,
         batch: batch.and_then(|batch| u32::try_from(batch).ok()),
-        signature: Signature::of(facts, &calibration.structural),
+        signature: Signature::of(facts, &known),
         changes: Vec::new(),
         levels: numeric.collect(),
     };

@@ -130,12 +130,12 @@ impl<'a> Asker<'a> {
 
     /// The twin of the question's kind of work.
     pub(super) fn twin(&self, question: &Question) -> Result<StudyModel, AskError> {
-        let kind = &question.signature;
-        if let Some(known) = self.twins.borrow().iter().find(|fitted| fitted.signature == *kind) {
+        let kind = self.calibration.kind_for(question);
+        if let Some(known) = self.twins.borrow().iter().find(|fitted| fitted.signature == kind) {
             return Ok(known.clone());
         }
         let cached = question.cached();
-        let fitted = self.calibration.twin(kind, &self.asked.keys(), &cached)?;
+        let fitted = self.calibration.twin(&kind, &self.asked.keys(), &cached)?;
         self.twins.borrow_mut().push(fitted.clone());
         Ok(fitted)
     }

@@ -177,21 +177,26 @@ fn rests(text: &mut String, rests: &Rests) {
 }
 
 fn row(name: &str, interval: &Interval, scale: f64) -> Vec<String> {
-    vec![
-        name.to_owned(),
-        figures(scale * interval.center, 4),
-        format!("{} to {}", figures(scale * interval.low, 4), figures(scale * interval.high, 4)),
-        interval.why.to_string(),
-    ]
+    let end = |value: f64| figures(scale * value, 4);
+    let ends = match interval.high.is_finite() {
+        true => format!("{} to {}", end(interval.low), end(interval.high)),
+        false => format!("{} or more", end(interval.low)),
+    };
+    vec![name.to_owned(), center(interval, scale), ends, interval.why.to_string()]
+}
+
+/// The prediction, unless its interval reaches so far that it says nothing.
+fn center(interval: &Interval, scale: f64) -> String {
+    match interval.tells() {
+        true => figures(scale * interval.center, 4),
+        false => "cannot tell".to_owned(),
+    }
 }
 
 fn between(interval: &Interval, scale: f64) -> String {
-    format!(
-        "{} [{}, {}]",
-        figures(scale * interval.center, 4),
-        figures(scale * interval.low, 3),
-        figures(scale * interval.high, 3)
-    )
+    let end = |value: f64| figures(scale * value, 3);
+    let high = if interval.high.is_finite() { end(interval.high) } else { "…".to_owned() };
+    format!("{} [{}, {high}]", center(interval, scale), end(interval.low))
 }
 
 /// A level as a person would write it.
@@ -225,6 +230,12 @@ fn model(model: &Model) -> String {
                 error.unwrap_or_default()
             )
         }
+        Model::Between { key, levels: [below, above], runs } => format!(
+            "none: {} at {key} = {} and {}, between which it lies",
+            counted(*runs, "run"),
+            plain(*below),
+            plain(*above)
+        ),
         Model::Twin => "the structure of the system, calibrated".to_owned(),
     }
 }
