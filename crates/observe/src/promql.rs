@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use crate::grid::Grid;
 use crate::samples::{NAME, Samples, Stored};
-use crate::source::Series;
+use crate::source::{Series, Source, SourceError};
 use parse::{Aggregate, Expression, Matcher, Operator, Overtime};
 
 /// How long a sample stands for its series.
@@ -33,6 +33,24 @@ pub(crate) enum QueryError {
 enum Value {
     Number(f64),
     Series(Vec<Series>),
+}
+
+impl Source for Samples {
+    fn range(&mut self, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError> {
+        self.sort();
+        evaluate(query, self, grid).map_err(|error| SourceError::Refused {
+            query: query.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
+    fn metric_names(&mut self) -> Result<Vec<String>, SourceError> {
+        let mut names: Vec<String> =
+            self.series.iter().filter_map(|one| one.labels.get(NAME).cloned()).collect();
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
 }
 
 /// What a query has on a grid.

@@ -1,13 +1,11 @@
 //! Samples as exporters write them: OpenMetrics text, Prometheus text, and what `promtool tsdb dump` prints.
 //!
-//! Queries are computed from them here (`promql`), so that an analysis needs no server.
+//! `promql` computes queries from them, so that an analysis needs no server.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::grid::Grid;
-use crate::promql;
-use crate::source::{Series, Source, SourceError};
+use crate::source::SourceError;
 
 /// Label under which a metric's name is kept.
 pub(crate) const NAME: &str = "__name__";
@@ -166,7 +164,7 @@ impl Samples {
     }
 
     /// Puts moments in order; of two samples at one moment the later read stays.
-    fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         if !std::mem::take(&mut self.unsorted) {
             return;
         }
@@ -178,24 +176,6 @@ impl Samples {
                 series.times_ms.iter().copied().zip(series.values.iter().copied()).collect();
             (series.times_ms, series.values) = pairs.into_iter().unzip();
         }
-    }
-}
-
-impl Source for Samples {
-    fn range(&mut self, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError> {
-        self.sort();
-        promql::evaluate(query, self, grid).map_err(|error| SourceError::Refused {
-            query: query.to_owned(),
-            reason: error.to_string(),
-        })
-    }
-
-    fn metric_names(&mut self) -> Result<Vec<String>, SourceError> {
-        let mut names: Vec<String> =
-            self.series.iter().filter_map(|one| one.labels.get(NAME).cloned()).collect();
-        names.sort();
-        names.dedup();
-        Ok(names)
     }
 }
 
@@ -299,6 +279,8 @@ fn parse_labels<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grid::Grid;
+    use crate::source::Source as _;
 
     /// Samples that go back in time, before a line that is refused.
     #[test]

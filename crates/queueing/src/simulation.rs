@@ -39,6 +39,7 @@ mod line;
 mod plan;
 mod results;
 mod run;
+mod state;
 mod station;
 mod streams;
 mod tally;

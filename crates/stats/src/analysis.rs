@@ -15,11 +15,11 @@ mod sign_table;
 pub mod surface;
 mod transform;
 
-pub use checks::{Check, QuantilePoint, Verdict};
+pub use checks::{Check, QuantilePoint, Residual, Verdict};
 pub use covariate::{AtOneValue, Covariate, EffectAtOneValue};
 pub use fit::{
-    Cell, Contrast, ErrorTerm, Fit, HalfNormalPoint, InteractionPlot, Lenth, LevelEffect, Residual,
-    Sums, Term,
+    Cell, Contrast, ErrorTerm, Fit, HalfNormalPoint, InteractionPlot, Lenth, LevelEffect, Sums,
+    Term,
 };
 pub use layout::{FactorLevels, Layout, SumsKind};
 pub use sign_table::{SignRow, SignTable};

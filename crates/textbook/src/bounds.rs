@@ -7,7 +7,7 @@ use kendall_queueing::network::{
 };
 use kendall_queueing::solver::{Solution, product_form};
 
-use crate::network::{Lowered, only_population};
+use crate::lowered::{Lowered, only_population};
 use crate::{Answer, TextbookError};
 
 /// Largest population whose normalization constants are listed.

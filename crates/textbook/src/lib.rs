@@ -16,6 +16,7 @@ mod erlang;
 mod fields;
 mod fork_join;
 mod laws;
+mod lowered;
 mod network;
 mod notation;
 mod regression;

@@ -2,14 +2,13 @@
 
 use kendall_keys::{Form, Key, Section};
 use kendall_queueing::Model;
-use kendall_queueing::model::Workload;
 use kendall_queueing::model::keys::DISTRIBUTION;
 use kendall_queueing::network::Accuracy;
 use kendall_queueing::solver::{Solution, Solver, StationResult, solve as solve_model};
 use toml::{Table, Value};
 
 use crate::fields::{WHOLE, entries_for, number};
-use crate::unit::Unit;
+use crate::lowered::Lowered;
 use crate::{Answer, Case, Output, TextbookError, bounds};
 
 const BY_CLASS: Form = Form::Either(&[Form::Number, Form::Numbers, Form::Named(&Form::Number)]);
@@ -95,14 +94,6 @@ const BY_STATION: [&str; 7] = [
 
 /// Most populations of one case.
 const MOST_POPULATIONS: usize = 10_000;
-
-/// A network as a model, and how it was written.
-pub(crate) struct Lowered {
-    pub(crate) model: Model,
-    /// Whether classes are listed, so that outputs are lists by class.
-    pub(crate) listed: bool,
-    pub(crate) unit: Unit,
-}
 
 /// One case, or one for each of several populations of its only class.
 pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
@@ -608,15 +599,4 @@ fn describe(answer: &mut Answer, lowered: &Lowered, s: &Solution, prefix: &str) 
     }
     let names: Vec<&str> = lowered.model.classes.iter().map(|class| class.name.as_str()).collect();
     answer.word("classes", &names.join(", "));
-}
-
-/// N of the only class, when it is closed.
-pub(crate) fn only_population(model: &Model) -> Option<u64> {
-    match &model.classes[..] {
-        [class] => match class.workload {
-            Workload::Closed { population, .. } => Some(population),
-            Workload::Open { .. } => None,
-        },
-        _ => None,
-    }
 }

@@ -21,12 +21,6 @@ const LEFT: &[(&str, &[&str])] = &[
             "commands::queue commands::queue::call",
         ],
     ),
-    ("loadgen", &["reapi::action reapi::stock"]),
-    ("observe", &["promql samples"]),
-    ("queueing", &["model::shape model::wire", "simulation::engine simulation::station"]),
-    ("report", &["chapters::density chapters::trace", "plot::heat plot::svg"]),
-    ("stats", &["analysis::checks analysis::fit"]),
-    ("textbook", &["bounds network"]),
     (
         "tiers/build-cluster",
         &[

@@ -9,14 +9,6 @@ use super::call;
 use super::stock::{Stock, one};
 use crate::driver::{ErrorKind, Reply};
 
-/// Actions whose blobs are stored together.
-const GROUP: usize = 1_000;
-
-/// Runs of so many numbers.
-pub(super) fn groups(count: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-    (0..count).step_by(GROUP).map(move |first| first..(first + GROUP).min(count))
-}
-
 impl Stock {
     /// How long an action takes, in seconds: its own draw, the same in every run of a seed.
     fn seconds(&self, number: u64) -> f64 {

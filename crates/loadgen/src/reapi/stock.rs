@@ -13,7 +13,7 @@ use sha2::Digest as _;
 use tokio::task::LocalSet;
 
 use super::call::{Answer, Connection};
-use super::{ReapiLoadError, ReapiOperation, ReapiPlan, action, narrow, path};
+use super::{ReapiLoadError, ReapiOperation, ReapiPlan, narrow, path};
 use crate::driver::{ErrorKind, Reply};
 use crate::load::LoadPlan;
 use crate::random::{Purpose, Random, stream};
@@ -23,6 +23,9 @@ const STEP: usize = 1 << 20;
 /// Bytes of one batch of the filling.
 const BATCH_BYTES: usize = 2 << 20;
 
+/// Actions whose blobs are stored together.
+const GROUP: usize = 1_000;
+
 /// The stock: blobs by their numbers.
 #[derive(Debug)]
 pub(super) struct Stock {
@@ -31,6 +34,11 @@ pub(super) struct Stock {
     digests: Vec<re::Digest>,
     /// Those that are executed; none where the mix executes none.
     pub(super) actions: Vec<re::Digest>,
+}
+
+/// Runs of so many numbers.
+fn groups(count: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
+    (0..count).step_by(GROUP).map(move |first| first..(first + GROUP).min(count))
 }
 
 /// Makes the stock, and stores it at each target.
@@ -116,7 +124,7 @@ async fn fill(
             store(ReapiOperation::PutResult, stock.put_result(number, number)).await?;
         }
     }
-    for numbers in action::groups(stock.actions.len()) {
+    for numbers in groups(stock.actions.len()) {
         let (body, count) = stock.store_actions(numbers);
         let answer = store(ReapiOperation::BatchUpdate, body).await?;
         batch_done(&answer, count).map_err(|kind| refused(kind.name().to_owned()))?;

@@ -1,6 +1,6 @@
 //! Distributions as files write them: `{ distribution = "erlang", mean_s = 0.01, stages = 4 }`.
 
-use kendall_keys::Section;
+use kendall_keys::{Section, bracketed};
 use toml::Value;
 
 use super::keys::of_shape;
@@ -21,7 +21,7 @@ pub fn read_distribution(
     mean_s: Option<f64>,
 ) -> Result<Distribution, ModelError> {
     if let Value::Float(_) | Value::Integer(_) = value {
-        let mean = super::wire::finite(path, value)?;
+        let mean = finite(path, value)?;
         return exponential(path, mean);
     }
     let Some(table) = value.as_table() else {
@@ -220,4 +220,18 @@ impl Shape<'_> {
             )),
         }
     }
+}
+
+/// A finite number.
+pub(super) fn finite(path: &str, value: &Value) -> Result<f64, ModelError> {
+    let number = match value {
+        Value::Integer(number) => {
+            i32::try_from(*number).map(f64::from).ok().or_else(|| number.to_string().parse().ok())
+        }
+        Value::Float(number) => Some(*number),
+        _ => None,
+    };
+    number
+        .filter(|number| number.is_finite())
+        .ok_or_else(|| refused(bracketed(path), value, "a finite number"))
 }

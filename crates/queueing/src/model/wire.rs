@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 
 use super::keys::MODEL;
-use super::shape::{exponential, read_distribution, read_shape};
+use super::shape::{exponential, finite, read_distribution, read_shape};
 use super::{
     Balking, Batch, Center, Class, Demand, Discipline, Fork, Leg, Model, ModelError, Place, Pool,
     SimulationOptions, Station, Workload, bracketed, refused,
@@ -70,20 +70,6 @@ impl Model {
         }
         model.checked()
     }
-}
-
-/// A finite number.
-pub(super) fn finite(path: &str, value: &Value) -> Result<f64, ModelError> {
-    let number = match value {
-        Value::Integer(number) => {
-            i32::try_from(*number).map(f64::from).ok().or_else(|| number.to_string().parse().ok())
-        }
-        Value::Float(number) => Some(*number),
-        _ => None,
-    };
-    number
-        .filter(|number| number.is_finite())
-        .ok_or_else(|| refused(bracketed(path), value, "a finite number"))
 }
 
 fn simulation(mut section: Section<'_>) -> Result<SimulationOptions, ModelError> {

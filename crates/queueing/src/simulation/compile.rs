@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 
 use super::SimulationError;
-use super::engine::NONE;
 use super::events::MOST_CUSTOMERS;
 use super::plan::{
     Batch, ClassPlan, EXIT, Hop, Kind, NO_HOP, Order, Plan, Preemption, Route, Service,
     StationPlan, UNLIMITED, Work,
 };
+use super::state::NONE;
 use super::streams::Sampler;
 use crate::Distribution;
 use crate::model::{self, Balking, Discipline, Model, ModelError, Place, Workload};

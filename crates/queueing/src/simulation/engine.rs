@@ -7,12 +7,9 @@ use rand::RngExt as _;
 
 use super::events::{Event, Events, MOST_CUSTOMERS, MOST_EVENTS, What};
 use super::plan::{Batch, EXIT, Hop, Kind, NO_HOP, Plan, Route, Work};
-use super::station::StationState;
+use super::state::{NONE, StationState};
 use super::streams::{Stream, streams};
 use super::tally::{Cell, SystemCell, Totals};
-
-/// No customer, no join.
-pub(super) const NONE: u32 = u32::MAX;
 
 /// Hops that a customer may make at one moment.
 const MOST_HOPS: u32 = 10_000;

@@ -2,82 +2,11 @@
 
 use rand::RngExt as _;
 
-use super::engine::{Engine, NONE};
+use super::engine::Engine;
 use super::events::What;
 use super::heap;
 use super::plan::{Hop, Order, Preemption, Service, StationPlan, UNLIMITED, Work};
-use super::tally::StationTally;
-
-/// A list of customers, through their `next` and `previous`.
-#[derive(Debug, Clone, Copy)]
-struct List {
-    head: u32,
-    tail: u32,
-}
-
-const EMPTY: List = List { head: NONE, tail: NONE };
-
-#[derive(Debug, Clone)]
-pub(super) struct StationState {
-    pub(super) present: u32,
-    pub(super) serving: u32,
-    waiting: u32,
-    /// One queue a level.
-    queues: Vec<List>,
-    /// Those in service, last begun first; kept only where service can be interrupted.
-    interruptible: List,
-    /// Customers elsewhere who wait for room here, in order, with where they go.
-    blocked: std::collections::VecDeque<(u32, Hop)>,
-    /// Work given so far to each of those who share.
-    given: f64,
-    given_at: f64,
-    /// Those who share: a heap by the value of `given` at which they end.
-    sharing: Vec<(f64, u32)>,
-    /// Number of the event that counts for those who share.
-    pub(super) event: u64,
-    pub(super) tally: StationTally,
-}
-
-impl StationState {
-    pub(super) fn new(plan: &StationPlan) -> Self {
-        let levels = plan.levels.iter().max().map_or(1, |most| *most as usize + 1);
-        Self {
-            present: 0,
-            serving: 0,
-            waiting: 0,
-            queues: vec![EMPTY; levels],
-            interruptible: EMPTY,
-            blocked: std::collections::VecDeque::new(),
-            given: 0.0,
-            given_at: 0.0,
-            sharing: Vec::new(),
-            event: 0,
-            tally: StationTally::default(),
-        }
-    }
-
-    #[inline]
-    fn has_slot(&self, plan: &StationPlan) -> bool {
-        match plan.service {
-            Service::Delay => true,
-            Service::Dedicated => self.serving < plan.servers,
-            Service::Shared { slots } => self.serving < slots,
-        }
-    }
-
-    #[inline]
-    fn busy(&self, plan: &StationPlan) -> f64 {
-        match plan.service {
-            Service::Delay | Service::Dedicated => {
-                f64::from(self.serving - self.tally.blocked.value)
-            }
-            Service::Shared { .. } if plan.speeds.is_empty() => {
-                f64::from(self.serving.min(plan.servers))
-            }
-            Service::Shared { .. } => f64::from(self.serving.min(1)),
-        }
-    }
-}
+use super::state::{List, NONE};
 
 impl Engine<'_> {
     /// Brings a station's integrals to now. Called before anything there changes.

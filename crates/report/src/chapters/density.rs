@@ -10,7 +10,7 @@ use kendall_units::exact_f64;
 
 use crate::plot::{Axis, Cell, Plot, Series, density};
 
-use super::{time_axis, trace};
+use super::time_axis;
 
 /// Bins of a factor of ten.
 const BINS_A_DECADE: f64 = 6.0;
@@ -35,7 +35,7 @@ pub(super) fn of_first_run(data: &Observations) -> Plot {
                       run of highest throughput; bins of response time are logarithmic, six a \
                       factor of ten."
                 .to_owned(),
-        x: trace::time(data),
+        x: time(data),
         y: Axis::log(label),
         series: series(data, &cells, "requests", |bin| {
             (edge(bin) * factor, edge(bin + 1) * factor)
@@ -77,7 +77,7 @@ pub(super) fn of_stages(data: &Observations) -> Vec<Plot> {
                 "How many requests of a period spent how long in the stage `{stage}` of {tier}: the \
                  darker, the more. The same run and bins."
             ),
-            x: trace::time(data),
+            x: time(data),
             y: Axis::log(label),
             series: series(data, &cells, "requests", |bin| {
                 (edge(bin) * factor, edge(bin + 1) * factor)
@@ -109,7 +109,7 @@ pub(super) fn of_busy_workers(data: &Observations) -> Vec<Plot> {
             "For how many seconds of a period so many workers of an instance of {tier} were busy, in \
              the mean of a second: the darker, the longer. The same run."
         ),
-        x: trace::time(data),
+        x: time(data),
         y: Axis::from_zero("busy workers of an instance"),
         series: series(data, &cells, "s", |bin| {
             ((f64::from(bin) - 0.5).max(0.0), f64::from(bin) + 0.5)
@@ -133,7 +133,7 @@ fn series(
     ends: impl Fn(i32) -> (f64, f64),
 ) -> Vec<Series> {
     let width = data.traces.first().map_or(1, |trace| trace.width_s);
-    let scale = trace::seconds_a_unit(data);
+    let scale = seconds_a_unit(data);
     let place = |((from_s, bin), count): (&(u64, i32), &u64)| Cell {
         at: (exact_f64(*from_s) + exact_f64(width) / 2.0) / scale,
         ends: ends(*bin),
@@ -152,6 +152,25 @@ fn bin(seconds: f64) -> i32 {
 /// The lower edge of a bin, in seconds.
 fn edge(bin: i32) -> f64 {
     10_f64.powf(f64::from(bin) / BINS_A_DECADE)
+}
+
+/// The label of an axis of time, and how many seconds its unit has: minutes where the runs are long.
+pub(super) fn unit(width_s: u64) -> (&'static str, f64) {
+    if width_s >= 30 { ("time (min)", 60.0) } else { ("time (s)", 1.0) }
+}
+
+/// The unit of the runs that are traced.
+fn of_traces(data: &Observations) -> (&'static str, f64) {
+    unit(data.traces.iter().map(|trace| trace.width_s).max().unwrap_or(1))
+}
+
+/// Seconds of a unit on the axis of [`time`].
+pub(super) fn seconds_a_unit(data: &Observations) -> f64 {
+    of_traces(data).1
+}
+
+pub(super) fn time(data: &Observations) -> Axis {
+    Axis::from_zero(of_traces(data).0)
 }
 
 #[cfg(test)]

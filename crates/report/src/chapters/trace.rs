@@ -104,27 +104,8 @@ fn lines(data: &Observations, value: Of, factor: f64) -> Vec<Series> {
     series.collect()
 }
 
-/// The label of an axis of time, and how many seconds its unit has: minutes where the runs are long.
-fn unit(width_s: u64) -> (&'static str, f64) {
-    if width_s >= 30 { ("time (min)", 60.0) } else { ("time (s)", 1.0) }
-}
-
-/// The unit of the runs that are traced.
-fn of_traces(data: &Observations) -> (&'static str, f64) {
-    unit(data.traces.iter().map(|trace| trace.width_s).max().unwrap_or(1))
-}
-
 fn at(data: &Observations, period: &TracePeriod) -> f64 {
-    period.clients.from_s / of_traces(data).1
-}
-
-/// Seconds of a unit on the axis of [`time`].
-pub(super) fn seconds_a_unit(data: &Observations) -> f64 {
-    of_traces(data).1
-}
-
-pub(super) fn time(data: &Observations) -> Axis {
-    Axis::from_zero(of_traces(data).0)
+    period.clients.from_s / density::seconds_a_unit(data)
 }
 
 pub(crate) fn throughput(data: &Observations) -> Option<Plot> {
@@ -137,7 +118,7 @@ pub(crate) fn throughput(data: &Observations) -> Option<Plot> {
             data.name_of(fastest),
             called(width_s)
         ),
-        x: time(data),
+        x: density::time(data),
         y: Axis::from_zero("throughput (1/s)"),
         series: lines(data, |period| Some(period.clients.throughput_per_s), 1.0),
     })
@@ -162,7 +143,7 @@ fn response(data: &Observations) -> Plot {
         id: "plot-trace-response".to_owned(),
         title: "Response time over time".to_owned(),
         description: "The same runs, at the clients.".to_owned(),
-        x: time(data),
+        x: density::time(data),
         y: Axis::from_zero(label),
         series,
     }
@@ -199,7 +180,7 @@ fn stages(data: &Observations) -> Option<Plot> {
             "Repetition 1 of the same runs; the parts lie on each other and add up to the \
                       clients' response time."
                 .to_owned(),
-        x: time(data),
+        x: density::time(data),
         y: Axis::from_zero(label),
         series: stacked(series.filter(|series| !series.points.is_empty()).collect()),
     })
@@ -233,7 +214,7 @@ fn every(data: &Observations) -> Vec<Block> {
 
 fn over_time(data: &Observations, configuration: &Configuration, trace: &Overview) -> (Plot, Plot) {
     let name = data.name_of(configuration);
-    let (unit, per_unit) = unit(trace.width_s);
+    let (unit, per_unit) = density::unit(trace.width_s);
     let series = |name: &str, color, value: OfClients, factor: f64| Series {
         name: name.to_owned(),
         mark: Mark::Line,

@@ -1,6 +1,7 @@
 //! Heat maps: cells over two axes, shaded by how much is in each.
 
-use super::svg::{Frame, put};
+use std::fmt::Write as _;
+
 use super::{Mark, Plot, Point, Series};
 
 /// Distance of two neighboring cells along the abscissa: the least of the plot.
@@ -14,15 +15,19 @@ pub(super) fn cell_width(plot: &Plot) -> f64 {
     if least.is_finite() { least } else { 1.0 }
 }
 
-/// Filled rectangles; each from end to end of its interval.
-pub(super) fn cells(frame: &Frame, series: &Series, width: f64) -> String {
+/// Filled rectangles, each from end to end of its interval; `place` gives where a point lies in the drawing.
+pub(super) fn cells(
+    place: impl Fn(f64, f64) -> Option<(f64, f64)>,
+    series: &Series,
+    width: f64,
+) -> String {
     let mut path = String::new();
     for point in &series.points {
         let Some((low, high)) = point.interval else { continue };
-        let ends = (frame.across(point.x - width / 2.0), frame.across(point.x + width / 2.0));
-        let (Some(bottom), Some(top)) = (frame.down(low), frame.down(high)) else { continue };
-        if let (Some(left), Some(right)) = ends {
-            put(&mut path, format_args!("M{left:.1} {bottom:.1}V{top:.1}H{right:.1}V{bottom:.1}Z"));
+        let corners = (place(point.x - width / 2.0, low), place(point.x + width / 2.0, high));
+        if let (Some((left, bottom)), Some((right, top))) = corners {
+            write!(path, "M{left:.1} {bottom:.1}V{top:.1}H{right:.1}V{bottom:.1}Z")
+                .expect("writing to a string does not fail");
         }
     }
     path

@@ -29,7 +29,7 @@ const BARS_FILL: f64 = 0.8;
 const CHARACTER: f64 = 6.6;
 
 /// The plot area within the drawing, and the axes that fill it.
-pub(super) struct Frame {
+struct Frame {
     width: f64,
     height: f64,
     left: f64,
@@ -97,11 +97,11 @@ impl Frame {
         Some((self.across(x)?, self.down(y)?))
     }
 
-    pub(super) fn across(&self, x: f64) -> Option<f64> {
+    fn across(&self, x: f64) -> Option<f64> {
         self.x.place(x).map(|share| share * self.area_width)
     }
 
-    pub(super) fn down(&self, y: f64) -> Option<f64> {
+    fn down(&self, y: f64) -> Option<f64> {
         self.y.place(y).map(|share| (1.0 - share) * self.area_height)
     }
 
@@ -453,7 +453,11 @@ fn draw_series(out: &mut String, frame: &Frame, series: &Series, index: usize, b
         }
         Mark::Steps => stroke(out, "steps", &steps(frame, series)),
         Mark::Cells(shade) => {
-            stroke(out, &format!("cell k{shade}"), &heat::cells(frame, series, bar.width));
+            stroke(
+                out,
+                &format!("cell k{shade}"),
+                &heat::cells(|x, y| frame.place(x, y), series, bar.width),
+            );
         }
     }
     out.push_str("</g>");
@@ -600,7 +604,7 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-pub(super) fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
     out.write_fmt(arguments).expect("writing to a string does not fail");
 }
 

@@ -3,10 +3,28 @@
 use kendall_units::exact_f64;
 use serde::{Deserialize, Serialize};
 
-use super::fit::Residual;
 use crate::distribution::{f_p_value, normal_cdf, normal_quantile, t_p_value};
 use crate::estimate::{Assumption, Caveat, figures};
 use crate::sample::{correlation, mean, sorted_quantile, sum_of_squares};
+
+/// What a model leaves of one run, in the unit of the model.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Residual {
+    /// Row of the table, from 1.
+    pub row: u64,
+    /// Position in time, if known.
+    pub order: Option<f64>,
+    /// Response (its log₁₀ for the multiplicative model).
+    pub observed: f64,
+    /// What the model says.
+    pub predicted: f64,
+    /// Observed minus predicted.
+    pub residual: f64,
+    /// Residual over its own standard deviation; `None` where the run alone decides its prediction.
+    pub studentized: Option<f64>,
+    /// How much the run decides its own prediction (0 to 1).
+    pub leverage: f64,
+}
 
 /// Significance from which nothing speaks against an assumption. Between it and [`DOUBT`] the data
 /// do not decide, and "holds" would be said although one sound experiment in twenty shows as much.

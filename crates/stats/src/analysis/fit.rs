@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kendall_units::{exact_f64, whole_u64};
 use serde::{Deserialize, Serialize};
 
-use super::checks::{self, Check, QuantilePoint};
+use super::checks::{self, Check, QuantilePoint, Residual};
 use super::layout::{Layout, Rows};
 use super::linear::{Group, Matrix, Solution, product};
 use super::{AnalysisError, Model};
@@ -168,25 +168,6 @@ pub struct Cell {
     pub deviation: Option<f64>,
     /// What the model says, with the interval of the mean response, in the unit of the response.
     pub predicted: Estimate,
-}
-
-/// What a model leaves of one run, in the unit of the model.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Residual {
-    /// Row of the table, from 1.
-    pub row: u64,
-    /// Position in time, if known.
-    pub order: Option<f64>,
-    /// Response (its log₁₀ for the multiplicative model).
-    pub observed: f64,
-    /// What the model says.
-    pub predicted: f64,
-    /// Observed minus predicted.
-    pub residual: f64,
-    /// Residual over its own standard deviation; `None` where the run alone decides its prediction.
-    pub studentized: Option<f64>,
-    /// How much the run decides its own prediction (0 to 1).
-    pub leverage: f64,
 }
 
 /// One effect of a half-normal plot.
