@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier fit store observations report
 
-.PHONY: help demo test lint test-clients quick fuzz kill build static install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-build test-hosts gallery
+.PHONY: help demo test lint test-clients quick fuzz kill build static install packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-answers bench-build test-hosts gallery
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -115,6 +115,10 @@ bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (9 
 bench-predict: build ## predicts five systems and holds the predictions against runs (35 minutes; resumable)
 	@scripts/packages bench
 	scripts/bench-predict
+
+bench-answers: build ## asks what limits fourteen services of which that is known, alone and beside half a core of other work (25 minutes; resumable)
+	@scripts/packages bench
+	scripts/bench-answers
 
 bench-queue: ## compares the message queue with the yardstick on the same PostgreSQL
 	@scripts/packages bench

@@ -1,0 +1,139 @@
+// Small web services whose limit is known, to try what Kendall says of them.
+//
+//	service -port PORT -kind mutex       one sync.Mutex, held for 2 ms of a request: 500/s at most
+//	service -port PORT -kind rwlock      one sync.RWMutex: every fifth request writes and holds it alone for
+//	                                     5 ms, the others read and share it for 1 ms. The four reads between
+//	                                     two writes share one millisecond: 5 requests in 6 ms, 833/s at most
+//	service -port PORT -kind sleep       10 ms of sleep and nothing shared: grows with the clients
+//	service -port PORT -kind processor -cache HOST:PORT
+//	                                     some 2 ms of hashing, then a get of memcached: the processor here,
+//	                                     on all cores
+//	service -port PORT -kind garbage     a heap of 64 MiB of small objects, which the collector marks each
+//	                                     time that another tenth was allocated; a request allocates 256 KiB:
+//	                                     the processor here, nearly all of it the collector's
+//
+// A sleep takes a little longer than asked for.
+package main
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+type object struct {
+	next *object
+	text [48]byte
+}
+
+// objects makes a list of so many.
+func objects(count int) *object {
+	var list *object
+	for i := 0; i < count; i++ {
+		list = &object{next: list}
+	}
+	return list
+}
+
+func hash(rounds int) {
+	block := make([]byte, 4096)
+	for i := 0; i < rounds; i++ {
+		sum := sha256.Sum256(block)
+		copy(block, sum[:])
+	}
+}
+
+type connection struct {
+	net.Conn
+	answers *bufio.Reader
+}
+
+// get reads a key that nobody stored.
+func (c *connection) get() error {
+	if _, err := io.WriteString(c, "get nothing\r\n"); err != nil {
+		return err
+	}
+	_, err := c.answers.ReadString('\n')
+	return err
+}
+
+func main() {
+	port := flag.Int("port", 0, "where it listens, on 127.0.0.1")
+	kind := flag.String("kind", "", "mutex, rwlock, sleep, processor or garbage")
+	cache := flag.String("cache", "", "HOST:PORT of memcached")
+	flag.Parse()
+
+	var mutex sync.Mutex
+	var rwlock sync.RWMutex
+	var requests atomic.Int64
+	var free sync.Pool
+	var kept *object
+	var latest atomic.Pointer[object]
+	kinds := map[string]func() error{
+		"mutex": func() error {
+			mutex.Lock()
+			defer mutex.Unlock()
+			time.Sleep(2 * time.Millisecond)
+			return nil
+		},
+		"rwlock": func() error {
+			if requests.Add(1)%5 == 0 {
+				rwlock.Lock()
+				defer rwlock.Unlock()
+				time.Sleep(5 * time.Millisecond)
+				return nil
+			}
+			rwlock.RLock()
+			defer rwlock.RUnlock()
+			time.Sleep(time.Millisecond)
+			return nil
+		},
+		"sleep": func() error {
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		},
+		"processor": func() error {
+			hash(500)
+			there, _ := free.Get().(*connection)
+			if there == nil {
+				made, err := net.Dial("tcp", *cache)
+				if err != nil {
+					return err
+				}
+				there = &connection{made, bufio.NewReader(made)}
+			}
+			err := there.get()
+			free.Put(there)
+			return err
+		},
+		"garbage": func() error {
+			latest.Store(objects(4096))
+			return nil
+		},
+	}
+	work, known := kinds[*kind]
+	if !known {
+		log.Fatalf("no kind %q", *kind)
+	}
+	if *kind == "garbage" {
+		debug.SetGCPercent(10)
+		kept = objects(1 << 20)
+	}
+	http.HandleFunc("/", func(answer http.ResponseWriter, _ *http.Request) {
+		if err := work(); err != nil {
+			http.Error(answer, err.Error(), http.StatusBadGateway)
+			return
+		}
+		io.WriteString(answer, "ok\n")
+	})
+	log.Fatal(http.ListenAndServe(fmt.Sprintf("127.0.0.1:%d", *port), nil), kept)
+}
