@@ -7,7 +7,7 @@
 use kendall_protocols::topology::Role;
 use serde::{Deserialize, Serialize};
 
-use crate::measured::{BATCHES, HostView, LinkView, OperatingPoint, TierView};
+use crate::measured::{BATCHES, HostView, LinkView, OperatingPoint, ProcessView, TierView};
 use crate::resource::{ResourceId, ResourceKind};
 
 /// How busy one resource was.
@@ -130,7 +130,9 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     });
     let mut evidence = Vec::new();
     match (limiting, &cannot_tell) {
-        (Some(resource), _) => evidence.push(busy_sentence(resource)),
+        (Some(resource), _) => {
+            evidence.push(busy_sentence(resource) + &largest_user(point, resource));
+        }
         (None, Some(why)) => evidence.push(format!("cannot tell: {why}")),
         (None, None) => evidence.extend(nothing_near(&resources, point)),
     }
@@ -180,6 +182,23 @@ pub fn others_in_words(point: &OperatingPoint) -> Option<String> {
         worst.cores,
         100.0 * worst.delay
     ))
+}
+
+/// Parts of the system, without the load and the study.
+fn of_system(point: &OperatingPoint) -> impl Iterator<Item = &ProcessView> {
+    point.processes.iter().filter(|process| process.part.role.is_of_the_system())
+}
+
+/// Cores that they used.
+fn used_cores(point: &OperatingPoint) -> f64 {
+    of_system(point).map(|process| process.cpu_cores).sum()
+}
+
+/// Threads of the system that ran or waited for a core, on average; `None` where nothing says who waited.
+#[must_use]
+pub fn ready_threads(point: &OperatingPoint) -> Option<f64> {
+    let waited: Option<f64> = of_system(point).map(|process| process.run_queue_wait).sum();
+    Some(used_cores(point) + waited?)
 }
 
 /// Share of the response time by which other programs may have delayed requests, from which it is
@@ -233,13 +252,27 @@ fn host_of<'a>(point: &'a OperatingPoint, id: &ResourceId) -> Option<&'a HostVie
     point.hosts.iter().find(|host| host.name == *name)
 }
 
-/// Whether others than the study filled a host enough for it to say nothing of the system.
+/// Share of a host's cores that the system must have used for its waiting threads to count: what sleeps
+/// most of the time waits for a core, too, where others filled them.
+const LEAST_USED: f64 = 0.25;
+
+/// Whether others than the study filled a host enough for it to say nothing of the system. Where the system
+/// used a notable part of it and as many of its threads were ready as there are cores, it would have filled
+/// them by itself.
 fn is_disturbed(point: &OperatingPoint, id: &ResourceId) -> bool {
-    let share = match id {
-        ResourceId::Host => others_share(point),
-        id => host_of(point, id).and_then(others_there),
+    let (share, used, waited, cores) = match (id, host_of(point, id)) {
+        (ResourceId::Host, _) => {
+            let (used, ready) = (used_cores(point), ready_threads(point));
+            (others_share(point), used, ready.map(|ready| ready - used), point.host_cores)
+        }
+        (_, Some(host)) => {
+            let waited = Some(host.run_queue_wait).filter(|_| host.generator_cores <= 0.0);
+            (others_there(host), host.own_cores, waited, host.cores)
+        }
+        (_, None) => return false,
     };
-    share.is_some_and(|share| share > OTHERS_DISTURB)
+    let wants = |waited: f64| used + waited >= LIMITING * cores && used >= LEAST_USED * cores;
+    share.is_some_and(|share| share > OTHERS_DISTURB) && !waited.is_some_and(wants)
 }
 
 /// Whether a host has nothing of the system, but load generators: its limit is theirs.
@@ -448,6 +481,16 @@ fn held_workers(point: &OperatingPoint) -> Option<String> {
     ))
 }
 
+/// The part of the system that uses most of a host that limits.
+fn largest_user(point: &OperatingPoint, limiting: &Resource) -> String {
+    let largest = of_system(point)
+        .filter(|_| limiting.id == ResourceId::Host)
+        .max_by(|a, b| a.cpu_cores.total_cmp(&b.cpu_cores));
+    largest.map_or_else(String::new, |process| {
+        format!("; of the system, {} used most: {:.2} cores", process.part, process.cpu_cores)
+    })
+}
+
 /// Who uses the host, where the host is what limits.
 fn shares_of_cpu(point: &OperatingPoint, limiting: Option<&Resource>) -> Option<String> {
     limiting.filter(|resource| resource.kind == ResourceKind::HostCpu)?;
@@ -468,7 +511,7 @@ mod tests {
     use kendall_protocols::topology::Part;
 
     use super::*;
-    use crate::measured::{ProcessView, ThreadView, TierView, View};
+    use crate::measured::{ThreadView, View};
 
     fn point() -> OperatingPoint {
         OperatingPoint {
@@ -566,6 +609,27 @@ mod tests {
         let why = found.cannot_tell.unwrap();
         assert!(why.contains("99 %") && why.contains("a quieter machine would tell"), "{why}");
         assert!(found.evidence[0].starts_with("cannot tell"), "{:?}", found.evidence);
+    }
+
+    /// As many threads of the system were ready as there are cores: it would fill them alone.
+    #[test]
+    fn a_host_that_the_system_would_fill_alone_is_the_limit_beside_others() {
+        let mut point = OperatingPoint { host_busy_cores: Some(1.99), ..point() };
+        point.tiers[0].workers_busy = 0.5;
+        point.processes[0].cpu_cores = 1.06;
+        point.processes[0].run_queue_wait = Some(0.95);
+        let found = bottleneck(&point);
+        assert_eq!(found.limiting.as_deref(), Some("CPU of the host"));
+        let said = &found.evidence[0];
+        assert!(said.ends_with("of the system, proxy used most: 1.06 cores"), "{said}");
+        assert!(found.disturbed && found.cannot_tell.is_none());
+        assert_eq!(full_resource(&point, 0.95).map(|r| r.id), Some(ResourceId::Host));
+        // Threads that hardly wait leave the others' work the reason, and so do those that hardly compute.
+        point.processes[0].run_queue_wait = Some(0.1);
+        assert!(bottleneck(&point).cannot_tell.is_some());
+        point.processes[0].cpu_cores = 0.2;
+        point.processes[0].run_queue_wait = Some(2.0);
+        assert!(bottleneck(&point).cannot_tell.is_some());
     }
 
     /// A full host limits what is placed on it, whatever another host has left; one that only

@@ -71,8 +71,11 @@ struct Found<'a> {
     /// The throughput that is told, where all runs of a curve say it.
     estimate: Option<Estimate>,
     /// What limits, where the curve shows it.
-    limit: Option<String>,
+    limit: Option<Limit>,
 }
+
+/// What limits, in a sentence; or why that cannot be told, and what would tell.
+type Limit = Result<String, String>;
 
 impl<'a> Found<'a> {
     fn new(sentence: String, told: bool, about: &'a Configuration, next: String) -> Self {
@@ -102,14 +105,22 @@ pub(crate) fn of(data: &Prepared<'_>) -> Answer {
         None if !data.searches.is_empty() => searched(data, fastest),
         None => enough::of(data, fastest).unwrap_or_else(|| without_a_number(data, fastest)),
     };
-    let limit = bottleneck(&found.about.point);
+    let mut limit = bottleneck(&found.about.point);
+    if matches!(found.limit, Some(Ok(_))) {
+        // A host that others filled hides nothing of what the curve shows.
+        limit.cannot_tell = None;
+    }
     let trust = Trust::of(data, found.about, &limit, found.estimate.as_ref());
     let next = if trust.level == TrustLevel::Bad { trust.remedy.clone() } else { found.next };
     Answer {
         question,
         answer: found.sentence,
         told: found.told,
-        limits: found.limit.or_else(|| limits(&limit)),
+        limits: match found.limit {
+            Some(Ok(what)) => Some(what),
+            Some(Err(why)) => Some(format!("Cannot tell what limits: {why}.")),
+            None => limits(&limit),
+        },
         model: model(data),
         next,
         plot: plot(data).map(Plot::at_levels),

@@ -1,14 +1,14 @@
 //! What a load curve carries, where it saturates, and what limits it where no counter says so.
 
-use kendall_fit::bottleneck::{bottleneck, disturbing_share};
+use kendall_fit::bottleneck::{Bottleneck, bottleneck, ready_threads};
 use kendall_fit::hidden::HiddenStation;
-use kendall_fit::measured::ProcessView;
+use kendall_fit::measured::{OperatingPoint, ProcessView};
 use kendall_fit::saturation::{Saturation, Shape};
 use kendall_observations::{Configuration, Curve, Observations};
 use kendall_protocols::topology::Role;
 use kendall_stats::estimate::{Estimate, Interval};
 
-use super::{Found, best_curve, next, rate_of, rivals, single, with_interval};
+use super::{Found, Limit, best_curve, next, rate_of, rivals, single, with_interval};
 use crate::chapters::{one_of, response_in_words};
 use crate::number;
 use crate::prepared::Prepared;
@@ -163,96 +163,229 @@ fn outliers(data: &Observations, curve: &Curve, found: &Saturation) -> Option<St
         .then(|| format!(" Stands out from all other runs and counts less: {}.", named.join("; ")))
 }
 
-/// What limits a curve that reached its limit where no measured resource did.
-fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> Option<String> {
+/// What limits a curve that reached its limit where no measured resource did. A host that others
+/// filled says nothing; the threads of the system do, by how much they ran or waited for a core.
+fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Limit> {
     let station = found.station.as_ref()?;
-    let last = data.along(curve).last()?;
-    let counted = bottleneck(&last.point);
+    let last = &data.along(curve).last()?.point;
+    let counted = bottleneck(last);
     if counted.limiting.is_some() || counted.generator_suspected {
         return None;
     }
-    if disturbing_share(&last.point).is_some() && counted.cannot_tell.is_some() {
-        return None;
-    }
-    let busiest = counted.resources.first().map_or_else(String::new, |resource| {
-        format!(
-            "; the busiest measured resource is {} at {}",
-            resource.name,
-            number::percent(resource.utilization)
-        )
-    });
     if let Some(process) = one_core(data, curve, found) {
-        return Some(format!(
-            "{} never uses more than one core ({:.2} of {:.0} cores at the highest load), as a \
-             process with one interpreter lock or one event loop does. More processes of it would \
-             raise the capacity.",
-            process.part, process.cpu_cores, last.point.host_cores
-        ));
+        let waited = process.run_queue_wait.filter(|wait| *wait >= NOTABLE_WAIT);
+        let waited = waited.map_or_else(String::new, |wait| {
+            format!(", and waited for one {} of the time", number::percent(wait))
+        });
+        return Some(Ok(format!(
+            "{} computes on one core at a time, as a process with one interpreter lock or one event \
+             loop does: at the highest load it used {:.2} of {:.0} cores{waited}. More processes of \
+             it would raise the capacity.",
+            process.part, process.cpu_cores, last.host_cores
+        )));
     }
-    Some(format!("{}{busiest}.", in_words(station)))
+    of_station(station, &counted, last)
+}
+
+/// What limits, where the curve shows a station.
+fn of_station(
+    station: &HiddenStation,
+    counted: &Bottleneck,
+    last: &OperatingPoint,
+) -> Option<Limit> {
+    let ready = ready_threads(last).map(|ready| ready / f64::from(station.size()));
+    let filled_by_others = counted.cannot_tell.is_some();
+    let beside = match ready {
+        // What holds the station may be a processor.
+        Some(share) if share > MOST_READY => {
+            return Some(Err(format!(
+                "the curve is that of a {}, but for {} of the time in which it is held, threads of \
+                 the service ran or waited for a core; fewer programs beside it, or more cores, \
+                 would tell",
+                kind_of(station),
+                number::percent(share.min(1.0))
+            )));
+        }
+        Some(share) if filled_by_others => format!(
+            "; other programs filled the processor, but threads of the service ran or waited for a \
+             core for only {} of that time",
+            number::percent(share)
+        ),
+        None if filled_by_others => return None,
+        _ => counted.resources.first().map_or_else(String::new, |resource| {
+            let utilization = number::percent(resource.utilization);
+            format!("; the busiest measured resource is {} at {utilization}", resource.name)
+        }),
+    };
+    Some(in_words(station, &inside(last)).map(|words| format!("{words}{beside}.")))
+}
+
+/// Share of the time in which a station is held, from which threads that run or wait for a core may be
+/// what holds it.
+const MOST_READY: f64 = 0.5;
+/// Share of the time that a thread waited for a core, from which it is said.
+const NOTABLE_WAIT: f64 = 0.05;
+
+fn kind_of(station: &HiddenStation) -> String {
+    match station.sizes.as_slice() {
+        [(1, _)] => "lock".to_owned(),
+        [(size, _)] => format!("pool of {size}"),
+        [(least, _), .., (most, _)] => format!("pool of {least} to {most}"),
+        [] => "pool".to_owned(),
+    }
+}
+
+/// Where requests wait: of several tiers that say nothing of themselves, the curve does not tell which.
+fn inside(point: &OperatingPoint) -> String {
+    let tiers = point.processes.iter().filter(|process| process.part.role == Role::Tier);
+    let names: Vec<&str> = tiers.map(|process| process.part.name.as_str()).collect();
+    match names.as_slice() {
+        [_, _, ..] => {
+            format!("the service ({}: the curve does not tell in which)", names.join(" or "))
+        }
+        _ => "the service".to_owned(),
+    }
 }
 
 /// The largest error of a station that is named.
 const MOST_ERROR: f64 = 0.25;
 
-fn in_words(station: &HiddenStation) -> String {
+fn in_words(station: &HiddenStation, inside: &str) -> Limit {
     let hold = with_interval(&station.hold_s, number::time);
     if station.worst_error > MOST_ERROR {
-        return format!(
-            "Cannot tell: no measured resource is near its limit, and no single resource explains \
-             the curve (the best one errs by {})",
+        return Err(format!(
+            "no measured resource is near its limit, and no single resource explains the curve (the \
+             best one errs by {})",
             number::percent(station.worst_error)
-        );
+        ));
     }
+    let waits = format!("Requests wait for one another inside {inside}: the curve is that of");
+    let kinds = "(threads, processes, connections or permits)";
     match (station.only_size(), station.sizes.as_slice()) {
-        (Some(1), _) => format!(
-            "Requests wait for one another inside the service: the curve is that of one lock, or \
-             another resource of which there is one, held for {hold} by each request"
-        ),
-        (Some(size), _) => format!(
-            "Requests wait for one another inside the service: the curve is that of a pool of {size} \
-             (threads, processes, connections or permits), each held for {hold} by a request"
-        ),
-        (None, [(least, _), .., (most, _)]) if *most > 4 * least => format!(
-            "Cannot tell what limits: no measured resource is near its limit, and the curve fits {} \
-             as well as a pool of up to {most}; more loads around the knee would tell",
-            if *least == 1 { "a lock".to_owned() } else { format!("a pool of {least}") }
-        ),
-        (None, [(least, _), .., (most, _)]) => {
-            let capacity = station.capacity_per_s.center;
-            format!(
-                "Requests wait for one another inside the service: the curve is that of a pool of \
-                 {least} to {most} (threads, processes, connections or permits), each held for {} \
-                 to {} by a request; more loads around the knee would tell which",
-                number::time(f64::from(*least) / capacity),
-                number::time(f64::from(*most) / capacity)
-            )
+        (Some(1), _) => Ok(format!(
+            "{waits} one lock, or another resource of which there is one, held for {hold} by each \
+             request"
+        )),
+        (Some(size), _) => {
+            Ok(format!("{waits} a pool of {size} {kinds}, each held for {hold} by a request"))
         }
-        (None, _) => "Cannot tell what limits".to_owned(),
+        (None, [(least, _), .., (most, _)]) if *most > 4 * least => Err(format!(
+            "no measured resource is near its limit, and the curve fits {} as well as a pool of up \
+             to {most}; more loads around the knee would tell",
+            if *least == 1 { "a lock".to_owned() } else { format!("a pool of {least}") }
+        )),
+        (None, [(least, _), .., (most, _)]) => {
+            let hold = |size: u32| number::time(f64::from(size) / station.capacity_per_s.center);
+            let pool = match least {
+                1 => format!("one lock or a pool of up to {most}"),
+                least => format!("a pool of {least} to {most}"),
+            };
+            Ok(format!(
+                "{waits} {pool} {kinds}, each held for {} to {} by a request; more loads around the \
+                 knee would tell which",
+                hold(*least),
+                hold(*most)
+            ))
+        }
+        (None, _) => Err("no measured resource is near its limit".to_owned()),
     }
 }
 
-/// A tier that more load gives no more than one core, though the host has more to give: at the
-/// highest load, and at every load from the knee on.
+/// A tier of which more load keeps no more than one thread busy, though the host has more cores: at the
+/// highest load, and at every load from the knee on. What waits for a core would use it.
 fn one_core<'a>(
     data: &'a Observations,
     curve: &'a Curve,
     found: &Saturation,
 ) -> Option<&'a ProcessView> {
-    const ONE: std::ops::RangeInclusive<f64> = 0.85..=1.1;
+    const READY: std::ops::RangeInclusive<f64> = 0.85..=1.25;
+    const USED: f64 = 1.1;
+    /// Less of it used than waited for says more of others than of the tier.
+    const LEAST_USED: f64 = 0.5;
     let last = data.along(curve).last()?;
     let reached = |c: &&Configuration| data.load_of(c) >= found.knee.load;
+    let one = |process: &ProcessView| {
+        let each = |cores: f64| cores / f64::from(process.instances.max(1));
+        let (used, waited) = (process.cpu_cores, process.run_queue_wait.unwrap_or(0.0));
+        READY.contains(&each(used + waited))
+            && each(used) <= USED
+            && used >= LEAST_USED * (used + waited)
+    };
     let held = |process: &&ProcessView| {
-        let each = |point: &kendall_fit::measured::OperatingPoint| {
-            let there = point.process(&process.part)?;
-            Some(there.cpu_cores / f64::from(there.instances.max(1)))
-        };
         process.part.role == Role::Tier
             && last.point.host_cores > 1.5
             && data
                 .along(curve)
                 .filter(reached)
-                .all(|c| each(&c.point).is_some_and(|cores| ONE.contains(&cores)))
+                .all(|c| c.point.process(&process.part).is_some_and(one))
     };
     last.point.processes.iter().find(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use kendall_protocols::topology::Part;
+
+    use super::*;
+
+    fn station(sizes: &[(u32, f64)]) -> HiddenStation {
+        HiddenStation {
+            sizes: sizes.to_vec(),
+            capacity_per_s: Estimate::exact(400.0),
+            hold_s: Estimate::exact(2.5e-3),
+            worst_error: 0.03,
+        }
+    }
+
+    /// Two cores that others may have filled, and tiers with the cores that they used and waited for.
+    fn point(busy: f64, tiers: &[(&str, f64, f64)]) -> OperatingPoint {
+        let process = |&(name, cpu_cores, wait): &(&str, f64, f64)| ProcessView {
+            part: Part { role: Role::Tier, name: name.to_owned() },
+            instances: 1,
+            cpu_cores,
+            cpu_cores_limit: 2.0,
+            run_queue_wait: Some(wait),
+            ..ProcessView::default()
+        };
+        OperatingPoint {
+            processes: tiers.iter().map(process).collect(),
+            host_cores: 2.0,
+            host_busy_cores: Some(busy),
+            ..OperatingPoint::default()
+        }
+    }
+
+    fn said(sizes: &[(u32, f64)], point: &OperatingPoint) -> Option<Limit> {
+        of_station(&station(sizes), &bottleneck(point), point)
+    }
+
+    /// On a machine that compilers filled, a lock was "cannot tell", though the service's threads ran or
+    /// waited for a core for a quarter of the time in which it was held.
+    #[test]
+    fn a_lock_is_named_on_a_machine_that_others_filled() {
+        let said = said(&[(1, 1.0)], &point(1.97, &[("web", 0.1, 0.15)])).unwrap().unwrap();
+        assert!(said.contains("inside the service: the curve is that of one lock"), "{said}");
+        assert!(said.contains("waited for a core for only 25 % of that time"), "{said}");
+    }
+
+    /// What holds it may be a processor that is short.
+    #[test]
+    fn a_station_whose_threads_are_ready_most_of_the_time_is_not_named() {
+        for busy in [1.2, 1.98] {
+            let point = point(busy, &[("web", 0.3, 0.3)]);
+            let why = said(&[(1, 1.0)], &point).unwrap().unwrap_err();
+            assert!(why.starts_with("the curve is that of a lock, but for 60 %"), "{why}");
+        }
+        // Of a pool of four it is little.
+        let point = point(1.2, &[("web", 0.3, 0.3)]);
+        assert!(said(&[(4, 1.0)], &point).unwrap().unwrap().contains("a pool of 4"));
+    }
+
+    #[test]
+    fn of_several_tiers_the_curve_does_not_tell_which() {
+        let point = point(0.5, &[("web", 0.1, 0.0), ("database", 0.2, 0.0)]);
+        let said = said(&[(1, 0.5), (2, 0.5)], &point).unwrap().unwrap();
+        assert!(said.contains("the service (web or database: the curve does not tell in which)"));
+        assert!(said.contains("one lock or a pool of up to 2 (threads"), "{said}");
+    }
 }
