@@ -24,6 +24,7 @@ pub mod machine;
 pub mod machines;
 pub mod probe;
 pub mod program;
+pub mod programs;
 pub mod protocol;
 pub mod quota;
 pub mod runner;

@@ -222,6 +222,27 @@ impl fmt::Display for Assumption {
     }
 }
 
+/// A program outside the study, and how much of the machine it used.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OtherProgram {
+    /// Its command.
+    pub command: String,
+    /// Cores that all processes of it used together.
+    pub cores: f64,
+}
+
+impl OtherProgram {
+    /// After a word that leads to them; empty where there are none.
+    #[must_use]
+    pub fn all_in_words(lead: &str, programs: &[Self]) -> String {
+        if programs.is_empty() {
+            return String::new();
+        }
+        let each = programs.iter().map(|one| format!("`{}` {:.2} cores", one.command, one.cores));
+        format!("{lead}{}", each.collect::<Vec<_>>().join(", "))
+    }
+}
+
 /// A reason to trust a number less. Stored and printed beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "caveat", rename_all = "kebab-case")]
@@ -371,15 +392,19 @@ pub enum Caveat {
     },
     /// Others used the machine during the run.
     #[error(
-        "noisy neighbor: {stolen:.1} % of the time stolen, {wait:.1} % spent waiting for a core",
+        "noisy neighbor: {stolen:.1} % of the time stolen, {wait:.1} % spent waiting for a core{named}",
         stolen = 100.0 * steal_share,
-        wait = 100.0 * run_queue_wait_share
+        wait = 100.0 * run_queue_wait_share,
+        named = OtherProgram::all_in_words("; of other programs used most ", programs)
     )]
     NoisyNeighbor {
         /// Share of the machine's time that the hypervisor gave to others.
         steal_share: f64,
         /// Share of the run that our threads were ready and had no core.
         run_queue_wait_share: f64,
+        /// The largest of them, where they were counted.
+        #[serde(default)]
+        programs: Vec<OtherProgram>,
     },
     /// The study's own processes filled the machine and waited for one another.
     #[error(

@@ -13,6 +13,7 @@ use kendall_host::instance::ProcessError;
 use kendall_host::launch::{Launch, StopSignal};
 use kendall_host::lease::{HURRIED_STOP, LEASE};
 use kendall_host::machines::{Machines, Way};
+use kendall_host::programs::Programs;
 use kendall_host::protocol::{Looked, What};
 use kendall_host::runner::Runner;
 use kendall_host::sample::Accounting;
@@ -20,6 +21,7 @@ use kendall_host::{http, sample};
 use kendall_protocols::load_result::{JOB_LOOP, LoadResult};
 use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Part, Role, TierId};
+use kendall_stats::estimate::OtherProgram;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{HostSample, Process};
 
@@ -365,7 +367,7 @@ impl Observer<'_> {
         end_within(stopped, within, self.machines);
         let generators = outcome?;
         let clocks = self.machines.end_clocks().map_err(ProcessError::from)?;
-        let Watch { members, mut processes, hosts, .. } = watch;
+        let Watch { members, mut processes, hosts, others, .. } = watch;
         for (_, process) in &mut processes {
             process.threads.sort_by(|a, b| (&a.name, a.at_ns).cmp(&(&b.name, b.at_ns)));
         }
@@ -374,6 +376,7 @@ impl Observer<'_> {
             members,
             processes: processes.into_iter().map(|(_, process)| process).collect(),
             hosts,
+            programs: others,
             speeds,
             killed: Vec::new(),
             put: Vec::new(),
@@ -505,6 +508,10 @@ struct Watch {
     members: Vec<ObservedMember>,
     processes: Vec<(Accounting, Process)>,
     hosts: Vec<HostSample>,
+    /// All programs of this machine, before the load.
+    programs: Programs,
+    /// Those of them that used most until its end.
+    others: Vec<OtherProgram>,
     /// The agents of other hosts.
     agents: Vec<WatchedAgent>,
     interval_ns: u64,
@@ -551,6 +558,8 @@ impl Watch {
             members: running.members.iter().map(member).collect(),
             processes: of_tiers.chain(std::iter::once(itself)).collect(),
             hosts: Vec::new(),
+            programs: Programs::now(),
+            others: Vec::new(),
             agents: Vec::new(),
             interval_ns: nanos(interval),
             entry,
@@ -655,8 +664,27 @@ impl Watch {
     fn last_look(&mut self) -> Result<(), RunError> {
         self.await_looks()?;
         self.look();
+        self.others = self.other_programs();
         self.room_here()?;
         self.await_looks()
+    }
+
+    /// Those that used most of this machine since the load began, without what the study started.
+    fn other_programs(&self) -> Vec<OtherProgram> {
+        const MOST: usize = 3;
+        const LEAST_CORES: f64 = 0.05;
+        let here = self.processes.iter().filter(|(_, process)| process.host == LOCALHOST);
+        let own = here.flat_map(|(accounting, process)| match accounting {
+            Accounting::Process(pid) => [*pid, process.pid],
+            _ => [process.pid; 2],
+        });
+        // 0 stands for none, and for what starts everything.
+        let own: Vec<u32> = own.filter(|pid| *pid > 0).collect();
+        let all = Programs::now().others_since(&self.programs, &own).into_iter();
+        all.filter(|(_, cores)| *cores >= LEAST_CORES)
+            .take(MOST)
+            .map(|(command, cores)| OtherProgram { command, cores })
+            .collect()
     }
 
     /// Waits for the answers that have not come.

@@ -670,6 +670,7 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRec
             judgement.percentile(&generators, window);
         }
         judgement.machine(&observed.hosts, &observed.processes, window);
+        judgement.name_others(observed.programs);
     }
     judgement.clocks(&run);
     judgement.hosts(&observed.clocks);

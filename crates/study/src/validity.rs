@@ -6,7 +6,7 @@ use kendall_host::machines::HostClock;
 use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
 use kendall_protocols::topology::Role;
 use kendall_stats::correlated::quantile_of_windows;
-use kendall_stats::estimate::Caveat;
+use kendall_stats::estimate::{Caveat, OtherProgram};
 use kendall_stats::histogram::Histogram;
 use kendall_stats::law;
 use kendall_stats::sample::enough_for;
@@ -180,6 +180,17 @@ impl Judgement {
         }
     }
 
+    /// Names the programs of this machine that disturbed it, where one machine is all.
+    pub(crate) fn name_others(&mut self, largest: Vec<OtherProgram>) {
+        let noisy = self.caveats.iter_mut().find_map(|caveat| match caveat {
+            Caveat::NoisyNeighbor { programs, .. } => Some(programs),
+            _ => None,
+        });
+        if let Some(programs) = noisy {
+            *programs = largest;
+        }
+    }
+
     /// What each machine of the system says: time given to others, and waiting for a core. The machine that the
     /// study was started on is none where nothing but the study ran there.
     pub(crate) fn machine(
@@ -230,7 +241,8 @@ fn one_machine(
     // Threads that become ready at one moment wait for one another on an idle machine, too.
     let full = crowded && busy_share.is_some_and(|share| share > FULL_SHARE);
     if steal_share > STEAL_SHARE || (crowded && others > OTHERS_SHARE) {
-        Some(Caveat::NoisyNeighbor { steal_share, run_queue_wait_share })
+        let programs = Vec::new();
+        Some(Caveat::NoisyNeighbor { steal_share, run_queue_wait_share, programs })
     } else {
         full.then_some(Caveat::MachineFull { run_queue_wait_share })
     }
@@ -407,6 +419,9 @@ mod tests {
             judgement
         };
         assert_eq!(judge(SECOND / 10, SECOND, 0), Judgement::default());
+        let mut named = judge(0, 8 * SECOND, 0);
+        named.name_others(vec![OtherProgram { command: "rustc".to_owned(), cores: 1.25 }]);
+        says(&named, "waiting for a core; of other programs used most `rustc` 1.25 cores");
         says(&judge(2 * SECOND, SECOND, 0), "5.0 % of the time stolen");
         says(&judge(0, 8 * SECOND, 0), "20.0 % spent waiting for a core");
         // Half of the cores' time was idle, and no other program used the rest: it was not full.

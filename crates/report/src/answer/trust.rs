@@ -2,7 +2,7 @@
 
 use kendall_fit::bottleneck::{Bottleneck, disturbing_share, others_in_words};
 use kendall_observations::{Configuration, Observations};
-use kendall_stats::estimate::{Caveat, Estimate};
+use kendall_stats::estimate::{Caveat, Estimate, OtherProgram};
 use serde::Serialize;
 
 use crate::number;
@@ -73,10 +73,7 @@ impl Trust {
         // Nor is a machine known that had no core left for the study.
         if let Some(share) = spoilt.filter(|_| !agree || limit.cannot_tell.is_some()) {
             return bad(
-                format!(
-                    "other programs took {} of the processor time in use",
-                    number::percent(share)
-                ),
+                others_took(about, share),
                 "The same study on a machine that runs nothing else.",
             );
         }
@@ -122,6 +119,20 @@ impl Trust {
     }
 }
 
+/// The share that other programs took, and the largest of them where they were counted.
+fn others_took(about: &Configuration, share: f64) -> String {
+    let named = about.doubts().iter().find_map(|caveat| match caveat {
+        Caveat::InRuns { what, .. } => match &**what {
+            Caveat::NoisyNeighbor { programs, .. } => Some(programs.clone()),
+            _ => None,
+        },
+        _ => None,
+    });
+    let share = number::percent(share);
+    let most = OtherProgram::all_in_words(", most of it ", &named.unwrap_or_default());
+    format!("other programs took {share} of the processor time in use{most}")
+}
+
 fn doubts(
     data: &Observations,
     about: &Configuration,
@@ -130,8 +141,7 @@ fn doubts(
 ) -> Vec<String> {
     let mut doubts = Vec::new();
     if let Some(share) = disturbing_share(&about.point) {
-        let share = number::percent(share);
-        doubts.push(format!("other programs took {share} of the processor time in use"));
+        doubts.push(others_took(about, share));
     }
     if unusable > 0 {
         let all = number::count(data.runs.len(), "run");
