@@ -58,6 +58,7 @@ mod process;
 mod queue;
 mod readiness;
 mod second_log;
+pub mod serve;
 mod stop;
 mod timer;
 

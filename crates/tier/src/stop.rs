@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, eventfd};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tokio::sync::watch;
 
 /// Status of a process that a second signal ended, as shells count: 128 + SIGINT.
 const INTERRUPTED: i32 = 130;
@@ -24,6 +25,7 @@ pub struct Stop {
 struct Shared {
     requested: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
+    watched: watch::Sender<bool>,
     changed: Condvar,
 }
 
@@ -115,6 +117,7 @@ impl Stop {
             waker.wake();
         }
         drop(wakers);
+        self.shared.watched.send_replace(true);
         self.shared.changed.notify_all();
     }
 
@@ -141,6 +144,12 @@ impl Stop {
                 .unwrap_or_else(PoisonError::into_inner),
         );
         self.requested()
+    }
+
+    /// Becomes true when the stop is asked for: for tasks of a runtime.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<bool> {
+        self.shared.watched.subscribe()
     }
 
     /// A waker that is woken when the stop is asked for.

@@ -21,7 +21,7 @@ use kendall_tier::{Clock, Instruments, Layout};
 use tonic::{Request, Response, Status};
 
 use crate::instruments::Families;
-use crate::listen::{Grpc, ListenError, ListenOptions, Listener, OpenUploads, Serving};
+use crate::listen::{Grpc, Guarded, ListenError, ListenOptions, OpenUploads, Serving};
 use crate::peer::Trust;
 use crate::wire::bytestream::byte_stream_server::ByteStreamServer;
 use crate::wire::re;
@@ -93,7 +93,7 @@ impl CacheFront {
             .enable_all()
             .build()
             .map_err(FrontError::Threads)?;
-        let listener = Listener::bind(options.listen)?;
+        let (listener, tokens) = options.listen.bind()?;
         let address = listener.address();
         // One that stores results too is one backend: a page may not say two things of it.
         let mut backends: Vec<String> = Vec::new();
@@ -128,7 +128,7 @@ impl CacheFront {
             Front { storage: Arc::new(storage), results: Arc::new(results), uploads }
         };
         levels(&families, &front);
-        let service = Grpc(routes(&front));
+        let service = Guarded { service: Grpc(routes(&front)), tokens };
         let probing = async move {
             let mut probes = tokio::task::JoinSet::new();
             for servers in [&front.storage, &front.results] {
@@ -140,7 +140,7 @@ impl CacheFront {
             }
             while probes.join_next().await.is_some() {}
         };
-        let serving = Serving::start(runtime, listener, service, instruments.clone(), probing);
+        let serving = Serving::start(runtime, listener, service, Some(&instruments), probing);
         Ok(Self { instruments, families, address, serving })
     }
 

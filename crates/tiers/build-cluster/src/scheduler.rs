@@ -34,7 +34,7 @@ use report::Report;
 use streams::WorkerService;
 
 use crate::instruments::Families;
-use crate::listen::{ListenError, ListenOptions, Listener, OpenUploads, Serving, UploadBounds};
+use crate::listen::{Guarded, ListenError, ListenOptions, OpenUploads, Serving, UploadBounds};
 use crate::peer::Peer;
 use crate::remote::Remote;
 use crate::wire::longrunning::operations_server::OperationsServer;
@@ -106,7 +106,7 @@ impl Scheduler {
             .enable_all()
             .build()
             .map_err(SchedulerError::Threads)?;
-        let listener = Listener::bind(options.listen)?;
+        let (listener, tokens) = options.listen.bind()?;
         let address = listener.address();
         let layout = report::layout(options.cache.address.to_string());
         let instruments = Instruments::new(layout, clock.clone());
@@ -136,7 +136,8 @@ impl Scheduler {
                 uploads.describe(&families);
                 Cache { calls: cache.for_others(), uploads, clock }
             };
-            Front { own, cache: options.front.then(passed_on) }
+            let service = Front { own, cache: options.front.then(passed_on) };
+            Guarded { service, tokens }
         };
         levels(&families, &desk);
         let ticking = Arc::clone(&desk);
@@ -148,7 +149,7 @@ impl Scheduler {
                 ticking.tick();
             }
         };
-        let serving = Serving::start(runtime, listener, front, instruments.clone(), ticks);
+        let serving = Serving::start(runtime, listener, front, Some(&instruments), ticks);
         Ok(Self { instruments, families, desk, health, address, serving })
     }
 

@@ -8,11 +8,11 @@
 //! It leaves out TLS and authentication: it is what a study loads, on loopback or in a lab.
 
 mod cache;
-mod connection;
 mod factor;
 mod matrix;
 mod openapi;
 mod recording;
+mod reply;
 mod request;
 mod server;
 mod service;

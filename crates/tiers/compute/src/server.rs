@@ -1,33 +1,21 @@
 //! The network side: HTTP/1.1 and HTTP/2 on one thread, which never computes.
 
-use std::convert::Infallible;
-use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
-use hyper::header::{
-    ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER,
-};
-use hyper::service::service_fn;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Version};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use kendall_tier::serve::{EdgeLimit, ListenError, ListenOptions, Listener, Serve, WhenFull};
 use kendall_tier::{Instruments, Stop};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
-use tokio_util::task::TaskTracker;
 
 use crate::cache::CacheLimits;
-use crate::connection::{Pending, PendingReply, Reply, Stamped};
 use crate::openapi;
+use crate::reply::{Pending, PendingReply, Reply};
 use crate::request::{Asked, Problem, RequestLimits};
 use crate::service::{
     Change, ChangeError, Control, LIMIT_BODY, LIMIT_CONNECTIONS, LIMIT_DESCRIPTORS, LIMIT_QUEUE,
@@ -77,8 +65,8 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum ComputeError {
     /// The address is taken or not ours.
-    #[error("cannot listen on {address}; is another program there?")]
-    Listen { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// An option that cannot be.
     #[error(transparent)]
     Options(#[from] ChangeError),
@@ -87,47 +75,45 @@ pub enum ComputeError {
     Start(#[source] io::Error),
 }
 
-/// Bytes of the head of an HTTP/1.1 request.
-const HEAD_BYTES: usize = 64 * 1024;
-/// Streams of one HTTP/2 connection at a time.
-const STREAMS: u32 = 1000;
-/// After a failed `accept` for want of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Headers of an HTTP/1.1 request, and bytes of the head of any.
+const HEADERS: usize = 100;
+const HEAD_BYTES: u32 = 64 << 10;
 
 /// A service that listens and is ready to [`run`](Compute::run).
 #[derive(Debug)]
 pub struct Compute {
-    listener: std::net::TcpListener,
-    address: SocketAddr,
+    listener: Listener,
     control: Control,
-    limits: Limits,
+    read: Duration,
 }
 
 impl Compute {
     /// Binds the address and starts the workers.
     pub fn bind(options: &ComputeOptions) -> Result<Self, ComputeError> {
-        let listen = || {
-            let listener = std::net::TcpListener::bind(options.listen)?;
-            listener.set_nonblocking(true)?;
-            rustix::net::listen(&listener, 4096)?;
-            let address = listener.local_addr()?;
-            Ok((listener, address))
-        };
-        let (listener, address) =
-            listen().map_err(|source| ComputeError::Listen { address: options.listen, source })?;
-        let compute_ns = u64::try_from(options.limits.compute.as_nanos()).unwrap_or(u64::MAX);
+        let limits = options.limits;
+        let listener = Listener::bind(ListenOptions {
+            connections: limits.connections,
+            when_full: WhenFull::Close,
+            patience: limits.read,
+            idle: limits.read,
+            farewell: limits.stop,
+            headers: HEADERS,
+            head_bytes: HEAD_BYTES,
+            ..ListenOptions::new(options.listen)
+        })?;
+        let compute_ns = u64::try_from(limits.compute.as_nanos()).unwrap_or(u64::MAX);
         let workers = options.change.workers.unwrap_or(1).clamp(1, MOST_WORKERS);
         let shared =
             Shared::start(workers, compute_ns, options.request_limits, options.cache_limits)
                 .map_err(ComputeError::Start)?;
         let control = Control { shared: Arc::new(shared) };
         control.change(&options.change)?;
-        Ok(Self { listener, address, control, limits: options.limits })
+        Ok(Self { listener, control, read: limits.read })
     }
 
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address()
     }
 
     /// A handle that works before and while the service runs.
@@ -148,177 +134,80 @@ impl Compute {
             .enable_all()
             .build()
             .map_err(ComputeError::Start)?;
-        let asked = Arc::new(Notify::new());
-        let (notify, stop) = (Arc::clone(&asked), stop.clone());
-        std::thread::Builder::new()
-            .name("stop".into())
-            .spawn(move || {
-                stop.wait();
-                notify.notify_one();
-            })
-            .map_err(ComputeError::Start)?;
         let shared = Arc::clone(&self.control.shared);
-        runtime.block_on(self.serve(&asked)).map_err(ComputeError::Start)?;
+        let service =
+            Service { shared: Arc::clone(&shared), pending: Pending::default(), read: self.read };
+        let services = vec![(runtime.handle().clone(), service)];
+        let serving = self.listener.serve(services, Some(&shared.instruments), stop.watch());
+        runtime.block_on(serving).map_err(ComputeError::Start)?;
         drop(runtime);
         shared.drain();
         Ok(())
     }
-
-    async fn serve(self, stop: &Notify) -> io::Result<()> {
-        let listener = TcpListener::from_std(self.listener)?;
-        let (tasks, graceful) = (TaskTracker::new(), GracefulShutdown::new());
-        let server = Arc::new(server(&tasks, &self.limits));
-        let shared = self.control.shared;
-        let mut stopped = pin!(stop.notified());
-        loop {
-            let accepted = either(&mut stopped, listener.accept()).await;
-            match accepted {
-                None => break,
-                Some(Ok((stream, _))) => {
-                    if graceful.count() >= self.limits.connections {
-                        shared.network().limit_hit(LIMIT_CONNECTIONS);
-                        continue;
-                    }
-                    let connection =
-                        serve_connection(&shared, &server, stream, &graceful, self.limits);
-                    tasks.spawn(connection);
-                }
-                Some(Err(error)) => {
-                    shared.network().limit_hit(LIMIT_DESCRIPTORS);
-                    tracing::debug!(%error, "accept");
-                    pause(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-        drop(listener);
-        // A connection that reads nothing must not keep the process.
-        let ended = tokio::time::timeout(self.limits.stop, graceful.shutdown()).await;
-        if ended.is_err() {
-            tracing::warn!(limit_s = self.limits.stop.as_secs_f64(), "connections were cut");
-        }
-        Ok(())
-    }
 }
 
-fn server(tasks: &TaskTracker, limits: &Limits) -> Builder<Tasks> {
-    let mut server = Builder::new(Tasks(tasks.clone()));
-    server
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.read)
-        .max_buf_size(HEAD_BYTES);
-    server.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
-    server
-}
-
-/// Serves one connection until it ends.
-fn serve_connection(
-    shared: &Arc<Shared>,
-    server: &Arc<Builder<Tasks>>,
-    stream: TcpStream,
-    graceful: &GracefulShutdown,
-    limits: Limits,
-) -> impl Future<Output = ()> + 'static + use<> {
-    stream.set_nodelay(true).unwrap_or_default(); // a matter of speed only
-    let pending = Pending::default();
-    let io = TokioIo::new(Stamped::new(stream, Arc::clone(&pending), Arc::clone(shared)));
-    let (shared, server) = (Arc::clone(shared), Arc::clone(server));
-    let begun = Arc::new(AtomicBool::new(false));
-    let handler = {
-        let (shared, begun) = (Arc::clone(&shared), Arc::clone(&begun));
-        service_fn(move |request| {
-            begun.store(true, Ordering::Relaxed);
-            let (shared, pending) = (Arc::clone(&shared), Arc::clone(&pending));
-            async move { Ok::<_, Infallible>(answer(&shared, &pending, limits.read, request).await) }
-        })
-    };
-    let connection = graceful.watch(server.serve_connection(io, handler).into_owned());
-    async move {
-        let now_ns = shared.clock.now_ns();
-        shared.network().connections.add(now_ns, 1);
-        let mut connection = pin!(connection);
-        // The library's own limit begins when it knows which HTTP it speaks. Whatever ends a
-        // connection, its client has seen; there is nobody else to tell.
-        let ended = tokio::time::timeout(limits.read, &mut connection).await;
-        if ended.is_err() && begun.load(Ordering::Relaxed) {
-            connection.await.unwrap_or_default();
-        } else if ended.is_err() {
-            shared.network().limit_hit(LIMIT_READ_TIME);
-        }
-        let now_ns = shared.clock.now_ns();
-        shared.network().connections.subtract(now_ns, 1);
-    }
-}
-
-/// Runs what the HTTP library starts, such as the streams of HTTP/2, on the runtime's task group.
-#[derive(Debug, Clone)]
-struct Tasks(TaskTracker);
-
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
-    fn execute(&self, task: F) {
-        self.0.spawn(task);
-    }
-}
-
-/// The output of `second`, or `None` when `first` is done before.
-async fn either<T>(
-    first: &mut (impl Future<Output = ()> + Unpin),
-    second: impl Future<Output = T>,
-) -> Option<T> {
-    let mut second = pin!(second);
-    std::future::poll_fn(|context| {
-        use std::task::Poll;
-        if std::pin::Pin::new(&mut *first).poll(context).is_ready() {
-            return Poll::Ready(None);
-        }
-        second.as_mut().poll(context).map(Some)
-    })
-    .await
-}
-
-#[expect(clippy::disallowed_methods, reason = "a pause after an error, which measures nothing")]
-async fn pause(time: Duration) {
-    tokio::time::sleep(time).await;
-}
-
-async fn answer(
-    shared: &Shared,
-    pending: &Pending,
+/// What answers the requests of one connection.
+#[derive(Clone)]
+struct Service {
+    shared: Arc<Shared>,
+    pending: Pending,
     read: Duration,
-    request: Request<Incoming>,
-) -> Response<Reply> {
-    let only_head = request.method() == Method::HEAD;
-    let answered = match (request.uri().path(), request.method()) {
-        _ if !has_one_host(&request) => {
-            let detail = "a request of HTTP/1.1 names one host, with a port or without, in `Host`";
-            Err(Problem::new(400, "not-one-host", detail).into())
-        }
-        ("/compute", &Method::GET | &Method::HEAD | &Method::POST) => {
-            compute(shared, pending, read, request).await
-        }
-        ("/health", &Method::GET | &Method::HEAD) => Ok(json(Reply::plain(r#"{"ready":true}"#))),
-        ("/openapi.json", &Method::GET | &Method::HEAD) => {
-            Ok(json(Reply::plain(openapi::description(&shared.request_limits).to_string())))
-        }
-        ("/compute", method) => Err(wrong_method(method, "GET, HEAD, POST")),
-        ("/health" | "/openapi.json", method) => Err(wrong_method(method, "GET, HEAD")),
-        (path, _) => {
-            let detail = format!("there is no {path}; there are /compute, /health, /openapi.json");
-            Err(Problem::new(404, "not-found", detail).into())
-        }
-    };
-    let mut response = answered.unwrap_or_else(|refusal| refused(shared, &refusal));
-    if only_head {
-        response.body_mut().only_head();
-    }
-    response
 }
 
-/// Whether a request names its host as it must.
-fn has_one_host(request: &Request<Incoming>) -> bool {
-    let hosts = request.headers().get_all(HOST);
-    let http_11 = request.version() == Version::HTTP_11;
-    kendall_tier::is_host(http_11, hosts.iter().map(HeaderValue::as_bytes))
+impl Serve for Service {
+    type Body = Reply;
+
+    async fn serve(&self, request: Request<Incoming>) -> Response<Reply> {
+        let shared = &*self.shared;
+        let answered = match (request.uri().path(), request.method()) {
+            ("/compute", &Method::GET | &Method::HEAD | &Method::POST) => {
+                compute(shared, &self.pending, self.read, request).await
+            }
+            ("/health", &Method::GET | &Method::HEAD) => {
+                Ok(json(Reply::plain(r#"{"ready":true}"#)))
+            }
+            ("/openapi.json", &Method::GET | &Method::HEAD) => {
+                Ok(json(Reply::plain(openapi::description(&shared.request_limits).to_string())))
+            }
+            ("/compute", method) => Err(wrong_method(method, "GET, HEAD, POST")),
+            ("/health" | "/openapi.json", method) => Err(wrong_method(method, "GET, HEAD")),
+            (path, _) => {
+                let detail =
+                    format!("there is no {path}; there are /compute, /health, /openapi.json");
+                Err(Problem::new(404, "not-found", detail).into())
+            }
+        };
+        answered.unwrap_or_else(|refusal| refused(shared, &refusal))
+    }
+
+    async fn refuse_host(&self, _: Request<Incoming>) -> Response<Reply> {
+        let detail = "a request of HTTP/1.1 names one host, with a port or without, in `Host`";
+        refused(&self.shared, &Problem::new(400, "not-one-host", detail).into())
+    }
+
+    fn connected(&self) -> Self {
+        Self { pending: Pending::default(), ..self.clone() }
+    }
+
+    fn received(&self, bytes: usize) {
+        self.shared.network().bytes_in(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    fn sent(&self, bytes: usize) {
+        self.shared.network().bytes_out(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    fn flushed(&self) {
+        self.pending.completed(&self.shared);
+    }
+
+    fn limit_hit(&self, limit: EdgeLimit) {
+        self.shared.network().limit_hit(match limit {
+            EdgeLimit::Connections => LIMIT_CONNECTIONS,
+            EdgeLimit::Descriptors => LIMIT_DESCRIPTORS,
+            EdgeLimit::ReadTime => LIMIT_READ_TIME,
+        });
+    }
 }
 
 /// A problem and the headers that belong to it.
@@ -361,7 +250,7 @@ async fn compute(
     if let Some(result) = shared.cached(&asked) {
         let reply = PendingReply { request: kind, arrived_ns, dequeued_ns: arrived_ns };
         let data = document(&result, true, 0, 0);
-        return Ok(json(Reply::stamped(data, Arc::clone(pending), reply)));
+        return Ok(json(Reply::stamped(data, pending, reply)));
     }
     let keep = shared.cache_is_on().then(|| asked.clone());
     let done = shared.enqueue(asked).map_err(|waiting| queue_full(shared, waiting))?;
@@ -380,7 +269,7 @@ async fn compute(
     let served_ns = done.computed_ns.saturating_sub(done.dequeued_ns);
     let data = document(&result, false, waited_ns, served_ns);
     let reply = PendingReply { request: kind, arrived_ns, dequeued_ns: done.dequeued_ns };
-    Ok(json(Reply::stamped(data, Arc::clone(pending), reply)))
+    Ok(json(Reply::stamped(data, pending, reply)))
 }
 
 fn queue_full(shared: &Shared, waiting: usize) -> Refusal {

@@ -423,7 +423,9 @@ fn pipelined_requests_are_answered_in_their_order() {
 
 #[test]
 fn a_graceful_stop_answers_what_was_accepted() {
-    let service = Running::start(&options());
+    let mut options = options();
+    options.limits.stop = PATIENCE;
+    let service = Running::start(&options);
     let mut stream = service.connect();
     write!(stream, "GET /compute?size=100&exponent=50 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     service.until(|service| service.instruments.snapshot().requests["power"].arrivals == 1);

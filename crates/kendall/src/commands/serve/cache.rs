@@ -140,7 +140,7 @@ impl AccessFlags {
         connections: usize,
     ) -> anyhow::Result<ListenOptions> {
         let mut options = ListenOptions::new(address);
-        options.connections = connections;
+        options.edge.connections = connections;
         if let Some(path) = &self.tokens {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| anyhow::Error::new(error).context(path.display().to_string()))
@@ -149,7 +149,7 @@ impl AccessFlags {
                 Tokens::parse(&text).map_err(|error| exit_with(Exit::Refused, error))?;
         }
         if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
-            options.tls = Some(Tls {
+            options.edge.tls = Some(Tls {
                 certificate: certificate.clone(),
                 key: key.clone(),
                 client_certificate: self.tls_client_certificate.clone(),

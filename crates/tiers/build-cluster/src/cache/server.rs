@@ -21,7 +21,7 @@ use super::service::{Service, Shared};
 use super::store::{Store, StoreError, StoreOptions};
 use super::uploads::Uploads;
 use crate::instruments::Families;
-use crate::listen::{ListenError, ListenOptions, Listener, UploadBounds};
+use crate::listen::{Guarded, ListenError, ListenOptions, UploadBounds};
 
 /// Bytes of unfinished requests that are held at most.
 const HELD_BYTES: usize = 512 << 20;
@@ -81,7 +81,7 @@ impl Cache {
     /// [`CacheError`]: an address taken, a folder that cannot be used.
     pub fn start(options: &CacheOptions, clock: Clock) -> Result<Self, CacheError> {
         super::memory::keep();
-        let listener = Listener::bind(options.listen.clone())?;
+        let (listener, tokens) = options.listen.clone().bind()?;
         let address = listener.address();
         let instances = open(options)?;
         let families = Families::new();
@@ -111,14 +111,13 @@ impl Cache {
         let mut services = Vec::new();
         for lane in 0..options.threads.max(1) {
             let (handle, end, thread) = network_thread(lane)?;
-            services.push((handle, Service::new(&shared, lane, instruments.recorder())));
+            let service = Service::new(&shared, lane, instruments.recorder());
+            services.push((handle, Guarded { service, tokens: tokens.clone() }));
             threads.push((end, thread));
         }
-        let counted = instruments.clone();
         let runtime = current_thread()?;
-        let network = spawn("accept".into(), move || {
-            runtime.block_on(listener.serve(services, counted, stopping))
-        })?;
+        let serving = listener.serve(services, Some(&instruments), stopping);
+        let network = spawn("accept".into(), move || runtime.block_on(serving))?;
         let stopped = Arc::new(AtomicBool::new(false));
         let housekeeping = keep_house(&shared, &stopped)?;
         Ok(Self {

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kendall_tier::serve::{Account, Client};
 use kendall_units::exact_f64;
 use tokio::sync::Notify;
 use tonic::Status;
 
-use super::client::{Account, Client};
 use crate::instruments::{Counter, Families};
 
 /// Most open uploads, and how long one keeps its place without moving on.

@@ -99,8 +99,8 @@ fn thousands() -> usize {
 fn connections_that_say_nothing_or_nonsense_make_room_for_those_that_do() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
-    options.listen.connections = 256;
-    options.listen.patience = Duration::from_millis(300);
+    options.listen.edge.connections = 256;
+    options.listen.edge.patience = Duration::from_millis(300);
     let cache = Cache::start(&options, Clock::monotonic()).unwrap();
     // A part of the words with which HTTP/2 begins, of a head of HTTP/1.1, noise, and nothing.
     let words: [&[u8]; 4] = [b"PRI * HTTP/2.0\r\n", b"GET /cas", b"\x00\xff\x16\x03", b""];

@@ -77,7 +77,7 @@ fn a_cache_with_a_certificate_serves_those_who_trust_it_and_whom_it_trusts() {
     let other = certificate(folder.path(), "other");
     for client_certificate in [None, Some(own.0.clone())] {
         let mut options = options(&folder.path().join("data"));
-        options.listen.tls = Some(Tls {
+        options.listen.edge.tls = Some(Tls {
             certificate: certificate_file.clone(),
             key: key.clone(),
             client_certificate: client_certificate.clone(),
@@ -105,7 +105,7 @@ fn a_cache_with_a_certificate_serves_those_who_trust_it_and_whom_it_trusts() {
         cache.stop();
     }
     let mut wrong = options(&folder.path().join("data"));
-    wrong.listen.tls =
+    wrong.listen.edge.tls =
         Some(Tls { certificate: key, key: certificate_file, client_certificate: None });
     let refused = Cache::start(&wrong, Clock::monotonic()).unwrap_err();
     assert!(matches!(refused, CacheError::Listen(ListenError::Tls(_))), "{refused}");

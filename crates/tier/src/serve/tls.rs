@@ -85,7 +85,8 @@ pub enum TlsError {
 }
 
 impl Tls {
-    pub(super) fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
+    /// What accepts connections that speak one of `protocols`, by their names in ALPN.
+    pub fn acceptor(&self, protocols: &[&str]) -> Result<TlsAcceptor, TlsError> {
         let unusable = |error: rustls::Error| TlsError::Unusable(Box::new(error));
         let chain = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
@@ -109,7 +110,7 @@ impl Tls {
             }
         };
         let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 }

@@ -10,23 +10,24 @@ use hyper::http::Extensions;
 
 /// What a connection, or all connections from one address, have under way.
 #[derive(Debug, Default)]
-pub(crate) struct Account {
+pub struct Account {
     /// Bytes of unfinished requests that are held.
-    pub(crate) held: AtomicUsize,
+    pub held: AtomicUsize,
     /// Open uploads.
-    pub(crate) uploads: AtomicUsize,
+    pub uploads: AtomicUsize,
 }
 
 /// The sender of a request.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Client {
-    pub(crate) connection: Arc<Account>,
-    pub(crate) peer: Arc<Account>,
+pub struct Client {
+    pub connection: Arc<Account>,
+    pub peer: Arc<Account>,
 }
 
 impl Client {
     /// The sender of the request with these extensions.
-    pub(crate) fn of(extensions: &Extensions) -> Self {
+    #[must_use]
+    pub fn of(extensions: &Extensions) -> Self {
         extensions.get().cloned().unwrap_or_default()
     }
 }

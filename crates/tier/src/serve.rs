@@ -1,0 +1,416 @@
+//! The edge of tiers that speak HTTP: what they accept, from whom, and for how long.
+//!
+//! HTTP/2 and HTTP/1.1 on one port, distinguished by their first bytes (by ALPN under TLS). Every bound
+//! that a client can hit has a default here: connections, streams, the size of heads, the time until
+//! a connection says something, and how long one may say nothing.
+
+mod client;
+mod connection;
+mod tls;
+
+pub use client::{Account, Client};
+pub use tls::{Tls, TlsError};
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Incoming};
+use hyper::{Request, Response};
+use tokio::runtime::{Handle, Runtime};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use crate::instruments::{Instruments, Recorder};
+use client::Peers;
+
+/// Longest queue of connections that the kernel has accepted and the tier has not.
+const BACKLOG: i32 = crate::readiness::BACKLOG;
+/// Wait after a connection could not be accepted: others may close some.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How a tier listens.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// Address for clients.
+    pub address: SocketAddr,
+    /// Connections that may be open.
+    pub connections: usize,
+    /// What becomes of further ones.
+    pub when_full: WhenFull,
+    /// Longest time from a connection to its first request's head, and in HTTP/1.1 to each.
+    pub patience: Duration,
+    /// Longest time that a connection may be without a request.
+    pub idle: Duration,
+    /// Longest time that a connection may be open, whatever it is used for.
+    pub longest: Duration,
+    /// Time for clients to take their last answers at the stop.
+    pub farewell: Duration,
+    /// Headers of a request in HTTP/1.1.
+    pub headers: usize,
+    /// Bytes of the head of a request.
+    pub head_bytes: u32,
+    /// Whether a client may close its side in HTTP/1.1 before it has its answer. Where it may, one that went away
+    /// is found only when it is written to.
+    pub half_close: bool,
+    /// Serves TLS alone.
+    pub tls: Option<Tls>,
+}
+
+/// What becomes of connections beyond the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// They wait in the kernel's queue.
+    Wait,
+    /// They are closed.
+    Close,
+}
+
+/// A bound of the edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EdgeLimit {
+    /// Connections; only where further ones are closed.
+    Connections,
+    /// Descriptors of the process.
+    Descriptors,
+    /// Time to the first request of a connection.
+    ReadTime,
+}
+
+impl ListenOptions {
+    /// The defaults, without TLS.
+    #[must_use]
+    pub fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            connections: 2048,
+            when_full: WhenFull::Wait,
+            patience: Duration::from_secs(10),
+            idle: Duration::from_secs(600),
+            longest: Duration::MAX,
+            farewell: Duration::from_secs(10),
+            headers: 64,
+            head_bytes: 16 << 10,
+            half_close: false,
+            tls: None,
+        }
+    }
+}
+
+/// The tier cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}; choose another with --listen HOST:PORT")]
+    Bind {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The certificate or its key cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// What answers requests. A clone answers each connection.
+pub trait Serve: Clone + Send + Sync + Unpin + 'static {
+    /// Bodies of its answers.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+
+    /// Answers a request, whose extensions have the [`Client`]. The body of an answer to HEAD is not sent.
+    fn serve(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Refuses a request that does not name its host as it must: 400.
+    fn refuse_host(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// What answers a new connection.
+    #[must_use]
+    fn connected(&self) -> Self {
+        self.clone()
+    }
+
+    /// So many bytes came on the connection.
+    fn received(&self, _bytes: usize) {}
+
+    /// So many bytes were handed to the kernel.
+    fn sent(&self, _bytes: usize) {}
+
+    /// All that was answered so far has been handed to the kernel.
+    fn flushed(&self) {}
+
+    /// A client came upon a bound.
+    fn limit_hit(&self, _limit: EdgeLimit) {}
+}
+
+/// A bound listener.
+pub struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+    acceptor: Option<TlsAcceptor>,
+    options: ListenOptions,
+}
+
+/// A listener that serves on a runtime, and its background tasks, until it is stopped.
+#[derive(Debug)]
+pub struct Serving {
+    runtime: Runtime,
+    stop: watch::Sender<bool>,
+    serving: JoinSet<()>,
+    background: JoinSet<()>,
+}
+
+impl Serving {
+    /// Serves until the stop; `background` ends when all is answered.
+    pub fn start<S: Serve>(
+        runtime: Runtime,
+        listener: Listener,
+        service: S,
+        instruments: Option<&Instruments>,
+        background: impl Future<Output = ()> + Send + 'static,
+    ) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let serve = listener.serve(vec![(runtime.handle().clone(), service)], instruments, stopped);
+        let mut serving = JoinSet::new();
+        let logged = async move {
+            if let Err(error) = serve.await {
+                tracing::error!(%error, "the listener failed");
+            }
+        };
+        serving.spawn_on(logged, runtime.handle());
+        let mut tasks = JoinSet::new();
+        tasks.spawn_on(background, runtime.handle());
+        Self { runtime, stop, serving, background: tasks }
+    }
+
+    /// Accepts no further connection.
+    pub fn close(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Waits for what shall be done before the stop.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// Answers what was accepted, and stops.
+    pub fn stop(mut self) {
+        self.close();
+        self.runtime.block_on(async {
+            while self.serving.join_next().await.is_some() {}
+            self.background.shutdown().await;
+        });
+        self.runtime.shutdown_timeout(Duration::from_secs(1));
+    }
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Listener").field(&self.address).finish()
+    }
+}
+
+impl Listener {
+    /// Binds the address and reads the certificate.
+    ///
+    /// # Errors
+    /// [`ListenError`]: an address taken, a certificate that cannot be used.
+    pub fn bind(options: ListenOptions) -> Result<Self, ListenError> {
+        let bind = || {
+            let listener = TcpListener::bind(options.address)?;
+            listener.set_nonblocking(true)?;
+            rustix::net::listen(&listener, BACKLOG)?;
+            let address = listener.local_addr()?;
+            Ok((listener, address))
+        };
+        let failed = |source| ListenError::Bind { address: options.address, source };
+        let (listener, address) = bind().map_err(failed)?;
+        let acceptor = options.tls.as_ref().map(|tls| tls.acceptor(&["h2", "http/1.1"]));
+        Ok(Self { listener, address, acceptor: acceptor.transpose()?, options })
+    }
+
+    /// The address, with its real port.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stop` becomes true and what was accepted is answered, within bounds.
+    /// A connection lives on the runtime of `services` that has the fewest, and never leaves it.
+    /// `instruments` count the connections. To be awaited on a runtime.
+    ///
+    /// # Errors
+    /// When the runtime cannot watch the socket.
+    ///
+    /// # Panics
+    /// When `services` is empty.
+    pub fn serve<S: Serve>(
+        self,
+        services: Vec<(Handle, S)>,
+        instruments: Option<&Instruments>,
+        stop: watch::Receiver<bool>,
+    ) -> impl Future<Output = io::Result<()>> + Send + use<S> {
+        let counter = instruments.map(|instruments| Mutex::new(instruments.recorder()));
+        let counter = counter.zip(instruments.cloned());
+        self.accept_all(services, counter, stop)
+    }
+
+    async fn accept_all<S: Serve>(
+        self,
+        services: Vec<(Handle, S)>,
+        counter: Option<(Mutex<Recorder>, Instruments)>,
+        mut stop: watch::Receiver<bool>,
+    ) -> io::Result<()> {
+        let places: Vec<Place<S>> = services.into_iter().map(Place::new).collect();
+        let first = places.first().expect("a service answers");
+        let listener = tokio::net::TcpListener::from_std(self.listener)?;
+        let permits = Arc::new(Semaphore::new(self.options.connections));
+        let farewell = self.options.farewell;
+        let shared = Arc::new(Shared {
+            peers: Mutex::default(),
+            acceptor: self.acceptor,
+            options: self.options,
+            counter,
+        });
+        let mut tasks = JoinSet::new();
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&listener, &permits, shared.options.when_full) => accepted,
+                Some(_) = tasks.join_next() => continue,
+                () = stopped(&mut stop) => break,
+            };
+            let (stream, peer, permit) = match accepted {
+                Ok(Some(accepted)) => accepted,
+                Ok(None) => continue,
+                Err(limit) => {
+                    first.service.limit_hit(limit);
+                    continue;
+                }
+            };
+            let place = places.iter().min_by_key(|p| p.open.load(Ordering::Relaxed));
+            let place = place.unwrap_or(first);
+            let client = shared.peers.lock().unwrap_or_else(PoisonError::into_inner).client(peer);
+            let counted = Counted::new(&shared, &place.open, client, permit);
+            let task = connection::serve(stream, place.service.connected(), counted, stop.clone());
+            tasks.spawn_on(task, &place.handle);
+        }
+        drop(listener);
+        let ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(farewell, ended).await.is_err() {
+            tracing::info!("clients still connected were cut off");
+        }
+        tasks.shutdown().await;
+        Ok(())
+    }
+}
+
+/// A runtime, its service, and how many connections it has.
+struct Place<S> {
+    handle: Handle,
+    service: S,
+    open: Arc<AtomicUsize>,
+}
+
+impl<S> Place<S> {
+    fn new((handle, service): (Handle, S)) -> Self {
+        Self { handle, service, open: Arc::default() }
+    }
+}
+
+struct Shared {
+    peers: Mutex<Peers>,
+    acceptor: Option<TlsAcceptor>,
+    options: ListenOptions,
+    counter: Option<(Mutex<Recorder>, Instruments)>,
+}
+
+/// An open connection, as long as it is counted.
+struct Counted {
+    shared: Arc<Shared>,
+    open: Arc<AtomicUsize>,
+    client: Client,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Counted {
+    fn new(
+        shared: &Arc<Shared>,
+        open: &Arc<AtomicUsize>,
+        client: Client,
+        permit: OwnedSemaphorePermit,
+    ) -> Self {
+        let (shared, open) = (Arc::clone(shared), Arc::clone(open));
+        open.fetch_add(1, Ordering::Relaxed);
+        let counted = Self { shared, open, client, _permit: permit };
+        counted.level(|recorder, now_ns| recorder.connections.add(now_ns, 1));
+        counted
+    }
+
+    fn level(&self, change: impl FnOnce(&mut Recorder, u64)) {
+        let Some((recorder, instruments)) = &self.shared.counter else { return };
+        let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read under the lock: the level's moments must not go back.
+        change(&mut recorder, instruments.clock().now_ns());
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        self.level(|recorder, now_ns| recorder.connections.subtract(now_ns, 1));
+    }
+}
+
+/// A socket, its client's address, and its place among those that may be open.
+type Accepted = (std::net::TcpStream, IpAddr, OwnedSemaphorePermit);
+
+/// The next connection that may be open; `None` when it went wrong.
+async fn accept(
+    listener: &tokio::net::TcpListener,
+    permits: &Arc<Semaphore>,
+    when_full: WhenFull,
+) -> Result<Option<Accepted>, EdgeLimit> {
+    let full = |_| EdgeLimit::Connections;
+    let early = match when_full {
+        WhenFull::Wait => Some(Arc::clone(permits).acquire_owned().await.map_err(full)?),
+        WhenFull::Close => None,
+    };
+    let (stream, peer) = match listener.accept().await {
+        Ok((stream, peer)) => (stream, peer.ip()),
+        Err(error) => {
+            // Out of descriptors, most likely.
+            tracing::warn!(%error, "cannot accept a connection");
+            let pause = tokio::time::timeout(ACCEPT_PAUSE, std::future::pending::<()>());
+            pause.await.unwrap_or_default();
+            return Err(EdgeLimit::Descriptors);
+        }
+    };
+    let permit = match early {
+        Some(permit) => permit,
+        None => Arc::clone(permits).try_acquire_owned().map_err(|_| EdgeLimit::Connections)?,
+    };
+    // Without it a small answer waits for the acknowledgement of the one before it: 40 ms.
+    // It leaves this runtime, for that of its service.
+    let stream = stream.set_nodelay(true).and_then(|()| stream.into_std()).ok();
+    Ok(stream.map(|stream| (stream, peer, permit)))
+}
+
+/// Returns when the stop is asked for.
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that who could ask for it is gone, which means the same.
+    drop(stop.wait_for(|stop| *stop).await);
+}

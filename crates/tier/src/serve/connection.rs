@@ -1,0 +1,328 @@
+//! One connection, from its first byte to its last.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::{HOST, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::tls::{self, Protocol};
+use super::{Counted, EdgeLimit, ListenOptions, Serve, stopped};
+
+/// Requests that one connection may have open.
+const STREAMS: u32 = 1024;
+/// Bytes that a stream, and a connection, may send before a handler takes them.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 2 << 20;
+/// Largest frame that a client may send.
+const FRAME_BYTES: u32 = 64 << 10;
+/// Bytes of answers that a connection holds for a client that does not take them.
+const SEND_BYTES: usize = 256 << 10;
+/// A peer that answers no ping for so long is gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How often connections are checked for being idle.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Serves it, encrypted or not.
+pub(super) async fn serve<S: Serve>(
+    stream: std::net::TcpStream,
+    service: S,
+    counted: Counted,
+    stop: watch::Receiver<bool>,
+) {
+    let Ok(stream) = TcpStream::from_std(stream) else { return };
+    let shared = Arc::clone(&counted.shared);
+    let options = &shared.options;
+    let late = service.clone();
+    let served = async {
+        match &shared.acceptor {
+            None => {
+                let told = tokio::time::timeout(options.patience, tls::protocol(&stream)).await;
+                match told {
+                    Ok(Some(protocol)) => drive(stream, protocol, service, &counted, stop).await,
+                    Ok(None) => End::Other,
+                    Err(_) => {
+                        // With bytes unread the connection would be reset instead of closed.
+                        stream.try_read(&mut [0; 64]).unwrap_or_default();
+                        End::Late
+                    }
+                }
+            }
+            Some(acceptor) => {
+                match tokio::time::timeout(options.patience, acceptor.accept(stream)).await {
+                    Ok(Ok(stream)) => {
+                        let protocol = tls::negotiated(&stream);
+                        drive(stream, protocol, service, &counted, stop).await
+                    }
+                    Ok(Err(_)) => End::Other,
+                    Err(_) => End::Late,
+                }
+            }
+        }
+    };
+    if let Ok(End::Late) = tokio::time::timeout(options.longest, served).await {
+        late.limit_hit(EdgeLimit::ReadTime);
+    }
+}
+
+/// How a connection ended.
+enum End {
+    /// Its first request did not come in time.
+    Late,
+    Other,
+}
+
+/// What happens on a connection, to see when it is idle.
+#[derive(Default)]
+struct Activity {
+    begun: AtomicU64,
+    open: AtomicUsize,
+}
+
+struct Busy(Arc<Activity>);
+
+impl Busy {
+    fn new(activity: &Arc<Activity>) -> Self {
+        activity.begun.fetch_add(1, Ordering::Relaxed);
+        activity.open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether a request names its host as it must.
+fn has_one_host<B>(request: &Request<B>) -> bool {
+    let hosts = request.headers().get_all(HOST);
+    let http_11 = request.version() == Version::HTTP_11;
+    crate::is_host(http_11, hosts.iter().map(HeaderValue::as_bytes))
+}
+
+/// Speaks the protocol until either side has enough.
+async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    io: I,
+    protocol: Protocol,
+    service: S,
+    counted: &Counted,
+    stop: watch::Receiver<bool>,
+) -> End {
+    let activity = Arc::new(Activity::default());
+    let (seen, client) = (Arc::clone(&activity), counted.client.clone());
+    let io = TokioIo::new(Watched { io, service: service.clone() });
+    let answering = service_fn(move |mut request: Request<Incoming>| {
+        let (service, busy) = (service.clone(), Busy::new(&seen));
+        request.extensions_mut().insert(client.clone());
+        async move {
+            let head_only = request.method() == Method::HEAD;
+            let response = if has_one_host(&request) {
+                service.serve(request).await
+            } else {
+                service.refuse_host(request).await
+            };
+            let response = Answer::of(response, head_only).await;
+            drop(busy);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let options = &counted.shared.options;
+    let enough = enough(&activity, options.idle, stop);
+    let idle = match protocol {
+        Protocol::Http2 => until(enough, http2(options).serve_connection(io, answering)).await,
+        Protocol::Http1 => until(enough, http1(options).serve_connection(io, answering)).await,
+    };
+    if idle && activity.begun.load(Ordering::Relaxed) == 0 { End::Late } else { End::Other }
+}
+
+fn http2(options: &ListenOptions) -> hyper::server::conn::http2::Builder<TokioExecutor> {
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_frame_size(FRAME_BYTES)
+        .max_header_list_size(options.head_bytes)
+        .max_send_buf_size(SEND_BYTES)
+        .keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE);
+    builder
+}
+
+fn http1(options: &ListenOptions) -> hyper::server::conn::http1::Builder {
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(options.patience)
+        .max_headers(options.headers)
+        .max_header_size(usize::try_from(options.head_bytes).unwrap_or(usize::MAX))
+        .half_close(options.half_close);
+    builder
+}
+
+/// Drives a connection until it ends, or asks it to end when there is `enough`; whether it said nothing for too long.
+async fn until<C: GracefulConnection<Error = hyper::Error>>(
+    enough: impl Future<Output = bool>,
+    connection: C,
+) -> bool {
+    let mut connection = pin!(connection);
+    let (idle, result) = tokio::select! {
+        result = connection.as_mut() => (false, result),
+        idle = enough => {
+            connection.as_mut().graceful_shutdown();
+            (idle, connection.await)
+        }
+    };
+    result.is_err_and(|error| {
+        tracing::debug!(%error, "a connection broke");
+        error.is_timeout()
+    }) || idle
+}
+
+/// Returns when the tier stops, or true when the connection was idle for too long.
+async fn enough(activity: &Activity, idle: Duration, mut stop: watch::Receiver<bool>) -> bool {
+    let mut quiet = Duration::ZERO;
+    let mut before = activity.begun.load(Ordering::Relaxed);
+    let look = LOOK.min(idle);
+    while quiet < idle {
+        if tokio::time::timeout(look, stopped(&mut stop)).await.is_ok() {
+            return false;
+        }
+        let begun = activity.begun.load(Ordering::Relaxed);
+        let silent = begun == before && activity.open.load(Ordering::Relaxed) == 0;
+        quiet = if silent { quiet + look } else { Duration::ZERO };
+        before = begun;
+    }
+    true
+}
+
+/// The body of an answer. Of one to HEAD the bytes are taken and not sent, which HTTP/2 leaves to the server.
+struct Answer<B> {
+    body: B,
+    /// Of a body that is not sent.
+    unsent: Option<SizeHint>,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Answer<B> {
+    async fn of(response: Response<B>, head_only: bool) -> Response<Self> {
+        let (head, mut body) = response.into_parts();
+        let unsent = head_only.then(|| body.size_hint());
+        if head_only {
+            while let Some(Ok(_)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await
+            {
+            }
+        }
+        Response::from_parts(head, Self { body, unsent })
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if self.unsent.is_some() {
+            return Poll::Ready(None);
+        }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.unsent {
+            None => self.body.is_end_stream(),
+            // Otherwise the library would announce no bytes.
+            Some(unsent) => unsent.exact() == Some(0),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.unsent.unwrap_or_else(|| self.body.size_hint())
+    }
+}
+
+/// A stream that tells its service what passes.
+struct Watched<I, S> {
+    io: I,
+    service: S,
+}
+
+impl<I, S: Serve> Watched<I, S> {
+    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.service.sent(bytes);
+        }
+        written
+    }
+}
+
+impl<I: AsyncRead + Unpin, S: Serve + Unpin> AsyncRead for Watched<I, S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(context, buffer);
+        let bytes = buffer.filled().len() - before;
+        if bytes > 0 {
+            self.service.received(bytes);
+        }
+        read
+    }
+}
+
+impl<I: AsyncWrite + Unpin, S: Serve + Unpin> AsyncWrite for Watched<I, S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(context, bytes);
+        self.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(context, parts);
+        self.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.io).poll_flush(context);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            self.service.flushed();
+        }
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
