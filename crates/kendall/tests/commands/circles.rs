@@ -37,14 +37,6 @@ const LEFT: &[(&str, &[&str])] = &[
             "options socket tls",
         ],
     ),
-    (
-        "tiers/message-queue",
-        &[
-            "connection conversation dispatcher request_limits service",
-            "database database::batch database::schema database::tls",
-            "private_postgres private_postgres::keeper private_postgres::log_reserve",
-        ],
-    ),
 ];
 
 fn modules(source: &Path, below: &Module, found: &mut BTreeMap<Module, String>) {

@@ -30,7 +30,8 @@ use tonic::{Code, Status};
 use crate::database::{Databases, LOOK_MS};
 use crate::dispatcher::Dispatcher;
 use crate::operation::{Answer, Operation, QueueChange};
-use crate::service::{Service, checked_queue, checked_send};
+use crate::request::{checked_queue, checked_send};
+use crate::service::Service;
 
 const PAGE: &str = include_str!("console/page.html");
 const STYLE: &str = include_str!("console/page.css");
@@ -165,7 +166,7 @@ impl Console {
     }
 
     async fn client(&self, name: &str) -> Result<u64, Failure> {
-        let name = crate::service::name(name.to_owned())?;
+        let name = crate::request::name(name.to_owned())?;
         match self.perform(Operation::Hello { name }).await? {
             Answer::Number(id) => Ok(id),
             _ => Err(Failure(StatusCode::INTERNAL_SERVER_ERROR, "no id".into())),

@@ -4,15 +4,12 @@
 //! that are under way: calls that come in one message enter the request queue under one lock, and
 //! answers of a batch leave as one message.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use kendall_protocols::queue as wire;
 use kendall_protocols::queue::call::Operation as Asked;
-use kendall_protocols::queue::reply::Answer as Said;
-use prost::Message as _;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::Stream;
@@ -20,179 +17,14 @@ use tonic::{Status, Streaming};
 
 use crate::connection::{OpenRequest, Peer};
 use crate::identity::not_allowed;
-use crate::operation::{Answer, Limits, Operation};
-use crate::refusal;
-use crate::service::{self, Service, Taking};
+use crate::operation::{Answer, Operation};
+use crate::refusal::{detailed, stopped};
+use crate::request::{self, Taking};
+use crate::service::Service;
+use crate::ticket::{Gathering, Kind, Ticket};
 
 /// Calls of one stream that may be unanswered; beyond, nothing more is read.
 const OPEN_CALLS: usize = 1024;
-/// Bytes of replies from which a message of them takes no more: well below the 4 MiB that clients
-/// read of a message by default.
-const REPLY_BYTES: usize = 1 << 20;
-
-/// Where the answers of a stream's calls gather until it takes them.
-#[derive(Debug, Default)]
-struct Gathering {
-    state: Mutex<Gathered>,
-}
-
-#[derive(Debug, Default)]
-struct Gathered {
-    replies: VecDeque<Ready>,
-    /// Wakes the stream, where it sleeps.
-    waker: Option<Waker>,
-    /// The stream is gone: nobody reads what is answered.
-    closed: bool,
-}
-
-/// A reply that can be sent.
-#[derive(Debug)]
-struct Ready {
-    reply: wire::Reply,
-    /// Whether its message is lost when the reply is not sent.
-    removes: bool,
-}
-
-impl Ready {
-    fn into_message(self) -> Option<wire::Message> {
-        match self.reply.answer {
-            Some(Said::Receive(answer)) if self.removes => answer.message,
-            _ => None,
-        }
-    }
-}
-
-impl Gathering {
-    fn lock(&self) -> MutexGuard<'_, Gathered> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives the message back when nobody will read the reply.
-    fn add(&self, ready: Ready) -> Option<wire::Message> {
-        let mut state = self.lock();
-        if state.closed {
-            return ready.into_message();
-        }
-        state.replies.push_back(ready);
-        let waker = state.waker.take();
-        drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        None
-    }
-
-    /// Nobody reads what is answered from now on; gives the messages that nobody has read.
-    fn close(&self) -> Vec<wire::Message> {
-        let mut state = self.lock();
-        state.closed = true;
-        state.replies.drain(..).filter_map(Ready::into_message).collect()
-    }
-
-    /// What has gathered, as far as it fits into one message; where nothing has, the stream is woken when something does.
-    fn take(&self, context: &Context<'_>) -> Vec<wire::Reply> {
-        let mut state = self.lock();
-        if state.replies.is_empty() {
-            state.waker = Some(context.waker().clone());
-        }
-        let mut bytes = 0;
-        let most = state.replies.iter().take_while(|ready| {
-            let room = bytes < REPLY_BYTES;
-            bytes += ready.reply.encoded_len();
-            room
-        });
-        let most = most.count();
-        state.replies.drain(..most).map(|ready| ready.reply).collect()
-    }
-}
-
-/// The right, and the duty, to answer one call: dropped, it says that the middleware stopped.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    gathering: Arc<Gathering>,
-    tag: u64,
-    kind: Kind,
-    limits: Limits,
-    /// Whether an answer that nobody reads loses a message.
-    removes: bool,
-    answered: bool,
-}
-
-/// Which operation a call is; its answer is of the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Send,
-    Receive,
-    Read,
-    Lease,
-    Acknowledge,
-    ExtendLease,
-    Return,
-}
-
-impl Ticket {
-    /// Whether nobody reads the answer any more.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.gathering.lock().closed
-    }
-
-    /// Answers; gives back a message that nobody will read and that is nowhere else.
-    pub(crate) fn answer(mut self, answer: Result<Answer, Status>) -> Option<wire::Message> {
-        self.put(answer)
-    }
-
-    fn put(&mut self, answer: Result<Answer, Status>) -> Option<wire::Message> {
-        self.answered = true;
-        let mut reply = wire::Reply { tag: self.tag, ..Default::default() };
-        match answer.and_then(|answer| self.kind.said(answer, &self.limits)) {
-            Ok(said) => reply.answer = Some(said),
-            Err(status) => {
-                reply.code = status.code() as i32;
-                reply.reason = refusal::reason(&status);
-                status.message().clone_into(&mut reply.error);
-            }
-        }
-        self.gathering.add(Ready { reply, removes: self.removes })
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if !self.answered {
-            self.put(Err(service::stopped()));
-        }
-    }
-}
-
-impl Kind {
-    fn of(asked: &Asked) -> Self {
-        match asked {
-            Asked::Send(_) => Self::Send,
-            Asked::Receive(_) => Self::Receive,
-            Asked::Read(_) => Self::Read,
-            Asked::Lease(_) => Self::Lease,
-            Asked::Acknowledge(_) => Self::Acknowledge,
-            Asked::ExtendLease(_) => Self::ExtendLease,
-            Asked::ReturnMessage(_) => Self::Return,
-        }
-    }
-
-    /// An answer in the words of the protocol.
-    fn said(self, answer: Answer, limits: &Limits) -> Result<Said, Status> {
-        Ok(match self {
-            Self::Send => Said::Send(service::sent(answer)?),
-            Self::Receive => Said::Receive(service::received(answer)?),
-            Self::Read => Said::Read(service::read(answer)?),
-            Self::Lease => Said::Lease(service::leased(answer)?),
-            Self::Acknowledge => {
-                service::acknowledged(&answer, limits)?;
-                Said::Acknowledge(wire::AcknowledgeResponse {})
-            }
-            Self::ExtendLease => Said::ExtendLease(wire::ExtendLeaseResponse {}),
-            Self::Return => Said::ReturnMessage(wire::ReturnMessageResponse {}),
-        })
-    }
-}
 
 /// What becomes of a call.
 enum Begun {
@@ -278,7 +110,7 @@ impl Conversation {
             let Some(calls) = &mut self.calls else { break };
             match Pin::new(calls).poll_next(context) {
                 Poll::Ready(Some(calls)) => {
-                    self.backlog = calls.map_err(refusal::detailed)?.calls.into_iter();
+                    self.backlog = calls.map_err(detailed)?.calls.into_iter();
                 }
                 Poll::Ready(None) => self.calls = None,
                 Poll::Pending => break,
@@ -334,13 +166,13 @@ impl Service {
     fn begun(&self, asked: Asked) -> Result<Begun, Status> {
         let at = |operation| Ok(Begun::At(operation));
         match asked {
-            Asked::Send(request) => at(service::checked_send(request, self.limits())?),
-            Asked::Read(request) => at(service::checked_read(request)?),
-            Asked::Acknowledge(request) => at(service::checked_acknowledge(request)?),
-            Asked::ExtendLease(request) => at(service::checked_extend(request)?),
-            Asked::ReturnMessage(request) => at(service::checked_return(request)?),
-            Asked::Receive(request) => Ok(service::checked_receive(request)?.into()),
-            Asked::Lease(request) => Ok(service::checked_lease(request)?.into()),
+            Asked::Send(request) => at(request::checked_send(request, self.limits())?),
+            Asked::Read(request) => at(request::checked_read(request)?),
+            Asked::Acknowledge(request) => at(request::checked_acknowledge(request)?),
+            Asked::ExtendLease(request) => at(request::checked_extend(request)?),
+            Asked::ReturnMessage(request) => at(request::checked_return(request)?),
+            Asked::Receive(request) => Ok(request::checked_receive(request)?.into()),
+            Asked::Lease(request) => Ok(request::checked_lease(request)?.into()),
         }
     }
 }
@@ -376,7 +208,7 @@ impl Stream for Conversation {
         if !self.stopped && self.stopping.as_mut().poll(context).is_ready() {
             self.stopped = true;
             self.calls = None;
-            return Poll::Ready(Some(Err(service::stopped())));
+            return Poll::Ready(Some(Err(stopped())));
         }
         Poll::Pending
     }

@@ -1,13 +1,14 @@
 //! The connection pool, the schema, and operations as statements.
 
 mod batch;
+mod error;
 #[cfg(test)]
 mod pages_read;
 mod schema;
 mod tls;
 
 use std::error::Error as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use std::time::Duration;
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime,
 };
-use tokio_postgres::error::{Severity, SqlState};
+use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -24,7 +25,8 @@ use tonic::Status;
 
 use self::batch::Failure;
 pub(crate) use self::batch::Undecided;
-use self::schema::{SCHEMA, VERSION};
+pub use self::error::DatabaseError;
+use self::error::{SCHEMA, status};
 use self::tls::Wanted;
 use crate::operation::{Answer, Limits, Operation};
 
@@ -50,89 +52,6 @@ const RECOVERY_LOOKS: usize = 480;
 const RECOVERY_WORDS: usize = 40;
 /// How often a transaction that PostgreSQL gave up (deadlock, serialization) is tried again.
 const RETRIES: u32 = 3;
-
-/// The database cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum DatabaseError {
-    /// The URL is none.
-    #[error("`{url}` is not a PostgreSQL URL; write it like postgres://user@host:5432/database")]
-    Url {
-        /// The URL, its password left out.
-        url: String,
-        /// What is wrong.
-        #[source]
-        source: tokio_postgres::Error,
-    },
-    /// A way to use TLS that does not exist.
-    #[error("`{mode}` is not an sslmode; write disable, prefer, require, verify-ca or verify-full")]
-    SslMode {
-        /// What was written.
-        mode: String,
-    },
-    /// The root certificate cannot be used.
-    #[error("the root certificate {path} cannot be used: {what}")]
-    RootCertificate {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        what: String,
-    },
-    /// Nobody to trust.
-    #[error(
-        "this system has no certificates of its own to check PostgreSQL's; name a file with \
-         --database-root-certificate"
-    )]
-    Certificates,
-    /// TLS cannot be set up.
-    #[error("cannot set up TLS to PostgreSQL")]
-    Tls(#[source] tokio_rustls::rustls::Error),
-    /// PostgreSQL does not answer, or refuses.
-    #[error("cannot connect to PostgreSQL")]
-    Connect(#[source] tokio_postgres::Error),
-    /// The certificate stands for itself.
-    #[error(
-        "PostgreSQL's certificate is that of an authority, which no server may show; give it one that \
-         the authority signed, or one that is signed by itself and no authority (openssl req -x509 \
-         -addext basicConstraints=CA:FALSE)"
-    )]
-    AuthorityAsServer(#[source] tokio_postgres::Error),
-    /// PostgreSQL is older than the functions need.
-    #[error("PostgreSQL {found} is too old; version 15 or later is needed")]
-    Version {
-        /// What the server says.
-        found: String,
-    },
-    /// The tables were made by another version of this program.
-    #[error(
-        "the schema `{SCHEMA}` has version {found}, and this program needs version {VERSION}; start the program \
-         that made it, or take another database"
-    )]
-    OtherVersion {
-        /// The stored version; 0 if there is none.
-        found: i32,
-    },
-    /// The schema exists, and is not the queue's.
-    #[error(
-        "the schema `{SCHEMA}` has {tables} tables and no version: another program made it; take another database, \
-         or drop that schema"
-    )]
-    Foreign {
-        /// Tables in it.
-        tables: i64,
-    },
-    /// The schema cannot be made.
-    #[error(
-        "cannot make the schema `{SCHEMA}`; the role needs CREATE on the database once (GRANT CREATE \
-         ON DATABASE … TO …)"
-    )]
-    Schema(#[source] tokio_postgres::Error),
-    /// A statement of the start failed.
-    #[error("cannot prepare the database")]
-    Prepare(#[source] tokio_postgres::Error),
-    /// The pool cannot be made.
-    #[error("cannot make the connection pool")]
-    Pool(#[source] deadpool_postgres::BuildError),
-}
 
 /// The pool. Clones share it.
 #[derive(Debug, Clone)]
@@ -534,26 +453,6 @@ impl Session {
                 false
             }
         }
-    }
-}
-
-/// A database error in the words of the protocol.
-///
-/// A server that fails at a commit may have had it on disk already: its own PANIC (a full disk of its
-/// log, for one), or the crash of another session that ended this one. Neither means that nothing was
-/// stored, whatever the code says.
-fn status(error: &tokio_postgres::Error) -> Status {
-    match error.as_db_error() {
-        Some(database)
-            if database.parsed_severity() == Some(Severity::Panic)
-                || *database.code() == SqlState::CRASH_SHUTDOWN =>
-        {
-            Status::unavailable(format!(
-                "PostgreSQL crashed; whether the operation happened is unknown: {}",
-                database.message()
-            ))
-        }
-        _ => batch::status(error),
     }
 }
 

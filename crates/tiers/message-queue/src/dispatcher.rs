@@ -24,11 +24,10 @@ use kendall_tier::{Clock, Exchange, Instruments, Limit, Moments, Outcome, Record
 use tokio::sync::{Notify, oneshot};
 use tonic::Status;
 
-use crate::conversation::Ticket;
 use crate::database::{Databases, Performed, Session, Undecided};
 use crate::operation::{Answer, Operation, PutBack};
-use crate::request_limits::too_late;
-use crate::service;
+use crate::refusal::{stopped, too_late};
+use crate::ticket::Ticket;
 
 /// Stages of this tier beside those that all have.
 pub(crate) const STAGES: &[&str] = &["connection_wait_time"];
@@ -321,7 +320,7 @@ impl Dispatcher {
             self.work.notify_one();
         }
         let mut waiting = Waiting { dispatcher: self, answers, removes };
-        (&mut waiting.answers).await.map_err(|_| service::stopped())
+        (&mut waiting.answers).await.map_err(|_| stopped())
     }
 
     /// Has messages put back that were taken away for somebody who is gone. They enter whatever the bound:

@@ -5,7 +5,7 @@ use prost::Message;
 
 use crate::identity::Tokens;
 use crate::operation::{Held, Limits, Operation, Selector, Take};
-use crate::service;
+use crate::request;
 
 /// The body of a gRPC call, of a kind that the first byte says: decoded, checked, and made into an
 /// operation.
@@ -16,18 +16,18 @@ pub fn call(bytes: &[u8]) {
     let Some((kind, body)) = bytes.split_first() else { return };
     let limits = Limits::default();
     match kind % 8 {
-        0 => decode::<wire::SendRequest>(body, |asked| service::checked_send(asked, &limits)),
+        0 => decode::<wire::SendRequest>(body, |asked| request::checked_send(asked, &limits)),
         1 => decode::<wire::ReceiveRequest>(body, |asked| {
-            service::checked_receive(asked).map(|taking| taking.operation)
+            request::checked_receive(asked).map(|taking| taking.operation)
         }),
         2 => decode::<wire::LeaseRequest>(body, |asked| {
-            service::checked_lease(asked).map(|taking| taking.operation)
+            request::checked_lease(asked).map(|taking| taking.operation)
         }),
-        3 => decode::<wire::ReadRequest>(body, service::checked_read),
-        4 => decode::<wire::AcknowledgeRequest>(body, service::checked_acknowledge),
-        5 => decode::<wire::ExtendLeaseRequest>(body, service::checked_extend),
-        6 => decode::<wire::ReturnMessageRequest>(body, service::checked_return),
-        _ => decode::<wire::CreateQueueRequest>(body, service::checked_queue),
+        3 => decode::<wire::ReadRequest>(body, request::checked_read),
+        4 => decode::<wire::AcknowledgeRequest>(body, request::checked_acknowledge),
+        5 => decode::<wire::ExtendLeaseRequest>(body, request::checked_extend),
+        6 => decode::<wire::ReturnMessageRequest>(body, request::checked_return),
+        _ => decode::<wire::CreateQueueRequest>(body, request::checked_queue),
     }
 }
 

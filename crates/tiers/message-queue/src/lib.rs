@@ -19,13 +19,17 @@ mod health;
 mod http2;
 mod identity;
 mod inside;
+mod methods;
 mod operation;
 mod private_postgres;
 mod queue_metrics;
 mod refusal;
+mod request;
 mod request_limits;
+mod response;
 mod server;
 mod service;
+mod ticket;
 mod waiters;
 
 pub use database::DatabaseError;

@@ -5,180 +5,38 @@
 //! durable as PostgreSQL is by default, stops with the middleware, however that ends, is started again
 //! when it ends before that, and resumes over the same data.
 
+mod error;
 mod keeper;
+mod launch;
 mod log_reserve;
+mod user;
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use rustix::fs::{
-    CWD, Dir, FlockOperation, Gid, Mode, OFlags, ResolveFlags, Uid, fchmod, fchown, flock, fstat,
-    mkdirat, open, openat, openat2,
-};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, getuid, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
+use self::error::PLACES;
+pub use self::error::PrivatePostgresError;
 use self::keeper::Keeper;
+use self::launch::{LOOK, Launch, ROLE, STOP};
+pub use self::launch::{PrivateOptions, TcpAccess};
+use self::user::{Contents, User, no_links};
 
-/// Folders in which distributions keep the server's programs.
-const PLACES: &[&str] =
-    &["/usr/lib/postgresql", "/usr/pgsql", "/usr/local/pgsql", "/opt/postgresql"];
-/// The role and the database of the queue.
-const ROLE: &str = "kendall";
 /// The role that makes the cluster; it may not log in afterwards.
 const MAKER: &str = "kendall_maker";
-/// A path in a socket address has 107 bytes, of which the file's name takes 16.
-const SOCKET_FOLDER_BYTES: usize = 90;
-const PORT: &str = "5432";
-/// Time for PostgreSQL to come up (it may have a log to replay) and to go down.
-const START: Duration = Duration::from_secs(120);
-const STOP: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(20);
 /// How long a start waits for the folder: a process that was killed a moment ago may not have let go of it.
 const FOLDER: Duration = Duration::from_secs(2);
-/// A disk with less room than this is named as the likely reason of a failure: two segments of
-/// PostgreSQL's log.
-const LITTLE_ROOM_BYTES: u64 = 32 << 20;
-/// How much of the server's log is read to say why it failed.
-const LAST_WORDS_BYTES: u64 = 16 << 10;
-
-/// The private PostgreSQL cannot be had.
-#[derive(Debug, thiserror::Error)]
-pub enum PrivatePostgresError {
-    /// No server programs.
-    #[error(
-        "no PostgreSQL 15 or later is installed here (looked in $PATH and {}); install it \
-         (Debian: apt-get install postgresql), or name yours with --database URL",
-        PLACES.join(", ")
-    )]
-    NotInstalled,
-    /// A folder cannot be made.
-    #[error("cannot prepare {path}; another folder can be named with --data DIR")]
-    Folder {
-        /// The folder or file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The folder holds something else, or is somebody else's.
-    #[error(
-        "{path} cannot be the folder of a private PostgreSQL: {why}; name a new folder, or an empty one of \
-         yours, with --data DIR"
-    )]
-    NotOurs {
-        /// The folder.
-        path: PathBuf,
-        /// What it is.
-        why: &'static str,
-    },
-    /// PostgreSQL will not run as root, and there is no other user to run it as.
-    #[error(
-        "PostgreSQL does not run as root, and this machine has no user `postgres` to run it as; \
-         start as another user"
-    )]
-    NoUser,
-    /// The user that runs the server may not enter.
-    #[error(
-        "PostgreSQL runs as user `postgres` here, who may not enter {folder}; take a data folder \
-         elsewhere, or allow it (chmod o+x)"
-    )]
-    Closed {
-        /// The folder on the way to the data.
-        folder: PathBuf,
-    },
-    /// One of its programs failed.
-    #[error("`{program}` failed: {output}")]
-    Program {
-        /// The program.
-        program: String,
-        /// What it said.
-        output: String,
-    },
-    /// It runs already, for another middleware.
-    #[error(
-        "the PostgreSQL of {path} is running for another process (pid {pid}); stop that one, or \
-         take another folder with --data DIR"
-    )]
-    Running {
-        /// The data folder.
-        path: PathBuf,
-        /// The server's process.
-        pid: i32,
-    },
-    /// The folder is another process's.
-    #[error(
-        "{path} is in use: another process runs the PostgreSQL in it, or is making it; stop that one, or take \
-         another folder with --data DIR"
-    )]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-    },
-    /// Its data are of a version whose programs are not here.
-    #[error(
-        "{path} was made by PostgreSQL {made}, whose programs are not installed here (found: {found}); install \
-         version {made} again (Debian: apt-get install postgresql-{made}), or bring the data up to date with \
-         pg_upgrade"
-    )]
-    OtherVersion {
-        /// The data folder.
-        path: PathBuf,
-        /// The version that made it.
-        made: u32,
-        /// The newest that is installed.
-        found: u32,
-    },
-    /// It ended at its start.
-    #[error("PostgreSQL does not start ({status}): {why}; its log is {log}", log = log.display())]
-    Ended {
-        /// How it ended.
-        status: std::process::ExitStatus,
-        /// What it said last, and whether its disk is full.
-        why: String,
-        /// Its log.
-        log: PathBuf,
-    },
-    /// It did not come up.
-    #[error("PostgreSQL did not come up in {} s; see {log}", START.as_secs(), log = log.display())]
-    Silent {
-        /// Its log.
-        log: PathBuf,
-    },
-    /// Nobody can look after it.
-    #[error("the system gives no thread to supervise PostgreSQL")]
-    Keeper(#[source] io::Error),
-}
-
-/// How a private PostgreSQL is reached beside its socket, and its settings.
-#[derive(Debug, Clone, Default)]
-pub struct PrivateOptions {
-    /// Also over TCP, with a password.
-    pub tcp: Option<TcpAccess>,
-    /// Settings of PostgreSQL: `name=value`.
-    pub settings: Vec<String>,
-    /// In the caller's process group, so that who ends the group ends the server. Otherwise in one
-    /// of its own: a terminal's interrupt is for the middleware, which stops it afterwards.
-    pub same_group: bool,
-}
-
-/// An address on which a private PostgreSQL listens, and what its role must know there.
-#[derive(Debug, Clone)]
-pub struct TcpAccess {
-    /// On loopback, or where other hosts reach it.
-    pub address: SocketAddr,
-    /// Letters and digits.
-    pub password: String,
-}
 
 /// A running private PostgreSQL. [`stop`](Self::stop) it; dropped, it is stopped too.
 #[derive(Debug)]
@@ -194,34 +52,6 @@ pub struct PrivatePostgres {
     _sockets: Option<tempfile::TempDir>,
     /// Held until the server has ended: nobody else works in this folder.
     _lock: OwnedFd,
-}
-
-/// All that it takes to start the server, once and again.
-#[derive(Debug)]
-struct Launch {
-    programs: PathBuf,
-    user: User,
-    data: PathBuf,
-    sockets: PathBuf,
-    log: PathBuf,
-    options: PrivateOptions,
-    /// It counts its statements.
-    counts: bool,
-    nearly_full: Arc<AtomicBool>,
-}
-
-/// What a folder that exists may hold.
-#[derive(Debug, Clone, Copy)]
-enum Contents {
-    /// A cluster of ours, or nothing.
-    OfACluster,
-    Any,
-}
-
-/// Who runs the server: this user, or, for root, the user `postgres`.
-#[derive(Debug, Clone, Copy)]
-struct User {
-    switch: Option<(u32, u32)>,
 }
 
 impl PrivatePostgres {
@@ -353,173 +183,6 @@ impl PrivatePostgres {
 impl Drop for PrivatePostgres {
     fn drop(&mut self) {
         self.keeper.stop(Signal::INT, STOP);
-    }
-}
-
-impl PrivateOptions {
-    /// The port, which also names the socket.
-    fn port(&self) -> String {
-        self.tcp.as_ref().map_or_else(|| PORT.to_owned(), |tcp| tcp.address.port().to_string())
-    }
-
-    fn host(&self) -> String {
-        self.tcp.as_ref().map_or_else(String::new, |tcp| tcp.address.ip().to_string())
-    }
-}
-
-impl User {
-    fn of_server() -> Result<Self, PrivatePostgresError> {
-        if !getuid().is_root() {
-            return Ok(Self { switch: None });
-        }
-        let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let fields = users.lines().find_map(|line| {
-            let mut fields = line.split(':');
-            (fields.next() == Some("postgres")).then(|| (fields.nth(1), fields.next()))
-        });
-        let number = |text: Option<&str>| text.and_then(|text| text.parse::<u32>().ok());
-        let (uid, gid) = fields.ok_or(PrivatePostgresError::NoUser)?;
-        let switch = number(uid).zip(number(gid)).ok_or(PrivatePostgresError::NoUser)?;
-        Ok(Self { switch: Some(switch) })
-    }
-
-    /// Whether all folders above `path` let this user pass.
-    fn may_enter(self, path: &Path) -> Result<(), PrivatePostgresError> {
-        let Some((uid, gid)) = self.switch else { return Ok(()) };
-        let failed = |source| PrivatePostgresError::Folder { path: path.to_owned(), source };
-        let path = std::path::absolute(path).map_err(failed)?;
-        for folder in path.ancestors().skip(1).filter(|folder| folder.exists()) {
-            let about = fs::metadata(folder).map_err(failed)?;
-            let enters = match () {
-                () if about.uid() == uid => 0o100,
-                () if about.gid() == gid => 0o010,
-                () => 0o001,
-            };
-            if about.mode() & enters == 0 {
-                return Err(PrivatePostgresError::Closed { folder: folder.to_owned() });
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes a folder that only this user may enter, and gives its full path.
-    ///
-    /// One that exists must be ours or empty. What is changed is changed by its descriptor, and no
-    /// symbolic link is followed: not to another folder than the one that was checked.
-    fn folder(self, path: &Path, contents: Contents) -> Result<PathBuf, PrivatePostgresError> {
-        self.may_enter(path)?;
-        let failed =
-            |source: io::Error| PrivatePostgresError::Folder { path: path.to_owned(), source };
-        let system = |error: Errno| failed(error.into());
-        let whole = std::path::absolute(path).map_err(failed)?;
-        let (Some(parent), Some(name)) = (whole.parent(), whole.file_name()) else {
-            let why = "it is not a folder of its own";
-            return Err(PrivatePostgresError::NotOurs { path: whole, why });
-        };
-        fs::create_dir_all(parent).map_err(failed)?;
-        let parent = parent.canonicalize().map_err(failed)?;
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let above = openat2(CWD, &parent, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-            .map_err(system)?;
-        let existed = match mkdirat(&above, name, Mode::RWXU) {
-            Ok(()) => false,
-            Err(Errno::EXIST) => true,
-            Err(error) => return Err(system(error)),
-        };
-        let whole = parent.join(name);
-        let folder = match openat(&above, name, flags, Mode::empty()) {
-            Ok(folder) => folder,
-            Err(Errno::LOOP | Errno::NOTDIR) => {
-                let why = "it is a symbolic link, or no folder";
-                return Err(PrivatePostgresError::NotOurs { path: whole, why });
-            }
-            Err(error) => return Err(system(error)),
-        };
-        let about = fstat(&folder).map_err(system)?;
-        if existed {
-            self.refuse_foreign(&whole, &folder, about.st_uid, contents)?;
-        }
-        if let Some((uid, gid)) = self.switch
-            && about.st_uid != uid
-        {
-            fchown(&folder, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).map_err(system)?;
-        }
-        fchmod(&folder, Mode::RWXU).map_err(system)?;
-        Ok(whole)
-    }
-
-    /// Refuses a folder that is somebody else's, or that holds something else.
-    fn refuse_foreign(
-        self,
-        path: &Path,
-        folder: &OwnedFd,
-        owner: u32,
-        contents: Contents,
-    ) -> Result<(), PrivatePostgresError> {
-        let refused = |why| Err(PrivatePostgresError::NotOurs { path: path.to_owned(), why });
-        let server = self.switch.map_or(getuid().as_raw(), |(uid, _)| uid);
-        if owner != server && owner != getuid().as_raw() {
-            return refused("it belongs to another user");
-        }
-        if matches!(contents, Contents::Any) {
-            return Ok(());
-        }
-        let failed = |error: Errno| PrivatePostgresError::Folder {
-            path: path.to_owned(),
-            source: error.into(),
-        };
-        let mut cluster = false;
-        let mut foreign = false;
-        let mut empty = true;
-        for entry in Dir::read_from(folder).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            match entry.file_name().to_bytes() {
-                b"." | b".." => continue,
-                b"data" => cluster = path.join("data/PG_VERSION").exists(),
-                // What a first start leaves that was cut off.
-                b"data.making" | b"socket" | b"postgres.log" => {}
-                _ => foreign = true,
-            }
-            empty = false;
-        }
-        match () {
-            () if empty => Ok(()),
-            () if owner != server => refused("it is not empty, and belongs to another user"),
-            () if cluster || !foreign => Ok(()),
-            () => refused("it is not empty, and holds no PostgreSQL of a queue"),
-        }
-    }
-
-    /// A folder for the sockets: in the data's folder, unless its path is too long for a socket; then a new
-    /// one, of a name that nobody can know before.
-    fn socket_folder(
-        self,
-        folder: &Path,
-    ) -> Result<(PathBuf, Option<tempfile::TempDir>), PrivatePostgresError> {
-        let beside = folder.join("socket");
-        if beside.as_os_str().len() <= SOCKET_FOLDER_BYTES {
-            return Ok((self.folder(&beside, Contents::Any)?, None));
-        }
-        let temporary = tempfile::Builder::new().prefix("kendall-queue-").tempdir();
-        let temporary = temporary.map_err(|source| PrivatePostgresError::Folder {
-            path: std::env::temp_dir(),
-            source,
-        })?;
-        let sockets = self.folder(temporary.path(), Contents::Any)?;
-        Ok((sockets, Some(temporary)))
-    }
-
-    fn command(self, program: PathBuf) -> Command {
-        let mut command = Command::new(program);
-        if let Some((uid, gid)) = self.switch {
-            command.uid(uid).gid(gid);
-        }
-        // The server's own environment, whatever the caller's says of databases.
-        for name in ["PGDATA", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGOPTIONS"] {
-            command.env_remove(name);
-        }
-        command.env("LC_ALL", "C.UTF-8").current_dir("/").stdin(Stdio::null());
-        command
     }
 }
 
@@ -706,11 +369,6 @@ fn allow(data: &Path, tcp: Option<&TcpAccess>) -> Result<(), PrivatePostgresErro
     written.map_err(|source| PrivatePostgresError::Folder { path: hba, source })
 }
 
-/// Flags of `open` that refuse a symbolic link.
-fn no_links() -> i32 {
-    i32::try_from(OFlags::NOFOLLOW.bits()).expect("flags of open are an int")
-}
-
 fn run(mut command: Command, program: &str, input: &str) -> Result<(), PrivatePostgresError> {
     let failed = |output: String| PrivatePostgresError::Program { program: program.into(), output };
     if !input.is_empty() {
@@ -775,115 +433,6 @@ fn runs_kendall(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "kendall")
 }
 
-impl Launch {
-    fn start(&self) -> Result<Child, PrivatePostgresError> {
-        let failed = |source| PrivatePostgresError::Folder { path: self.log.clone(), source };
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .custom_flags(no_links())
-            .open(&self.log);
-        let log = log.map_err(failed)?;
-        let postgres = self.programs.join("postgres");
-        let log_mb = log_room(&self.data.join("pg_wal"));
-        let mut command = match guard() {
-            // PostgreSQL stops when this process has gone without stopping it.
-            Some(guard) => {
-                let mut command = self.user.command(guard);
-                command.args(["--pdeathsig", "INT", "--"]).arg(postgres);
-                command
-            }
-            None => self.user.command(postgres),
-        };
-        command
-            .arg("-D")
-            .arg(&self.data)
-            .args(["-p", &self.options.port(), "-c"])
-            .arg(format!("listen_addresses={}", self.options.host()))
-            .arg("-c")
-            .arg(format!("unix_socket_directories={}", self.sockets.display()))
-            .args(["-c", "max_connections=200", "-c", "wal_compression=on"])
-            .arg("-c")
-            .arg(format!("max_wal_size={log_mb}MB"))
-            // Files that a checkpoint keeps for reuse; two is PostgreSQL's least, and its default more than a small
-            // disk's log.
-            .arg("-c")
-            .arg(format!("min_wal_size={}MB", (log_mb / 2).min(80)))
-            .args(["-c", "shared_buffers=256MB"])
-            // A line for each error: where the disk is full, refusals must not fill what receiving frees.
-            .args(["-c", "log_error_verbosity=terse", "-c", "log_min_error_statement=panic"])
-            .stdout(log.try_clone().map_err(failed)?)
-            .stderr(log);
-        if self.counts {
-            command.args(["-c", "shared_preload_libraries=pg_stat_statements"]);
-            // A cluster that studies throw away: nothing is kept over its end.
-            command.args(["-c", "pg_stat_statements.save=off", "-c", "track_wal_io_timing=on"]);
-        }
-        for setting in &self.options.settings {
-            command.args(["-c", setting]);
-        }
-        if !self.options.same_group {
-            command.process_group(0);
-        }
-        command.spawn().map_err(|error| PrivatePostgresError::Program {
-            program: "postgres".into(),
-            output: error.to_string(),
-        })
-    }
-
-    fn wait_ready(&self, server: &mut Child) -> Result<(), PrivatePostgresError> {
-        let mut left = START;
-        while left > Duration::ZERO {
-            let ready = Command::new(self.programs.join("pg_isready"))
-                .args(["--quiet", "--username", ROLE, "--dbname", ROLE])
-                .args(["--port", &self.options.port(), "--host"])
-                .arg(&self.sockets)
-                .status();
-            if ready.is_ok_and(|status| status.success()) {
-                return Ok(());
-            }
-            if let Ok(Some(status)) = server.try_wait() {
-                let (why, log) = (self.last_words(), self.log.clone());
-                return Err(PrivatePostgresError::Ended { status, why, log });
-            }
-            std::thread::sleep(LOOK);
-            left = left.saturating_sub(LOOK);
-        }
-        Err(PrivatePostgresError::Silent { log: self.log.clone() })
-    }
-
-    /// Why the server ended: the last fatal line of its log, and a disk that is full, on which the
-    /// log may lack that line.
-    fn last_words(&self) -> String {
-        let mut words = last_fatal(&self.log).unwrap_or_else(|| "it did not say why".to_owned());
-        for folder in [self.data.clone(), self.data.join("pg_wal")] {
-            if let Some(doubt) = little_room(&folder) {
-                words.push_str("; ");
-                words.push_str(&doubt);
-                break;
-            }
-        }
-        words
-    }
-}
-
-/// The program that has the kernel signal a process whose parent ends (util-linux, which every
-/// distribution has). Between fork and exec it would take unsafe code.
-fn guard() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/usr/bin", "/bin"].map(PathBuf::from);
-    let mut places = std::env::split_paths(&path).chain(usual);
-    places.find_map(|folder| Some(folder.join("setpriv")).filter(|program| program.is_file()))
-}
-
-/// How large PostgreSQL's log may grow between two checkpoints, in MB: 2 GB, on a small disk an eighth
-/// of it, since a disk that is full of it ends the server.
-fn log_room(folder: &Path) -> u64 {
-    let eighth = rustix::fs::statvfs(folder)
-        .map_or(u64::MAX, |about| about.f_blocks.saturating_mul(about.f_frsize) / 8);
-    (eighth >> 20).clamp(64, 2048)
-}
-
 /// Lines of a server's log that say that checkpoints come too often.
 fn hurried_checkpoints(log: &Path) -> usize {
     let Ok(file) = fs::File::open(log) else { return 0 };
@@ -893,34 +442,6 @@ fn hurried_checkpoints(log: &Path) -> usize {
             String::from_utf8_lossy(line).contains("checkpoints are occurring too frequently")
         })
         .count()
-}
-
-/// The last line of a server's log that says why it ended.
-fn last_fatal(log: &Path) -> Option<String> {
-    let mut file = fs::File::open(log).ok()?;
-    let from = file.metadata().ok()?.len().saturating_sub(LAST_WORDS_BYTES);
-    io::Seek::seek(&mut file, io::SeekFrom::Start(from)).ok()?;
-    let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut file, &mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
-    // Not those that were sent to a client.
-    let told = |line: &str| {
-        let parts = ["terminating", "the database system is", "pg_hba.conf", "authentication"];
-        parts.iter().any(|part| line.contains(part))
-    };
-    let fatal = |line: &str| {
-        let at = line.find(" PANIC:  ").or_else(|| line.find(" FATAL:  "))?;
-        (!told(line)).then(|| line[at + 9..].trim().to_owned())
-    };
-    text.lines().rev().find_map(fatal)
-}
-
-/// Says so when a folder's disk has little room.
-fn little_room(folder: &Path) -> Option<String> {
-    let about = rustix::fs::statvfs(folder).ok()?;
-    let free = about.f_bavail.saturating_mul(about.f_frsize);
-    (free < LITTLE_ROOM_BYTES)
-        .then(|| format!("the disk of {} has {} KiB free; make room", folder.display(), free >> 10))
 }
 
 #[cfg(test)]

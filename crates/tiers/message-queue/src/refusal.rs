@@ -49,6 +49,16 @@ pub(crate) fn refused(code: Code, reason: &str, text: impl Into<String>) -> Stat
     Status::with_details(code, text, details.encode_to_vec().into())
 }
 
+/// The status of a call that was accepted and could not be answered.
+pub(crate) fn stopped() -> Status {
+    Status::unavailable("the middleware stopped before it answered")
+}
+
+/// The refusal of a receive whose answer would come too late.
+pub(crate) fn too_late() -> Status {
+    Status::deadline_exceeded("the deadline is too near for an answer; no message was taken")
+}
+
 /// The status with a reason, where it had none; bytes that are not a message are the client's fault.
 pub(crate) fn detailed(status: Status) -> Status {
     if !status.details().is_empty() || status.code() == Code::Ok {

@@ -24,7 +24,7 @@ use tonic::{Code, Status};
 
 use crate::connection::{OpenRequest, Peer, Removed};
 use crate::identity::Tokens;
-use crate::refusal::detailed;
+use crate::refusal::{detailed, too_late};
 
 /// Bytes of small messages, and of large ones, that may be under way at the same time.
 const UNDER_WAY: usize = 64 << 20;
@@ -210,11 +210,6 @@ fn in_time(mut answer: Response<Body>, due: Option<&(u64, Peer)>) -> Response<Bo
         return too_late().into_http();
     }
     answer
-}
-
-/// The refusal of a receive whose answer would come too late.
-pub(crate) fn too_late() -> Status {
-    Status::deadline_exceeded("the deadline is too near for an answer; no message was taken")
 }
 
 /// An answer; as long as it goes out, its request is open.

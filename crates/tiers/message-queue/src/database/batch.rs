@@ -13,6 +13,7 @@ use tokio_postgres::{Error, Row, Statement};
 use tonic::Status;
 
 use self::message::{extra_of, with_extra};
+use super::error::status;
 use crate::operation::{
     Answer, COUNT_LIMIT, Held, Limits, Listing, Operation, PutBack, QueueChange, RequestId,
     Selector, Send, Take,
@@ -810,44 +811,11 @@ impl Failure {
 
     pub(super) fn status(&self) -> Status {
         match &self.fault {
-            Fault::Database(error) => super::status(error),
+            Fault::Database(error) => status(error),
             Fault::Elapsed(patience) => Status::unavailable(format!(
                 "PostgreSQL did not answer within {} s; whether the operation happened is unknown",
                 patience.as_secs_f64()
             )),
         }
-    }
-}
-
-/// A database error in the words of the protocol.
-pub(super) fn status(error: &Error) -> Status {
-    let Some(database) = error.as_db_error() else {
-        return Status::unavailable(format!(
-            "the connection to PostgreSQL broke; whether the operation happened is unknown: {error}"
-        ));
-    };
-    let text = database.message();
-    match *database.code() {
-        SqlState::FOREIGN_KEY_VIOLATION => {
-            Status::not_found("the queue or client was deleted meanwhile")
-        }
-        SqlState::DISK_FULL => Status::resource_exhausted(format!(
-            "PostgreSQL's disk is full; nothing was stored: {text}"
-        )),
-        SqlState::ADMIN_SHUTDOWN
-        | SqlState::CRASH_SHUTDOWN
-        | SqlState::CANNOT_CONNECT_NOW
-        | SqlState::TOO_MANY_CONNECTIONS
-        | SqlState::READ_ONLY_SQL_TRANSACTION => {
-            Status::unavailable(format!("PostgreSQL: {text}; try again"))
-        }
-        SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE => {
-            Status::aborted(format!("PostgreSQL: {text}; try again"))
-        }
-        SqlState::LOCK_NOT_AVAILABLE => Status::aborted(
-            "another transaction holds the queue or the client, such as one that has called `enqueue` and has not \
-             ended; nothing was changed: try again when it has ended",
-        ),
-        _ => Status::internal(format!("PostgreSQL: {text} ({})", database.code().code())),
     }
 }

@@ -9,13 +9,9 @@ use std::sync::LazyLock;
 use md5::{Digest as _, Md5};
 use tokio_postgres::Client;
 
-use super::DatabaseError;
+use super::error::{DatabaseError, SCHEMA, VERSION};
 use crate::operation::Limits;
 
-/// The schema of the tables.
-pub(super) const SCHEMA: &str = "kendall_queue";
-/// The version of `tables.sql`. A change of the tables raises it.
-pub(super) const VERSION: i32 = 1;
 /// The application name of the connection that a start uses, which differs from those that serve.
 pub(super) const STARTING: &str = "kendall-queue-start";
 const TABLES: &str = include_str!("tables.sql");

@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use super::DatabaseError;
+use super::error::DatabaseError;
 
 /// How much of the server's identity is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::error::PrivatePostgresError;
+use super::launch::{self, Launch, STOP};
 use super::log_reserve::LogReserve;
-use super::{Launch, PrivatePostgresError, STOP};
 
 /// How often the server is checked, and the pause before another start after one that failed:
 /// from the first to the longest.
@@ -156,8 +157,8 @@ pub(super) fn end(server: &mut Child, how: Signal, patience: Duration) {
         if !matches!(server.try_wait(), Ok(None)) {
             return;
         }
-        std::thread::sleep(super::LOOK);
-        left = left.saturating_sub(super::LOOK);
+        std::thread::sleep(launch::LOOK);
+        left = left.saturating_sub(launch::LOOK);
     }
     tracing::warn!(pid = server.id(), "PostgreSQL does not stop; it is ended at once");
     // SIGQUIT: end without a checkpoint; the next start replays the log. Nothing is lost.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
-use super::{User, no_links};
+use super::user::{User, no_links};
 
 const FILE: &str = "kendall-reserve";
 /// PostgreSQL extends its log by a segment of this size.

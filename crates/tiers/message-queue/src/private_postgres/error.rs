@@ -1,0 +1,119 @@
+//! Why a private PostgreSQL cannot be had.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Folders in which distributions keep the server's programs.
+pub(super) const PLACES: &[&str] =
+    &["/usr/lib/postgresql", "/usr/pgsql", "/usr/local/pgsql", "/opt/postgresql"];
+/// Time for PostgreSQL to come up: it may have a log to replay.
+pub(super) const START: Duration = Duration::from_secs(120);
+
+/// The private PostgreSQL cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PrivatePostgresError {
+    /// No server programs.
+    #[error(
+        "no PostgreSQL 15 or later is installed here (looked in $PATH and {}); install it \
+         (Debian: apt-get install postgresql), or name yours with --database URL",
+        PLACES.join(", ")
+    )]
+    NotInstalled,
+    /// A folder cannot be made.
+    #[error("cannot prepare {path}; another folder can be named with --data DIR")]
+    Folder {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The folder holds something else, or is somebody else's.
+    #[error(
+        "{path} cannot be the folder of a private PostgreSQL: {why}; name a new folder, or an empty one of \
+         yours, with --data DIR"
+    )]
+    NotOurs {
+        /// The folder.
+        path: PathBuf,
+        /// What it is.
+        why: &'static str,
+    },
+    /// PostgreSQL will not run as root, and there is no other user to run it as.
+    #[error(
+        "PostgreSQL does not run as root, and this machine has no user `postgres` to run it as; \
+         start as another user"
+    )]
+    NoUser,
+    /// The user that runs the server may not enter.
+    #[error(
+        "PostgreSQL runs as user `postgres` here, who may not enter {folder}; take a data folder \
+         elsewhere, or allow it (chmod o+x)"
+    )]
+    Closed {
+        /// The folder on the way to the data.
+        folder: PathBuf,
+    },
+    /// One of its programs failed.
+    #[error("`{program}` failed: {output}")]
+    Program {
+        /// The program.
+        program: String,
+        /// What it said.
+        output: String,
+    },
+    /// It runs already, for another middleware.
+    #[error(
+        "the PostgreSQL of {path} is running for another process (pid {pid}); stop that one, or \
+         take another folder with --data DIR"
+    )]
+    Running {
+        /// The data folder.
+        path: PathBuf,
+        /// The server's process.
+        pid: i32,
+    },
+    /// The folder is another process's.
+    #[error(
+        "{path} is in use: another process runs the PostgreSQL in it, or is making it; stop that one, or take \
+         another folder with --data DIR"
+    )]
+    InUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Its data are of a version whose programs are not here.
+    #[error(
+        "{path} was made by PostgreSQL {made}, whose programs are not installed here (found: {found}); install \
+         version {made} again (Debian: apt-get install postgresql-{made}), or bring the data up to date with \
+         pg_upgrade"
+    )]
+    OtherVersion {
+        /// The data folder.
+        path: PathBuf,
+        /// The version that made it.
+        made: u32,
+        /// The newest that is installed.
+        found: u32,
+    },
+    /// It ended at its start.
+    #[error("PostgreSQL does not start ({status}): {why}; its log is {log}", log = log.display())]
+    Ended {
+        /// How it ended.
+        status: std::process::ExitStatus,
+        /// What it said last, and whether its disk is full.
+        why: String,
+        /// Its log.
+        log: PathBuf,
+    },
+    /// It did not come up.
+    #[error("PostgreSQL did not come up in {} s; see {log}", START.as_secs(), log = log.display())]
+    Silent {
+        /// Its log.
+        log: PathBuf,
+    },
+    /// Nobody can look after it.
+    #[error("the system gives no thread to supervise PostgreSQL")]
+    Keeper(#[source] io::Error),
+}
