@@ -22,13 +22,6 @@ const LEFT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "tiers/build-cluster",
-        &[
-            "cache::assets cache::blobs cache::capabilities cache::http cache::read cache::results cache::service cache::tree cache::uploads cache::write cache::zstd",
-            "worker::outputs worker::store",
-        ],
-    ),
-    (
         "tiers/memcached-proxy",
         &[
             "admission client request",

@@ -1,8 +1,9 @@
 //! The cache: content, results of actions, and assets.
 
 mod assets;
-pub(crate) mod blobs;
+mod blobs;
 mod capabilities;
+mod context;
 #[doc(hidden)]
 pub mod fuzzing;
 mod grpc;
@@ -13,7 +14,7 @@ mod metrics;
 pub(crate) mod outputs;
 mod page;
 mod proto;
-mod read;
+pub(crate) mod read;
 pub(crate) mod resource;
 mod results;
 mod server;

@@ -13,6 +13,7 @@ mod outputs;
 mod paths;
 mod remove;
 mod report;
+mod root;
 mod runner;
 pub mod sandbox;
 mod slot;

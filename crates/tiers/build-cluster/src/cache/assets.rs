@@ -8,10 +8,10 @@ use prost::Message as _;
 use rustix::time::{ClockId, clock_gettime};
 use tonic::Status;
 
+use super::context::{Answered, Call};
 use super::grpc;
 use super::instances::Partition;
 use super::proto;
-use super::service::{self, Answered, Call};
 use super::store::{Content, Kind};
 use crate::digest::{Digest, Function};
 use crate::wire::asset::{
@@ -71,7 +71,7 @@ fn push(call: &Call, instance: &str, push: &Push<'_>) -> Result<(), Status> {
     let digest = Digest::required(function, push.digest)?;
     bounded(push.uris)?;
     let moment = partition.store.moment();
-    if !digest.is_empty() && service::entry(&partition, &digest, moment).is_none() {
+    if !partition.has(&digest, moment) {
         return Err(crate::status::missing(&[digest]));
     }
     let asset = Asset {
@@ -121,7 +121,7 @@ fn fetch(
         let old = oldest.is_some_and(|oldest| asset.pushed_at < oldest.seconds);
         let function = Function::from_wire(asset.function)?;
         let digest = Digest::required(function, asset.digest.as_ref())?;
-        let there = digest.is_empty() || service::entry(partition, &digest, moment).is_some();
+        let there = partition.has(&digest, moment);
         if !expired && !old && there {
             call.found(Kind::Asset, 1, 0);
             return Ok((uri.clone(), asset));

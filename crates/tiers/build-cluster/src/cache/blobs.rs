@@ -4,20 +4,17 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use hyper::Response;
 use tonic::{Code, Status};
 
+use super::context::{Answered, Call};
 use super::grpc;
 use super::instances::Partition;
 use super::proto::{self, Fields, Value};
+use super::read::{BATCH_BYTES, LONE_BYTES, fetch};
 use super::results;
-use super::service::{self, Answered, Call, blob};
-use super::store::{Content, Kind};
-use super::zstd::{check_length, compressed_fits, expand};
+use super::store::{Content, Key, Kind};
+use super::zstd::{check_length, expand};
 use crate::digest::{Digest, Function};
 use crate::wire::re;
 
-/// Bytes of blobs in one batch: what is announced, and what an answer holds.
-pub(crate) const BATCH_BYTES: u64 = 4 << 20;
-/// A single blob may be larger: a message such as a tree, which who asks for it needs whole.
-const LONE_BYTES: u64 = 4 * BATCH_BYTES;
 /// What an answer may be larger than its blobs.
 const ANSWER_BYTES: usize = 4 << 20;
 const ZSTD: u64 = 1;
@@ -47,7 +44,7 @@ pub(crate) fn find_missing(call: &Call, message: &Bytes) -> Answered {
     for field in Fields(message) {
         let (2, Value::Bytes(bytes)) = field? else { continue };
         let digest = proto::digest(function, bytes)?;
-        if digest.is_empty() || service::entry(&partition, &digest, moment).is_some() {
+        if partition.has(&digest, moment) {
             hits += 1;
         } else {
             misses += 1;
@@ -89,7 +86,7 @@ impl<'a> Sent<'a> {
     fn check(&self, message: &Bytes) -> Result<(), Status> {
         let expanded;
         let content = if self.encoded {
-            if !compressed_fits(self.digest.size) {
+            if self.digest.size > 2 * BATCH_BYTES {
                 return Err(Status::invalid_argument("too large for a batch: use ByteStream"));
             }
             check_length(self.data.len() as u64, self.digest.size)?;
@@ -138,7 +135,7 @@ pub(crate) fn batch_update(call: &Call, message: &Bytes) -> Answered {
         if checked.is_ok() && !sent.digest.is_empty() {
             call.shared().metrics.sized(Kind::Blob, true, sent.digest.size);
             contents.push(Content {
-                key: blob(&sent.digest),
+                key: Key::blob(&sent.digest),
                 size: sent.digest.size,
                 encoded: sent.encoded,
                 bytes: vec![proto::shared(message, sent.data)],
@@ -329,25 +326,6 @@ fn accepts_zstd(message: &Bytes) -> Result<bool, Status> {
     Ok(zstd)
 }
 
-/// A blob's bytes, and whether they are zstd.
-fn fetch(
-    partition: &Partition<'_>,
-    digest: &Digest,
-    moment: u64,
-    zstd: bool,
-) -> Result<Option<(Bytes, bool)>, Status> {
-    let Some(entry) = service::entry(partition, digest, moment) else { return Ok(None) };
-    let Some(stored) = partition.store.read(&blob(digest), entry)? else { return Ok(None) };
-    if !entry.encoded {
-        return Ok(Some((stored, false)));
-    }
-    // Never longer than what was asked for, by which an answer is bounded.
-    if zstd && stored.len() as u64 <= digest.size {
-        return Ok(Some((stored, true)));
-    }
-    Ok(Some((Bytes::from(expand(&stored, digest.size)?), false)))
-}
-
 fn put_blob(out: &mut BytesMut, wire: &[u8], data: &[u8], encoded: bool) {
     let compressor = if encoded { 2 } else { 0 };
     // A status of OK is the empty message, which is there.
@@ -364,25 +342,6 @@ fn put_missing(out: &mut BytesMut, wire: &[u8], status: &Status) {
     proto::put_head(out, 1, field_bytes(wire.len()) + field_bytes(status.len()));
     proto::put_bytes(out, 1, wire);
     proto::put_bytes(out, 3, &status);
-}
-
-/// A blob that is read as a message of the library, such as a directory; `None` when it is missing.
-pub(crate) fn parsed<M: prost::Message + Default>(
-    partition: &Partition<'_>,
-    digest: &Digest,
-    moment: u64,
-) -> Result<Option<M>, Status> {
-    if digest.is_empty() {
-        return Ok(Some(M::default()));
-    }
-    if digest.size > LONE_BYTES {
-        return Err(Status::invalid_argument(format!("{digest} is too large for a directory")));
-    }
-    let Some((bytes, _)) = fetch(partition, digest, moment, false)? else { return Ok(None) };
-    match M::decode(bytes) {
-        Ok(message) => Ok(Some(message)),
-        Err(_) => Err(Status::failed_precondition(format!("{digest} is not a directory"))),
-    }
 }
 
 /// What is announced of batches.

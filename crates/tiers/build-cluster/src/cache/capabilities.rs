@@ -3,10 +3,11 @@
 use bytes::{BufMut as _, Bytes};
 use prost::Message as _;
 
-use super::blobs::{BATCH_BYTES, COMPRESSORS};
+use super::blobs::COMPRESSORS;
+use super::context::{Answered, Call};
 use super::grpc;
 use super::proto;
-use super::service::{Answered, Call};
+use super::read::BATCH_BYTES;
 use crate::digest::Function;
 use crate::wire::{re, semver};
 

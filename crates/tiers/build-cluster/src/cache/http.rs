@@ -8,13 +8,13 @@ use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response};
 use tonic::{Code, Status};
 
+use super::context::{Call, Context, not_found};
 use super::grpc::{self, Answer, Held, SILENCE};
 use super::metrics::Operation;
 use super::outputs::{self, Unfit};
 use super::read::{self, PlainRest};
 use super::results;
-use super::service::{Call, Service, blob, not_found};
-use super::store::{Content, Kind};
+use super::store::{Content, Key, Kind};
 use crate::digest::{Digest, Function, parse_hash};
 use crate::listen::plain;
 
@@ -42,7 +42,7 @@ fn parse(path: &str) -> Result<Named<'_>, Status> {
 }
 
 /// Answers a request that is not gRPC.
-pub(crate) async fn serve(service: &Service, request: Request<Incoming>) -> Response<Answer> {
+pub(crate) async fn serve(context: &Context, request: Request<Incoming>) -> Response<Answer> {
     let (head, mut body) = request.into_parts();
     let path = head.uri.path();
     let reads = matches!(head.method, Method::GET | Method::HEAD);
@@ -54,7 +54,7 @@ pub(crate) async fn serve(service: &Service, request: Request<Incoming>) -> Resp
         Method::PUT => Operation::HttpPut,
         _ => Operation::Other,
     };
-    let mut call = service.call(operation, &head.extensions);
+    let mut call = context.begin(operation, &head.extensions);
     let refused = match head.method {
         Method::GET | Method::HEAD => match get(call, path, head.method == Method::HEAD) {
             Ok(response) => return response,
@@ -127,7 +127,7 @@ fn look(call: &Call, path: &str) -> Result<Found, Status> {
                 }
                 // Tools other than Bazel store what is not a result of an action.
                 Err(Unfit::Malformed) => Some(result),
-                Err(Unfit::Path(_) | Unfit::Digest { .. }) => None,
+                Err(_) => None,
             },
         };
         call.found(Kind::Result, u64::from(result.is_some()), u64::from(result.is_none()));
@@ -137,7 +137,7 @@ fn look(call: &Call, path: &str) -> Result<Found, Status> {
     if digest.hash == Function::Sha256.hash(b"") {
         return Ok(Found { size: 0, content: Body::Whole(Bytes::new()) });
     }
-    let entry = partition.store.get(&blob(&digest), partition.store.moment());
+    let entry = partition.store.get(&Key::blob(&digest), partition.store.moment());
     call.found(Kind::Blob, u64::from(entry.is_some()), u64::from(entry.is_none()));
     digest.size = entry.ok_or_else(|| not_found(&digest))?.size;
     let content = read::open(&partition, &digest, 0, 0, false)?;

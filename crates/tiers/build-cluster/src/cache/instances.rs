@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tonic::Status;
 
-use super::store::{Key, Kind, Store};
+use super::store::{Entry, Key, Kind, Store};
 use crate::digest::{Digest, HASH_BYTES};
 
 /// The stores, by instance.
@@ -52,6 +52,17 @@ impl Instances {
 }
 
 impl Partition<'_> {
+    /// The entry of a blob, used now; a blob of another size is not the one that is asked for.
+    pub(crate) fn entry(&self, digest: &Digest, moment: u64) -> Option<Entry> {
+        let entry = self.store.get(&Key::blob(digest), moment)?;
+        (entry.size == digest.size).then_some(entry)
+    }
+
+    /// Whether a blob is there, used now; the empty one always is.
+    pub(crate) fn has(&self, digest: &Digest, moment: u64) -> bool {
+        digest.is_empty() || self.entry(digest, moment).is_some()
+    }
+
     /// The name under which the result of an action is kept.
     pub(crate) fn result(&self, action: &Digest) -> Key {
         let mut hash = action.hash;

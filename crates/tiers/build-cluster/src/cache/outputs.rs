@@ -1,6 +1,6 @@
 //! Which results may be stored and served: each output has a path below the working directory and a digest.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -29,6 +29,12 @@ pub(crate) enum Unfit {
         /// What is wrong with it.
         why: String,
     },
+    /// A link leads nowhere.
+    #[error("the output {0:?} is a link whose target is empty, or has a NUL character")]
+    Link(String),
+    /// Two outputs at one path.
+    #[error("two outputs have the path {0:?}")]
+    Twice(String),
     /// The action failed.
     #[error("the result of an action that failed is not kept")]
     Failed,
@@ -49,30 +55,58 @@ impl From<Unfit> for Status {
 /// Checks an `ActionResult` as it came.
 pub(crate) fn check(function: Function, result: &[u8]) -> Result<(), Unfit> {
     let mut failed = false;
+    let mut outputs = Vec::new();
     for field in Fields(result) {
         match field? {
-            (2, Value::Bytes(file)) => output(function, file, &[2], false)?,
+            (2, Value::Bytes(file)) => {
+                outputs.push((output(function, file, &[2], false)?, OLDER | NEWER));
+            }
             // A tree, or a directory and those below it.
-            (3, Value::Bytes(directory)) => output(function, directory, &[3, 5], true)?,
+            (3, Value::Bytes(directory)) => {
+                outputs.push((output(function, directory, &[3, 5], true)?, OLDER | NEWER));
+            }
             (4, Value::Number(code)) => failed = code != 0,
             (6, Value::Bytes(log)) => digest(function, "standard output", log)?,
             (8, Value::Bytes(log)) => digest(function, "standard error", log)?,
-            // Symbolic links, in the older form and the newer one.
-            (10..=12, Value::Bytes(link)) => path(name(link)?, false)?,
+            (number @ 10..=12, Value::Bytes(link)) => {
+                let form = if number == 12 { NEWER } else { OLDER };
+                outputs.push((symlink(link)?, form));
+            }
             _ => {}
         }
+    }
+    if let Some(path) = twice(&outputs) {
+        return Err(Unfit::Twice(path.to_owned()));
     }
     if failed { Err(Unfit::Failed) } else { Ok(()) }
 }
 
-/// Checks an output whose digest is in one of these fields.
-fn output(
+/// Forms of a result: that of version 2.0, and that since 2.1. A link may be written in both.
+const OLDER: u8 = 1;
+const NEWER: u8 = 2;
+
+/// The path that two outputs of one form have.
+fn twice<'a>(outputs: &[(&'a str, u8)]) -> Option<&'a str> {
+    if outputs.len() < 2 {
+        return None;
+    }
+    let mut known: HashMap<Vec<&str>, u8> = HashMap::with_capacity(outputs.len());
+    let repeated = outputs.iter().find(|(path, forms)| {
+        let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
+        let before = known.entry(parts.collect()).or_default();
+        std::mem::replace(before, *before | forms) & forms != 0
+    });
+    repeated.map(|(path, _)| *path)
+}
+
+/// Checks an output whose digest is in one of these fields; returns its path.
+fn output<'a>(
     function: Function,
-    output: &[u8],
+    output: &'a [u8],
     digests: &[u32],
     is_directory: bool,
-) -> Result<(), Unfit> {
-    let (name, mut named) = (name(output)?, false);
+) -> Result<&'a str, Unfit> {
+    let (name, mut named) = (text(output, 1)?, false);
     path(name, is_directory)?;
     for field in Fields(output) {
         match field? {
@@ -84,20 +118,32 @@ fn output(
         }
     }
     if named {
-        return Ok(());
+        return Ok(name);
     }
     Err(Unfit::Digest { path: name.to_owned(), why: "it is missing".to_owned() })
 }
 
-/// The path of an output or a link; an empty one is not written.
-fn name(output: &[u8]) -> Result<&str, Malformed> {
-    let mut name = "";
-    for field in Fields(output) {
-        if let (1, Value::Bytes(bytes)) = field? {
-            name = proto::text(bytes)?;
-        }
+/// Checks a symbolic link; returns its path.
+fn symlink(link: &[u8]) -> Result<&str, Unfit> {
+    let (name, target) = (text(link, 1)?, text(link, 2)?);
+    path(name, false)?;
+    if target.is_empty() || target.contains('\0') {
+        return Err(Unfit::Link(name.to_owned()));
     }
     Ok(name)
+}
+
+/// The text in a field of an output, such as its path; an empty one is not written.
+fn text(output: &[u8], number: u32) -> Result<&str, Malformed> {
+    let mut text = "";
+    for field in Fields(output) {
+        if let (found, Value::Bytes(bytes)) = field?
+            && found == number
+        {
+            text = proto::text(bytes)?;
+        }
+    }
+    Ok(text)
 }
 
 fn digest(function: Function, path: &str, bytes: &[u8]) -> Result<(), Unfit> {
@@ -223,6 +269,41 @@ mod tests {
             assert_eq!(judged(&file(itself)), refused);
             assert!(link(itself).iter().all(|result| judged(result) == refused), "{itself:?}");
         }
+    }
+
+    #[test]
+    fn links_have_targets_and_each_output_its_own_path() {
+        for target in ["", "a\0b"] {
+            let mut results = link("l");
+            for result in &mut results {
+                #[expect(deprecated, reason = "clients of the older form still send it")]
+                let links = result
+                    .output_file_symlinks
+                    .iter_mut()
+                    .chain(&mut result.output_directory_symlinks)
+                    .chain(&mut result.output_symlinks);
+                links.for_each(|link| target.clone_into(&mut link.target));
+                assert_eq!(judged(result), Err(Unfit::Link("l".to_owned())), "{target:?}");
+            }
+        }
+        let joined = |first: &re::ActionResult, second: &re::ActionResult| {
+            check(Function::Sha256, &[first.encode_to_vec(), second.encode_to_vec()].concat())
+        };
+        let twice = |path: &str| Err(Unfit::Twice(path.to_owned()));
+        let [as_file, as_directory, newer] = link("a");
+        for (first, second) in [
+            (&file("a"), &file("./a")),
+            (&file("a"), &directory("a", true)),
+            (&directory("a", true), &newer),
+            (&file("a"), &as_file),
+            (&as_directory, &as_file),
+            (&newer, &newer),
+        ] {
+            assert!(joined(first, second).is_err(), "{first:?} {second:?}");
+        }
+        assert_eq!(joined(&file("a"), &file("./a")), twice("./a"));
+        assert_eq!(joined(&as_file, &newer), Ok(()), "one link in both forms");
+        assert_eq!(joined(&file("a"), &file("a/b")), Ok(()));
     }
 
     /// Fields that are unknown here, in forms that libraries of the protocol skip, hide no output behind them.

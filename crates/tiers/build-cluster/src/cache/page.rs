@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use kendall_units::{exact_f64, ratio};
 
-use super::service::Shared;
+use super::context::Shared;
 use super::store::Kind;
 use crate::html::escaped;
 

@@ -6,18 +6,23 @@ use prost::Message as _;
 use tonic::{Code, Status};
 use zstd::stream::raw::{Encoder, InBuffer, Operation as _, OutBuffer};
 
+use super::context::{Call, finish, not_found};
 use super::grpc::{self, Answer, Messages, More};
 use super::instances::Partition;
 use super::proto;
 use super::resource::Resource;
-use super::service::{self, Call, blob, finish, not_found};
-use super::store::{Entry, Kind, Reader};
-use super::zstd::{Expander, LEVEL};
+use super::store::{Entry, Key, Kind, Reader};
+use super::zstd::{Expander, LEVEL, expand};
 use crate::digest::Digest;
 use crate::wire::bytestream;
 
 /// Bytes of one message.
 const STEP: usize = 256 << 10;
+
+/// Bytes of blobs in one batch: what is announced, and what an answer holds.
+pub(crate) const BATCH_BYTES: u64 = 4 << 20;
+/// A single blob may be larger: a message such as a tree, which who asks for it needs whole.
+pub(crate) const LONE_BYTES: u64 = 4 * BATCH_BYTES;
 
 /// `ByteStream.Read`.
 pub(crate) async fn read(mut call: Call, mut messages: Messages) -> Response<Answer> {
@@ -138,7 +143,7 @@ pub(crate) fn open(
         Raw::Whole(Some(Bytes::new()))
     } else {
         let moment = partition.store.moment();
-        let Some(entry) = service::entry(partition, digest, moment) else { return Ok(None) };
+        let Some(entry) = partition.entry(digest, moment) else { return Ok(None) };
         let Some(raw) = Raw::open(partition, digest, entry)? else { return Ok(None) };
         if entry.encoded && !(zstd && all) {
             let expander = Expander::new(digest.size)?;
@@ -167,12 +172,42 @@ pub(crate) fn whole(
     if digest.is_empty() {
         return Ok(Some(Bytes::new()));
     }
-    let Some(entry) = service::entry(partition, digest, moment) else { return Ok(None) };
-    let Some(stored) = partition.store.read(&blob(digest), entry)? else { return Ok(None) };
+    Ok(fetch(partition, digest, moment, false)?.map(|(bytes, _)| bytes))
+}
+
+/// A small blob's bytes, and whether they are zstd, which `zstd` allows.
+pub(crate) fn fetch(
+    partition: &Partition<'_>,
+    digest: &Digest,
+    moment: u64,
+    zstd: bool,
+) -> Result<Option<(Bytes, bool)>, Status> {
+    let Some(entry) = partition.entry(digest, moment) else { return Ok(None) };
+    let Some(stored) = partition.store.read(&Key::blob(digest), entry)? else { return Ok(None) };
     if !entry.encoded {
-        return Ok(Some(stored));
+        return Ok(Some((stored, false)));
     }
-    Ok(Some(super::zstd::expand(&stored, digest.size)?.into()))
+    // Never longer than what was asked for, by which an answer is bounded.
+    if zstd && stored.len() as u64 <= digest.size {
+        return Ok(Some((stored, true)));
+    }
+    Ok(Some((Bytes::from(expand(&stored, digest.size)?), false)))
+}
+
+/// A blob that is read as a message of the library, such as a directory; `None` when it is missing.
+pub(crate) fn parsed<M: prost::Message + Default>(
+    partition: &Partition<'_>,
+    digest: &Digest,
+    moment: u64,
+) -> Result<Option<M>, Status> {
+    if digest.size > LONE_BYTES {
+        return Err(Status::invalid_argument(format!("{digest} is too large for a directory")));
+    }
+    let Some(bytes) = whole(partition, digest, moment)? else { return Ok(None) };
+    match M::decode(bytes) {
+        Ok(message) => Ok(Some(message)),
+        Err(_) => Err(Status::failed_precondition(format!("{digest} is not a directory"))),
+    }
 }
 
 /// Bytes as stored.
@@ -187,7 +222,7 @@ impl Raw {
         digest: &Digest,
         entry: Entry,
     ) -> Result<Option<Self>, Status> {
-        let key = blob(digest);
+        let key = Key::blob(digest);
         let store = partition.store;
         if store.is_small(entry.stored) {
             return Ok(store.read(&key, entry)?.map(|bytes| Self::Whole(Some(bytes))));

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use prost::Message as _;
 use tonic::{Code, Status};
 
-use super::blobs::parsed;
+use super::context::{Answered, Call};
 use super::grpc;
 use super::instances::Partition;
 use super::outputs;
 use super::proto::{self, Fields, Value};
-use super::service::{self, Answered, Call};
+use super::read::{self, parsed};
 use super::store::{Content, Kind};
 use crate::digest::{Digest, Function};
 use crate::wire::re;
@@ -153,8 +153,7 @@ impl Check<'_> {
 
     fn there(&self, digest: &[u8]) -> Result<bool, Status> {
         let digest = proto::digest(self.function, digest)?;
-        let found = || service::entry(self.partition, &digest, self.moment).is_some();
-        Ok(digest.is_empty() || found())
+        Ok(self.partition.has(&digest, self.moment))
     }
 
     /// Whether the digests in field `number` of `bytes` are there.
@@ -218,8 +217,7 @@ impl Check<'_> {
         };
         for file in all.iter().flat_map(|directory| &directory.files) {
             let digest = Digest::required(self.function, file.digest.as_ref())?;
-            let found = service::entry(self.partition, &digest, self.moment);
-            if found.is_none() && !digest.is_empty() {
+            if !self.partition.has(&digest, self.moment) {
                 return Ok(false);
             }
         }
@@ -239,8 +237,7 @@ impl Check<'_> {
             let Some(directory) = found.filter(sound) else { return Ok(false) };
             for file in &directory.files {
                 let digest = Digest::required(self.function, file.digest.as_ref())?;
-                let found = service::entry(self.partition, &digest, self.moment);
-                if found.is_none() && !digest.is_empty() {
+                if !self.partition.has(&digest, self.moment) {
                     return Ok(false);
                 }
             }
@@ -272,7 +269,7 @@ fn inlined(
             return Ok(Vec::new());
         }
         let moment = partition.store.moment();
-        let found = super::read::whole(partition, &digest, moment)?;
+        let found = read::whole(partition, &digest, moment)?;
         left -= found.as_ref().map_or(0, |bytes| bytes.len() as u64);
         Ok(found.map(|bytes| bytes.to_vec()).unwrap_or_default())
     };

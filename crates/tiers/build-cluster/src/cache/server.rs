@@ -13,11 +13,12 @@ use kendall_tier::{Clock, Instruments, PageResponse, Routes};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{oneshot, watch};
 
+use super::context::{Context, Shared};
 use super::grpc::Budget;
 use super::instances::Instances;
 use super::metrics::{self, Metrics};
 use super::page;
-use super::service::{Service, Shared};
+use super::service::Service;
 use super::store::{Store, StoreError, StoreOptions};
 use super::uploads::Uploads;
 use crate::instruments::Families;
@@ -111,7 +112,7 @@ impl Cache {
         let mut services = Vec::new();
         for lane in 0..options.threads.max(1) {
             let (handle, end, thread) = network_thread(lane)?;
-            let service = Service::new(&shared, lane, instruments.recorder());
+            let service = Service(Context::new(&shared, lane, instruments.recorder()));
             services.push((handle, Guarded { service, tokens: tokens.clone() }));
             threads.push((end, thread));
         }

@@ -7,11 +7,11 @@ use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 use tonic::Status;
 
-use super::blobs::parsed;
+use super::context::{Answered, Call, not_found};
 use super::grpc;
 use super::instances::Partition;
 use super::proto;
-use super::service::{Answered, Call, not_found};
+use super::read::parsed;
 use crate::digest::{Digest, Function};
 use crate::wire::re;
 

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use tonic::Status;
 
 use super::grpc::{Budget, Held};
-use super::service::blob;
 use super::store::{Content, Key, Spill, Store};
 use super::zstd::{Expander, check_length};
 use crate::digest::{Digest, Hasher};
@@ -232,7 +231,7 @@ impl Upload {
 
     /// Keeps it, if it is what was announced.
     pub(crate) fn finish(self, store: &Store, lane: usize) -> Result<(), Status> {
-        let key = blob(&self.digest);
+        let key = Key::blob(&self.digest);
         self.finish_as(store, lane, key)
     }
 

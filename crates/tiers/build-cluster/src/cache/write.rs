@@ -4,10 +4,10 @@ use bytes::Bytes;
 use prost::Message as _;
 use tonic::Status;
 
+use super::context::{Answered, Call};
 use super::grpc::{self, Messages};
 use super::proto;
 use super::resource::Resource;
-use super::service::{self, Answered, Call};
 use super::store::{Kind, Store};
 use super::uploads::Upload;
 use crate::listen::UploadPlace;
@@ -79,7 +79,7 @@ pub(crate) async fn write(call: &Call, mut messages: Messages) -> Answered {
     let partition = call.partition(resource.instance)?;
     let (store, digest, zstd) = (partition.store, resource.digest, resource.zstd);
     let moment = store.moment();
-    if service::entry(&partition, &digest, moment).is_some() {
+    if partition.entry(&digest, moment).is_some() {
         call.bytes(messages.read, 0);
         // The client may stop here: it is there already.
         let committed = if zstd { -1 } else { signed(digest.size) };
@@ -138,7 +138,7 @@ pub(crate) fn query(call: &Call, message: &Bytes) -> Answered {
     let partition = call.partition(resource.instance)?;
     let moment = partition.store.moment();
     let digest = resource.digest;
-    if digest.is_empty() || service::entry(&partition, &digest, moment).is_some() {
+    if partition.has(&digest, moment) {
         let answer =
             QueryWriteStatusResponse { committed_size: signed(digest.size), complete: true };
         return Ok(grpc::encoded(&answer));

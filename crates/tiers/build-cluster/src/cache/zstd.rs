@@ -4,8 +4,6 @@ use bytes::{Buf as _, Bytes};
 use tonic::Status;
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation as _, OutBuffer};
 
-use super::blobs::BATCH_BYTES;
-
 /// Largest window that a decoder gets, as a power of two: what levels up to 19 use. A larger one
 /// would let a client that sends next to nothing take 128 MiB.
 const WINDOW_LOG: u32 = 23;
@@ -13,11 +11,6 @@ const WINDOW_LOG: u32 = 23;
 pub(crate) const LEVEL: i32 = 1;
 /// What comes out of a decoder at once.
 const STEP: usize = 128 << 10;
-
-/// Whether a blob of `size` bytes may be expanded at once.
-pub(crate) fn compressed_fits(size: u64) -> bool {
-    size <= 2 * BATCH_BYTES
-}
 
 /// Refuses zstd that is longer than any that `size` bytes of content need: it has frames without content, of which there
 /// could be any number. Heads of blocks and frames take 3 to 18 bytes for up to 128 KiB each.

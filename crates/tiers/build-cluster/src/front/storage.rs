@@ -9,7 +9,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::Front;
 use super::servers::{Operation, forwarded, may_write};
-use crate::cache::blobs::BATCH_BYTES;
+use crate::cache::read::BATCH_BYTES;
 use crate::digest::{Digest, Function};
 use crate::wire::re::content_addressable_storage_server::ContentAddressableStorage;
 use crate::wire::{re, rpc};

@@ -1,17 +1,17 @@
 //! What an action made: found below its input root without ever following a link out of it, and
 //! uploaded.
 
-use std::collections::HashMap;
-use std::fs::File;
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use prost::Message as _;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::paths::{self, PathError};
+use super::root::{Root, open_directory, open_file};
 use super::store::{Key, Store};
 use crate::digest::{Digest, Function};
 use crate::remote::{self, Remote, RemoteError};
@@ -98,82 +98,6 @@ pub(super) struct Found {
     keep: Vec<(Key, String)>,
 }
 
-/// The input root after an action. Files that the action left are reached through it alone: a link
-/// that the action made may lead anywhere, and to the worker `/etc` is another place than to the
-/// action.
-#[derive(Debug)]
-pub(super) struct Root(OwnedFd);
-
-impl Root {
-    fn open(path: &Path) -> io::Result<Self> {
-        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::PATH;
-        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
-    }
-
-    /// A directory below the root; links on the way lead inside the root, wherever they point.
-    fn folder(&self, path: &str) -> rustix::io::Result<OwnedFd> {
-        let path = if path.is_empty() { "." } else { path };
-        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat2(&self.0, path, flags, Mode::empty(), INSIDE)
-    }
-
-    /// Whether a path leads to a directory.
-    fn has_folder(&self, path: &str) -> bool {
-        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY;
-        rustix::fs::openat2(&self.0, path, flags, Mode::empty(), INSIDE).is_ok()
-    }
-
-    /// The directory of an entry, and the entry's name in it.
-    pub(super) fn parent<'a>(&self, path: &'a str) -> rustix::io::Result<(OwnedFd, &'a str)> {
-        let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
-        Ok((self.folder(parent)?, name))
-    }
-
-    /// Opens a file, which is no link.
-    fn file(&self, path: &str) -> io::Result<File> {
-        let (parent, name) = self.parent(path)?;
-        open_file(&parent, name)
-    }
-}
-
-/// However links lead, they lead below the root.
-const INSIDE: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
-
-/// Opens an entry that is a file and no link; never waits, should it be a pipe.
-pub(super) fn open_file(folder: impl AsFd, name: &str) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    Ok(File::from(open_own(folder.as_fd(), name, flags)?))
-}
-
-/// Opens a directory that is no link.
-fn open_directory(folder: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    open_own(folder.as_fd(), name, flags)
-}
-
-/// Opens an entry, also one from which the action took its own permission to read. Root needs none; any other worker
-/// is the owner, and gives it back.
-fn open_own(folder: BorrowedFd<'_>, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-    let first = rustix::fs::openat(folder, name, flags, Mode::empty());
-    if !matches!(first, Err(rustix::io::Errno::ACCESS)) {
-        return first;
-    }
-    let place = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let entry = rustix::fs::openat(folder, name, place, Mode::empty())?;
-    let stat = rustix::fs::fstat(&entry)?;
-    let more = match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Mode::RUSR,
-        FileType::Directory => Mode::RUSR | Mode::XUSR,
-        _ => return first,
-    };
-    // By way of the open entry, so that it cannot be another one by now.
-    let path = format!("/proc/self/fd/{}", entry.as_raw_fd());
-    if rustix::fs::chmod(path, Mode::from_raw_mode(stat.st_mode) | more).is_err() {
-        return first;
-    }
-    rustix::fs::openat(folder, name, flags, Mode::empty())
-}
-
 impl Expected {
     /// Of a command.
     ///
@@ -201,6 +125,8 @@ impl Expected {
             expected.folders.push(from_root.clone());
             expected.paths.push((path.clone(), from_root));
         }
+        let mut seen = HashSet::new();
+        expected.paths.retain(|(_, from_root)| seen.insert(from_root.clone()));
         expected.folders.sort_unstable();
         expected.folders.dedup();
         Ok(expected)
@@ -548,7 +474,7 @@ impl Found {
             let mut all: Vec<Digest> = all.collect();
             all.sort_unstable();
             all.dedup();
-            let missing: std::collections::HashSet<Digest> =
+            let missing: HashSet<Digest> =
                 remote.missing(instance, &all).await?.into_iter().collect();
             self.blobs.retain(|blob| missing.contains(&blob.0));
             self.files.retain(|file| missing.contains(&file.0));
@@ -646,7 +572,8 @@ mod tests {
         let (build, inner) = (base.path().join("build"), base.path().join("build/a/file/inner"));
         fs::create_dir_all(&inner).unwrap();
         fs::write(inner.join("made"), "made").unwrap();
-        for (path, mode) in [("inner/made", 0o300), ("inner", 0), ("", 0o311)] {
+        // The folder above the output too.
+        for (path, mode) in [("inner/made", 0o300), ("inner", 0), ("", 0o311), ("..", 0)] {
             let path = build.join("a/file").join(path);
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         }

@@ -17,7 +17,7 @@ use lru::LruCache;
 use rustix::fs::AtFlags;
 use tokio::sync::watch;
 
-use super::outputs::{Root, open_file};
+use super::root::{Root, open_file};
 use crate::digest::Digest;
 use crate::remote::{Remote, RemoteError, SMALL_BYTES};
 

@@ -443,11 +443,12 @@ fn a_tree_that_a_result_names_many_times_is_looked_through_once() {
         let clock = Clock::monotonic();
         let mut quickest = Vec::new();
         for names in [1, 5_000_usize] {
-            let directory = re::OutputDirectory {
+            let directory = |number: usize| re::OutputDirectory {
+                path: format!("d{number}"),
                 tree_digest: Some(Function::Sha256.digest(&tree).to_wire()),
                 ..Default::default()
             };
-            let output_directories = vec![directory; names];
+            let output_directories = (0..names).map(directory).collect();
             let result = re::ActionResult { output_directories, ..Default::default() };
             let action = Function::Sha256.digest(&names.to_le_bytes());
             client.keep("", &action, result).await.unwrap();

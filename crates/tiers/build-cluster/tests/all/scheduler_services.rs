@@ -87,3 +87,33 @@ fn both_versions_of_reflection_list_what_answers_there() {
     }
     scheduler.stop();
 }
+
+/// Over HTTP/2 a client takes bytes after the answer to HEAD for a broken stream.
+#[test]
+fn a_head_over_http_2_is_answered_without_a_body() {
+    use http_body_util::{BodyExt as _, Empty};
+    use hyper_util::rt::{TokioExecutor, TokioIo};
+
+    let scheduler = scheduler();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let stream = tokio::net::TcpStream::connect(scheduler.address()).await.unwrap();
+        let handshake =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+        let (mut sender, connection) = handshake.await.unwrap();
+        let mut driven = tokio::task::JoinSet::new();
+        driven.spawn(async move { connection.await.unwrap_or_default() });
+        let uri = format!("http://{}/", scheduler.address());
+        let mut ask = async |method: hyper::Method| {
+            let request = hyper::Request::builder().method(method).uri(&uri);
+            let request = request.body(Empty::<bytes::Bytes>::new()).unwrap();
+            let (head, body) = sender.send_request(request).await.unwrap().into_parts();
+            (head, body.collect().await.unwrap().to_bytes())
+        };
+        let (got, text) = ask(hyper::Method::GET).await;
+        let (head, nothing) = ask(hyper::Method::HEAD).await;
+        assert_eq!((head.status, nothing.len()), (got.status, 0));
+        assert_eq!(head.headers["content-length"], text.len().to_string());
+    });
+    scheduler.stop();
+}

@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 
-use crate::digest::{Function, HASH_BYTES};
+use crate::digest::{Digest, Function, HASH_BYTES};
 
 const PARTS: usize = 16;
 /// Slots that are made at once: a vector that doubles would hold three times its content.
@@ -40,6 +40,13 @@ pub(crate) struct Key {
     pub(crate) kind: Kind,
     pub(crate) function: Function,
     pub(crate) hash: [u8; HASH_BYTES],
+}
+
+impl Key {
+    /// The name of a blob.
+    pub(crate) fn blob(digest: &Digest) -> Self {
+        Self { kind: Kind::Blob, function: digest.function, hash: digest.hash }
+    }
 }
 
 /// Where a record lies.
