@@ -31,7 +31,6 @@ pub const TARGETS: &[Target] = &[
     target("memcached-reply", 40_000, wire::memcached_reply),
     target("load-memcached-reply", 40_000, kendall_loadgen::fuzzing::memcached_reply),
     target("load-http-reply", 20_000, kendall_loadgen::fuzzing::http_reply),
-    target("page-head", 20_000, wire::page_head),
     target("synthetic-head", 20_000, kendall_synthetic::fuzz_head),
     target("compute-body", 20_000, wire::compute_body),
     target("compute-query", 20_000, wire::compute_query),

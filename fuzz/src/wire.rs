@@ -9,7 +9,6 @@ use kendall_protocols::memcached::{
 };
 use kendall_protocols::snapshot::TierSnapshot;
 use kendall_stats::histogram::Histogram;
-use kendall_tier::PageRequest;
 
 use crate::as_text;
 
@@ -105,16 +104,6 @@ pub(crate) fn memcached_reply(bytes: &[u8]) {
         assert_eq!(part, Ok(Element::Incomplete), "all of it: {found:?}");
         at += used;
     }
-}
-
-/// A request to a tier's page.
-pub(crate) fn page_head(bytes: &[u8]) {
-    let Ok(Some(request)) = PageRequest::parse(bytes) else { return };
-    assert!(request.body.len() <= bytes.len() && !request.path.contains('?'));
-    // What follows a whole request changes nothing of it.
-    let mut longer = bytes.to_vec();
-    longer.extend_from_slice(b"GET / HTTP/1.1\r\n\r\n");
-    assert_eq!(PageRequest::parse(&longer).ok().flatten().as_ref(), Some(&request));
 }
 
 pub(crate) fn compute_body(bytes: &[u8]) {

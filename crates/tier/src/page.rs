@@ -1,33 +1,36 @@
-//! The metrics page: a small HTTP server on its own low-priority threads.
+//! The metrics page: HTTP on low-priority threads of its own.
 //!
 //! `GET /metrics` is Prometheus text, `GET /snapshot` the JSON of
 //! [`TierSnapshot`](kendall_protocols::snapshot::TierSnapshot), `GET /health` answers 200 when the
 //! tier is ready, with the addresses at which it can be reached. A tier may add routes of its own.
 
 use std::fmt;
-use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use serde::{Deserialize, Serialize};
 
 use crate::instruments::Instruments;
 use crate::metrics;
-use crate::stop::Waker;
+use crate::serve::{ListenError, ListenOptions, Listener, Serve, Serving, WhenFull};
 
 /// Connections served at once; further ones are closed.
 const CONNECTIONS: usize = 8;
 /// Bytes of a request's head and body.
-const HEAD_BYTES: usize = 8 << 10;
+const HEAD_BYTES: u32 = 8 << 10;
 const BODY_BYTES: usize = 64 << 10;
-/// Headers of a request.
-const HEADERS: usize = 64;
-/// Time for one request, reading and writing.
-const REQUEST_NS: u64 = 2_000_000_000;
+/// Time for the head of a request, and for all of it with its answer.
+const HEAD: Duration = Duration::from_secs(2);
+const REQUEST: Duration = Duration::from_secs(10);
+/// Time for readers to take their answers when the page ends.
+const FAREWELL: Duration = Duration::from_millis(500);
 /// Priority of the page's threads, so that a reader disturbs the tier as little as it can.
 const NICE: i32 = 5;
 
@@ -80,15 +83,9 @@ pub struct Routes {
 /// The page cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// The address is taken or not ours.
-    #[error("cannot serve metrics at {address}; choose another with --metrics HOST:PORT")]
-    Bind {
-        /// The address asked for.
-        address: SocketAddr,
-        #[source]
-        source: io::Error,
-    },
-    /// The system gives no descriptor or thread.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The system gives no thread.
     #[error("cannot start the metrics page")]
     Start(#[source] io::Error),
 }
@@ -98,8 +95,7 @@ pub enum PageError {
 pub struct Page {
     address: SocketAddr,
     announcement: Arc<Mutex<Option<Announcement>>>,
-    end: Waker,
-    thread: Option<JoinHandle<()>>,
+    serving: Option<Serving>,
 }
 
 impl PageResponse {
@@ -117,6 +113,19 @@ impl PageResponse {
     #[must_use]
     pub fn text(status: u16, text: impl Into<String>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: text.into().into_bytes() }
+    }
+
+    /// With the end of the connection: whoever reads to its end need not wait.
+    fn into_http(self, version: Version) -> Response<Full<Bytes>> {
+        let mut response = Response::new(Full::from(self.body));
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        if version < Version::HTTP_2 {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
     }
 
     /// 200 with a page for people.
@@ -167,11 +176,13 @@ impl fmt::Debug for Routes {
     }
 }
 
-struct Site {
+#[derive(Clone)]
+struct Site(Arc<Content>);
+
+struct Content {
     instruments: Instruments,
     routes: Routes,
     announcement: Arc<Mutex<Option<Announcement>>>,
-    open: AtomicUsize,
 }
 
 impl Page {
@@ -184,24 +195,35 @@ impl Page {
         instruments: Instruments,
         routes: Routes,
     ) -> Result<Self, PageError> {
-        let listener =
-            TcpListener::bind(address).map_err(|source| PageError::Bind { address, source })?;
-        let address = listener.local_addr().map_err(PageError::Start)?;
-        listener.set_nonblocking(true).map_err(PageError::Start)?;
-        let end = Waker::new().map_err(PageError::Start)?;
-        let announcement = Arc::new(Mutex::new(None));
-        let site = Arc::new(Site {
-            instruments,
-            routes,
-            announcement: Arc::clone(&announcement),
-            open: AtomicUsize::new(0),
-        });
-        let ended = end.clone();
-        let thread = std::thread::Builder::new()
-            .name("metrics".into())
-            .spawn(move || accept(&listener, &ended, &site))
+        let listener = Listener::bind(ListenOptions {
+            flag: "--metrics",
+            connections: CONNECTIONS,
+            when_full: WhenFull::Close,
+            patience: HEAD,
+            longest: REQUEST,
+            farewell: FAREWELL,
+            head_bytes: HEAD_BYTES,
+            half_close: true,
+            ..ListenOptions::new(address)
+        })?;
+        let address = listener.address();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(CONNECTIONS)
+            .thread_name("metrics")
+            .on_thread_start(|| {
+                // Refused, the page is served all the same.
+                let thread = Some(rustix::thread::gettid());
+                rustix::process::setpriority_process(thread, NICE).unwrap_or_default();
+            })
+            .enable_all()
+            .build()
             .map_err(PageError::Start)?;
-        Ok(Self { address, announcement, end, thread: Some(thread) })
+        let announcement = Arc::new(Mutex::new(None));
+        let content = Content { instruments, routes, announcement: Arc::clone(&announcement) };
+        let site = Site(Arc::new(content));
+        let serving = Serving::start(runtime, listener, site, None, std::future::ready(()));
+        Ok(Self { address, announcement, serving: Some(serving) })
     }
 
     #[must_use]
@@ -217,88 +239,56 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        self.end.wake();
-        if let Some(thread) = self.thread.take() {
-            thread.join().unwrap_or_default();
+        if let Some(serving) = self.serving.take() {
+            serving.stop();
         }
     }
 }
 
-fn accept(listener: &TcpListener, end: &Waker, site: &Arc<Site>) {
-    // Threads inherit it. Refused, the page is served all the same.
-    rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE).unwrap_or_default();
-    loop {
-        let mut ready = [PollFd::new(listener, PollFlags::IN), PollFd::new(end, PollFlags::IN)];
-        if poll(&mut ready, None).is_err() {
-            continue;
-        }
-        if !ready[1].revents().is_empty() {
-            return;
-        }
-        let Ok((stream, _)) = listener.accept() else { continue };
-        if site.open.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS {
-            site.open.fetch_sub(1, Ordering::SeqCst);
-            continue;
-        }
-        let here = Arc::clone(site);
-        let started = std::thread::Builder::new().name("metrics-reader".into()).spawn(move || {
-            // A reader that goes away or is too slow gets nothing, and that is all.
-            here.serve(stream).unwrap_or_default();
-            here.open.fetch_sub(1, Ordering::SeqCst);
-        });
-        if started.is_err() {
-            site.open.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-}
+impl Serve for Site {
+    type Body = Full<Bytes>;
 
-impl Site {
-    fn serve(&self, mut stream: TcpStream) -> io::Result<()> {
-        let deadline_ns = self.instruments.clock().now_ns() + REQUEST_NS;
-        stream.set_nonblocking(false)?;
-        stream.set_write_timeout(Some(Duration::from_nanos(REQUEST_NS)))?;
-        let response = match self.read(&mut stream, deadline_ns)? {
-            Ok(request) => self.answer(&request),
+    async fn serve(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let version = request.version();
+        let response = match read(request).await {
+            // A route may take its time.
+            Ok(request) => {
+                let content = Arc::clone(&self.0);
+                let answered = tokio::task::spawn_blocking(move || content.answer(&request));
+                answered.await.unwrap_or_else(|_| PageResponse::text(500, "it failed\n"))
+            }
             Err(refusal) => refusal,
         };
-        let head = format!(
-            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            response.status,
-            reason(response.status),
-            response.content_type,
-            response.body.len(),
-        );
-        stream.write_all(head.as_bytes())?;
-        stream.write_all(&response.body)?;
-        stream.shutdown(std::net::Shutdown::Write)
+        response.into_http(version)
     }
 
-    /// Reads one request, or says how to refuse it.
-    fn read(
-        &self,
-        stream: &mut TcpStream,
-        deadline_ns: u64,
-    ) -> io::Result<Result<PageRequest, PageResponse>> {
-        let mut bytes = Vec::new();
-        loop {
-            match parse(&bytes) {
-                Ok(Some(request)) => return Ok(Ok(request)),
-                Err(refusal) => return Ok(Err(refusal)),
-                Ok(None) => {}
-            }
-            let left_ns = deadline_ns.saturating_sub(self.instruments.clock().now_ns());
-            if left_ns == 0 {
-                return Ok(Err(PageResponse::text(408, "the request took too long\n")));
-            }
-            stream.set_read_timeout(Some(Duration::from_nanos(left_ns)))?;
-            let mut piece = [0_u8; 4096];
-            match stream.read(&mut piece)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                count => bytes.extend_from_slice(&piece[..count]),
-            }
+    async fn refuse_host(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let text = "`Host` names one host, with a port or without\n";
+        PageResponse::text(400, text).into_http(request.version())
+    }
+}
+
+/// Reads a request, or says how to refuse it.
+async fn read(request: Request<Incoming>) -> Result<PageRequest, PageResponse> {
+    let (head, body) = request.into_parts();
+    let body = Limited::new(body, BODY_BYTES).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            PageResponse::text(413, "the body is limited to 64 KiB\n")
+        } else {
+            PageResponse::text(400, "the body was cut off\n")
         }
-    }
+    })?;
+    // The answer to HEAD is that to GET; its body is not sent.
+    let method = if head.method == Method::HEAD { Method::GET } else { head.method };
+    Ok(PageRequest {
+        method: method.to_string(),
+        path: head.uri.path().to_owned(),
+        query: head.uri.query().unwrap_or_default().to_owned(),
+        body: body.to_bytes().into(),
+    })
+}
 
+impl Content {
     fn answer(&self, request: &PageRequest) -> PageResponse {
         let own = self.routes.routes.iter().filter(|route| route.1 == request.path);
         let mut known = false;
@@ -357,150 +347,104 @@ fn not_allowed() -> PageResponse {
     PageResponse::text(405, "this path has another method\n")
 }
 
-impl PageRequest {
-    /// The request in `bytes`; `None` when more bytes are needed.
-    pub fn parse(bytes: &[u8]) -> Result<Option<Self>, PageResponse> {
-        parse(bytes)
-    }
-}
-
-/// The request in `bytes`; `None` when more bytes are needed.
-fn parse(bytes: &[u8]) -> Result<Option<PageRequest>, PageResponse> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS];
-    let mut head = httparse::Request::new(&mut headers);
-    let bad = |error| match error {
-        httparse::Error::TooManyHeaders => {
-            PageResponse::text(431, "at most 64 headers are taken\n")
-        }
-        _ => PageResponse::text(400, "not an HTTP request\n"),
-    };
-    let httparse::Status::Complete(head_bytes) = head.parse(bytes).map_err(bad)? else {
-        if bytes.len() > HEAD_BYTES {
-            return Err(PageResponse::text(431, "the head is limited to 8 KiB\n"));
-        }
-        return Ok(None);
-    };
-    if head_bytes > HEAD_BYTES {
-        return Err(PageResponse::text(431, "the head is limited to 8 KiB\n"));
-    }
-    let hosts = head.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
-    if !crate::is_host(head.version == Some(1), hosts.map(|header| header.value)) {
-        return Err(PageResponse::text(400, "`Host` names one host, with a port or without\n"));
-    }
-    let length = head.headers.iter().find(|h| h.name.eq_ignore_ascii_case("content-length"));
-    let body_bytes = match length {
-        None => 0,
-        Some(header) => std::str::from_utf8(header.value)
-            .ok()
-            .and_then(|text| text.parse::<usize>().ok())
-            .ok_or_else(|| PageResponse::text(400, "Content-Length is not a number\n"))?,
-    };
-    if body_bytes > BODY_BYTES {
-        return Err(PageResponse::text(413, "the body is limited to 64 KiB\n"));
-    }
-    let Some(body) = bytes.get(head_bytes..head_bytes + body_bytes) else { return Ok(None) };
-    let target = head.path.unwrap_or("/");
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    Ok(Some(PageRequest {
-        method: head.method.unwrap_or("GET").to_owned(),
-        path: path.to_owned(),
-        query: query.to_owned(),
-        body: body.to_vec(),
-    }))
-}
-
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        400 => "Bad Request",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        408 => "Request Timeout",
-        413 => "Content Too Large",
-        431 => "Request Header Fields Too Large",
-        503 => "Service Unavailable",
-        _ => "Status",
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+
+    fn page(routes: Routes) -> Page {
+        let instruments = Instruments::new(crate::Layout::default(), crate::Clock::monotonic());
+        Page::start("127.0.0.1:0".parse().unwrap(), instruments, routes).unwrap()
+    }
+
+    /// Status, head and body of the answer, as far as it came.
+    fn ask(page: &Page, request: &[u8]) -> (u16, String, String) {
+        let mut stream = TcpStream::connect(page.address()).unwrap();
+        stream.write_all(request).unwrap();
+        // The answer comes all the same.
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap_or_default(); // a reset may follow it
+        let text = String::from_utf8(bytes).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        (head[9..12].parse().unwrap(), head.to_lowercase(), body.to_owned())
+    }
 
     #[test]
     fn a_host_that_is_none_and_too_many_headers_are_refused() {
+        let page = page(Routes::new());
         let status = |headers: &str| {
-            let request = format!("GET /health HTTP/1.1\r\n{headers}\r\n");
-            parse(request.as_bytes()).err().map(|refusal| refusal.status)
+            ask(&page, format!("GET /metrics HTTP/1.1\r\n{headers}\r\n").as_bytes()).0
         };
-        assert_eq!(status("Host: a:80\r\n"), None);
-        assert_eq!(status("Host: a b/\r\n"), Some(400));
-        assert_eq!(status(""), Some(400));
-        assert_eq!(status("Host: a\r\nhost: a\r\n"), Some(400));
-        assert_eq!(status(&format!("Host: a\r\n{}", "x: y\r\n".repeat(63))), None);
-        assert_eq!(status(&"x: y\r\n".repeat(65)), Some(431));
-        assert_eq!(status(&format!("x: {}\r\n", "y".repeat(9000))), Some(431));
+        assert_eq!(status("Host: a:80\r\n"), 200);
+        assert_eq!(status("Host: a b/\r\n"), 400);
+        assert_eq!(status(""), 400);
+        assert_eq!(status("Host: a\r\nhost: a\r\n"), 400);
+        assert_eq!(status(&format!("Host: a\r\n{}", "x: y\r\n".repeat(63))), 200);
+        assert_eq!(status(&"x: y\r\n".repeat(65)), 431);
+        assert_eq!(status(&format!("x: {}\r\n", "y".repeat(9000))), 431);
     }
 
     #[test]
-    fn a_request_is_whole_only_with_its_last_byte() {
-        let bytes = b"POST /workers?now HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n16";
-        for cut in 0..bytes.len() {
-            assert_eq!(parse(&bytes[..cut]), Ok(None), "{cut}");
+    fn routes_get_the_whole_request_and_a_head_is_answered_without_a_body() {
+        let echo = |asked: &PageRequest| PageResponse::text(200, format!("{asked:?}"));
+        let page = page(Routes::new().with("POST", "/workers", echo).with("GET", "/x", echo));
+        let (status, head, body) =
+            ask(&page, b"POST /workers?now HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n16");
+        assert!(status == 200 && head.contains("connection: close"), "{head}");
+        for part in ["\"/workers\"", "\"now\"", "[49, 54]"] {
+            assert!(body.contains(part), "{body}");
         }
-        let request = parse(bytes).unwrap().unwrap();
-        assert_eq!((request.path.as_str(), request.query.as_str()), ("/workers", "now"));
-        assert_eq!(request.body, b"16");
+        let (_, _, got) = ask(&page, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n");
+        let (status, head, nothing) = ask(&page, b"HEAD /x HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!((status, nothing.as_str()), (200, ""));
+        assert!(head.contains(&format!("content-length: {}", got.len())), "{head}");
+        assert_eq!(ask(&page, b"HEAD /workers HTTP/1.1\r\nHost: x\r\n\r\n").0, 405);
     }
 
     #[test]
     fn a_tier_that_was_started_and_does_not_work_is_not_healthy() {
-        let works = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let works = Arc::new(AtomicBool::new(true));
         let asked = Arc::clone(&works);
-        let routes = Routes::new().healthy_while(move || asked.load(Ordering::SeqCst));
-        let announcement = Announcement {
+        let page = page(Routes::new().healthy_while(move || asked.load(Ordering::SeqCst)));
+        let status = || ask(&page, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").0;
+        assert_eq!(status(), 503);
+        page.announce(Announcement {
             ready: true,
             tier: "test".to_owned(),
             listen: Vec::new(),
             metrics: None,
             pid: 1,
-        };
-        let site = Site {
-            instruments: Instruments::new(crate::Layout::default(), crate::Clock::monotonic()),
-            routes,
-            announcement: Arc::new(Mutex::new(Some(announcement))),
-            open: AtomicUsize::new(0),
-        };
-        assert_eq!(site.health().status, 200);
+        });
+        assert_eq!(status(), 200);
         works.store(false, Ordering::SeqCst);
-        assert_eq!(site.health().status, 503);
+        assert_eq!(status(), 503);
     }
 
     #[test]
     fn who_asks_for_a_path_that_is_not_there_hears_which_are() {
         let own = |_: &PageRequest| PageResponse::html("");
-        let routes = Routes::new().with("GET", "/status", own).with("PUT", "/control", own);
-        let site = Site {
-            instruments: Instruments::new(crate::Layout::default(), crate::Clock::monotonic()),
-            routes,
-            announcement: Arc::new(Mutex::new(None)),
-            open: AtomicUsize::new(0),
-        };
-        let request = parse(b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n").unwrap().unwrap();
-        let answer = site.answer(&request);
+        let page = page(Routes::new().with("GET", "/status", own).with("PUT", "/control", own));
+        let (status, _, body) = ask(&page, b"GET /nothing HTTP/1.1\r\nHost: a\r\n\r\n");
         let words = "there are /status, /metrics, /snapshot and /health\n";
-        assert_eq!((answer.status, answer.body.as_slice()), (404, words.as_bytes()));
+        assert_eq!((status, body.as_str()), (404, words));
     }
 
     #[test]
     fn noise_endless_heads_and_large_bodies_are_refused() {
-        assert_eq!(parse(b"\0\x01\x02\r\n\r\n").unwrap_err().status, 400);
+        let page = page(Routes::new());
+        assert_eq!(ask(&page, b"\0\x01\x02\r\n\r\n").0, 400);
         let mut endless = b"GET / HTTP/1.1\r\nX: ".to_vec();
-        endless.resize(HEAD_BYTES + 1, b'a');
-        assert_eq!(parse(&endless).unwrap_err().status, 431);
-        let large = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n";
-        assert_eq!(parse(large).unwrap_err().status, 413);
-        let lie = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n";
-        assert_eq!(parse(lie).unwrap_err().status, 400);
+        endless.resize(500_000, b'a');
+        assert_eq!(ask(&page, &endless).0, 431);
+        let post = |length: &str| {
+            format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")
+        };
+        let large = post("99999999") + &"x".repeat(BODY_BYTES + 1);
+        assert_eq!(ask(&page, large.as_bytes()).0, 413);
+        assert_eq!(ask(&page, post("-1").as_bytes()).0, 400);
     }
 }

@@ -28,8 +28,6 @@ use tokio_rustls::TlsAcceptor;
 use crate::instruments::{Instruments, Recorder};
 use client::Peers;
 
-/// Longest queue of connections that the kernel has accepted and the tier has not.
-const BACKLOG: i32 = crate::readiness::BACKLOG;
 /// Wait after a connection could not be accepted: others may close some.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -38,6 +36,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct ListenOptions {
     /// Address for clients.
     pub address: SocketAddr,
+    /// The option that names another, for the message where it is taken.
+    pub flag: &'static str,
     /// Connections that may be open.
     pub connections: usize,
     /// What becomes of further ones.
@@ -87,6 +87,7 @@ impl ListenOptions {
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
+            flag: "--listen",
             connections: 2048,
             when_full: WhenFull::Wait,
             patience: Duration::from_secs(10),
@@ -105,10 +106,12 @@ impl ListenOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address is taken or not ours.
-    #[error("cannot listen on {address}; choose another with --listen HOST:PORT")]
+    #[error("cannot listen on {address}; choose another with {flag} HOST:PORT")]
     Bind {
         /// The address asked for.
         address: SocketAddr,
+        /// The option that names another.
+        flag: &'static str,
         /// Why.
         #[source]
         source: io::Error,
@@ -116,6 +119,20 @@ pub enum ListenError {
     /// The certificate or its key cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+}
+
+/// A listener that does not block, and its address with the real port.
+///
+/// # Errors
+/// [`ListenError::Bind`], with the option that names another address.
+pub fn bind(
+    address: SocketAddr,
+    flag: &'static str,
+) -> Result<(TcpListener, SocketAddr), ListenError> {
+    let listener = crate::listener(address);
+    listener
+        .and_then(|listener| listener.local_addr().map(|bound| (listener, bound)))
+        .map_err(|source| ListenError::Bind { address, flag, source })
 }
 
 /// What answers requests. A clone answers each connection.
@@ -230,15 +247,7 @@ impl Listener {
     /// # Errors
     /// [`ListenError`]: an address taken, a certificate that cannot be used.
     pub fn bind(options: ListenOptions) -> Result<Self, ListenError> {
-        let bind = || {
-            let listener = TcpListener::bind(options.address)?;
-            listener.set_nonblocking(true)?;
-            rustix::net::listen(&listener, BACKLOG)?;
-            let address = listener.local_addr()?;
-            Ok((listener, address))
-        };
-        let failed = |source| ListenError::Bind { address: options.address, source };
-        let (listener, address) = bind().map_err(failed)?;
+        let (listener, address) = bind(options.address, options.flag)?;
         let acceptor = options.tls.as_ref().map(|tls| tls.acceptor(&["h2", "http/1.1"]));
         Ok(Self { listener, address, acceptor: acceptor.transpose()?, options })
     }

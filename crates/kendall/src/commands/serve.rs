@@ -13,7 +13,9 @@ mod synthetic;
 mod worker;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
+use kendall_tier::serve::Tls;
 use kendall_tier::{Announcement, Instruments, Page, Routes, SecondLog, Stop};
 
 use crate::exit::{Exit, exit_with};
@@ -94,6 +96,29 @@ pub(crate) struct TierFlags {
     /// How the summary at the stop is printed; json is the message of GET /snapshot
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
+}
+
+/// The certificate by which a tier is known, and whether its clients need one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TlsFlags {
+    /// PEM file with the certificate; only TLS connections are then accepted
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_certificate: Option<PathBuf>,
+
+    /// PEM file with the certificate's key
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_key: Option<PathBuf>,
+
+    /// PEM file with the authority of client certificates, which clients then need
+    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
+    tls_client_certificate: Option<PathBuf>,
+}
+
+impl TlsFlags {
+    pub(crate) fn tls(&self) -> Option<Tls> {
+        let (certificate, key) = self.tls_certificate.clone().zip(self.tls_key.clone())?;
+        Some(Tls { certificate, key, client_certificate: self.tls_client_certificate.clone() })
+    }
 }
 
 /// A `HOST:PORT`, its name resolved.

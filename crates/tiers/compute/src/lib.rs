@@ -5,7 +5,7 @@
 //! first, answers before the queue. Workers, queue bound and cache change while it runs, see
 //! [`Control`].
 //!
-//! It leaves out TLS and authentication: it is what a study loads, on loopback or in a lab.
+//! It leaves out authentication: it is what a study loads, on loopback or in a lab.
 
 mod cache;
 mod factor;

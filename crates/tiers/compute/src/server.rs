@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use kendall_tier::serve::{EdgeLimit, ListenError, ListenOptions, Listener, Serve, WhenFull};
+use kendall_tier::serve::{EdgeLimit, ListenError, ListenOptions, Listener, Serve, Tls, WhenFull};
 use kendall_tier::{Instruments, Stop};
 
 use crate::cache::CacheLimits;
@@ -35,6 +35,8 @@ pub struct ComputeOptions {
     pub cache_limits: CacheLimits,
     /// Bounds of the network side.
     pub limits: Limits,
+    /// Serves TLS alone.
+    pub tls: Option<Tls>,
 }
 
 /// Bounds of the network side.
@@ -99,6 +101,7 @@ impl Compute {
             farewell: limits.stop,
             headers: HEADERS,
             head_bytes: HEAD_BYTES,
+            tls: options.tls.clone(),
             ..ListenOptions::new(options.listen)
         })?;
         let compute_ns = u64::try_from(limits.compute.as_nanos()).unwrap_or(u64::MAX);

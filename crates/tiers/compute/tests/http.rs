@@ -31,6 +31,7 @@ fn options() -> ComputeOptions {
         request_limits: RequestLimits { size: 200, exponent: 1_000_000, body_bytes: 64 * 1024 },
         cache_limits: CacheLimits::default(),
         limits: Limits { stop: Duration::from_secs(2), ..Limits::default() },
+        tls: None,
     }
 }
 

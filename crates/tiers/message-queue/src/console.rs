@@ -7,9 +7,10 @@
 //! but the console's own file.
 
 mod access;
+mod failure;
 mod queries;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +22,16 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
+use kendall_tier::serve::{ListenError, ListenOptions, Listener};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio_postgres::Row;
-use tonic::{Code, Status};
 
+use self::access::Access;
+use self::failure::Failure;
 use crate::database::{Databases, LOOK_MS};
 use crate::dispatcher::Dispatcher;
 use crate::operation::{Answer, Operation, QueueChange};
@@ -39,6 +44,10 @@ const SCRIPT: &str = include_str!("console/page.js");
 /// Bytes of a request: a message with room to spare.
 const BODY_BYTES: usize = 8 << 20;
 const CALL: Duration = Duration::from_secs(30);
+/// Connections at a time; a browser keeps about six.
+const CONNECTIONS: usize = 100;
+/// Longest time that a connection stays, whatever it is used for; a browser opens another.
+const LONGEST: Duration = Duration::from_secs(600);
 
 /// What the console needs. Clones share it.
 #[derive(Debug, Clone)]
@@ -47,9 +56,6 @@ pub(crate) struct Console {
     dispatcher: Arc<Dispatcher>,
     token: Arc<str>,
 }
-
-/// An answer that went wrong, as JSON.
-struct Failure(StatusCode, String);
 
 type Answered = Result<Json<Value>, Failure>;
 
@@ -103,16 +109,30 @@ impl Console {
         Self { databases, dispatcher, token: token.into() }
     }
 
-    /// Serves until it is dropped.
-    pub(crate) async fn serve(self, listener: TcpListener) -> std::io::Result<()> {
-        let (listener, address) = access::listener(listener)?;
+    /// A listener for it.
+    pub(crate) fn bind(address: SocketAddr) -> Result<Listener, ListenError> {
+        Listener::bind(ListenOptions {
+            flag: "--console",
+            connections: CONNECTIONS,
+            longest: LONGEST,
+            ..ListenOptions::new(address)
+        })
+    }
+
+    /// Serves until the stop.
+    pub(crate) async fn serve(
+        self,
+        listener: Listener,
+        (handle, stop): (Handle, watch::Receiver<bool>),
+    ) {
+        let address = listener.address();
         if !address.ip().is_loopback() {
             tracing::warn!(%address, "the console can be reached from other hosts, without TLS");
         }
-        let routes =
-            self.routes().layer(middleware::from_fn_with_state(address, access::known_host));
-        access::serve(listener, routes).await;
-        Ok(())
+        let access = Access { routes: self.routes(), listen: address };
+        if let Err(error) = listener.serve(vec![(handle, access)], None, stop).await {
+            tracing::error!(%error, "the console ended");
+        }
     }
 
     fn routes(self) -> Router {
@@ -330,47 +350,6 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
         axum::extract::Query::try_from_uri(&parts.uri)
             .map(|query| Self(query.0))
             .map_err(|error| Failure(StatusCode::BAD_REQUEST, error.body_text()))
-    }
-}
-
-impl Failure {
-    fn empty() -> Self {
-        Self(StatusCode::INTERNAL_SERVER_ERROR, "the database answered nothing".into())
-    }
-}
-
-impl From<PathRejection> for Failure {
-    fn from(error: PathRejection) -> Self {
-        Self(error.status(), error.body_text())
-    }
-}
-
-impl From<JsonRejection> for Failure {
-    fn from(error: JsonRejection) -> Self {
-        Self(error.status(), error.body_text())
-    }
-}
-
-impl From<Status> for Failure {
-    fn from(status: Status) -> Self {
-        let code = match status.code() {
-            Code::InvalidArgument => StatusCode::BAD_REQUEST,
-            Code::NotFound => StatusCode::NOT_FOUND,
-            Code::FailedPrecondition | Code::AlreadyExists => StatusCode::CONFLICT,
-            Code::ResourceExhausted | Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Self(code, status.message().to_owned())
-    }
-}
-
-impl IntoResponse for Failure {
-    fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Told {
-            error: String,
-        }
-        (self.0, Json(Told { error: self.1 })).into_response()
     }
 }
 

@@ -3,11 +3,12 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_protocols::snapshot::{CountedTime, TierSnapshot};
+use kendall_tier::serve::{self, ListenError, Tls};
 use kendall_tier::{Clock, Instruments, Layout};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -15,10 +16,6 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_postgres::AsyncMessage;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
@@ -109,8 +106,8 @@ pub struct QueueOptions {
 pub struct Access {
     /// A file of tokens; without one anyone may be any client.
     pub tokens: Option<PathBuf>,
-    /// The certificate and the key to show; without them nothing is encrypted.
-    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// The certificate to show; without it nothing is encrypted.
+    pub tls: Option<Tls>,
     /// An address that other hosts reach is served without tokens or without TLS, too.
     pub open_to_anyone: bool,
 }
@@ -118,15 +115,9 @@ pub struct Access {
 /// The middleware cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address is taken or not ours.
-    #[error("cannot listen on {address}; choose another with --listen HOST:PORT")]
-    Bind {
-        /// The address asked for.
-        address: SocketAddr,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
+    /// The address is taken or not ours, or the certificate cannot be used.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// Other hosts could reach it, and be anyone.
     #[error(
         "{address} can be reached from other hosts, and {missing}: whoever reaches it could read and take all \
@@ -141,14 +132,6 @@ pub enum ServerError {
     /// The tokens cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokenError),
-    /// The certificate cannot be used.
-    #[error("cannot serve TLS: {path}: {what}")]
-    Certificate {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        what: String,
-    },
     /// The system gives no threads.
     #[error("cannot start the network threads")]
     Threads(#[source] io::Error),
@@ -200,7 +183,7 @@ impl Server {
     /// [`ServerError`]: an address taken, a database that cannot be reached or used.
     pub fn start(options: &QueueOptions, clock: Clock) -> Result<Self, ServerError> {
         let entry = Entry::of(options)?;
-        let (listener, address) = bind(options.listen)?;
+        let (listener, address) = serve::bind(options.listen, "--listen")?;
         let (postgres, url) = database(&options.database)?;
         let reach = Reach::parse(&url, options.root_certificate.as_deref())?;
         let runtime = network_threads(options.threads)?;
@@ -249,7 +232,7 @@ impl Server {
         let mut network = JoinSet::new();
         let serving = {
             let _inside = runtime.enter();
-            serve(service, told, (listener, options.client_connections, entry))?
+            serve_grpc(service, told, (listener, options.client_connections, entry))?
         };
         network.spawn_on(serving, handle);
         Ok(Self {
@@ -404,28 +387,16 @@ fn start_console(
     background: &mut JoinSet<()>,
 ) -> Result<String, ServerError> {
     let token = console::token();
-    let (listener, address) = bind(address)?;
+    let listener = Console::bind(address)?;
+    let address = listener.address();
     // A connection of its own: looking must not make the workers wait.
     let _inside = runtime.enter();
     let looking =
         Databases::pool(&reach.looking(), PoolOptions { connections: 1, ..options.pool() })?;
     let console = Console::new(service, looking, &token);
-    let serving = async move {
-        if let Err(error) = console.serve(listener).await {
-            tracing::error!(%error, "the console ended");
-        }
-    };
+    let serving = console.serve(listener, (runtime.handle().clone(), service.stopping.clone()));
     background.spawn_on(serving, runtime.handle());
     Ok(console::address(address, &token))
-}
-
-/// A listening socket that does not block, and its address with the real port.
-fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ServerError> {
-    let failed = |source| ServerError::Bind { address, source };
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    Ok((listener, bound))
 }
 
 fn layout(reach: &Reach) -> Layout {
@@ -441,7 +412,7 @@ fn layout(reach: &Reach) -> Layout {
 }
 
 /// The gRPC server over connections that are counted and bounded.
-fn serve(
+fn serve_grpc(
     service: Service,
     health: HealthServer<HealthService>,
     (listener, most, entry): (TcpListener, usize, Entry),
@@ -556,9 +527,9 @@ struct Entry {
 impl Entry {
     /// Reads the files, and refuses to be open to anyone unless that was asked for.
     fn of(options: &QueueOptions) -> Result<Self, ServerError> {
-        let Access { tokens, certificate, open_to_anyone } = &options.access;
+        let Access { tokens, tls, open_to_anyone } = &options.access;
         let (address, any) = (options.listen, *open_to_anyone || options.listen.ip().is_loopback());
-        let missing = match (tokens, certificate) {
+        let missing = match (tokens, tls) {
             (None, None) => Some("there are neither tokens nor TLS"),
             (None, Some(_)) => Some("there are no tokens"),
             (Some(_), None) => Some("there is no TLS, so tokens could be read on the way"),
@@ -572,28 +543,10 @@ impl Entry {
             _ => {}
         }
         let tokens = tokens.as_ref().map(|path| Tokens::read(path)).transpose()?.map(Arc::new);
-        let tls = match certificate {
-            Some((certificate, key)) => Some(acceptor(certificate, key)?),
-            None => None,
-        };
+        let tls = tls.as_ref().map(|tls| tls.acceptor(&["h2"])).transpose();
+        let tls = tls.map_err(ListenError::from)?;
         Ok(Self { tokens, tls })
     }
-}
-
-/// TLS with this certificate, for HTTP/2.
-fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, ServerError> {
-    let failed = |path: &Path, what: String| ServerError::Certificate { path: path.into(), what };
-    let chain = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-        .map_err(|error| failed(certificate, error.to_string()))?;
-    let secret =
-        PrivateKeyDer::from_pem_file(key).map_err(|error| failed(key, error.to_string()))?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
-        .map_err(|error| failed(certificate, error.to_string()))?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 async fn pause(time: Duration) {

@@ -18,6 +18,7 @@ use kendall_protocols::queue::{
 };
 use kendall_testing::certificate;
 use kendall_tier::Clock;
+use kendall_tier::serve::Tls;
 use support::{Folder, connect, create, hello, options, private, runtime, start_with};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
@@ -217,7 +218,7 @@ fn tokens_say_who_may_do_what() {
     let mut options = options(private(&folder));
     options.access = Access {
         tokens: Some(file(&folder, "tokens", &text)),
-        certificate: Some((certificate.clone(), key)),
+        tls: Some(Tls { certificate: certificate.clone(), key, client_certificate: None }),
         open_to_anyone: false,
     };
     let server = start_with(options);

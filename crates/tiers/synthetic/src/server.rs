@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
+use kendall_tier::serve::{self, ListenError};
 use kendall_tier::{
     ACCEPT_PAUSE_NS, Accepted, Clock, ConnectionTable, Deadlines, Instruments, Key, Layout, Limit,
     Outcome, Recorder, RequestType, Stage, Stop, Token, Waits, Waker, precise_waits,
@@ -50,8 +51,8 @@ impl Default for Limits {
 #[derive(Debug, thiserror::Error)]
 pub enum SyntheticError {
     /// The address is taken or not ours.
-    #[error("cannot listen on {address}; is another program there?")]
-    Listen { address: SocketAddr, source: io::Error },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// A station of no servers.
     #[error("servers: a station has at least one")]
     NoServers,
@@ -88,13 +89,7 @@ impl Synthetic {
         if options.servers == 0 {
             return Err(SyntheticError::NoServers);
         }
-        let listen = || {
-            let listener = kendall_tier::listener(options.listen)?;
-            let address = listener.local_addr()?;
-            Ok((listener, address))
-        };
-        let (listener, address) = listen()
-            .map_err(|source| SyntheticError::Listen { address: options.listen, source })?;
+        let (listener, address) = serve::bind(options.listen, "--listen")?;
         let layout = Layout {
             tier: "synthetic",
             request_types: &["request"],

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use kendall_build_cluster::cache::{Cache, CacheError, CacheOptions};
-use kendall_build_cluster::listen::{ListenError, ListenOptions, Tls, Tokens};
+use kendall_build_cluster::listen::{ListenError, ListenOptions, Tokens};
 use kendall_build_cluster::peer::{Trust, TrustFiles};
 use kendall_tier::{Clock, Stop};
 
-use super::{Running, TierFlags};
+use super::{Running, TierFlags, TlsFlags};
 use crate::exit::{Exit, exit_with};
 
 /// Runs a build cache for Bazel and similar tools
@@ -66,7 +66,7 @@ pub(crate) struct ClientFlags {
     access: AccessFlags,
 }
 
-/// Who may do what, and by which certificate the tier is known.
+/// Who may do what, and the certificate of the tier.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AccessFlags {
     /// File of tokens, one per line: `read TOKEN`, `write TOKEN`, or `work TOKEN` for workers;
@@ -74,17 +74,8 @@ pub(crate) struct AccessFlags {
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 
-    /// PEM file with the certificate; only TLS connections are then accepted
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_certificate: Option<PathBuf>,
-
-    /// PEM file with the certificate's key
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    tls_key: Option<PathBuf>,
-
-    /// PEM file with the authority of client certificates, which clients then need
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    tls_client_certificate: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsFlags,
 }
 
 /// How the other tiers of the cluster are known, and this one to them.
@@ -148,13 +139,7 @@ impl AccessFlags {
             options.tokens =
                 Tokens::parse(&text).map_err(|error| exit_with(Exit::Refused, error))?;
         }
-        if let (Some(certificate), Some(key)) = (&self.tls_certificate, &self.tls_key) {
-            options.edge.tls = Some(Tls {
-                certificate: certificate.clone(),
-                key: key.clone(),
-                client_certificate: self.tls_client_certificate.clone(),
-            });
-        }
+        options.edge.tls = self.tls.tls();
         Ok(options)
     }
 }

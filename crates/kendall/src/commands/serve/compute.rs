@@ -6,10 +6,11 @@ use kendall_compute::{
     CacheLimits, Change, Compute, ComputeError, ComputeOptions, Control, Limits, QueueBound,
     Recorded, RequestLimits, Unbounded,
 };
+use kendall_tier::serve::ListenError;
 use kendall_tier::{PageRequest, PageResponse, Routes, Stop};
 use kendall_units::{Seconds, parse_bytes, parse_seconds};
 
-use super::{Running, TierFlags};
+use super::{Running, TierFlags, TlsFlags};
 use crate::exit::{Exit, exit_with};
 
 /// Computes powers of matrices and prime factors over HTTP
@@ -28,6 +29,9 @@ use crate::exit::{Exit, exit_with};
 pub(crate) struct ComputeFlags {
     #[command(flatten)]
     tier: TierFlags,
+
+    #[command(flatten)]
+    tls: TlsFlags,
 
     /// Worker threads
     #[arg(long, default_value_t = 1)]
@@ -94,7 +98,9 @@ impl ComputeFlags {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let compute = Compute::bind(&self.options()?).map_err(|error| {
             let exit = match error {
-                ComputeError::Options(_) => Exit::Refused,
+                ComputeError::Options(_) | ComputeError::Listen(ListenError::Tls(_)) => {
+                    Exit::Refused
+                }
                 ComputeError::Listen { .. } | ComputeError::Start(_) => Exit::NotReady,
             };
             exit_with(exit, error)
@@ -143,6 +149,7 @@ impl ComputeFlags {
                 compute: self.compute_limit.as_duration(),
                 ..Limits::default()
             },
+            tls: self.tls.tls(),
         })
     }
 }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use kendall_message_queue::{
     Access, Database, DatabaseError, Limits, QueueOptions, Server, ServerError,
 };
+use kendall_tier::serve::ListenError;
 use kendall_tier::{Clock, PageResponse, Routes, Stop};
 use kendall_units::Seconds;
 
-use super::{Running, TierFlags};
+use super::{Running, TierFlags, TlsFlags};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
@@ -82,13 +83,8 @@ pub(crate) struct QueueFlags {
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 
-    /// PEM file with the certificate chain for clients
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_certificate: Option<PathBuf>,
-
-    /// PEM file with the key of that certificate
-    #[arg(long, value_name = "FILE", requires = "tls_certificate")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsFlags,
 
     /// Allows an address that other hosts can reach without tokens or without TLS
     #[arg(long)]
@@ -164,7 +160,7 @@ impl QueueFlags {
             console: self.console,
             access: Access {
                 tokens: self.tokens.clone(),
-                certificate: self.tls_certificate.clone().zip(self.tls_key.clone()),
+                tls: self.tls.tls(),
                 open_to_anyone: self.open_to_anyone,
             },
             limits: Limits {
@@ -187,7 +183,7 @@ fn exit_of(error: &ServerError) -> Exit {
         )
         | ServerError::Open { .. }
         | ServerError::Tokens(_)
-        | ServerError::Certificate { .. } => Exit::Refused,
+        | ServerError::Listen(ListenError::Tls(_)) => Exit::Refused,
         ServerError::Threads(_) | ServerError::Reflection(_) => Exit::Failure,
         _ => Exit::NotReady,
     }

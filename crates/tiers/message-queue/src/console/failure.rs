@@ -1,0 +1,52 @@
+//! An answer of the console that went wrong.
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tonic::{Code, Status};
+
+/// An answer that went wrong, as JSON.
+pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
+
+impl Failure {
+    pub(super) fn empty() -> Self {
+        Self(StatusCode::INTERNAL_SERVER_ERROR, "the database answered nothing".into())
+    }
+}
+
+impl From<PathRejection> for Failure {
+    fn from(error: PathRejection) -> Self {
+        Self(error.status(), error.body_text())
+    }
+}
+
+impl From<JsonRejection> for Failure {
+    fn from(error: JsonRejection) -> Self {
+        Self(error.status(), error.body_text())
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        let code = match status.code() {
+            Code::InvalidArgument => StatusCode::BAD_REQUEST,
+            Code::NotFound => StatusCode::NOT_FOUND,
+            Code::FailedPrecondition | Code::AlreadyExists => StatusCode::CONFLICT,
+            Code::ResourceExhausted | Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(code, status.message().to_owned())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Told {
+            error: String,
+        }
+        (self.0, Json(Told { error: self.1 })).into_response()
+    }
+}
