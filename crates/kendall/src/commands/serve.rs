@@ -85,13 +85,20 @@ pub(crate) struct TierFlags {
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
     pub(crate) listen: SocketAddr,
 
-    /// Address of the metrics page: /metrics, /snapshot, /health
+    #[command(flatten)]
+    pub(crate) page: PageFlags,
+}
+
+/// How a tier is seen while it runs, and at its end.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PageFlags {
+    /// Address of the metrics page: /metrics, /snapshot, /health, and /control where there is one
     #[arg(long, value_name = "HOST:PORT", value_parser = address)]
-    pub(crate) metrics: Option<SocketAddr>,
+    metrics: Option<SocketAddr>,
 
     /// Logs one line a second
     #[arg(long)]
-    pub(crate) log_seconds: bool,
+    log_seconds: bool,
 
     /// How the summary at the stop is printed; json is the message of GET /snapshot
     #[arg(long, value_enum, default_value_t)]
@@ -143,7 +150,7 @@ impl Running {
     /// prints the line that announces the tier on standard error:
     /// `ready tier=NAME listen=HOST:PORT metrics=HOST:PORT pid=N`.
     pub(crate) fn start(
-        flags: &TierFlags,
+        flags: &PageFlags,
         instruments: &Instruments,
         routes: Routes,
         stop: &Stop,
@@ -181,6 +188,25 @@ impl Running {
         if let Some(page) = &self.page {
             page.announce(Announcement { ready: false, ..self.announcement.clone() });
         }
+    }
+
+    /// Serves in a thread of its own until the stop was asked for, then prints the summary.
+    pub(crate) fn serve<E: Into<anyhow::Error> + Send + 'static>(
+        self,
+        serve: impl FnOnce(&Stop) -> Result<(), E> + Send + 'static,
+    ) -> anyhow::Result<Exit> {
+        let stop = self.stop.clone();
+        let serving = std::thread::Builder::new().name("network".into()).spawn(move || {
+            let outcome = serve(&stop);
+            stop.request(); // one that failed ends the process
+            outcome
+        })?;
+        self.wait();
+        match serving.join() {
+            Ok(outcome) => outcome.map_err(Into::into)?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        self.finish()
     }
 
     /// Call it when all that was accepted is finished: prints the summary.

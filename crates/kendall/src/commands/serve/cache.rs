@@ -161,7 +161,7 @@ impl CacheFlags {
             .map_err(|error| exit_with(exit_of(&error), error))?;
         let listen = vec![cache.address()];
         let instruments = cache.instruments().clone();
-        let running = Running::start(&self.tier, &instruments, cache.routes(), &stop, listen)?;
+        let running = Running::start(&self.tier.page, &instruments, cache.routes(), &stop, listen)?;
         running.wait();
         cache.stop();
         running.finish()

@@ -96,7 +96,7 @@ impl CacheFrontFlags {
         let families = front.families().clone();
         let routes = Routes::new().with_metrics(move || families.text());
         let listen = vec![front.address()];
-        let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
+        let running = Running::start(&self.tier.page, &instruments, routes, &stop, listen)?;
         running.wait();
         front.stop();
         running.finish()

@@ -109,21 +109,8 @@ impl ComputeFlags {
         let routes = routes(&compute.control());
         let instruments = compute.instruments();
         let listen = vec![compute.address()];
-        let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
-        let serving = {
-            let stop = stop.clone();
-            std::thread::Builder::new().name("network".into()).spawn(move || {
-                let outcome = compute.run(&stop);
-                stop.request(); // a network side that failed ends the process
-                outcome
-            })?
-        };
-        running.wait();
-        match serving.join() {
-            Ok(outcome) => outcome?,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-        running.finish()
+        Running::start(&self.tier.page, &instruments, routes, &stop, listen)?
+            .serve(move |stop| compute.run(stop))
     }
 
     fn options(&self) -> anyhow::Result<ComputeOptions> {

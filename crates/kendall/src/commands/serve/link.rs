@@ -1,6 +1,6 @@
 //! `kendall serve link`: a TCP relay that lets one machine stand for several.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use kendall_link::{
     Control, Fault, Jitter, Limits, Link, LinkError, LinkOptions, Route, Shape, ShapeChange,
@@ -8,9 +8,8 @@ use kendall_link::{
 use kendall_tier::{PageRequest, PageResponse, Routes, Stop};
 use kendall_units::{QuantityError, Seconds};
 
-use super::{Running, TierFlags, address};
+use super::{PageFlags, Running};
 use crate::exit::{Exit, exit_with};
-use crate::output::Format;
 
 /// Relays TCP with delay, jitter, a bandwidth limit and faults
 ///
@@ -60,17 +59,8 @@ pub(crate) struct LinkFlags {
     #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = kendall_units::parse_bytes)]
     buffer: u64,
 
-    /// Address of the metrics page: /metrics, /snapshot, /health, /control
-    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
-    metrics: Option<SocketAddr>,
-
-    /// Logs one line a second
-    #[arg(long)]
-    log_seconds: bool,
-
-    /// How the summary at the stop is printed; json is the message of GET /snapshot
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    #[command(flatten)]
+    page: PageFlags,
 }
 
 /// A bandwidth; `None` is unlimited. (As an argument, a bare `Option` would mean a flag that may
@@ -85,27 +75,8 @@ impl LinkFlags {
         let stop = Stop::on_signals()?;
         let control = link.control();
         let listen: Vec<SocketAddr> = control.state().routes.iter().map(|r| r.listen).collect();
-        let flags = TierFlags {
-            listen: listen.first().copied().unwrap_or((Ipv4Addr::LOCALHOST, 0).into()),
-            metrics: self.metrics,
-            log_seconds: self.log_seconds,
-            format: self.format,
-        };
-        let running = Running::start(&flags, &link.instruments(), routes(&control), &stop, listen)?;
-        let loops = {
-            let stop = stop.clone();
-            std::thread::Builder::new().name("link".into()).spawn(move || {
-                let outcome = link.run(&stop);
-                stop.request(); // a loop that failed ends the process
-                outcome
-            })?
-        };
-        running.wait();
-        match loops.join() {
-            Ok(outcome) => outcome?,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-        running.finish()
+        Running::start(&self.page, &link.instruments(), routes(&control), &stop, listen)?
+            .serve(move |stop| link.run(stop))
     }
 
     fn options(&self) -> anyhow::Result<LinkOptions> {

@@ -12,9 +12,9 @@ use kendall_memcached_proxy::{
 };
 use kendall_tier::{Clock, Hangups, Routes, Stop};
 
-use super::{Running, TierFlags, address};
+use super::{PageFlags, Running, address};
 use crate::exit::{Exit, exit_with};
-use crate::output::{self, Format};
+use crate::output;
 
 /// A network thread that did not come to the end of a turn in this time is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(1);
@@ -31,23 +31,21 @@ pub(crate) struct Proxy {
     #[arg(long, value_name = "HOST:PORT", value_parser = address, required_unless_present = "config")]
     listen: Option<SocketAddr>,
 
-    /// Address of the metrics page: /metrics, /snapshot, /health
-    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
-    metrics: Option<SocketAddr>,
-
-    /// Logs one line a second
-    #[arg(long)]
-    log_seconds: bool,
-
-    /// How the summary at the stop is printed; json is the message of GET /snapshot
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    #[command(flatten)]
+    page: PageFlags,
 
     /// A TOML file with pools, routes and everything that the flags below set; SIGHUP reloads it
     /// without losing a request
-    #[arg(long, value_name = "FILE", conflicts_with_all = FILE_SAYS)]
+    #[arg(long, value_name = "FILE", conflicts_with = "Settings")]
     config: Option<PathBuf>,
 
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What a file says in their place.
+#[derive(Debug, clap::Args)]
+struct Settings {
     /// A server; repeat the option for each. A weight of 2 gives it twice the keys of one without
     /// (--placement hash)
     #[arg(long = "server", value_name = "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]",
@@ -135,31 +133,6 @@ pub(crate) struct Proxy {
     max_clients: usize,
 }
 
-/// Flags that cannot stand beside a file, which says the same.
-const FILE_SAYS: [&str; 21] = [
-    "servers",
-    "failover",
-    "listen_unix",
-    "tls_cert",
-    "tls_key",
-    "tls_client_ca",
-    "server_ca",
-    "server_name",
-    "threads",
-    "hash_tag",
-    "workers",
-    "mode",
-    "connections",
-    "placement",
-    "shard_multigets",
-    "timeout",
-    "eject_after",
-    "probe_every",
-    "max_value",
-    "queue",
-    "max_clients",
-];
-
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
 enum ModeName {
     /// At most --workers requests in service, the others wait in a queue
@@ -192,13 +165,7 @@ impl Proxy {
         let pulses = middleware.pulses();
         let beats = move || pulses.iter().all(|pulse| pulse.beats_within(STUCK_AFTER));
         let routes = Routes::new().healthy_while(beats);
-        let flags = TierFlags {
-            listen: middleware.address(),
-            metrics: self.metrics,
-            log_seconds: self.log_seconds,
-            format: self.format,
-        };
-        let running = Running::start(&flags, &instruments, routes, &stop, listen)?;
+        let running = Running::start(&self.page, &instruments, routes, &stop, listen)?;
         let reloader = middleware.reloader();
         let asked = stop.clone();
         let (ended, end) = sync_channel(1);
@@ -243,7 +210,10 @@ impl Proxy {
     }
 
     fn options(&self) -> anyhow::Result<Options> {
-        let Some(path) = &self.config else { return self.options_of_flags() };
+        let Some(path) = &self.config else {
+            let listen = self.listen.ok_or_else(|| anyhow::anyhow!("--listen is missing"))?;
+            return self.settings.options(listen);
+        };
         let config = Config::from_file(path)?;
         let listen = self.listen.or(config.listen).ok_or_else(|| {
             anyhow::anyhow!(
@@ -253,8 +223,10 @@ impl Proxy {
         })?;
         Ok(Options { listen, ..config.options })
     }
+}
 
-    fn options_of_flags(&self) -> anyhow::Result<Options> {
+impl Settings {
+    fn options(&self, listen: SocketAddr) -> anyhow::Result<Options> {
         let client_tls = match (&self.tls_cert, &self.tls_key) {
             (Some(certificate), Some(key)) => {
                 Some(ClientTls::from_files(certificate, key, self.tls_client_ca.as_deref())?)
@@ -279,7 +251,6 @@ impl Proxy {
             probe_every: self.probe_every,
             ..Pool::new("main", self.servers.clone())
         };
-        let listen = self.listen.ok_or_else(|| anyhow::anyhow!("--listen is missing"))?;
         Ok(Options {
             client_tls,
             mode: match self.mode {

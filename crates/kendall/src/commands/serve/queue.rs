@@ -124,14 +124,14 @@ impl QueueFlags {
             "/snapshot",
             move |_| PageResponse::json(&snapshot()),
         );
-        let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
+        let running = Running::start(&self.tier.page, &instruments, routes, &stop, listen)?;
         if let Some(address) = server.console() {
             output::note(&format!("console {address}"));
         }
         running.wait();
         let untold = server.untold();
         server.stop();
-        if let (Some(why), Format::Human) = (untold, self.tier.format) {
+        if let (Some(why), Format::Human) = (untold, self.tier.page.format) {
             // A study keeps it as a caveat of the run.
             output::result(&format!(
                 "remark inside: PostgreSQL's own counters of statements and its log are not known: {why}"

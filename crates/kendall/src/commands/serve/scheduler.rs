@@ -113,7 +113,7 @@ impl SchedulerFlags {
         let families = scheduler.families().clone();
         let routes = scheduler.routes().with_metrics(move || families.text());
         let listen = vec![scheduler.address()];
-        let running = Running::start(&self.tier, &instruments, routes, &stop, listen)?;
+        let running = Running::start(&self.tier.page, &instruments, routes, &stop, listen)?;
         running.wait();
         scheduler.stop();
         running.finish()

@@ -62,20 +62,7 @@ impl SyntheticFlags {
         })?;
         let stop = Stop::on_signals()?;
         let (instruments, listen) = (synthetic.instruments(), vec![synthetic.address()]);
-        let running = Running::start(&self.tier, &instruments, Routes::new(), &stop, listen)?;
-        let serving = {
-            let stop = stop.clone();
-            std::thread::Builder::new().name("station".into()).spawn(move || {
-                let outcome = synthetic.run(&stop);
-                stop.request(); // a loop that failed ends the process
-                outcome
-            })?
-        };
-        running.wait();
-        match serving.join() {
-            Ok(outcome) => outcome?,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-        running.finish()
+        Running::start(&self.tier.page, &instruments, Routes::new(), &stop, listen)?
+            .serve(move |stop| synthetic.run(stop))
     }
 }

@@ -16,9 +16,9 @@ use kendall_tier::{Clock, Routes, Stop};
 use kendall_units::{Seconds, parse_bytes, parse_seconds};
 
 use super::cache::PeerFlags;
-use super::{Running, TierFlags};
+use super::{PageFlags, Running};
 use crate::exit::{Exit, exit_with};
-use crate::output::{self, Format};
+use crate::output;
 
 /// Directories of inputs that are remembered.
 const FOLDERS: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
@@ -117,17 +117,8 @@ pub(crate) struct WorkerFlags {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_seconds)]
     cache_patience: Seconds,
 
-    /// Address of the metrics page: /metrics, /snapshot, /health
-    #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]
-    metrics: Option<SocketAddr>,
-
-    /// Logs one line a second
-    #[arg(long)]
-    log_seconds: bool,
-
-    /// How the summary at the stop is printed; json is the message of GET /snapshot
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    #[command(flatten)]
+    page: PageFlags,
 
     /// Threads, besides the processes of the slots; by default one for every 8 slots, and no more
     /// than there are cores
@@ -199,14 +190,8 @@ impl WorkerFlags {
         let instruments = worker.instruments().clone();
         let families = worker.families().clone();
         let routes = Routes::new().with_metrics(move || families.text());
-        let flags = TierFlags {
-            // It has no clients: the scheduler does not come to it.
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            metrics: self.metrics,
-            log_seconds: self.log_seconds,
-            format: self.format,
-        };
-        let running = Running::start(&flags, &instruments, routes, &stop, Vec::new())?;
+        // It has no clients: the scheduler does not come to it.
+        let running = Running::start(&self.page, &instruments, routes, &stop, Vec::new())?;
         running.wait();
         worker.stop();
         running.finish()
