@@ -1,6 +1,8 @@
 //! Exit codes: one enum, which the documentation is generated from.
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use kendall_store::StoreError;
 
@@ -96,4 +98,16 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         below = next.source();
     }
     text
+}
+
+/// Becomes true at SIGINT or SIGTERM, so that a load ends early and its result is printed, and a
+/// study gives up the run in progress and stops all processes; a second signal ends the program at once.
+pub(crate) fn stop_at_a_signal() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let code = i32::from(Exit::Failure as u8);
+        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
 }

@@ -3,6 +3,7 @@
 mod bazel;
 mod checks;
 mod common;
+mod drawn;
 mod http;
 mod human;
 mod intervals;

@@ -6,8 +6,6 @@ mod progress;
 pub(crate) mod summary;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::error::{ContextKind, ContextValue};
 use kendall_store::{Results, StoreError};
@@ -15,7 +13,7 @@ use kendall_study::{Options, StudyError, StudyFile, Summary};
 
 use self::progress::Progress;
 pub(super) use self::progress::what_came;
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, stop_at_a_signal};
 use crate::output::{self, Format};
 use crate::paint::Paint;
 
@@ -204,18 +202,6 @@ pub(super) fn exit_of(error: &StudyError) -> Exit {
         StudyError::Rejecting { .. } => Exit::RunRejected,
         StudyError::Interrupted => Exit::Failure,
     }
-}
-
-/// Becomes true at SIGINT or SIGTERM, so that the run in progress is given up and all processes
-/// are stopped; a second signal ends the program at once.
-pub(super) fn stop_at_a_signal() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        let code = i32::from(Exit::Failure as u8);
-        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }
 
 #[cfg(test)]

@@ -11,56 +11,12 @@ use kendall_study::{DesignKind, Event, Options, StudyFile};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
-use super::{Answer, Compare, Pairing, short_configuration, short_metric};
-use crate::commands::run::{exit_of, stop_at_a_signal, what_came};
-use crate::exit::{Exit, exit_with};
+use super::flags::{Compare, Pairing};
+use super::words::{Answer, human, short_configuration, short_metric};
+use crate::commands::run::{exit_of, what_came};
+use crate::exit::{Exit, exit_with, stop_at_a_signal};
 use crate::output::{self, Format};
 use crate::paint::Paint;
-
-/// Flags of `--run`.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct InTurns {
-    /// BEFORE and AFTER are study files: measures both in turns, block by block, and stops when the
-    /// verdict is clear
-    #[arg(long, conflicts_with_all = ["levels", "pairing", "higher_is_better"])]
-    run: bool,
-
-    /// With --run: blocks before the first judgement, and at most; each block contains every
-    /// configuration of both files once
-    #[arg(long, value_name = "LEAST..MOST", default_value = "5..40", value_parser = blocks)]
-    blocks: (u64, u64),
-
-    /// With --run: replaces a key of both files; repeated
-    #[arg(long, value_name = "KEY=VALUE", requires = "run")]
-    set: Vec<String>,
-
-    /// With --run: replaces a key of BEFORE; repeated
-    #[arg(long, value_name = "KEY=VALUE", requires = "run")]
-    set_before: Vec<String>,
-
-    /// With --run: replaces a key of AFTER, which is BEFORE's file unless given; repeated
-    #[arg(long, value_name = "KEY=VALUE", requires = "run")]
-    set_after: Vec<String>,
-
-    /// With --run: takes the small sizes of the files' tables `toy`
-    #[arg(long, requires = "run")]
-    toy: bool,
-}
-
-impl InTurns {
-    pub(super) const fn is_asked_for(&self) -> bool {
-        self.run
-    }
-}
-
-fn blocks(text: &str) -> Result<(u64, u64), String> {
-    let parts = text
-        .split_once("..")
-        .and_then(|(least, most)| Some((least.trim().parse().ok()?, most.trim().parse().ok()?)));
-    parts.filter(|(least, most)| *least >= 3 && least <= most && *most <= 1_000).ok_or_else(|| {
-        format!("`{text}` is not a range of blocks; write it like `5..40`, from 3 on")
-    })
-}
 
 /// What is printed as JSON.
 #[derive(Debug, serde::Serialize)]
@@ -184,7 +140,7 @@ impl Compare {
                     Verdict::Inconclusive => paint.doubt(&told.answer),
                     Verdict::Improvement | Verdict::Equivalent => paint.good(&told.answer),
                 };
-                output::result(&format!("{line}\n\n{}", super::human(&told.comparison)));
+                output::result(&format!("{line}\n\n{}", human(&told.comparison)));
             }
         }
         Ok(self.exit_for(&told.comparison.page.comparisons))
@@ -322,7 +278,7 @@ mod tests {
         let page = ComparisonPage {
             before: set.clone(),
             after: set,
-            verdict: super::super::worst(&comparisons),
+            verdict: super::super::judge::worst(&comparisons),
             bound: 0.05,
             confidence: 0.95,
             comparisons,

@@ -3,40 +3,21 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use kendall_report::comparison::ComparedSet;
 use kendall_stats::compare::trend::{ChangePoint, change_points};
 use kendall_stats::compare::{Better, Quantity};
 use kendall_stats::estimate::figures;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
+use super::flags::Compare;
 use super::sets::{Key, ResultSet};
-use super::{Compare, short_configuration, short_metric};
+use super::words::{short_configuration, short_metric};
 use crate::commands::design::tables::{note, p_value};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
 /// Number of sets from which a trend is tested for: of fewer, no order is unlikely enough.
 const FEWEST_OF_TREND: usize = 6;
-
-/// More than two sets.
-#[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Many {
-    /// Further result sets, each compared with BEFORE
-    #[arg(value_name = "MORE", conflicts_with_all = ["levels", "run"])]
-    more: Vec<PathBuf>,
-
-    /// Takes the sets in order, such as the commits of a branch, and says where a metric changed;
-    /// exit code 4 if one became worse by more than the bound
-    #[arg(long, conflicts_with_all = ["levels", "run", "pairing"])]
-    trend: bool,
-}
-
-impl Many {
-    pub(super) fn is_asked_for(&self) -> bool {
-        self.trend || !self.more.is_empty()
-    }
-}
 
 /// Where one metric of one configuration changed.
 #[derive(Debug, serde::Serialize)]
@@ -155,22 +136,6 @@ fn series(all: &[ResultSet]) -> Vec<Series> {
         }
     }
     found
-}
-
-/// Several sets as one side of a page; one set as it is.
-pub(super) fn together(others: &[ResultSet]) -> ComparedSet {
-    if let [one] = others {
-        return one.described();
-    }
-    let described: Vec<ComparedSet> = others.iter().map(ResultSet::described).collect();
-    let names: Vec<&str> = described.iter().map(|set| set.name.as_str()).collect();
-    ComparedSet {
-        name: names.join(", "),
-        title: String::new(),
-        usable_runs: described.iter().map(|set| set.usable_runs).sum(),
-        unusable_runs: described.iter().map(|set| set.unusable_runs).sum(),
-        started_unix_ns: described.iter().filter_map(|set| set.started_unix_ns).min(),
-    }
 }
 
 fn in_words(trends: &[Trend], left_out: &[String], sets: usize) -> String {

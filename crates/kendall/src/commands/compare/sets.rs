@@ -352,6 +352,22 @@ impl ResultSet {
     }
 }
 
+/// Several sets as one side of a page; one set as it is.
+pub(super) fn together(others: &[ResultSet]) -> ComparedSet {
+    if let [one] = others {
+        return one.described();
+    }
+    let described: Vec<ComparedSet> = others.iter().map(ResultSet::described).collect();
+    let names: Vec<&str> = described.iter().map(|set| set.name.as_str()).collect();
+    ComparedSet {
+        name: names.join(", "),
+        title: String::new(),
+        usable_runs: described.iter().map(|set| set.usable_runs).sum(),
+        unusable_runs: described.iter().map(|set| set.unusable_runs).sum(),
+        started_unix_ns: described.iter().filter_map(|set| set.started_unix_ns).min(),
+    }
+}
+
 /// Every kind of caveat of the runs once: the first with its figures, and the number of runs that have it.
 fn doubts(set: &str, runs: &[&Run]) -> Vec<Caveat> {
     Caveat::in_runs(runs.iter().map(|run| run.caveats.as_slice()), Some(set))

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use kendall_loadgen::bazel::{self, Behind, BuildError, BuildPlan, TaskKind};
 use kendall_units::{Seconds, parse_seconds};
 
-use super::common::{LoadFormat, print_job, refuse, stop_at_a_signal};
-use crate::exit::{Exit, exit_with};
+use super::common::{LoadFormat, print_job, refuse};
+use crate::exit::{Exit, exit_with, stop_at_a_signal};
 
 /// Runs one build on a build cluster, with Bazel
 ///

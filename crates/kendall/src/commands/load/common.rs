@@ -3,8 +3,6 @@
 use std::io::IsTerminal as _;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::num::NonZeroU64;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::distribution::{Distribution, Unit};
@@ -422,16 +420,4 @@ pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
         LoadError::Connect { .. } => exit_with(Exit::NotReady, error),
         LoadError::Thread(_) => error.into(),
     }
-}
-
-/// Becomes true at SIGINT or SIGTERM, so that the load ends early and its result is printed; a
-/// second signal ends the program at once.
-pub(crate) fn stop_at_a_signal() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        let code = i32::from(Exit::Failure as u8);
-        signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }

@@ -8,8 +8,8 @@ use kendall_loadgen::load;
 use kendall_loadgen::random::{Purpose, stream};
 use kendall_loadgen::web::{self, WebPlan};
 
-use super::common::{Common, Family, load_error, refuse, resolve_as, stop_at_a_signal};
-use crate::exit::{Exit, exit_with};
+use super::common::{Common, Family, load_error, refuse, resolve_as};
+use crate::exit::{Exit, exit_with, stop_at_a_signal};
 
 /// Loads an HTTP service
 #[derive(Debug, clap::Args)]

@@ -9,6 +9,7 @@ use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_stats::within_run::{RunWindow, WithinRun, within_run};
 use kendall_units::{Rate, Seconds, exact_f64};
 
+use super::drawn::three_digits;
 use crate::paint::Paint;
 
 /// Percentiles that get an interval.
@@ -131,11 +132,7 @@ fn enough_s(run: &WithinRun, value: &Estimate) -> Option<f64> {
 
 /// How long the load was: whole seconds, or less than one.
 fn seconds_of(run: &WithinRun, windows: u64) -> String {
-    if run.length_s < 0.95 {
-        super::human::three_digits(1e9 * run.length_s)
-    } else {
-        format!("{windows} s")
-    }
+    if run.length_s < 0.95 { three_digits(1e9 * run.length_s) } else { format!("{windows} s") }
 }
 
 /// For people: a line a figure.
@@ -154,7 +151,7 @@ pub(super) fn human(run: &WithinRun, paint: Paint) -> String {
     for figure in figures(run) {
         let shown = |value: f64| {
             if figure.is_time {
-                super::human::three_digits(1e9 * value)
+                three_digits(1e9 * value)
             } else {
                 Rate::per_second(value).to_string()
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use kendall_loadgen::load::LoadProgress;
 use kendall_units::{Seconds, exact_f64};
 
-use super::human;
+use super::drawn::{bars, rows};
 use crate::output::{self, Stream};
 
 /// Columns where the terminal's width is not known.
@@ -71,24 +71,9 @@ impl Live {
             rows(&so_far, columns),
             rows(&last_second, columns),
             spark(&self.throughput[from..]),
-            human::bars(&moment.response_time, columns)
+            bars(&moment.response_time, columns)
         )
     }
-}
-
-/// Side by side, in as many rows as it takes: none is cut.
-pub(super) fn rows(parts: &[String], columns: usize) -> String {
-    let mut rows: Vec<String> = Vec::new();
-    for part in parts {
-        match rows.last_mut() {
-            Some(row) if row.chars().count() + 2 + part.chars().count() <= columns => {
-                row.push_str("  ");
-                row.push_str(part);
-            }
-            _ => rows.push(part.clone()),
-        }
-    }
-    rows.join("\n")
 }
 
 /// One column a value, from 0 to the largest.

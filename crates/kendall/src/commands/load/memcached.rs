@@ -10,8 +10,8 @@ use kendall_loadgen::memcached::{
 use kendall_loadgen::random::{Purpose, stream};
 use kendall_units::parse_share;
 
-use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
-use crate::exit::{Exit, exit_with};
+use super::common::{Common, load_error, refuse, resolve};
+use crate::exit::{Exit, exit_with, stop_at_a_signal};
 use crate::output;
 
 /// Loads memcached servers, or anything that speaks memcached's text protocol

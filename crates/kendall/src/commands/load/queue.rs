@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use kendall_loadgen::queue::{self, Access, QueueLoadError, QueuePlan};
 use kendall_units::{Seconds, parse_seconds};
 
-use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
-use crate::exit::{Exit, exit_with};
+use super::common::{Common, load_error, refuse, resolve};
+use crate::exit::{Exit, exit_with, stop_at_a_signal};
 
 /// Loads the message queue
 ///

@@ -3,8 +3,8 @@
 use kendall_loadgen::reapi::{self, ReapiLoadError, ReapiPlan};
 use kendall_units::parse_share;
 
-use super::common::{Common, load_error, refuse, resolve, stop_at_a_signal};
-use crate::exit::{Exit, exit_with};
+use super::common::{Common, load_error, refuse, resolve};
+use crate::exit::{Exit, exit_with, stop_at_a_signal};
 
 /// Loads a build cache, or a cluster that executes
 ///

@@ -5,6 +5,7 @@ use kendall_protocols::load_result::{LoadResult, Operation};
 use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_units::{Rate, Seconds, exact_f64};
 
+use super::drawn::three_digits;
 use super::human;
 
 /// One stage: of its whole seconds, by the second in whose middle they are.
@@ -74,7 +75,7 @@ pub(super) fn human(all: &[OfStage], stages: &Stages, columns: usize) -> String 
         Level::Clients => " clients",
     };
     let time = |seconds: Option<f64>| {
-        seconds.map_or_else(|| "–".to_owned(), |seconds| human::three_digits(1e9 * seconds))
+        seconds.map_or_else(|| "–".to_owned(), |seconds| three_digits(1e9 * seconds))
     };
     let header = ["stage", "to", "completed", "throughput", "mean", "median", "99 %", "errors"];
     let row = |stage: &OfStage| {

@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::answers::{Asker, Metric, metrics};
 use super::question::{StudyOfResults, is_own};
 use crate::commands::design::tables::{grid, note};
-use crate::commands::run::{exit_of, stop_at_a_signal};
-use crate::exit::{Exit, exit_with};
+use crate::commands::run::exit_of;
+use crate::exit::{Exit, exit_with, stop_at_a_signal};
 use crate::output;
 
 /// Times that a verification is measured at most, until no other process disturbs it.

@@ -16,10 +16,10 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Response, Status};
 
+use super::flags::{Command, Create, Held, Select, Send};
 use super::show::{self, message, statistics};
-use super::{Command, Create, Held, Select, Send};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
@@ -32,8 +32,11 @@ pub(super) const LONG: Seconds = Seconds::new(600.0);
 const FIRST_PAUSE_MS: u64 = 50;
 const LONGEST_PAUSE_MS: u64 = 1000;
 
+pub(super) type Answer<A> = Result<Response<A>, Status>;
+pub(super) type Client = MessageQueueClient<InterceptedService<Channel, Holder>>;
+
 pub(super) struct Caller {
-    pub(super) queue: MessageQueueClient<InterceptedService<Channel, Holder>>,
+    queue: Client,
     server: SocketAddr,
     client: String,
     timeout: Seconds,
@@ -128,18 +131,16 @@ impl Caller {
             Command::Hello => json!({ "client_id": self.me().await? }),
             Command::Goodbye => {
                 let client_id = self.me().await?;
-                let request = self.ask(wire::GoodbyeRequest { client_id });
-                let answer = self.queue.goodbye(request).await;
-                self.told(answer)?;
+                let request = wire::GoodbyeRequest { client_id };
+                self.ask(request, async |queue, request| queue.goodbye(request).await).await?;
                 json!({ "client_id": client_id })
             }
             Command::Create(create) => self.create(create).await?,
             Command::Delete { queue, with_messages } => {
                 let queue_id = self.queue_id(&queue).await?;
                 let request = wire::DeleteQueueRequest { queue_id, with_messages };
-                let request = self.ask_and_wait(request, LONG);
-                let answer = self.queue.delete_queue(request).await;
-                self.told(answer)?;
+                let call = async |queue: &mut Client, request| queue.delete_queue(request).await;
+                self.ask_and_wait(request, LONG, call).await?;
                 json!({ "queue_id": queue_id })
             }
             Command::List { all } => show::listed(&self.queues(all).await?),
@@ -176,26 +177,57 @@ impl Caller {
         [self.ids.random, self.ids.given.to_be_bytes()].concat()
     }
 
-    /// A request with the time that its answer may take.
-    pub(super) fn ask<T>(&self, message: T) -> Request<T> {
-        self.ask_and_wait(message, Seconds::ZERO)
+    /// Asks once, and waits for as long as an answer may take.
+    pub(super) async fn ask<Q, A>(
+        &mut self,
+        message: Q,
+        call: impl AsyncFnOnce(&mut Client, Request<Q>) -> Answer<A>,
+    ) -> anyhow::Result<A> {
+        self.ask_and_wait(message, Seconds::ZERO, call).await
     }
 
-    pub(super) fn ask_and_wait<T>(&self, message: T, wait: Seconds) -> Request<T> {
+    /// As [`Caller::ask`], with more time for the answer.
+    pub(super) async fn ask_and_wait<Q, A>(
+        &mut self,
+        message: Q,
+        wait: Seconds,
+        call: impl AsyncFnOnce(&mut Client, Request<Q>) -> Answer<A>,
+    ) -> anyhow::Result<A> {
+        let request = self.request(message, wait);
+        let answer = call(&mut self.queue, request).await;
+        answer.map(Response::into_inner).map_err(|status| self.refused(&status))
+    }
+
+    /// Asks again where the connection broke: for requests that are harmless to repeat.
+    async fn ask_again<Q: Clone, A>(
+        &mut self,
+        message: Q,
+        wait: Seconds,
+        call: impl AsyncFn(&mut Client, Request<Q>) -> Answer<A>,
+    ) -> anyhow::Result<A> {
+        let mut pauses = self.pauses();
+        loop {
+            let request = self.request(message.clone(), wait);
+            match call(&mut self.queue, request).await {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) => match pauses.next().filter(|_| broken(&status)) {
+                    Some(ms) => pause(ms).await,
+                    None => return Err(self.refused(&status)),
+                },
+            }
+        }
+    }
+
+    /// A request with the time that its answer may take.
+    fn request<T>(&self, message: T, wait: Seconds) -> Request<T> {
         let mut request = Request::new(message);
         let longest = Duration::from_secs(365 * 24 * 3600);
-        request.set_timeout(
-            self.timeout.as_duration().saturating_add(wait.as_duration()).min(longest),
-        );
+        let limit = self.timeout.as_duration().saturating_add(wait.as_duration());
+        request.set_timeout(limit.min(longest));
         request
     }
 
-    /// What was answered, or the refusal as an error with its exit code.
-    pub(super) fn told<T>(&self, answer: Result<tonic::Response<T>, Status>) -> anyhow::Result<T> {
-        answer.map(tonic::Response::into_inner).map_err(|status| self.refused(&status))
-    }
-
-    pub(super) fn refused(&self, status: &Status) -> anyhow::Error {
+    fn refused(&self, status: &Status) -> anyhow::Error {
         let (exit, text) = match status.code() {
             // tonic tells of its own deadline as a cancellation.
             Code::DeadlineExceeded | Code::Cancelled => (
@@ -230,9 +262,8 @@ impl Caller {
     }
 
     pub(super) async fn hello(&mut self, name: String) -> anyhow::Result<u64> {
-        let request = self.ask(wire::HelloRequest { name });
-        let answer = self.queue.hello(request).await;
-        Ok(self.told(answer)?.client_id)
+        let request = wire::HelloRequest { name };
+        Ok(self.ask(request, async |queue, request| queue.hello(request).await).await?.client_id)
     }
 
     pub(super) async fn me(&mut self) -> anyhow::Result<u64> {
@@ -253,10 +284,9 @@ impl Caller {
         let mut found = BTreeMap::new();
         let mut after_queue_id = 0;
         loop {
-            let request =
-                self.ask(wire::ListQueuesRequest { client_id, all, after_queue_id, limit: 0 });
-            let answer = self.queue.list_queues(request).await;
-            let page = self.told(answer)?.queues;
+            let request = wire::ListQueuesRequest { client_id, all, after_queue_id, limit: 0 };
+            let call = async |queue: &mut Client, request| queue.list_queues(request).await;
+            let page = self.ask(request, call).await?.queues;
             let Some(last) = page.last() else { return Ok(found) };
             after_queue_id = last.queue_id;
             found.extend(page.into_iter().map(|queue| (queue.name, queue.queue_id)));
@@ -273,18 +303,20 @@ impl Caller {
             Some(name) => self.queue_id(name).await?,
             None => 0,
         };
-        let request = self.ask(wire::CreateQueueRequest {
+        let request = wire::CreateQueueRequest {
             name: create.queue.clone(),
             max_deliveries: create.max_deliveries,
             dead_letter_queue_id,
             retention_ms: milliseconds(create.retention),
             archive_ms: milliseconds(create.archive),
-        });
+        };
+        let request = self.request(request, Seconds::ZERO);
         let queue_id = match self.queue.create_queue(request).await {
+            Ok(answer) => answer.get_ref().queue_id,
             Err(status) if status.code() == Code::AlreadyExists && create.if_missing => {
                 self.queue_id(&create.queue).await?
             }
-            answer => self.told(answer)?.queue_id,
+            Err(status) => return Err(self.refused(&status)),
         };
         Ok(json!({ "queue_id": queue_id }))
     }
@@ -322,17 +354,9 @@ impl Caller {
         &mut self,
         messages: Vec<wire::SendRequest>,
     ) -> anyhow::Result<Vec<anyhow::Result<u64>>> {
-        let mut pauses = self.pauses();
-        let results = loop {
-            let request = self.ask(wire::SendBatchRequest { messages: messages.clone() });
-            match self.queue.send_batch(request).await {
-                Err(status) if broken(&status) => match pauses.next() {
-                    Some(ms) => pause(ms).await,
-                    None => return Err(self.refused(&status)),
-                },
-                answer => break self.told(answer)?.results,
-            }
-        };
+        let request = wire::SendBatchRequest { messages };
+        let call = async |queue: &mut Client, request| queue.send_batch(request).await;
+        let results = self.ask_again(request, Seconds::ZERO, call).await?.results;
         let sent = |result: wire::SendResult| match Code::from_i32(result.code) {
             Code::Ok => Ok(result.message_id),
             code => Err(self.refused(&Status::new(code, result.error))),
@@ -373,31 +397,22 @@ impl Caller {
             request_id: self.request_id(),
             ..selected
         };
-        let mut pauses = self.pauses();
-        let found = loop {
-            let request = self.ask_and_wait(receive.clone(), wait);
-            match self.queue.receive(request).await {
-                Err(status) if broken(&status) => match pauses.next() {
-                    Some(ms) => pause(ms).await,
-                    None => return Err(self.refused(&status)),
-                },
-                answer => break self.told(answer)?.message,
-            }
-        };
+        let call = async |queue: &mut Client, request| queue.receive(request).await;
+        let found = self.ask_again(receive, wait, call).await?.message;
         self.found(found.as_ref(), selected.queue_id).await;
         Ok(json!({ "message": found.as_ref().map(message) }))
     }
 
     async fn read(&mut self, select: &Select) -> anyhow::Result<Value> {
         let selected = self.selected(select).await?;
-        let request = self.ask(wire::ReadRequest {
+        let request = wire::ReadRequest {
             client_id: selected.client_id,
             queue_id: selected.queue_id,
             order: selected.order,
             sender_id: selected.sender_id,
-        });
-        let answer = self.queue.read(request).await;
-        let found = self.told(answer)?.message;
+        };
+        let call = async |queue: &mut Client, request| queue.read(request).await;
+        let found = self.ask(request, call).await?.message;
         self.found(found.as_ref(), selected.queue_id).await;
         Ok(json!({ "message": found.as_ref().map(message) }))
     }
@@ -418,17 +433,8 @@ impl Caller {
             lease_ms: milliseconds(lease),
             request_id: self.request_id(),
         };
-        let mut pauses = self.pauses();
-        let answer = loop {
-            let request = self.ask_and_wait(lease.clone(), wait);
-            match self.queue.lease(request).await {
-                Err(status) if broken(&status) => match pauses.next() {
-                    Some(ms) => pause(ms).await,
-                    None => return Err(self.refused(&status)),
-                },
-                answer => break self.told(answer)?,
-            }
-        };
+        let call = async |queue: &mut Client, request| queue.lease(request).await;
+        let answer = self.ask_again(lease, wait, call).await?;
         self.found(answer.message.as_ref(), selected.queue_id).await;
         let lease_id = answer.message.as_ref().map(|_| answer.lease_id);
         Ok(json!({ "message": answer.message.as_ref().map(message), "lease_id": lease_id }))
@@ -440,10 +446,7 @@ impl Caller {
         if message.is_some() || self.format == Format::Json {
             return;
         }
-        let request = self.ask(wire::QueueStatisticsRequest { queue_id });
-        if let Ok(told) = self.queue.queue_statistics(request).await
-            && told.get_ref().waiting > 0
-        {
+        if self.told(queue_id).await.is_ok_and(|told| told.waiting > 0) {
             output::note(&format!(
                 "The waiting messages are not for `{}`: it sent them itself, or they are addressed \
                  to others. --as NAME acts as another client.",
@@ -460,33 +463,20 @@ impl Caller {
             lease_id: held.lease,
             request_id: self.request_id(),
         };
-        let mut pauses = self.pauses();
-        loop {
-            let request = self.ask(done.clone());
-            match self.queue.acknowledge(request).await {
-                Err(status) if broken(&status) => match pauses.next() {
-                    Some(ms) => pause(ms).await,
-                    None => return Err(self.refused(&status)),
-                },
-                answer => {
-                    self.told(answer)?;
-                    break;
-                }
-            }
-        }
+        let call = async |queue: &mut Client, request| queue.acknowledge(request).await;
+        self.ask_again(done, Seconds::ZERO, call).await?;
         Ok(json!({ "message_id": held.message }))
     }
 
     async fn extend(&mut self, held: &Held, lease: Seconds) -> anyhow::Result<Value> {
         let client_id = self.me().await?;
-        let request = self.ask(wire::ExtendLeaseRequest {
+        let request = wire::ExtendLeaseRequest {
             client_id,
             message_id: held.message,
             lease_id: held.lease,
             lease_ms: milliseconds(lease),
-        });
-        let answer = self.queue.extend_lease(request).await;
-        self.told(answer)?;
+        };
+        self.ask(request, async |queue, request| queue.extend_lease(request).await).await?;
         Ok(json!({ "message_id": held.message }))
     }
 
@@ -497,15 +487,14 @@ impl Caller {
         reason: String,
     ) -> anyhow::Result<Value> {
         let client_id = self.me().await?;
-        let request = self.ask(wire::ReturnMessageRequest {
+        let request = wire::ReturnMessageRequest {
             client_id,
             message_id: held.message,
             lease_id: held.lease,
             delay_ms: milliseconds(delay),
             reason,
-        });
-        let answer = self.queue.return_message(request).await;
-        self.told(answer)?;
+        };
+        self.ask(request, async |queue, request| queue.return_message(request).await).await?;
         Ok(json!({ "message_id": held.message }))
     }
 
@@ -516,15 +505,18 @@ impl Caller {
                 format!("this drops every waiting message of `{queue}`; add --yes to confirm");
             return Err(exit_with(Exit::Refused, text));
         }
-        let request = self.ask_and_wait(wire::PurgeRequest { queue_id }, LONG);
-        let answer = self.queue.purge(request).await;
-        Ok(json!({ "dropped": self.told(answer)?.dropped }))
+        let call = async |queue: &mut Client, request| queue.purge(request).await;
+        let answer = self.ask_and_wait(wire::PurgeRequest { queue_id }, LONG, call).await?;
+        Ok(json!({ "dropped": answer.dropped }))
     }
 
     pub(super) async fn statistics(&mut self, queue_id: u64) -> anyhow::Result<Value> {
-        let request = self.ask(wire::QueueStatisticsRequest { queue_id });
-        let answer = self.queue.queue_statistics(request).await;
-        Ok(statistics(queue_id, &self.told(answer)?))
+        Ok(statistics(queue_id, &self.told(queue_id).await?))
+    }
+
+    async fn told(&mut self, queue_id: u64) -> anyhow::Result<wire::QueueStatisticsResponse> {
+        let request = wire::QueueStatisticsRequest { queue_id };
+        self.ask(request, async |queue, request| queue.queue_statistics(request).await).await
     }
 }
 

@@ -4,8 +4,8 @@ use kendall_protocols::queue as wire;
 use kendall_units::Seconds;
 use serde_json::{Value, json};
 
-use super::Change;
-use super::call::{Caller, LONG, milliseconds};
+use super::call::{Caller, Client, LONG, milliseconds};
+use super::flags::Change;
 use super::show;
 use crate::exit::{Exit, exit_with};
 
@@ -35,9 +35,7 @@ impl Caller {
             let text = "nothing to change; name a change, such as --pause or --rename NAME";
             return Err(exit_with(Exit::Refused, text));
         }
-        let request = self.ask(request);
-        let answer = self.queue.change_queue(request).await;
-        self.told(answer)?;
+        self.ask(request, async |queue, request| queue.change_queue(request).await).await?;
         self.statistics(queue_id).await
     }
 
@@ -54,14 +52,10 @@ impl Caller {
         let mut found: Vec<Value> = Vec::new();
         let mut after_message_id = 0;
         loop {
-            let request = self.ask(wire::ListDeadLettersRequest {
-                queue_id,
-                sender_id,
-                after_message_id,
-                limit: PAGE,
-            });
-            let answer = self.queue.list_dead_letters(request).await;
-            let page = self.told(answer)?.messages;
+            let request =
+                wire::ListDeadLettersRequest { queue_id, sender_id, after_message_id, limit: PAGE };
+            let call = async |queue: &mut Client, request| queue.list_dead_letters(request).await;
+            let page = self.ask(request, call).await?.messages;
             let Some(last) = page.last() else { return Ok(json!({ "dead_letters": found })) };
             after_message_id = last.message_id;
             found.extend(page.iter().map(show::message));
@@ -80,9 +74,8 @@ impl Caller {
             None => 0,
         };
         let request = wire::RedriveRequest { queue_id, message_ids, target_queue_id };
-        let request = self.ask_and_wait(request, LONG);
-        let answer = self.queue.redrive(request).await;
-        Ok(json!({ "moved": self.told(answer)?.moved }))
+        let call = async |queue: &mut Client, request| queue.redrive(request).await;
+        Ok(json!({ "moved": self.ask_and_wait(request, LONG, call).await?.moved }))
     }
 
     pub(super) async fn archived(&mut self, queue: &str) -> anyhow::Result<Value> {
@@ -90,10 +83,9 @@ impl Caller {
         let mut found: Vec<Value> = Vec::new();
         let mut after_message_id = 0;
         loop {
-            let request =
-                self.ask(wire::ListArchivedRequest { queue_id, after_message_id, limit: PAGE });
-            let answer = self.queue.list_archived(request).await;
-            let page = self.told(answer)?.messages;
+            let request = wire::ListArchivedRequest { queue_id, after_message_id, limit: PAGE };
+            let call = async |queue: &mut Client, request| queue.list_archived(request).await;
+            let page = self.ask(request, call).await?.messages;
             let last = page.last().and_then(|kept| kept.message.as_ref());
             let Some(last) = last else { return Ok(json!({ "archived": found })) };
             after_message_id = last.message_id;
