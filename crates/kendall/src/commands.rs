@@ -20,7 +20,7 @@ mod solve;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Exit;
-use crate::output::{self, Stream};
+use crate::terminal::{self, Stream};
 
 /// Widest help.
 const MOST_COLUMNS: u16 = 80;
@@ -81,7 +81,7 @@ impl Kendall {
         let codes = Exit::ALL.map(|(exit, text)| format!("  {}  {text}", exit as u8)).join("\n");
         let command = Self::command().after_help(EXAMPLES);
         // The library looks at the terminal first.
-        let columns = output::columns(Stream::Result).unwrap_or(MOST_COLUMNS).min(MOST_COLUMNS);
+        let columns = terminal::columns(Stream::Result).unwrap_or(MOST_COLUMNS).min(MOST_COLUMNS);
         let columns = usize::from(columns);
         with_codes(command.term_width(columns), &format!("Exit codes:\n{codes}"), columns)
     }

@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::exit::refused;
+
 /// Largest file that is read: a table of an experiment is far smaller.
 const LARGEST_BYTES: u64 = 256 << 20;
 
@@ -15,81 +17,51 @@ pub(crate) struct Csv {
     pub(crate) rows: Vec<(usize, Vec<String>)>,
 }
 
-/// A table that cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CsvError {
-    #[error("{path} cannot be read")]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error("{path} is larger than {LARGEST_BYTES} bytes, which no table of an experiment is")]
-    TooLarge { path: PathBuf },
-    #[error("{path} has no header: the first line names the columns, such as `workers,value`")]
-    NoHeader { path: PathBuf },
-    #[error("{path}: column `{name}` is named twice in the header")]
-    Twice { path: PathBuf, name: String },
-    #[error("{path}, line {line}: {}, the header has {want}", kendall_units::counted(*have, "cell"))]
-    Ragged { path: PathBuf, line: usize, have: usize, want: usize },
-    #[error("{path}, line {line}: a quote is opened and not closed")]
-    Quote { path: PathBuf, line: usize },
-    #[error("{path}, line {line}: there is a space before the quote that opens a cell")]
-    Space { path: PathBuf, line: usize },
-    #[error("{path} has no column `{name}`; it has {columns}")]
-    NoColumn { path: PathBuf, name: String, columns: String },
-    #[error("{path}, line {line}, column `{column}`: `{text}` is not a number")]
-    NoNumber { path: PathBuf, line: usize, column: String, text: String },
-    #[error(
-        "{path}, line {line}: column `{column}` is empty; each run that has a response needs a covariate: leave out \
-         --covariate, or the response of this run"
-    )]
-    Empty { path: PathBuf, line: usize, column: String },
-    #[error(
-        "{path}: column `{name}` is the response, a factor or the repetition, and no covariate beside"
-    )]
-    Taken { path: PathBuf, name: String },
-}
-
 impl Csv {
-    pub(crate) fn read(path: &Path) -> Result<Self, CsvError> {
-        let refuse = |source| CsvError::Read { path: path.to_owned(), source };
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let refuse = |error: std::io::Error| {
+            refused(anyhow::Error::new(error).context(format!("{shown} cannot be read")))
+        };
         if std::fs::metadata(path).map_err(refuse)?.len() > LARGEST_BYTES {
-            return Err(CsvError::TooLarge { path: path.to_owned() });
+            return Err(refused(format!(
+                "{shown} is larger than {LARGEST_BYTES} bytes, which no table of an experiment is"
+            )));
         }
-        let text = std::fs::read_to_string(path).map_err(refuse)?;
-        Self::parse(path, &text)
+        Self::parse(path, &std::fs::read_to_string(path).map_err(refuse)?)
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, CsvError> {
-        let path = path.to_owned();
+    fn parse(path: &Path, text: &str) -> anyhow::Result<Self> {
+        let shown = path.display();
+        let at = |line: usize, what: &str| refused(format!("{shown}, line {line}: {what}"));
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        let refuse = |wrong| match wrong {
-            Wrong::Open { line } => CsvError::Quote { path: path.clone(), line },
-            Wrong::Space { line } => CsvError::Space { path: path.clone(), line },
-        };
         let mut records = records(text, b',', None)
-            .map_err(refuse)?
+            .map_err(|(line, what)| at(line, what))?
             .into_iter()
             .filter(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
-        let Some((_, header)) = records.next() else {
-            return Err(CsvError::NoHeader { path });
-        };
+        let (_, header) = records.next().ok_or_else(|| {
+            let form = "the first line names the columns, such as `workers,value`";
+            refused(format!("{shown} has no header: {form}"))
+        })?;
         for (index, name) in header.iter().enumerate() {
             if header[..index].contains(name) {
-                return Err(CsvError::Twice { path, name: name.clone() });
+                let what = format!("{shown}: column `{name}` is named twice in the header");
+                return Err(refused(what));
             }
         }
         let rows: Vec<(usize, Vec<String>)> = records.collect();
         if let Some((line, cells)) = rows.iter().find(|(_, cells)| cells.len() != header.len()) {
-            let (line, have, want) = (*line, cells.len(), header.len());
-            return Err(CsvError::Ragged { path, line, have, want });
+            let have = kendall_units::counted(cells.len(), "cell");
+            return Err(at(*line, &format!("{have}, the header has {}", header.len())));
         }
-        Ok(Self { path, header, rows })
+        Ok(Self { path: path.to_owned(), header, rows })
     }
 
     /// Position of a column, or an error that lists them.
-    pub(crate) fn column(&self, name: &str) -> Result<usize, CsvError> {
-        self.find(name).ok_or_else(|| CsvError::NoColumn {
-            path: self.path.clone(),
-            name: name.to_owned(),
-            columns: self.header.join(", "),
+    pub(crate) fn column(&self, name: &str) -> anyhow::Result<usize> {
+        let columns = || self.header.join(", ");
+        self.find(name).ok_or_else(|| {
+            refused(format!("{} has no column `{name}`; it has {}", self.path.display(), columns()))
         })
     }
 
@@ -102,47 +74,50 @@ impl Csv {
         &self,
         (line, cells): &(usize, Vec<String>),
         column: usize,
-    ) -> Result<Option<f64>, CsvError> {
+    ) -> anyhow::Result<Option<f64>> {
         let text = cells[column].as_str();
         if text.is_empty() || text.eq_ignore_ascii_case("na") {
             return Ok(None);
         }
         let number = text.parse::<f64>().ok().filter(|value| value.is_finite());
-        number.map(Some).ok_or_else(|| CsvError::NoNumber {
-            path: self.path.clone(),
-            line: *line,
-            column: self.header[column].clone(),
-            text: text.to_owned(),
+        number.map(Some).ok_or_else(|| {
+            let (path, column) = (self.path.display(), &self.header[column]);
+            refused(format!("{path}, line {line}, column `{column}`: `{text}` is not a number"))
         })
     }
 
     /// The refusal of a row that lacks what it needs.
-    pub(crate) fn empty(&self, (line, _): &(usize, Vec<String>), column: usize) -> CsvError {
-        let (path, column) = (self.path.clone(), self.header[column].clone());
-        CsvError::Empty { path, line: *line, column }
+    pub(crate) fn empty(&self, (line, _): &(usize, Vec<String>), column: usize) -> anyhow::Error {
+        refused(format!(
+            "{}, line {line}: column `{}` is empty; each run that has a response needs a covariate: \
+             leave out --covariate, or the response of this run",
+            self.path.display(),
+            self.header[column]
+        ))
     }
 
     /// The refusal of a covariate that is something else already.
-    pub(crate) fn taken(&self, column: usize) -> CsvError {
-        CsvError::Taken { path: self.path.clone(), name: self.header[column].clone() }
+    pub(crate) fn taken(&self, column: usize) -> anyhow::Error {
+        refused(format!(
+            "{}: column `{}` is the response, a factor or the repetition, and no covariate beside",
+            self.path.display(),
+            self.header[column]
+        ))
     }
 }
 
-/// A quote that a table cannot have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wrong {
-    /// It is not closed.
-    Open { line: usize },
-    /// It does not open its cell.
-    Space { line: usize },
-}
+/// What is wrong with a quote, and in which line.
+type WrongQuote = (usize, &'static str);
+
+const OPEN: &str = "a quote is opened and not closed";
+const SPACED: &str = "there is a space before the quote that opens a cell";
 
 /// Records with the line that each starts on; lines that begin with `comment` are remarks.
 pub(crate) fn records(
     text: &str,
     delimiter: u8,
     comment: Option<u8>,
-) -> Result<Vec<(usize, Vec<String>)>, Wrong> {
+) -> Result<Vec<(usize, Vec<String>)>, WrongQuote> {
     let mut reader = ::csv::ReaderBuilder::new()
         .delimiter(delimiter)
         .comment(comment)
@@ -161,10 +136,10 @@ pub(crate) fn records(
         let cells: Vec<String> = record.iter().map(str::to_owned).collect();
         match quotes(text.get(from..).unwrap_or_default(), delimiter) {
             Quotes::Closed => {}
-            Quotes::Open => return Err(Wrong::Open { line }),
+            Quotes::Open => return Err((line, OPEN)),
             // A quote by itself is a cell as it stands.
             Quotes::Spaced if cells.iter().all(|cell| cell == "\"" || !cell.starts_with('"')) => {}
-            Quotes::Spaced => return Err(Wrong::Space { line }),
+            Quotes::Spaced => return Err((line, SPACED)),
         }
         records.push((line, cells));
     }
@@ -245,7 +220,7 @@ pub(crate) fn written<Cell: AsRef<str>>(rows: impl IntoIterator<Item = Vec<Cell>
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Csv, CsvError> {
+    fn parse(text: &str) -> anyhow::Result<Csv> {
         Csv::parse(Path::new("t.csv"), text)
     }
 
@@ -269,13 +244,13 @@ mod tests {
         assert_eq!(rows.unwrap().len(), 2);
         // One that opens a cell and ends no more, behind one that stands for itself.
         let open = records("5\" disk,1\n\"x,2\n3", b',', None);
-        assert_eq!(open, Err(Wrong::Open { line: 2 }));
-        assert_eq!(records("a\n1, \"x", b',', None), Err(Wrong::Space { line: 2 }));
+        assert_eq!(open, Err((2, OPEN)));
+        assert_eq!(records("a\n1, \"x", b',', None), Err((2, SPACED)));
     }
 
     #[test]
     fn errors_name_the_file_the_line_and_the_column() {
-        let text = |error: CsvError| error.to_string();
+        let text = |error: anyhow::Error| error.to_string();
         assert_eq!(text(parse("a,b\n1").unwrap_err()), "t.csv, line 2: 1 cell, the header has 2");
         assert!(text(parse("").unwrap_err()).contains("no header"));
         assert!(text(parse("a,a\n").unwrap_err()).contains("twice"));

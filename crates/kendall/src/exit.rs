@@ -89,6 +89,11 @@ pub(crate) fn exit_with(
     WithExit { exit, message, source }.into()
 }
 
+/// `error`, ending the program as what was refused.
+pub(crate) fn refused(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {
+    exit_with(Exit::Refused, error)
+}
+
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut below = error.source();

@@ -2,9 +2,12 @@
 
 mod commands;
 mod csv;
+mod drawing;
 mod exit;
 mod output;
 mod paint;
+mod terminal;
+mod text;
 
 use std::fs::File;
 use std::io::IsTerminal as _;

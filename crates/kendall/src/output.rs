@@ -1,8 +1,12 @@
 //! The only place that prints: results to standard output, all else to standard error.
 
 use std::io::{ErrorKind, Write as _};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context as _;
+use kendall_report::document::Section;
 
 use crate::exit::Exit;
 use crate::paint::Paint;
@@ -15,27 +19,6 @@ pub(crate) enum Format {
     Human,
     /// One JSON document.
     Json,
-}
-
-/// One of the two streams that are printed to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
-    /// Standard output.
-    Result,
-    /// Standard error.
-    Error,
-}
-
-/// How wide a stream is: as `COLUMNS` says, else as the terminal does; `None` where it is none.
-pub(crate) fn columns(of: Stream) -> Option<u16> {
-    let stated = std::env::var("COLUMNS").ok().and_then(|text| text.trim().parse().ok());
-    stated.filter(|columns| *columns > 0).or_else(|| {
-        let mut table = comfy_table::Table::new();
-        if of == Stream::Error {
-            table.use_stderr();
-        }
-        table.width()
-    })
 }
 
 /// Whether a result could not be written, though somebody may wait for it: the disk of its file is full.
@@ -76,6 +59,29 @@ pub(crate) fn written(text: &str) -> std::io::Result<()> {
 pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     result(&serde_json::to_string_pretty(value)?);
     Ok(())
+}
+
+/// Prints a result as it is asked for: what scripts read, or a document for people.
+pub(crate) fn print(
+    format: Format,
+    value: &impl serde::Serialize,
+    document: impl FnOnce() -> Section,
+) -> anyhow::Result<()> {
+    match format {
+        Format::Human => self::document(&document()),
+        Format::Json => json(value)?,
+    }
+    Ok(())
+}
+
+/// Prints a document for people.
+pub(crate) fn document(document: &Section) {
+    result(&crate::text::document(document));
+}
+
+/// Writes a result into a file.
+pub(crate) fn file(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
 /// Prints a line beside the result.

@@ -21,12 +21,6 @@ impl Paint {
         Self::of(std::io::stderr().is_terminal())
     }
 
-    /// No colors, whatever the stream.
-    #[cfg(test)]
-    pub(crate) fn of_nothing() -> Self {
-        Self { on: false }
-    }
-
     fn of(terminal: bool) -> Self {
         let variable = |name| std::env::var_os(name);
         Self { on: wanted(terminal, variable("NO_COLOR").as_deref(), variable("TERM").as_deref()) }

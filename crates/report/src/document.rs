@@ -2,7 +2,7 @@
 //!
 //! Values are kept in SI units under keys that name the unit; only the printed form is scaled.
 
-use kendall_stats::estimate::Estimate;
+use kendall_stats::estimate::{Caveat, Estimate};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, SerializeStruct as _, Serializer};
 
@@ -175,7 +175,7 @@ pub struct Table {
 pub struct Column {
     /// Key in JSON and CSV, unit included: `response_time_mean_s`.
     pub key: String,
-    /// Heading for people, unit included.
+    /// Heading for people, unit included. A terminal leaves out a column without one.
     pub label: String,
     /// How its numbers are printed.
     #[serde(skip)]
@@ -200,6 +200,12 @@ pub enum Unit {
     Count,
     /// A level or a load: as short as four figures allow.
     Level,
+    /// Seconds to this many figures, each time in the unit that reads best.
+    Time(i32),
+    /// A rate with its unit.
+    Rate,
+    /// To five figures, where it is no whole number.
+    Number,
 }
 
 #[derive(Debug, Clone)]
@@ -207,6 +213,7 @@ pub enum Cell {
     Text(String),
     /// A number in the column's SI unit.
     Number(f64),
+    Count(u64),
     /// A number with its interval.
     Estimate(Estimate),
     Empty(String),
@@ -223,6 +230,42 @@ impl Cell {
     #[must_use]
     pub fn estimate_or(value: Option<&Estimate>, why: &str) -> Self {
         value.map_or_else(|| Self::Empty(why.to_owned()), |e| Self::Estimate(e.clone()))
+    }
+
+    /// As text, an estimate with its interval.
+    #[must_use]
+    pub fn print(&self, unit: Unit) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Number(value) => unit.print(*value),
+            Self::Count(count) => count.to_string(),
+            Self::Empty(_) => "–".to_owned(),
+            Self::Estimate(estimate) => {
+                let center = unit.print(estimate.center);
+                match unit.print_spread(estimate) {
+                    Some(spread) => format!("{center} {spread}"),
+                    None => center,
+                }
+            }
+        }
+    }
+}
+
+impl From<u64> for Cell {
+    fn from(count: u64) -> Self {
+        Self::Count(count)
+    }
+}
+
+impl From<Estimate> for Cell {
+    fn from(estimate: Estimate) -> Self {
+        Self::Estimate(estimate)
+    }
+}
+
+impl<C: Into<Self>> From<Option<C>> for Cell {
+    fn from(value: Option<C>) -> Self {
+        value.map_or_else(|| Self::Empty(String::new()), Into::into)
     }
 }
 
@@ -252,7 +295,7 @@ impl Unit {
             Self::Milliseconds => 1e3,
             Self::Microseconds => 1e6,
             Self::Percent | Self::SignedPercent => 100.0,
-            Self::Text | Self::Plain(_) | Self::PerSecond | Self::Count | Self::Level => 1.0,
+            _ => 1.0,
         }
     }
 
@@ -268,7 +311,27 @@ impl Unit {
             Self::SignedPercent => number::signed_percent(value).trim_end_matches(" %").to_owned(),
             Self::Count => number::fixed(scaled, 0),
             Self::Level => number::plain(scaled),
+            Self::Time(figures) => number::time_to(scaled, figures),
+            Self::Rate => kendall_units::Rate::per_second(scaled).to_string(),
+            Self::Number => number::short(scaled),
         }
+    }
+
+    /// `± 12`, or `(40 to 90)` where one side is longer by a tenth; `± ?` where runs differ too much to
+    /// have an interval.
+    #[must_use]
+    pub fn print_spread(self, estimate: &Estimate) -> Option<String> {
+        let Some(interval) = estimate.interval else {
+            let refused =
+                estimate.caveats.iter().any(|c| matches!(c, Caveat::IntervalTooWide { .. }));
+            return refused.then(|| "± ?".to_owned());
+        };
+        let (below, above) = (estimate.center - interval.low, interval.high - estimate.center);
+        Some(if above > 1.1 * below && below > 0.0 {
+            format!("({} to {})", self.print(interval.low), self.print(interval.high))
+        } else {
+            format!("± {}", self.print_half_width(estimate.center, interval.half_width()))
+        })
     }
 
     /// Half the width of an interval, with as many decimals as the center that it belongs to.
@@ -288,6 +351,18 @@ impl Table {
     pub fn new(id: impl Into<String>, caption: impl Into<String>) -> Self {
         let (id, caption) = (id.into(), caption.into());
         Self { id, caption, columns: Vec::new(), rows: Vec::new(), folded: false }
+    }
+
+    /// A table of these rows, without columns yet.
+    #[must_use]
+    pub fn of<R>(
+        id: impl Into<String>,
+        caption: impl Into<String>,
+        rows: impl IntoIterator<Item = R>,
+    ) -> Rows<R> {
+        let items: Vec<R> = rows.into_iter().collect();
+        let rows = items.iter().map(|_| Vec::new()).collect();
+        Rows { items, table: Self { rows, ..Self::new(id, caption) } }
     }
 
     /// With one more column.
@@ -319,6 +394,13 @@ impl Table {
         if self.rows.len() > LONG { self.folded() } else { self }
     }
 
+    /// Rows as JSON objects with the columns' keys.
+    #[must_use]
+    pub fn objects(&self) -> Vec<serde_json::Value> {
+        let object = |cells: &Vec<Cell>| serde_json::json!(Row { columns: &self.columns, cells });
+        self.rows.iter().map(object).collect()
+    }
+
     /// As CSV: keys in the first row, estimates as three columns.
     #[must_use]
     pub fn to_csv(&self) -> String {
@@ -330,8 +412,7 @@ impl Table {
             cells.flat_map(|(cell, &wide)| csv_cells(cell, wide)).collect()
         });
         let head = self.csv_head(&with_interval);
-        let mut writer =
-            csv::WriterBuilder::new().terminator(csv::Terminator::CRLF).from_writer(Vec::new());
+        let mut writer = csv::Writer::from_writer(Vec::new());
         for row in std::iter::once(head).chain(rows) {
             writer.write_record(row).expect("memory takes all, and each row has the head's cells");
         }
@@ -353,11 +434,42 @@ impl Table {
     }
 }
 
+/// A table whose columns say what they show of each row.
+#[derive(Debug)]
+pub struct Rows<R> {
+    items: Vec<R>,
+    table: Table,
+}
+
+impl<R> Rows<R> {
+    /// With one more column, whose cells are of the rows.
+    #[must_use]
+    pub fn column<C: Into<Cell>>(
+        mut self,
+        key: impl Into<String>,
+        label: impl Into<String>,
+        unit: Unit,
+        cell: impl Fn(&R) -> C,
+    ) -> Self {
+        self.table = self.table.column(key, label, unit);
+        for (row, item) in self.table.rows.iter_mut().zip(&self.items) {
+            row.push(cell(item).into());
+        }
+        self
+    }
+
+    #[must_use]
+    pub fn table(self) -> Table {
+        self.table
+    }
+}
+
 /// Cells of one CSV row.
 fn csv_cells(cell: &Cell, wide: bool) -> Vec<String> {
     let mut cells = match cell {
         Cell::Text(text) => vec![no_formula(text)],
         Cell::Number(value) => vec![value.to_string()],
+        Cell::Count(count) => vec![count.to_string()],
         Cell::Empty(_) => vec![String::new()],
         Cell::Estimate(estimate) => {
             let end = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
@@ -404,6 +516,7 @@ impl Serialize for Row<'_> {
             match cell {
                 Cell::Text(text) => map.serialize_entry(&column.key, text)?,
                 Cell::Number(value) => map.serialize_entry(&column.key, value)?,
+                Cell::Count(count) => map.serialize_entry(&column.key, count)?,
                 Cell::Estimate(estimate) => map.serialize_entry(&column.key, estimate)?,
                 Cell::Empty(_) => map.serialize_entry(&column.key, &None::<f64>)?,
             }
@@ -435,8 +548,8 @@ mod tests {
     fn csv_quotes_what_it_must_and_spreads_intervals() {
         assert_eq!(
             table().to_csv(),
-            "name,response_time_mean_s,response_time_mean_s_low,response_time_mean_s_high\r\n\
-             \"a, \"\"b\"\"\",0.002,0.001,0.003\r\n'=HYPERLINK(),,,\r\n"
+            "name,response_time_mean_s,response_time_mean_s_low,response_time_mean_s_high\n\
+             \"a, \"\"b\"\"\",0.002,0.001,0.003\n'=HYPERLINK(),,,\n"
         );
     }
 

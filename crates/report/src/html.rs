@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::Report;
 use crate::answer::Answer;
-use kendall_stats::estimate::{Caveat, Estimate};
+use kendall_stats::estimate::Estimate;
 
 use crate::document::{Block, Cell, Section, Table, Unit};
 use crate::number;
@@ -198,7 +198,9 @@ impl CellView {
         let numeric = unit != Unit::Text;
         match cell {
             Cell::Text(text) => Self { text: text.clone(), numeric, ..Self::default() },
-            Cell::Number(value) => Self { text: unit.print(*value), numeric, ..Self::default() },
+            Cell::Number(_) | Cell::Count(_) => {
+                Self { text: cell.print(unit), numeric, ..Self::default() }
+            }
             Cell::Empty(why) => {
                 let why = (!why.is_empty()).then(|| why.clone());
                 Self { text: "–".to_owned(), numeric, empty: true, why, ..Self::default() }
@@ -206,7 +208,7 @@ impl CellView {
             Cell::Estimate(estimate) => Self {
                 text: unit.print(estimate.center),
                 numeric,
-                plus_minus: spread(estimate, unit),
+                plus_minus: unit.print_spread(estimate),
                 why: estimate.interval.map(|i| {
                     let level = number::percent(i.confidence);
                     format!("{level} interval: {} to {}", unit.print(i.low), unit.print(i.high))
@@ -216,21 +218,6 @@ impl CellView {
             },
         }
     }
-}
-
-/// `± 12`, or `(40 to 90)` where one side is longer by a tenth; `± ?` where runs differ too much to
-/// carry an interval.
-fn spread(estimate: &Estimate, unit: Unit) -> Option<String> {
-    let Some(interval) = estimate.interval else {
-        let refused = estimate.caveats.iter().any(|c| matches!(c, Caveat::IntervalTooWide { .. }));
-        return refused.then(|| "± ?".to_owned());
-    };
-    let (below, above) = (estimate.center - interval.low, interval.high - estimate.center);
-    Some(if above > 1.1 * below && below > 0.0 {
-        format!("({} to {})", unit.print(interval.low), unit.print(interval.high))
-    } else {
-        format!("± {}", unit.print_half_width(estimate.center, interval.half_width()))
-    })
 }
 
 fn doubt(estimate: &Estimate) -> Option<String> {

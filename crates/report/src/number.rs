@@ -52,8 +52,27 @@ pub(crate) fn fixed(value: f64, decimals: usize) -> String {
 /// A time in the unit that reads best, three figures: `1.47 ms`.
 #[must_use]
 pub(crate) fn time(seconds: f64) -> String {
+    time_to(seconds, 3)
+}
+
+/// A time in the unit that reads best, to so many figures.
+#[must_use]
+pub(crate) fn time_to(seconds: f64, figures: i32) -> String {
     let (scale, unit) = time_unit(seconds);
-    format!("{} {unit}", significant(seconds * scale, 3))
+    format!("{} {unit}", significant(seconds * scale, figures))
+}
+
+/// Five figures, a whole number as it is, and an exponent where zeros would hide the figures.
+#[must_use]
+pub(crate) fn short(value: f64) -> String {
+    let is_whole = value.fract() == 0.0 && value.abs() < 1e7;
+    match value.abs() {
+        _ if !value.is_finite() => "–".to_owned(),
+        _ if is_whole => format!("{value:.0}"),
+        size if !(1e-4..1e7).contains(&size) => format!("{value:.4e}"),
+        size if size < 1.0 => format!("{value:.5}"),
+        _ => significant(value, 5),
+    }
 }
 
 /// A rate with four figures: `7 539/s`.

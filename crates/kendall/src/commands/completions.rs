@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 use crate::output;
 
 /// Prints completions for a shell, or writes manual pages
@@ -47,7 +47,7 @@ impl Completions {
         if let Some(folder) = &self.out {
             if shell.is_some() {
                 let what = "--out belongs to `man`; completions are printed";
-                return Err(exit_with(Exit::Refused, what));
+                return Err(refused(what));
             }
             std::fs::create_dir_all(folder)
                 .and_then(|()| clap_mangen::generate_to(command, folder))

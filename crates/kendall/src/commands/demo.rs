@@ -6,7 +6,7 @@ use kendall_store::Results;
 use kendall_study::StudyFile;
 
 use super::run::{RunFlags, run_study};
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, refused};
 
 /// The study, in the program itself: a demo needs no file.
 const STUDY: &str = include_str!("../../../../studies/demo.toml");
@@ -22,7 +22,7 @@ pub(crate) struct Demo {
 impl Demo {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let study = StudyFile::parse("studies/demo.toml", STUDY.to_owned(), self.flags.toy, &[])
-            .map_err(|error| exit_with(Exit::Refused, error))?;
+            .map_err(refused)?;
         let folder = self.flags.out.clone().unwrap_or_else(|| free_folder(&study));
         run_study(&study, folder, &self.flags)
     }

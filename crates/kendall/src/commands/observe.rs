@@ -13,8 +13,9 @@ use kendall_observe::{
     Authentication, CsvTable, Grid, Observed, PRESETS, Prometheus, Recorder, Recording, Samples,
     Source, System, analyze, change, fetch, report,
 };
+use kendall_report::document::Section;
 
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 use crate::output::{self, Format};
 
 /// What cannot stand beside `--watch`, nor beside what only it takes.
@@ -129,10 +130,6 @@ pub(crate) struct Observe {
     format: Format,
 }
 
-fn refuse(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {
-    exit_with(Exit::Refused, error)
-}
-
 impl Observe {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         if self.presets {
@@ -145,33 +142,30 @@ impl Observe {
         }
         let path = self.system.clone().unwrap_or_default();
         let text = std::fs::read_to_string(&path)
-            .map_err(|error| refuse(format!("{}: {error}", path.display())))?;
-        let refused = |error| refuse(format!("{}: {error}", path.display()));
+            .map_err(|error| refused(format!("{}: {error}", path.display())))?;
+        let refuse = |error| refused(format!("{}: {error}", path.display()));
         let step = self.step.as_ref().map(|step| watch::whole_seconds("--step", step));
-        let mut system = System::parse_at(&text, step.transpose()?).map_err(refused)?;
+        let mut system = System::parse_at(&text, step.transpose()?).map_err(refuse)?;
         if let Some(every) = &self.watch {
             return self.watch(&system, &text, every);
         }
         // What is there already has a step of its own, whatever the file says by now.
         if let Some(step_s) = self.step_there(&path, &system)? {
-            system = System::parse_at(&text, Some(step_s)).map_err(refused)?;
+            system = System::parse_at(&text, Some(step_s)).map_err(refuse)?;
         }
         let changes = self.questions(&system)?;
         let observed = self.observe(&path, &system)?;
-        let analysis = analyze(&system, &observed).map_err(refuse)?;
+        let analysis = analyze(&system, &observed).map_err(refused)?;
         let answers = changes
             .iter()
-            .map(|(text, changes)| analysis.fitted().answer(changes, text, 1).map_err(refuse))
+            .map(|(text, changes)| analysis.fitted().answer(changes, text, 1).map_err(refused))
             .collect::<anyhow::Result<Vec<Answer>>>()?;
         let report = report::report(&system, &observed, &analysis, &answers);
         if let Some(folder) = &self.out {
             let written = kendall_report::write_as(folder, "report", &report)?;
             output::note(&format!("report {}", written.html.display()));
         }
-        match self.format {
-            Format::Json => output::json(&report)?,
-            Format::Human => output::result(&human(&report)),
-        }
+        output::print(self.format, &report, || human(&report))?;
         Ok(Exit::Done)
     }
 
@@ -192,7 +186,7 @@ impl Observe {
 
     fn server(&self, system: &System) -> anyhow::Result<Prometheus> {
         let url = self.prometheus.as_ref().or(system.prometheus.as_ref()).ok_or_else(|| {
-            refuse("which server? give --prometheus URL, or `prometheus = \"URL\"` in the file")
+            refused("which server? give --prometheus URL, or `prometheus = \"URL\"` in the file")
         })?;
         self.server_at(url)
     }
@@ -200,15 +194,15 @@ impl Observe {
     fn server_at(&self, url: &str) -> anyhow::Result<Prometheus> {
         if !url.starts_with("http://") && !url.starts_with("https://") {
             let example = url.rsplit_once("//").map_or(url, |(_, rest)| rest);
-            return Err(refuse(format!(
+            return Err(refused(format!(
                 "`{url}` is no address of a server; write it like `http://{example}`"
             )));
         }
         let server = Prometheus::new(url, &self.authentication()?);
         let Some(path) = &self.ca_file else { return Ok(server) };
-        let refused = |why: String| refuse(format!("--ca-file {}: {why}", path.display()));
-        let pem = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
-        server.with_authorities(&pem).map_err(refused)
+        let refuse = |why: String| refused(format!("--ca-file {}: {why}", path.display()));
+        let pem = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
+        server.with_authorities(&pem).map_err(refuse)
     }
 
     fn questions(&self, system: &System) -> anyhow::Result<Vec<(String, Vec<Change>)>> {
@@ -217,7 +211,7 @@ impl Observe {
             .map(|text| {
                 let changes = text
                     .split(',')
-                    .map(|part| change(part.trim(), system).map_err(refuse))
+                    .map(|part| change(part.trim(), system).map_err(refused))
                     .collect::<anyhow::Result<Vec<Change>>>()?;
                 Ok((text.clone(), changes))
             })
@@ -238,16 +232,16 @@ impl Observe {
     /// Distance of the moments of a recording or a table, where the system says another one.
     fn step_there(&self, path: &Path, system: &System) -> anyhow::Result<Option<u64>> {
         let (what, step_s) = if let Some(path) = &self.csv {
-            (path.clone(), Some(CsvTable::open(path).map_err(refuse)?.step_s()))
+            (path.clone(), Some(CsvTable::open(path).map_err(refused)?.step_s()))
         } else if let Some(folder) = self.folder(path, system) {
-            let grid = Recording::open(&folder).map_err(refuse)?.grid();
+            let grid = Recording::open(&folder).map_err(refused)?.grid();
             (folder, grid.map(|grid| grid.step_s))
         } else {
             return Ok(None);
         };
         let step_s = step_s.filter(|step_s| *step_s != system.step_s);
         if let (Some(step_s), Some(_)) = (step_s, &self.step) {
-            return Err(refuse(format!(
+            return Err(refused(format!(
                 "{} has a step of {step_s} s, which cannot be changed: leave --step out",
                 what.display()
             )));
@@ -257,40 +251,40 @@ impl Observe {
 
     fn observe(&self, path: &Path, system: &System) -> anyhow::Result<Observed> {
         if let Some(path) = &self.csv {
-            let mut table = CsvTable::open(path).map_err(refuse)?;
-            let own = table.system(system).map_err(refuse)?;
-            let grid = self.cut(table.grid(system).map_err(refuse)?)?;
-            return fetch(&own, &mut table, grid).map_err(refuse);
+            let mut table = CsvTable::open(path).map_err(refused)?;
+            let own = table.system(system).map_err(refused)?;
+            let grid = self.cut(table.grid(system).map_err(refused)?)?;
+            return fetch(&own, &mut table, grid).map_err(refused);
         }
         if let Some(path) = &self.samples {
-            let mut samples = Samples::open(path).map_err(refuse)?;
+            let mut samples = Samples::open(path).map_err(refused)?;
             let held = samples.span_s();
             let (first, last) =
-                held.ok_or_else(|| refuse(format!("{} holds no samples", path.display())))?;
+                held.ok_or_else(|| refused(format!("{} holds no samples", path.display())))?;
             let whole = |seconds: f64| kendall_units::whole_u64(seconds);
             let grid = Grid::new(whole(first.ceil()), whole(last), system.step_s);
-            let grid = self.cut(grid.map_err(refuse)?)?;
-            return fetch(system, &mut samples, grid).map_err(refuse);
+            let grid = self.cut(grid.map_err(refused)?)?;
+            return fetch(system, &mut samples, grid).map_err(refused);
         }
         if let Some(folder) = self.folder(path, system) {
             if self.from.is_some() || self.to.is_some() {
-                return Err(refuse(
+                return Err(refused(
                     "a recording is analyzed whole: --from and --to choose a time of a server (then give \
                      --prometheus), of --samples or of --csv",
                 ));
             }
-            let mut recording = Recording::open(&folder).map_err(refuse)?;
+            let mut recording = Recording::open(&folder).map_err(refused)?;
             let grid = recording
                 .grid()
-                .ok_or_else(|| refuse(format!("{} holds no answers", folder.display())))?;
-            return fetch(system, &mut recording, grid).map_err(refuse);
+                .ok_or_else(|| refused(format!("{} holds no answers", folder.display())))?;
+            return fetch(system, &mut recording, grid).map_err(refused);
         }
         let mut server = self.server(system)?;
         let grid = self.grid(system.step_s)?;
         match &self.record {
             None => fetch(system, &mut server, grid).map_err(not_ready),
             Some(folder) => {
-                let mut recorder = Recorder::new(&mut server, folder).map_err(refuse)?;
+                let mut recorder = Recorder::new(&mut server, folder).map_err(refused)?;
                 let observed = fetch(system, &mut recorder, grid).map_err(not_ready)?;
                 recorder.finish().map_err(|error| exit_with(Exit::NotReady, error))?;
                 Ok(observed)
@@ -302,7 +296,7 @@ impl Observe {
         let read = |path: &PathBuf| {
             std::fs::read_to_string(path)
                 .map(|text| text.trim().to_owned())
-                .map_err(|error| refuse(format!("{}: {error}", path.display())))
+                .map_err(|error| refused(format!("{}: {error}", path.display())))
         };
         if let Some(path) = &self.bearer_file {
             return Ok(Authentication::Bearer(read(path)?));
@@ -311,7 +305,7 @@ impl Observe {
         let text = read(path)?;
         let (user, password) = text
             .split_once(':')
-            .ok_or_else(|| refuse(format!("{} does not hold USER:PASSWORD", path.display())))?;
+            .ok_or_else(|| refused(format!("{} does not hold USER:PASSWORD", path.display())))?;
         Ok(Authentication::Basic { user: user.to_owned(), password: password.to_owned() })
     }
 
@@ -320,14 +314,14 @@ impl Observe {
         let (from, to) = (self.from.as_deref(), self.to.as_deref());
         let from = from.map_or(Ok(grid.from_s), |text| moment("--from", text, grid.to_s()))?;
         let to = to.map_or(Ok(grid.to_s()), |text| moment("--to", text, grid.to_s()))?;
-        Grid::new(from.max(grid.from_s), to.min(grid.to_s()), grid.step_s).map_err(refuse)
+        Grid::new(from.max(grid.from_s), to.min(grid.to_s()), grid.step_s).map_err(refused)
     }
 
     fn grid(&self, step_s: u64) -> anyhow::Result<Grid> {
         let now_s = now_s()?;
         let from = moment("--from", self.from.as_deref().unwrap_or(USUAL), now_s)?;
         let to = self.to.as_deref().map_or(Ok(now_s), |to| moment("--to", to, now_s))?;
-        Grid::new(from, to, step_s).map_err(refuse)
+        Grid::new(from, to, step_s).map_err(refused)
     }
 
     fn discovered(&self, url: &str) -> anyhow::Result<String> {
@@ -336,7 +330,7 @@ impl Observe {
         let found: Vec<_> =
             PRESETS.iter().filter(|preset| names.iter().any(|name| name == preset.sign)).collect();
         let Some(first) = found.first() else {
-            return Err(refuse(format!(
+            return Err(refused(format!(
                 "{url} has {} metrics and none by which a preset is recognized; write queries of \
                  your own, see docs/observe.md",
                 names.len()
@@ -379,7 +373,7 @@ fn not_ready(error: kendall_observe::FetchError) -> anyhow::Error {
             source @ (kendall_observe::SourceError::Unreachable { .. }
             | kendall_observe::SourceError::Status { .. }),
         ) => exit_with(Exit::NotReady, source),
-        other => refuse(other),
+        other => refused(other),
     }
 }
 
@@ -388,10 +382,10 @@ fn moment(option: &str, text: &str, now_s: u64) -> anyhow::Result<u64> {
     let expected = "write Unix time such as `1764000000`, or a time before now such as `-6h`";
     if let Some(before) = text.strip_prefix('-') {
         let before = watch::whole_seconds(option, before)
-            .map_err(|error| refuse(format!("{error}; {expected}")))?;
+            .map_err(|error| refused(format!("{error}; {expected}")))?;
         return Ok(now_s.saturating_sub(before));
     }
-    text.parse().map_err(|_| refuse(format!("{option} {text}: {expected}")))
+    text.parse().map_err(|_| refused(format!("{option} {text}: {expected}")))
 }
 
 fn presets() -> String {
@@ -404,8 +398,9 @@ fn presets() -> String {
     lines.join("\n")
 }
 
-fn human(report: &kendall_report::Report) -> String {
-    let mut lines = vec![report.title.clone(), report.byline.clone(), String::new()];
-    lines.extend(report.summary.iter().map(|sentence| format!("- {sentence}")));
-    lines.join("\n")
+fn human(report: &kendall_report::Report) -> Section {
+    let mut document = Section::new("summary", report.title.as_str());
+    document.text(format!("{}\n", report.byline));
+    document.list(report.summary.clone());
+    document
 }

@@ -13,11 +13,11 @@ use kendall_fit::study::AskError;
 use kendall_store::{Results, StoreError};
 use kendall_study::Objective;
 
-use self::answers::{Answers, Asker};
+use self::answers::Asker;
 use self::objective::Plan;
 use self::question::{Asked, StudyOfResults};
 use self::verify::Verification;
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 use crate::output::{self, Format};
 
 /// Predicts what a system would do, from the runs of a study
@@ -113,10 +113,7 @@ impl Predict {
                     format!("none of the runs in {} has a prediction: {why}", folder.display());
                 return Err(refused(none));
             }
-            match self.format {
-                Format::Human => output::result(&against::text(&scores)),
-                Format::Json => output::json(&scores)?,
-            }
+            output::print(self.format, &scores, || against::document(&scores))?;
             return Ok(Exit::Done);
         }
         let asker = Asker::new(&study, &calibration, &asked).map_err(|error| refusal(&error))?;
@@ -126,8 +123,7 @@ impl Predict {
         }
         let answers = asker.answers().map_err(|error| refusal(&error))?;
         if let Some(path) = &self.csv {
-            std::fs::write(path, answers.csv())
-                .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
+            output::file(path, &answers.csv())?;
         }
         if self.keep {
             answers.store(&self.results)?;
@@ -136,7 +132,7 @@ impl Predict {
             drop(results);
             return self.verified(&study, &asker, &asked);
         }
-        self.print(&answers)?;
+        output::print(self.format, &answers, || human::document(&answers))?;
         Ok(Exit::Done)
     }
 
@@ -157,10 +153,7 @@ impl Predict {
 
     /// What meets nothing is a check that failed.
     fn print_plan(&self, plan: &Plan) -> anyhow::Result<Exit> {
-        match self.format {
-            Format::Human => output::result(&objective::text(plan)),
-            Format::Json => output::json(plan)?,
-        }
+        output::print(self.format, plan, || objective::document(plan))?;
         let met = match plan {
             Plan::MostLoad { expected, .. } => expected.is_some(),
             Plan::Settings { settings, .. } => settings.iter().any(|setting| setting.meets),
@@ -188,21 +181,13 @@ impl Predict {
         match self.format {
             Format::Human => {
                 for verdict in &verdicts {
-                    output::result(&verify::text(verdict));
+                    output::document(&verify::document(verdict));
                 }
             }
             Format::Json => output::json(&verdicts)?,
         }
         let held = verdicts.iter().all(|verdict| verdict.within_bound);
         Ok(if held { Exit::Done } else { Exit::CheckFailed })
-    }
-
-    fn print(&self, answers: &Answers) -> anyhow::Result<()> {
-        match self.format {
-            Format::Human => output::result(&human::text(answers)),
-            Format::Json => output::json(answers)?,
-        }
-        Ok(())
     }
 }
 
@@ -222,10 +207,6 @@ fn error_bound(text: &str) -> Result<f64, String> {
     share
         .filter(|share| *share >= 0.0 && share.is_finite())
         .ok_or_else(|| format!("`{text}` is not a share; write it like `10%` or `0.1`"))
-}
-
-fn refused(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {
-    exit_with(Exit::Refused, error)
 }
 
 /// What was asked and cannot be answered ends with a code of its own; what is broken does not.

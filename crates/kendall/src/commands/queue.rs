@@ -1,7 +1,7 @@
 //! `kendall queue`: a client of the message queue for the command line and for scripts.
 
 mod call;
-mod flags;
+pub(super) mod flags;
 mod letters;
 mod lines;
 mod show;
@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 use kendall_units::Seconds;
 use tokio::runtime::Runtime;
 
-use self::call::{Caller, Way};
-use self::flags::Command;
+use self::call::Caller;
+use self::flags::{Access, Command};
 use crate::exit::Exit;
 use crate::output::Format;
 
@@ -38,30 +38,8 @@ pub(crate) struct Queue {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7070", env = "KENDALL_QUEUE_SERVER", global = true, value_parser = super::serve::address)]
     server: SocketAddr,
 
-    /// Access token, if the middleware needs one
-    #[arg(
-        long,
-        value_name = "TOKEN",
-        env = "KENDALL_QUEUE_TOKEN",
-        hide_env_values = true,
-        global = true
-    )]
-    token: Option<String>,
-
-    /// Use TLS; the middleware's certificate must be issued for this name
-    #[arg(long, value_name = "NAME", env = "KENDALL_QUEUE_TLS_NAME", global = true)]
-    tls_name: Option<String>,
-
-    /// PEM file with the authority of the middleware's certificate; by default those that the
-    /// system trusts
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "KENDALL_QUEUE_TLS_ROOT",
-        global = true,
-        requires = "tls_name"
-    )]
-    tls_root: Option<std::path::PathBuf>,
+    #[command(flatten)]
+    access: Access,
 
     /// Name of this client
     #[arg(
@@ -90,9 +68,9 @@ impl Queue {
         let runtime: Runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let way = Way { token: self.token, tls_name: self.tls_name, tls_root: self.tls_root };
             let mut caller =
-                Caller::connect(self.server, &way, self.client, self.timeout, self.format).await?;
+                Caller::connect(self.server, &self.access, self.client, self.timeout, self.format)
+                    .await?;
             match self.command {
                 Command::Watch { queues, times } => watch::watch(caller, queues, times).await,
                 Command::Send(send) if send.lines => lines::send(caller, &send.queue).await,

@@ -13,7 +13,7 @@ use kendall_study::{Options, StudyError, StudyFile, Summary};
 
 use self::progress::Progress;
 pub(super) use self::progress::what_came;
-use crate::exit::{Exit, exit_with, stop_at_a_signal};
+use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 use crate::output::{self, Format};
 use crate::paint::Paint;
 
@@ -69,8 +69,7 @@ pub(crate) struct RunFlags {
 
 impl RunCommand {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let study = StudyFile::read(&self.study, self.common.toy, &self.set)
-            .map_err(|error| exit_with(Exit::Refused, error))?;
+        let study = StudyFile::read(&self.study, self.common.toy, &self.set).map_err(refused)?;
         if self.dry_run {
             let program = std::env::current_exe()?;
             kendall_study::check_programs(&study, &program)

@@ -215,10 +215,8 @@ impl Running {
             log.join();
         }
         let snapshot = self.instruments.snapshot();
-        match self.format {
-            Format::Json => output::json(&snapshot)?,
-            Format::Human => output::result(&summary::text(&snapshot)?),
-        }
+        let document = summary::document(&snapshot)?;
+        output::print(self.format, &snapshot, || document)?;
         Ok(Exit::Done)
     }
 }

@@ -17,7 +17,8 @@ use kendall_queueing::simulation::Simulated;
 use kendall_queueing::solver::{Solution, Solver, solve};
 use serde_json::Value;
 
-use crate::exit::{Exit, exit_with};
+use crate::drawing;
+use crate::exit::{Exit, refused};
 use crate::output::{self, Format};
 use input::File;
 
@@ -115,13 +116,10 @@ impl Solve {
         for name in &names {
             answers.push((name.clone(), self.solved(&model, name)?));
         }
-        match self.format {
-            Format::Json => output::json(&json::answers(&model, &answers))?,
-            Format::Human if answers.len() == 1 => {
-                output::result(&human::answer(&model, &answers[0].1));
-            }
-            Format::Human => output::result(&human::comparison(&model, &answers)),
-        }
+        output::print(self.format, &json::answers(&model, &answers), || match &answers[..] {
+            [(_, only)] => human::answer(&model, only),
+            several => human::comparison(&model, several),
+        })?;
         Ok(Exit::Done)
     }
 
@@ -165,7 +163,7 @@ impl Solve {
             (None, true) => vec![written.unwrap_or("auto").to_owned()],
         };
         for name in &names {
-            Solver::from_str(name).map_err(|error| exit_with(Exit::Refused, error))?;
+            Solver::from_str(name).map_err(refused)?;
         }
         Ok(names)
     }
@@ -185,18 +183,15 @@ impl Solve {
                 rows.push(sweep::Row { at: point.at.clone(), solver: name.clone(), answer });
             }
         }
-        let table = sweep::Table::new(&model(file, &points[0].model)?, &rows, names.len() > 1);
+        let model = model(file, &points[0].model)?;
+        let sweep = sweep::Sweep { model: &model, rows: &rows, several: names.len() > 1 };
         if let Some(path) = &self.csv {
-            input::write(path, &table.csv())?;
+            output::file(path, &sweep.table().to_csv())?;
         }
         if let Some(path) = &self.plot {
-            let drawn = table.drawn(path).map_err(refused)?;
-            input::write(path, &drawn)?;
+            drawing::write(path, "Model", &sweep.plots())?;
         }
-        match self.format {
-            Format::Human => output::result(&table.human()),
-            Format::Json => output::json(&table.json())?,
-        }
+        output::print(self.format, &sweep.json(), || sweep.document())?;
         if rows.iter().all(|row| row.answer.is_err())
             && let Some(Err(message)) = rows.first().map(|row| &row.answer)
         {
@@ -211,10 +206,9 @@ impl Solve {
             .and_then(|()| cases::answer(&file.value, &self.percentiles));
         let answer = solved.map_err(|error| refused(error.at(file)))?;
         let checks = cases::checks(&file.value, &answer);
-        match self.format {
-            Format::Human => output::result(&human::case(&answer, &checks)),
-            Format::Json => output::json(&json::case(&answer, &checks))?,
-        }
+        output::print(self.format, &json::case(&answer, &checks), || {
+            human::case(&answer, &checks)
+        })?;
         let met = checks.iter().all(|check| check.met);
         Ok(if met { Exit::Done } else { Exit::CheckFailed })
     }
@@ -226,23 +220,18 @@ impl Solve {
             .enumerate()
             .map(|(index, case)| cases::Solved::of(index, case, &self.percentiles))
             .collect();
-        match self.format {
-            Format::Human => output::result(&human::cases(&solved)),
-            Format::Json => output::json(&json::cases(&solved))?,
-        }
+        output::print(self.format, &json::cases(&solved), || human::cases(&solved))?;
         let met = solved.iter().all(cases::Solved::met);
         Ok(if met { Exit::Done } else { Exit::CheckFailed })
     }
 
     fn solved(&self, model: &Model, name: &str) -> anyhow::Result<Solved> {
-        let solver = Solver::from_str(name).map_err(|error| exit_with(Exit::Refused, error))?;
+        let solver = Solver::from_str(name).map_err(refused)?;
         if solver == Solver::Simulation {
             let answer = self.simulation.simulate(model)?;
             return Ok(Solved::Simulated(Box::new(answer)));
         }
-        solve(model, solver)
-            .map(|solution| Solved::Formula(Box::new(solution)))
-            .map_err(|error| exit_with(Exit::Refused, error))
+        solve(model, solver).map(|solution| Solved::Formula(Box::new(solution))).map_err(refused)
     }
 }
 
@@ -251,8 +240,4 @@ fn model(file: &File, document: &Value) -> anyhow::Result<Model> {
     let table = input::table(document)
         .map_err(|problem| refused(file.refuse(Some(&problem.key), &problem)))?;
     Model::read(&table).map_err(|error| refused(file.refuse(error.path(), &error)))
-}
-
-fn refused(error: anyhow::Error) -> anyhow::Error {
-    exit_with(Exit::Refused, error)
 }

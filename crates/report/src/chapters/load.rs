@@ -251,6 +251,7 @@ pub(crate) fn summary_rows(data: &Observations) -> Vec<SummaryRow> {
         for (column, cell) in table.columns.iter().zip(cells) {
             let (value, interval, why) = match cell {
                 Cell::Number(value) => (Some(*value), None, None),
+                Cell::Count(count) => (Some(kendall_units::exact_f64(*count)), None, None),
                 Cell::Estimate(estimate) => (Some(estimate.center), estimate.interval, None),
                 Cell::Empty(why) => (None, None, Some(why.clone())),
                 Cell::Text(_) => continue,

@@ -14,7 +14,7 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use super::flags::{Compare, Pairing};
 use super::words::{Answer, human, short_configuration, short_metric};
 use crate::commands::run::{exit_of, what_came};
-use crate::exit::{Exit, exit_with, stop_at_a_signal};
+use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 use crate::output::{self, Format};
 use crate::paint::Paint;
 
@@ -45,8 +45,7 @@ struct Side {
 impl Compare {
     pub(super) fn run_in_turns(&self) -> anyhow::Result<Exit> {
         let flags = &self.in_turns;
-        let looks = Looks::new(flags.blocks.0, flags.blocks.1, self.confidence)
-            .map_err(|error| exit_with(Exit::Refused, error))?;
+        let looks = Looks::new(flags.blocks.0, flags.blocks.1, self.confidence).map_err(refused)?;
         let sides = self.sides()?;
         let folder = sides[0].folder.parent().map(Path::to_owned).unwrap_or_default();
         let interrupted = stop_at_a_signal()?;
@@ -95,15 +94,14 @@ impl Compare {
         let read = |path: &Path, own: &[String]| -> anyhow::Result<StudyFile> {
             let mut sets: Vec<String> = flags.set.iter().chain(own).cloned().collect();
             sets.push(format!("measure.repetitions={}", flags.blocks.1));
-            let study = StudyFile::read(path, flags.toy, &sets)
-                .map_err(|error| exit_with(Exit::Refused, error))?;
+            let study = StudyFile::read(path, flags.toy, &sets).map_err(refused)?;
             if matches!(study.design.kind, DesignKind::Adaptive(_)) {
                 let what = format!(
                     "{}: an adaptive design chooses its loads from its results, so the runs of two \
                      of them cannot be paired; state the levels (design.kind = \"full\")",
                     path.display()
                 );
-                return Err(exit_with(Exit::Refused, what));
+                return Err(refused(what));
             }
             kendall_study::check_programs(&study, &std::env::current_exe()?)
                 .map_err(|error| exit_with(exit_of(&error), error))?;
@@ -140,7 +138,8 @@ impl Compare {
                     Verdict::Inconclusive => paint.doubt(&told.answer),
                     Verdict::Improvement | Verdict::Equivalent => paint.good(&told.answer),
                 };
-                output::result(&format!("{line}\n\n{}", human(&told.comparison)));
+                output::result(&format!("{line}\n"));
+                output::document(&human(&told.comparison));
             }
         }
         Ok(self.exit_for(&told.comparison.page.comparisons))

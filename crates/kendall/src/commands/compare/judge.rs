@@ -12,8 +12,8 @@ use rand_xoshiro::rand_core::SeedableRng as _;
 use super::flags::{Compare, Pairing, TwoLevels};
 use super::sets::{self, Only, ResultSet};
 use super::words::{Answer, human, short_configuration};
-use crate::exit::{Exit, exit_with};
-use crate::output::{self, Format};
+use crate::exit::{Exit, exit_with, refused};
+use crate::output;
 
 impl Compare {
     /// Writes the page, where it is to be written, and prints it.
@@ -27,10 +27,7 @@ impl Compare {
             written.map_err(|error| exit_with(Exit::NotReady, error))?.map(|page| page.html);
         let exit = self.exit_for(&page.comparisons);
         let answer = Answer { page, report };
-        match self.format {
-            Format::Human => output::result(&human(&answer)),
-            Format::Json => output::json(&answer)?,
-        }
+        output::print(self.format, &answer, || human(&answer))?;
         Ok(exit)
     }
 
@@ -80,8 +77,7 @@ impl Compare {
         // Chance only draws relabelings where they are too many to count: any fixed seed will do.
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let (of, samples): (Vec<&ResultSet>, Vec<Samples>) = samples.into_iter().unzip();
-        let mut comparisons = compare::compare(&samples, &options, &mut rng)
-            .map_err(|error| exit_with(Exit::Refused, error))?;
+        let mut comparisons = compare::compare(&samples, &options, &mut rng).map_err(refused)?;
         for (other, one) in of.into_iter().zip(&mut comparisons) {
             sets::at_one_speed(first, other, one);
             sets::shown(first, other, one);
@@ -133,12 +129,12 @@ impl Compare {
                     "{path} is given twice, and never differs from itself: name two result sets, or two \
                      levels of one by --levels"
                 );
-                Err(exit_with(Exit::Refused, anyhow::anyhow!(twice)))
+                Err(refused(anyhow::anyhow!(twice)))
             }
             (None, Some(after)) => Ok((self.read(&self.before)?, self.read(after)?)),
             (None, None) => {
                 let missing = anyhow::anyhow!("a second result set is needed, or --levels");
-                Err(exit_with(Exit::Refused, missing))
+                Err(refused(missing))
             }
         }
     }
@@ -176,7 +172,7 @@ fn nothing_to_compare(first: &ResultSet, others: &[ResultSet]) -> anyhow::Error 
         },
         |refused| refused.to_string(),
     );
-    exit_with(Exit::Refused, anyhow::anyhow!("nothing to compare: {why}"))
+    refused(anyhow::anyhow!("nothing to compare: {why}"))
 }
 
 /// Each caveat once, in the order of the first.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use kendall_report::document::Section;
 use kendall_stats::compare::trend::{ChangePoint, change_points};
 use kendall_stats::compare::{Better, Quantity};
 use kendall_stats::estimate::figures;
@@ -12,9 +13,9 @@ use rand_xoshiro::rand_core::SeedableRng as _;
 use super::flags::Compare;
 use super::sets::{Key, ResultSet};
 use super::words::{short_configuration, short_metric};
-use crate::commands::design::tables::{note, p_value};
-use crate::exit::{Exit, exit_with};
-use crate::output::{self, Format};
+use crate::commands::design::tables::p_value;
+use crate::exit::{Exit, refused};
+use crate::output;
 
 /// Number of sets from which a trend is tested for: of fewer, no order is unlikely enough.
 const FEWEST_OF_TREND: usize = 6;
@@ -62,17 +63,13 @@ impl Compare {
                  can be significant",
                 all.len()
             );
-            return Err(exit_with(Exit::Refused, what));
+            return Err(refused(what));
         }
         let (trends, left_out) = self.trends(all)?;
         let worse =
             trends.iter().flat_map(|trend| &trend.changes).any(|c| c.worse && c.beyond_bound);
-        match self.format {
-            Format::Json => {
-                output::json(&serde_json::json!({ "trends": trends, "left_out": left_out }))?;
-            }
-            Format::Human => output::result(&in_words(&trends, &left_out, all.len())),
-        }
+        let json = serde_json::json!({ "trends": trends, "left_out": left_out });
+        output::print(self.format, &json, || in_words(&trends, &left_out, all.len()))?;
         Ok(if worse { Exit::CheckFailed } else { Exit::Done })
     }
 
@@ -91,8 +88,7 @@ impl Compare {
                 ));
                 continue;
             }
-            let points = change_points(&runs, self.confidence, &mut rng)
-                .map_err(|error| exit_with(Exit::Refused, error))?;
+            let points = change_points(&runs, self.confidence, &mut rng).map_err(refused)?;
             let (least, most) = (1.0 / (1.0 + self.bound), 1.0 + self.bound);
             let changes = points.into_iter().map(|point| Change {
                 set: usize::try_from(point.at)
@@ -138,8 +134,8 @@ fn series(all: &[ResultSet]) -> Vec<Series> {
     found
 }
 
-fn in_words(trends: &[Trend], left_out: &[String], sets: usize) -> String {
-    let mut text = String::new();
+fn in_words(trends: &[Trend], left_out: &[String], sets: usize) -> Section {
+    let mut document = Section::new("trend", "");
     for trend in trends {
         for change in &trend.changes {
             let percent = |ratio: f64| figures(100.0 * (ratio - 1.0), 3);
@@ -148,26 +144,23 @@ fn in_words(trends: &[Trend], left_out: &[String], sets: usize) -> String {
                 format!(" [{} %, {} %]", percent(interval.low), percent(interval.high))
             });
             let way = if change.worse { "worse" } else { "better" };
-            note(
-                &mut text,
-                &format!(
-                    "{}, {}: {way} from {} on: {} %{range} (p {})",
-                    short_metric(&trend.metric, trend.quantity),
-                    short_configuration(&trend.configuration),
-                    change.set,
-                    percent(ratio.center),
-                    p_value(change.point.p_value),
-                ),
-            );
+            document.text(format!(
+                "{}, {}: {way} from {} on: {} %{range} (p {})",
+                short_metric(&trend.metric, trend.quantity),
+                short_configuration(&trend.configuration),
+                change.set,
+                percent(ratio.center),
+                p_value(change.point.p_value),
+            ));
         }
     }
     for series in left_out {
-        note(&mut text, &format!("* {series}"));
+        document.text(format!("* {series}"));
     }
     let still = trends.iter().filter(|trend| trend.changes.is_empty()).count();
-    note(
-        &mut text,
-        &format!("{sets} sets: {still} of {} series have no significant change", trends.len()),
-    );
-    text
+    document.text(format!(
+        "{sets} sets: {still} of {} series have no significant change",
+        trends.len()
+    ));
+    document
 }

@@ -12,7 +12,7 @@ use kendall_store::{FactorLevel, Results, Run, StoreError};
 use kendall_units::exact_f64;
 
 use crate::csv::Csv;
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 
 pub(super) fn usual_variables() -> Vec<Variable> {
     vec![Variable::Throughput, Variable::ResponseTimeMean, Variable::ResponseTimePercentile(0.99)]
@@ -100,15 +100,13 @@ pub(super) struct ResultSet {
 }
 
 pub(super) fn table(path: &Path, better: Better) -> anyhow::Result<ResultSet> {
-    let refuse = |error| exit_with(Exit::Refused, error);
-    let csv = Csv::read(path).map_err(refuse)?;
-    let (configuration, value) =
-        (csv.column("configuration").map_err(refuse)?, csv.column("value").map_err(refuse)?);
+    let csv = Csv::read(path)?;
+    let (configuration, value) = (csv.column("configuration")?, csv.column("value")?);
     let block = csv.find("block");
     let mut order = Vec::new();
     let mut responses: BTreeMap<Key, Responses> = BTreeMap::new();
     for row in &csv.rows {
-        let Some(number) = csv.number(row, value).map_err(refuse)? else { continue };
+        let Some(number) = csv.number(row, value)? else { continue };
         let key = (row.1[configuration].clone(), "value".to_owned());
         if !order.contains(&key) {
             order.push(key.clone());
@@ -187,7 +185,7 @@ impl Only<'_> {
         };
         let Self { factor, level } = self;
         let refusal = anyhow::anyhow!("{} has no level {factor}={level}; {there}", path.display());
-        Err(exit_with(Exit::Refused, refusal))
+        Err(refused(refusal))
     }
 }
 

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use kendall_report::comparison::{ComparisonPage, DifferenceKind};
+use kendall_report::document::Section;
 use kendall_stats::compare::{Better, Comparison, Quantity, Verdict};
 use kendall_stats::estimate::{Estimate, figures};
 
-use crate::commands::design::tables::{grid, note, p_value};
+use crate::commands::design::tables::p_value;
+use crate::text::grid;
 
 /// What is printed as JSON.
 #[derive(Debug, serde::Serialize)]
@@ -52,9 +54,9 @@ fn change(one: &Comparison) -> String {
     }
 }
 
-pub(super) fn human(answer: &Answer) -> String {
+pub(super) fn human(answer: &Answer) -> Section {
     let page = &answer.page;
-    let mut text = String::new();
+    let mut document = Section::new("comparison", "");
     for metric in metrics(&page.comparisons) {
         let of: Vec<&Comparison> =
             page.comparisons.iter().filter(|one| one.metric == metric).collect();
@@ -62,7 +64,7 @@ pub(super) fn human(answer: &Answer) -> String {
             Better::Higher => "higher is better",
             Better::Lower => "lower is better",
         };
-        note(&mut text, &format!("{}, {better}", short_metric(metric, of[0].quantity)));
+        document.text(format!("{}, {better}", short_metric(metric, of[0].quantity)));
         let header = ["configuration", "before", "after", "change (%)", "verdict"];
         let rows = of.iter().map(|one| {
             vec![
@@ -73,9 +75,9 @@ pub(super) fn human(answer: &Answer) -> String {
                 one.verdict.to_string(),
             ]
         });
-        text.push_str(&grid(&header.map(str::to_owned), rows));
+        document.table(grid(&header.map(str::to_owned), rows));
         for one in of {
-            words(&mut text, one);
+            words(&mut document, one);
         }
     }
     let undecided =
@@ -83,25 +85,22 @@ pub(super) fn human(answer: &Answer) -> String {
     if undecided > 0 {
         let inconclusive = "inconclusive: not significant, or perhaps not beyond the bound; more \
                             repetitions would tell";
-        note(&mut text, inconclusive);
+        document.text(inconclusive);
     }
     let subjects = page.differences.iter().filter(|one| one.kind == DifferenceKind::Subject);
     for one in subjects {
-        note(
-            &mut text,
-            &format!("what differs: {} was {}, is {}", one.what, one.before, one.after),
-        );
+        document.text(format!("what differs: {} was {}, is {}", one.what, one.before, one.after));
     }
     for caveat in &page.caveats {
-        note(&mut text, &format!("* {caveat}"));
+        document.text(format!("* {caveat}"));
     }
     if let Some(report) = &answer.report {
-        note(&mut text, &format!("report  {}", report.display()));
+        document.text(format!("report  {}", report.display()));
     }
     let bound = figures(100.0 * page.bound, 3);
     let bound = bound.trim_end_matches('0').trim_end_matches('.');
-    note(&mut text, &format!("verdict: {} (bound ±{bound} %)", page.verdict));
-    text
+    document.text(format!("verdict: {} (bound ±{bound} %)", page.verdict));
+    document
 }
 
 fn metrics(comparisons: &[Comparison]) -> Vec<&str> {
@@ -115,7 +114,7 @@ fn metrics(comparisons: &[Comparison]) -> Vec<&str> {
 }
 
 /// The significant change in a sentence, with its caveats.
-fn words(text: &mut String, one: &Comparison) {
+fn words(document: &mut Section, one: &Comparison) {
     let of = short_configuration(&one.configuration);
     let apart = one.ratio.as_ref().and_then(|ratio| ratio.interval);
     let apart = apart.is_some_and(|interval| !interval.contains(1.0));
@@ -126,10 +125,10 @@ fn words(text: &mut String, one: &Comparison) {
             (before, after) => format!("{before} and {after} {way}"),
         };
         let p = one.p_adjusted.map_or_else(String::new, |p| format!(", p {} (Holm)", p_value(p)));
-        note(text, &format!("- {of}: {} ({runs}{p})", one.words));
+        document.text(format!("- {of}: {} ({runs}{p})", one.words));
     }
     for caveat in &one.caveats {
-        note(text, &format!("- {of}: {caveat}"));
+        document.text(format!("- {of}: {caveat}"));
     }
 }
 

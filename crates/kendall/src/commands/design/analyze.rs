@@ -6,8 +6,8 @@ use kendall_report::experiment::ExperimentPage;
 use kendall_stats::analysis::{self, Observation, Options, Table};
 
 use super::tables;
-use crate::csv::{Csv, CsvError};
-use crate::exit::{Exit, exit_with};
+use crate::csv::Csv;
+use crate::exit::{Exit, exit_with, refused};
 use crate::output::{self, Format};
 
 /// Columns that are not factors unless they are named as such.
@@ -81,9 +81,8 @@ enum Model {
 
 impl Analyze {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let csv = Csv::read(&self.file).map_err(|error| exit_with(Exit::Refused, error))?;
-        let (table, covariate, skipped) =
-            self.table(&csv).map_err(|error| exit_with(Exit::Refused, error))?;
+        let csv = Csv::read(&self.file)?;
+        let (table, covariate, skipped) = self.table(&csv)?;
         if self.surface {
             return self.print_surface(&table);
         }
@@ -97,8 +96,8 @@ impl Analyze {
             blocks: self.blocks,
         };
         let covariate = covariate.as_deref();
-        let analysis = analysis::analyze_with(&table, &options, &self.pool, covariate)
-            .map_err(|error| exit_with(Exit::Refused, error))?;
+        let analysis =
+            analysis::analyze_with(&table, &options, &self.pool, covariate).map_err(refused)?;
         if skipped > 0 {
             let rows = kendall_units::counted(skipped, "row");
             output::note(&format!("{rows} without a response: counted as not measured"));
@@ -110,28 +109,21 @@ impl Analyze {
             let written = page.write(folder).map_err(|error| exit_with(Exit::NotReady, error))?;
             output::note(&format!("figures: {}", written.html.display()));
         }
-        match self.format {
-            Format::Human => {
-                let covariate = self.covariate.as_deref().unwrap_or_default();
-                output::result(&tables::human(&analysis, &self.response, covariate));
-            }
-            Format::Json => output::json(&analysis)?,
-        }
+        let covariate = self.covariate.as_deref().unwrap_or_default();
+        output::print(self.format, &analysis, || {
+            tables::human(&analysis, &self.response, covariate)
+        })?;
         Ok(Exit::Done)
     }
 
     fn print_surface(&self, table: &Table) -> anyhow::Result<Exit> {
-        let found = analysis::surface::surface(table, self.confidence)
-            .map_err(|error| exit_with(Exit::Refused, error))?;
-        match self.format {
-            Format::Human => output::result(&tables::surface(&found, &self.response)),
-            Format::Json => output::json(&found)?,
-        }
+        let found = analysis::surface::surface(table, self.confidence).map_err(refused)?;
+        output::print(self.format, &found, || tables::surface(&found, &self.response))?;
         Ok(Exit::Done)
     }
 
     /// The runs that have a response, their covariate, and how many have none.
-    fn table(&self, csv: &Csv) -> Result<(Table, Option<Vec<f64>>, usize), CsvError> {
+    fn table(&self, csv: &Csv) -> anyhow::Result<(Table, Option<Vec<f64>>, usize)> {
         let response = csv.column(&self.response)?;
         let covariate = self.covariate.as_ref().map(|name| csv.column(name)).transpose()?;
         let is_factor = |name: &str| self.factors.iter().any(|factor| factor == name);

@@ -1,14 +1,15 @@
 //! `kendall design new`: the runs of a design in their order.
 
+use kendall_report::document::Section;
 use kendall_stats::design::fraction::{Fraction, Word};
 use kendall_stats::design::screening::lost_to_blocks;
 use kendall_stats::design::{Design, DesignError, Factor, PlannedRun};
 use kendall_units::counted;
 
-use super::tables::{grid, note};
 use crate::csv;
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, refused};
 use crate::output;
+use crate::text::grid;
 
 /// Makes a design: which configurations to run, and in which order
 ///
@@ -114,10 +115,10 @@ fn factor(text: &str) -> Result<Factor, String> {
 
 impl New {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
-        let design = self.design().map_err(|error| exit_with(Exit::Refused, error))?;
+        let design = self.design().map_err(refused)?;
         let runs = design.plan(self.replications, self.seed);
         match self.format {
-            PlanFormat::Human => output::result(&self.human(&design, &runs)),
+            PlanFormat::Human => output::document(&self.human(&design, &runs)),
             PlanFormat::Csv => output::result(&table(&design, &runs)),
             PlanFormat::Json => output::json(&Plan {
                 design: &design,
@@ -176,16 +177,19 @@ impl New {
         self.block_by.iter().map(word).collect()
     }
 
-    fn human(&self, design: &Design, runs: &[PlannedRun]) -> String {
-        let mut text = format!(
-            "{} × {} = {}, in the order of seed {}\n",
-            counted(design.configurations.len(), "configuration"),
-            counted(self.replications, "repetition"),
-            counted(runs.len(), "run"),
-            self.seed
+    fn human(&self, design: &Design, runs: &[PlannedRun]) -> Section {
+        let mut document = Section::new(
+            "design",
+            format!(
+                "{} × {} = {}, in the order of seed {}",
+                counted(design.configurations.len(), "configuration"),
+                counted(self.replications, "repetition"),
+                counted(runs.len(), "run"),
+                self.seed
+            ),
         );
         if let Some(fraction) = &design.fraction {
-            text.push_str(&confounding(design, fraction));
+            confounding(&mut document, design, fraction);
         }
         if let Ok(words) = self.block_words()
             && !words.is_empty()
@@ -193,7 +197,7 @@ impl New {
             let lost: Vec<String> =
                 lost_to_blocks(&words).iter().map(ToString::to_string).collect();
             let words = format!("confounded with the blocks: {}", lost.join(", "));
-            note(&mut text, &words);
+            document.text(words);
         }
         let mut header = vec!["order".to_owned(), "block".to_owned()];
         header.extend(design.factors.iter().map(|factor| factor.name.clone()));
@@ -202,12 +206,12 @@ impl New {
             row.extend(design.configurations[run.configuration].settings.iter().cloned());
             row
         });
-        text.push_str(&grid(&header, rows));
-        text
+        document.table(grid(&header, rows));
+        document
     }
 }
 
-fn confounding(design: &Design, fraction: &Fraction) -> String {
+fn confounding(document: &mut Section, design: &Design, fraction: &Fraction) {
     let names: Vec<String> = design
         .factors
         .iter()
@@ -222,14 +226,14 @@ fn confounding(design: &Design, fraction: &Fraction) -> String {
     let more = relation.len().saturating_sub(16);
     relation.truncate(16);
     let more = if more > 0 { format!(" = … ({more} more)") } else { String::new() };
-    let mut text = format!(
-        "{}\ngenerators {}\ndefining relation I = {}{more}\nresolution {}: {}\n",
+    document.text(format!(
+        "{}\ngenerators {}\ndefining relation I = {}{more}\nresolution {}: {}",
         names.join(", "),
         words(fraction.generator_texts(), ", "),
         words(relation, " = "),
         roman(fraction.resolution),
         promise(fraction.resolution),
-    );
+    ));
     let longest = if fraction.factors <= 6 { 4 } else { 2 };
     let rows = fraction.alias_table(longest).into_iter().map(|(effect, aliases)| {
         let sum: Vec<String> = aliases.iter().map(ToString::to_string).collect();
@@ -240,9 +244,8 @@ fn confounding(design: &Design, fraction: &Fraction) -> String {
         };
         vec![effect.to_string(), sum]
     });
-    text.push_str(&grid(&["effect".to_owned(), "stands for".to_owned()], rows));
-    note(&mut text, "this design cannot separate the terms of a sum");
-    text
+    document.table(grid(&["effect".to_owned(), "stands for".to_owned()], rows));
+    document.text("this design cannot separate the terms of a sum");
 }
 
 fn roman(resolution: u32) -> String {

@@ -1,11 +1,12 @@
 //! `kendall design power`: how many runs a study needs, before it is made.
 
+use kendall_report::document::Section;
 use kendall_stats::power::{TwoLevel, TwoSystems, USUAL_POWER, replications_for_width, runs};
 use serde::Serialize;
 
-use super::tables::{grid, note};
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, refused};
 use crate::output::{self, Format};
+use crate::text::grid;
 
 /// Says how many repetitions are needed to detect an effect of a given size
 ///
@@ -67,24 +68,21 @@ impl Power {
         let inside = |value: f64| value > 0.0 && value < 1.0;
         if !(self.deviation > 0.0 && self.effect > 0.0) {
             let message = anyhow::anyhow!("deviation and effect must be above 0, such as 3%");
-            return Err(exit_with(Exit::Refused, message));
+            return Err(refused(message));
         }
         if !(inside(self.power) && inside(self.confidence)) {
             let message = anyhow::anyhow!("power and confidence must lie between 0 and 1");
-            return Err(exit_with(Exit::Refused, message));
+            return Err(refused(message));
         }
         if let Some(cells) = self.cells.filter(|cells| cells % 2 == 1) {
             let message = anyhow::anyhow!(
                 "a two-level design has an even number of configurations, half of them at each \
                  level of a factor; not {cells}"
             );
-            return Err(exit_with(Exit::Refused, message));
+            return Err(refused(message));
         }
         let answer = self.answer();
-        match self.format {
-            Format::Human => output::result(&self.human(&answer)),
-            Format::Json => output::json(&answer)?,
-        }
+        output::print(self.format, &answer, || self.human(&answer))?;
         Ok(Exit::Done)
     }
 
@@ -141,59 +139,50 @@ impl Power {
         }
     }
 
-    fn human(&self, answer: &Answer) -> String {
+    fn human(&self, answer: &Answer) -> Section {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let what = match self.cells {
             Some(cells) => format!("a main effect in a two-level design of {cells} configurations"),
             None if self.paired => "a change between two systems, runs in pairs".to_owned(),
             None => "a change between two systems".to_owned(),
         };
-        let mut text = String::new();
-        note(
-            &mut text,
-            &format!(
-                "To detect {what} of {} (low to high), with a standard deviation of {} between \
+        let mut document = Section::new("power", "");
+        document.text(format!(
+            "To detect {what} of {} (low to high), with a standard deviation of {} between \
                  runs:",
-                percent(self.effect),
-                percent(self.deviation)
-            ),
-        );
+            percent(self.effect),
+            percent(self.deviation)
+        ));
         match (answer.repetitions, answer.runs) {
-            (Some(repetitions), Some(runs)) => note(
-                &mut text,
-                &format!(
-                    "{repetitions} repetitions ({runs} runs) detect it in {} of such studies, at \
+            (Some(repetitions), Some(runs)) => document.text(format!(
+                "{repetitions} repetitions ({runs} runs) detect it in {} of such studies, at \
                      {} confidence",
-                    percent(self.power_of(repetitions)),
-                    percent(self.confidence)
-                ),
-            ),
-            _ => note(&mut text, "1,000 repetitions are not enough; make runs longer or steadier"),
+                percent(self.power_of(repetitions)),
+                percent(self.confidence)
+            )),
+            _ => document.text("1,000 repetitions are not enough; make runs longer or steadier"),
         }
         if let (Some(asked), Some(smallest)) = (self.repetitions, answer.smallest_effect) {
             let of_asked = percent(self.power_of(asked));
-            note(
-                &mut text,
-                &format!(
-                    "{asked} repetitions detect it in {of_asked}; in {} they detect {} or more",
-                    percent(self.power),
-                    percent(smallest)
-                ),
-            );
+            document.text(format!(
+                "{asked} repetitions detect it in {of_asked}; in {} they detect {} or more",
+                percent(self.power),
+                percent(smallest)
+            ));
         }
         if let Some(count) = answer.repetitions_for_interval {
             let words = format!(
                 "{count} repetitions give each configuration an interval of ±{}",
                 percent(self.effect)
             );
-            note(&mut text, &words);
+            document.text(words);
         }
         if self.cells.is_none() {
-            note(&mut text, UNDISTURBED);
+            document.text(UNDISTURBED);
         }
         let header = ["repetitions", "power"].map(str::to_owned);
         let rows = answer.table.iter().map(|(n, power)| vec![n.to_string(), percent(*power)]);
-        text.push_str(&grid(&header, rows));
-        text
+        document.table(grid(&header, rows));
+        document
     }
 }

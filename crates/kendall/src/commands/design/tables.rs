@@ -1,7 +1,6 @@
 //! An analyzed design as tables and words for people.
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use kendall_report::document::{Section, Table};
 use kendall_stats::analysis::surface::{Nature, Surface};
 use kendall_stats::analysis::{
     Analysis, Covariate, Fit, Model, SignTable, SumsKind, Term, Verdict,
@@ -9,70 +8,28 @@ use kendall_stats::analysis::{
 use kendall_stats::estimate::{Estimate, figures};
 use kendall_units::counted;
 
+use crate::text::grid;
+
 /// Rows of a table of cells beyond which it no longer helps.
 const MOST_CELLS: usize = 64;
 
-pub(crate) fn grid(header: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_header(header);
-    let mut numeric = vec![true; header.len()];
-    for row in rows {
-        for (column, text) in row.iter().enumerate() {
-            let text = text.split_whitespace().next().unwrap_or("");
-            let is_number = text.trim_end_matches('%').parse::<f64>().is_ok();
-            numeric[column] &= is_number || matches!(text, "" | "–" | "<");
-        }
-        table.add_row(row);
-    }
-    for (column, _) in numeric.iter().enumerate().filter(|(_, numeric)| **numeric) {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    let text = format!("{table}\n");
-    if header.len() > MOST_NARROW_COLUMNS || text.lines().all(|line| line.chars().count() <= WIDTH)
-    {
-        return text;
-    }
-    // Cells wrap at spaces rather than the terminal in the middle of a line.
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(NARROW);
-    format!("{table}\n")
-}
-
-/// Width that every terminal has.
-const NARROW: u16 = 80;
-const WIDTH: usize = 80;
-
-/// Columns beyond which a narrow table would break numbers in the middle.
-const MOST_NARROW_COLUMNS: usize = 9;
-
-pub(crate) fn note(text: &mut String, words: &str) {
-    text.push_str(words);
-    text.push('\n');
-}
-
-fn heading(text: &mut String, words: &str) {
-    text.push('\n');
-    note(text, words);
-}
-
-pub(super) fn human(analysis: &Analysis, response: &str, covariate: &str) -> String {
-    let mut text = summary(analysis, response);
+pub(super) fn human(analysis: &Analysis, response: &str, covariate: &str) -> Section {
+    let mut document = summary(analysis, response);
     if let Some(signs) = &analysis.sign_table {
-        heading(&mut text, "Sign table (means of the responses as measured)");
-        text.push_str(&sign_table(signs));
+        document.heading("Sign table (means of the responses as measured)");
+        document.table(sign_table(signs));
     }
-    heading(&mut text, "Effects and allocation of variation");
-    text.push_str(&effects(analysis));
-    at_one_value(&mut text, analysis, covariate);
-    level_effects(&mut text, &analysis.fit);
-    contrasts(&mut text, &analysis.fit);
-    needed(&mut text, analysis);
+    document.heading("Effects and allocation of variation");
+    effects(&mut document, analysis);
+    at_one_value(&mut document, analysis, covariate);
+    level_effects(&mut document, &analysis.fit);
+    contrasts(&mut document, &analysis.fit);
+    needed(&mut document, analysis);
     if analysis.fit.cells.len() <= MOST_CELLS {
-        heading(&mut text, "Cells");
-        text.push_str(&cells(analysis));
+        document.heading("Cells");
+        document.table(cells(analysis));
     }
-    heading(&mut text, "Assumptions");
+    document.heading("Assumptions");
     for check in &analysis.fit.checks {
         let mark = match check.verdict {
             Verdict::Holds => "holds",
@@ -80,18 +37,18 @@ pub(super) fn human(analysis: &Analysis, response: &str, covariate: &str) -> Str
             Verdict::CannotTell => "cannot tell",
             Verdict::NotTestable => "not testable",
         };
-        note(&mut text, &format!("- {}: {mark}. {}", check.assumption, check.words));
+        document.text(format!("- {}: {mark}. {}", check.assumption, check.words));
     }
     if !analysis.caveats.is_empty() {
-        heading(&mut text, "Caveats");
+        document.heading("Caveats");
         for caveat in &analysis.caveats {
-            note(&mut text, &format!("- {caveat}"));
+            document.text(format!("- {caveat}"));
         }
     }
-    text
+    document
 }
 
-fn summary(analysis: &Analysis, response: &str) -> String {
+fn summary(analysis: &Analysis, response: &str) -> Section {
     let layout = &analysis.layout;
     let factors: Vec<String> = layout
         .factors
@@ -103,39 +60,38 @@ fn summary(analysis: &Analysis, response: &str) -> String {
     } else {
         format!("{} to {} each", layout.fewest_replications, layout.most_replications)
     };
-    let mut text = format!(
-        "Response `{response}`: {} in {}, {replications}\n{}\n",
+    let mut document = Section::new("effects", "");
+    document.text(format!(
+        "Response `{response}`: {} in {}, {replications}\n{}",
         counted(layout.runs, "run"),
         counted(layout.cells, "cell"),
         factors.join("; ")
-    );
+    ));
     if layout.sums == SumsKind::TypeThree {
-        note(
-            &mut text,
-            "Sums of squares are of type III (each term given all others); shares do not add up to 100 %",
-        );
+        document.text("Sums of squares are of type III (each term given all others); shares do not add up to 100 %");
     }
     if let Some(fraction) = &layout.fraction {
         let words: Vec<String> =
             fraction.defining_relation.iter().take(16).map(ToString::to_string).collect();
-        note(
-            &mut text,
-            &format!("A fraction of resolution {}: I = {}", fraction.resolution, words.join(" = ")),
-        );
+        document.text(format!(
+            "A fraction of resolution {}: I = {}",
+            fraction.resolution,
+            words.join(" = ")
+        ));
     }
     let recommended = analysis.recommendation.model;
     let choice = if analysis.model == recommended { "recommended" } else { "asked for" };
-    note(&mut text, &format!("Model: {} ({choice})", analysis.model));
+    document.text(format!("Model: {} ({choice})", analysis.model));
     for reason in &analysis.recommendation.reasons {
-        note(&mut text, &format!("- {reason}"));
+        document.text(format!("- {reason}"));
     }
     if analysis.model != recommended {
-        note(&mut text, &format!("- the data recommend the {recommended} model"));
+        document.text(format!("- the data recommend the {recommended} model"));
     }
-    text
+    document
 }
 
-fn sign_table(signs: &SignTable) -> String {
+fn sign_table(signs: &SignTable) -> Table {
     let mut header = signs.columns.clone();
     header.extend(["responses".to_owned(), "mean".to_owned()]);
     let mut rows: Vec<Vec<String>> = signs
@@ -169,7 +125,7 @@ fn trim(text: String) -> String {
     }
 }
 
-fn effects(analysis: &Analysis) -> String {
+fn effects(document: &mut Section, analysis: &Analysis) {
     let fit = &analysis.fit;
     let multiplicative = fit.model == Model::Multiplicative;
     let with_effects = fit.terms.iter().any(|term| term.effect.is_some());
@@ -202,33 +158,29 @@ fn effects(analysis: &Analysis) -> String {
         row.resize(header.len(), String::new());
         rows.push(row);
     }
-    let mut text = grid(&header, rows.into_iter());
+    document.table(grid(&header, rows.into_iter()));
     if fit.terms.iter().any(|term| term.significant == Some(true)) {
-        note(&mut text, "* significant");
+        document.text("* significant");
     }
-    below_effects(&mut text, fit);
-    text
+    below_effects(document, fit);
 }
 
 /// The effects at one value of a covariate, beside those as measured.
-fn at_one_value(text: &mut String, analysis: &Analysis, covariate: &str) {
+fn at_one_value(document: &mut Section, analysis: &Analysis, covariate: &str) {
     let found = match &analysis.covariate {
         None => return,
         Some(Covariate::NotUsed(why)) => {
-            return note(text, &format!("`{covariate}` is not used: {why}"));
+            return document.text(format!("`{covariate}` is not used: {why}"));
         }
         Some(Covariate::Used(found)) => found,
     };
-    heading(
-        text,
-        &format!(
+    document.heading(format!(
             "Effects at one value of `{covariate}` (a per cent more goes with {:+.2} % of the response, p \
              {}): intervals at least {:.1} times narrower; all else is as measured",
             found.slope,
             p_value(found.p_value),
             found.narrower
-        ),
-    );
+        ));
     let multiplicative = analysis.model == Model::Multiplicative;
     let mut header = vec!["term", if multiplicative { "q (log10)" } else { "effect q" }, "±"];
     header.extend(["as measured", "±"]);
@@ -241,58 +193,49 @@ fn at_one_value(text: &mut String, analysis: &Analysis, covariate: &str) {
         row.extend(effect_cells(term.effect.as_ref(), scale));
         Some(row)
     });
-    text.push_str(&grid(&header, rows));
+    document.table(grid(&header, rows));
     if !found.moved.is_empty() {
         let terms = found.moved.join(", ");
-        note(text, &format!("Not for {terms}: the levels differ in `{covariate}` itself"));
+        document.text(format!("Not for {terms}: the levels differ in `{covariate}` itself"));
     }
 }
 
 /// Totals, deviations, and what the terms stand for.
-fn below_effects(text: &mut String, fit: &Fit) {
+fn below_effects(document: &mut Section, fit: &Fit) {
     let sums = &fit.sums;
-    note(
-        text,
-        &format!(
-            "SSY {}, SS0 {}, SST {}, SSE {}",
-            figures(sums.ssy, 7),
-            figures(sums.ss0, 7),
-            figures(sums.sst, 7),
-            figures(sums.sse, 7)
-        ),
-    );
+    document.text(format!(
+        "SSY {}, SS0 {}, SST {}, SSE {}",
+        figures(sums.ssy, 7),
+        figures(sums.ss0, 7),
+        figures(sums.sst, 7),
+        figures(sums.sse, 7)
+    ));
     if let (Some(error), Some(deviation)) = (&fit.error, fit.effect_deviation) {
-        note(
-            text,
-            &format!(
-                "s_e {} on {}, s_q {}",
-                figures(error.deviation, 5),
-                counted(error.degrees, "degree of freedom"),
-                figures(deviation, 5)
-            ),
-        );
+        document.text(format!(
+            "s_e {} on {}, s_q {}",
+            figures(error.deviation, 5),
+            counted(error.degrees, "degree of freedom"),
+            figures(deviation, 5)
+        ));
     }
     if let Some(lenth) = &fit.lenth {
-        note(
-            text,
-            &format!(
-                "Lenth: pseudo standard error {}, an effect beyond {} is significant by itself, \
+        document.text(format!(
+            "Lenth: pseudo standard error {}, an effect beyond {} is significant by itself, \
                  beyond {} even among all of them",
-                figures(lenth.pseudo_standard_error, 5),
-                figures(lenth.margin_of_error, 5),
-                figures(lenth.simultaneous_margin, 5)
-            ),
-        );
+            figures(lenth.pseudo_standard_error, 5),
+            figures(lenth.margin_of_error, 5),
+            figures(lenth.simultaneous_margin, 5)
+        ));
     }
     if !fit.left_out.is_empty() {
-        note(
-            text,
-            &format!("Left out: confounded, or pooled into the error: {}", fit.left_out.join(", ")),
-        );
+        document.text(format!(
+            "Left out: confounded, or pooled into the error: {}",
+            fit.left_out.join(", ")
+        ));
     }
     for term in fit.terms.iter().filter(|term| !term.aliases.is_empty()) {
         let sum = format!("{} + {}", term.name, term.aliases.join(" + ")).replace("+ -", "- ");
-        note(text, &format!("{} stands for {sum}", term.name));
+        document.text(format!("{} stands for {sum}", term.name));
     }
 }
 
@@ -335,29 +278,29 @@ pub(crate) fn p_value(p: f64) -> String {
     if p < 0.0001 { "< 0.0001".to_owned() } else { format!("{p:.4}") }
 }
 
-fn level_effects(text: &mut String, fit: &Fit) {
+fn level_effects(document: &mut Section, fit: &Fit) {
     for term in fit.terms.iter().filter(|term| !term.level_effects.is_empty()) {
         if term.level_effects.len() > MOST_CELLS {
             continue;
         }
-        heading(text, &format!("Effect of {} ({})", term.label, term.name));
+        document.heading(format!("Effect of {} ({})", term.label, term.name));
         let header = ["level", "effect", "±"].map(str::to_owned);
         let rows = term.level_effects.iter().map(|level| {
             let [center, half_width] = effect_cells(Some(&level.effect), fit.mean.center);
             vec![level.levels.join(", "), center, half_width]
         });
-        text.push_str(&grid(&header, rows));
+        document.table(grid(&header, rows));
     }
 }
 
 /// A quadratic surface in words and tables.
-pub(super) fn surface(found: &Surface, response: &str) -> String {
-    let mut text = format!("Quadratic surface of `{response}`, R² {:.4}\n", found.r_squared);
+pub(super) fn surface(found: &Surface, response: &str) -> Section {
+    let mut document = Section::new(
+        "surface",
+        format!("Quadratic surface of `{response}`, R² {:.4}", found.r_squared),
+    );
     for (name, low, high) in &found.factors {
-        note(
-            &mut text,
-            &format!("{name}: −1 is {}, +1 is {}", figures(*low, 6), figures(*high, 6)),
-        );
+        document.text(format!("{name}: −1 is {}, +1 is {}", figures(*low, 6), figures(*high, 6)));
     }
     let header = ["term", "coefficient", "±", "p"].map(str::to_owned);
     let rows = found.coefficients.iter().map(|one| {
@@ -365,11 +308,11 @@ pub(super) fn surface(found: &Surface, response: &str) -> String {
             effect_cells(Some(&one.estimate), found.coefficients[0].estimate.center);
         vec![one.name.clone(), center, half, p_value(one.p_value)]
     });
-    text.push_str(&grid(&header, rows));
+    document.table(grid(&header, rows));
     let (deviation, degrees) = found.error;
     let degrees = counted(degrees, "degree of freedom");
     let error = format!("s_e {} on {degrees}", figures(deviation, 5));
-    note(&mut text, &error);
+    document.text(error);
     match found.lack_of_fit {
         Some(lack) => {
             let judged = if lack.p_value < 0.01 {
@@ -379,9 +322,9 @@ pub(super) fn surface(found: &Surface, response: &str) -> String {
             };
             let words =
                 format!("lack of fit: F = {:.2}, p = {:.4}: {judged}", lack.f_ratio, lack.p_value);
-            note(&mut text, &words);
+            document.text(words);
         }
-        None => note(&mut text, "lack of fit: not testable; repeat the center point"),
+        None => document.text("lack of fit: not testable; repeat the center point"),
     }
     if let Some(point) = &found.stationary {
         let nature = match point.nature {
@@ -396,17 +339,18 @@ pub(super) fn surface(found: &Surface, response: &str) -> String {
             if point.inside { "" } else { "; outside the measured range: do not rely on it" };
         let words =
             format!("{nature} at {}: {}{outside}", at.join(", "), figures(point.response, 5));
-        note(&mut text, &words);
+        document.text(words);
     }
-    text
+    document
 }
 
 /// Differences between levels, by Tukey's method.
-fn contrasts(text: &mut String, fit: &Fit) {
+fn contrasts(document: &mut Section, fit: &Fit) {
     if fit.contrasts.is_empty() {
         return;
     }
-    heading(text, "Levels compared (Tukey: the confidence is that of all differences of a factor)");
+    document
+        .heading("Levels compared (Tukey: the confidence is that of all differences of a factor)");
     let multiplicative = fit.model == Model::Multiplicative;
     let unit = if multiplicative { "times" } else { "difference" };
     let header = ["factor", "levels", unit, "interval", "p"].map(str::to_owned);
@@ -421,7 +365,7 @@ fn contrasts(text: &mut String, fit: &Fit) {
             format!("{}{told}", p_value(one.p_value)),
         ]
     });
-    text.push_str(&grid(&header, rows));
+    document.table(grid(&header, rows));
 }
 
 fn shown_apart(one: &kendall_stats::analysis::Contrast) -> bool {
@@ -430,7 +374,7 @@ fn shown_apart(one: &kendall_stats::analysis::Contrast) -> bool {
 
 /// For effects that were not significant: how many repetitions would make them so, if they are as
 /// large as they came out.
-fn needed(text: &mut String, analysis: &Analysis) {
+fn needed(document: &mut Section, analysis: &Analysis) {
     let layout = &analysis.layout;
     let Some(error) = analysis.fit.error.filter(|_| layout.two_level) else { return };
     let open = analysis.fit.terms.iter().filter(|term| term.significant == Some(false));
@@ -455,10 +399,10 @@ fn needed(text: &mut String, analysis: &Analysis) {
             format!("{} is not significant, nor would 1,000 repetitions detect it.", term.name)
         }
     };
-    note(text, &words);
+    document.text(words);
 }
 
-fn cells(analysis: &Analysis) -> String {
+fn cells(analysis: &Analysis) -> Table {
     let multiplicative = analysis.model == Model::Multiplicative;
     let mut header: Vec<String> =
         analysis.layout.factors.iter().map(|factor| factor.name.clone()).collect();

@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use kendall_fit::demands::{self, Demand, DemandError, DemandFit, LoadPoint, Options};
+use kendall_fit::demands::{self, DemandError, DemandFit, LoadPoint, Options};
+use kendall_report::document::{Section, Table, Unit};
 use kendall_stats::estimate::figures;
 use kendall_units::counted;
 use serde::Serialize;
 
-use super::table::Table;
-use crate::exit::{Exit, exit_with};
+use super::table::Measurements;
+use crate::exit::{Exit, refused};
 use crate::output::{self, Format};
 
 /// Utilization up to which [`demands::regress`] takes an error of measurement for granted.
@@ -71,7 +72,7 @@ struct Resource {
 
 impl FitDemands {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let table = Table::read(&self.file)?;
+        let table = Measurements::read(&self.file)?;
         let busy = columns(&table, &self.utilization, &["utilization", "u", "util", "busy"])?;
         let rates = columns(&table, &self.throughput, &["throughput", "x", "rate"])?;
         if busy.is_empty() || rates.is_empty() {
@@ -84,7 +85,7 @@ impl FitDemands {
         if self.servers.len() != 1 && self.servers.len() != busy.len() {
             let (have, need) = (self.servers.len(), busy.len());
             let error = anyhow!("--servers has {have} numbers for {need} resources");
-            return Err(exit_with(Exit::Refused, error));
+            return Err(refused(error));
         }
         let throughputs: Vec<Vec<f64>> =
             rates.iter().map(|column| table.numbers(*column)).collect::<Result<_, _>>()?;
@@ -122,10 +123,7 @@ impl FitDemands {
             classes: rates.iter().map(|column| table.columns[*column].clone()).collect(),
             resources,
         };
-        match self.format {
-            Format::Human => output::result(&human(&answer, self.confidence)),
-            Format::Json => output::json(&answer)?,
-        }
+        output::print(self.format, &answer, || document(&answer, self.confidence))?;
         Ok(Exit::Done)
     }
 }
@@ -136,49 +134,33 @@ fn clip(shares: &mut [f64]) -> Vec<f64> {
     beyond.map(|share| std::mem::replace(share, 1.0)).collect()
 }
 
-fn columns(table: &Table, asked: &[String], names: &[&str]) -> anyhow::Result<Vec<usize>> {
+fn columns(table: &Measurements, asked: &[String], names: &[&str]) -> anyhow::Result<Vec<usize>> {
     if asked.is_empty() {
         return Ok(table.named_like(names));
     }
     asked.iter().map(|name| table.column(name)).collect()
 }
 
-fn human(answer: &Answer, confidence: f64) -> String {
-    let mut lines = Vec::new();
+fn document(answer: &Answer, confidence: f64) -> Section {
+    let mut document = Section::new("demands", "");
     for resource in &answer.resources {
         let fit = &resource.fit;
-        if !lines.is_empty() {
-            lines.push(String::new());
-        }
-        lines.push(format!(
+        document.text(format!(
             "{}: {}, {}, {}",
             resource.name,
             counted(resource.servers, "server"),
             counted(answer.load_points, "load point"),
             counted(fit.degrees_of_freedom, "degree of freedom")
         ));
-        lines.push(format!(
-            "{:<24} {:>12} {:>12} {:>10}   {:.0} % interval",
-            "class",
-            "demand s",
-            "std. error",
-            "p",
-            100.0 * confidence
-        ));
-        for (class, demand) in answer.classes.iter().zip(&fit.demands) {
-            lines.push(row(class, demand));
-        }
-        if let Some(background) = &fit.background {
-            lines.push(row("background (servers)", background));
-        }
-        lines.push(format!(
+        document.table(table(&answer.classes, fit, confidence));
+        document.text(format!(
             "residual standard error {} servers, R² {}, condition number {}",
             fit.residual_standard_error.map_or_else(|| "–".to_owned(), |e| figures(e, 4)),
             fit.r_squared.map_or_else(|| "–".to_owned(), |r| format!("{r:.4}")),
             figures(fit.condition_number, 3)
         ));
         if let Some(most) = resource.clipped_up_to {
-            lines.push(format!(
+            document.text(format!(
                 "* {} of {} utilizations up to {} were taken as 1 (--clip): demands are too low where \
                  they belong to more servers, and meaningless where the measurement is wrong",
                 resource.clipped,
@@ -189,26 +171,33 @@ fn human(answer: &Answer, confidence: f64) -> String {
         let mut said: Vec<String> = Vec::new();
         for demand in fit.demands.iter().chain(&fit.background) {
             for caveat in &demand.estimate.caveats {
-                let text = caveat.to_string();
+                let text = format!("* {caveat}");
                 if !said.contains(&text) {
-                    lines.push(format!("* {text}"));
+                    document.text(text.clone());
                     said.push(text);
                 }
             }
         }
     }
-    lines.join("\n")
+    document
 }
 
-fn row(name: &str, demand: &Demand) -> String {
-    let optional = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |v| figures(v, 4));
-    let interval = demand.estimate.interval.map_or_else(String::new, |i| i.to_string());
-    format!(
-        "{:<24} {:>12} {:>12} {:>10}   {interval}{}",
-        name,
-        figures(demand.estimate.center, 6),
-        optional(demand.standard_error),
-        optional(demand.p_value),
-        if demand.estimate.caveats.is_empty() { "" } else { " *" }
-    )
+/// A row a class, and one for what is busy without load.
+fn table(classes: &[String], fit: &DemandFit, confidence: f64) -> Table {
+    let of_classes = classes.iter().map(String::as_str).zip(&fit.demands);
+    let background = fit.background.iter().map(|demand| ("background (servers)", demand));
+    let shown = |value: Option<f64>| value.map(|value| figures(value, 4));
+    let heading = format!("{:.0} % interval", 100.0 * confidence);
+    Table::of("demands", "Service demands", of_classes.chain(background))
+        .column("class", "class", Unit::Text, |(name, _)| *name)
+        .column("demand_s", "demand s", Unit::Number, |(_, demand)| {
+            figures(demand.estimate.center, 6)
+        })
+        .column("error", "std. error", Unit::Number, |(_, demand)| shown(demand.standard_error))
+        .column("p", "p", Unit::Number, |(_, demand)| shown(demand.p_value))
+        .column("interval", heading, Unit::Text, |(_, demand)| {
+            let interval = demand.estimate.interval.map_or_else(String::new, |i| i.to_string());
+            format!("{interval}{}", if demand.estimate.caveats.is_empty() { "" } else { " *" })
+        })
+        .table()
 }

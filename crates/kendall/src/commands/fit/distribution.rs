@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use kendall_fit::distribution::{self, DistributionFit, FitError, Options};
+use kendall_report::document::{Section, Table, Unit};
 use kendall_stats::estimate::figures;
 
-use super::table::Table;
+use super::table::Measurements;
 use crate::exit::Exit;
 use crate::output::{self, Format};
 
@@ -26,7 +27,7 @@ pub(crate) struct FitDistribution {
     column: String,
     /// Unit of the times
     #[arg(long, value_enum, default_value_t)]
-    unit: Unit,
+    unit: TimeUnit,
     /// Seed of the bootstrap behind the p values
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -39,7 +40,7 @@ pub(crate) struct FitDistribution {
 }
 
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
-enum Unit {
+enum TimeUnit {
     #[default]
     S,
     Ms,
@@ -47,7 +48,7 @@ enum Unit {
     Ns,
 }
 
-impl Unit {
+impl TimeUnit {
     fn in_seconds(self) -> f64 {
         match self {
             Self::S => 1.0,
@@ -60,7 +61,7 @@ impl Unit {
 
 impl FitDistribution {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let table = Table::read(&self.file)?;
+        let table = Measurements::read(&self.file)?;
         let column = table.column(&self.column)?;
         let unit = self.unit.in_seconds();
         let times: Vec<f64> = table.numbers(column)?.into_iter().map(|t| t * unit).collect();
@@ -69,61 +70,52 @@ impl FitDistribution {
             FitError::NoTime { index, .. } => table.refuse_row(*index, &error.to_string()),
             _ => table.refuse(&error.to_string()),
         })?;
-        match self.format {
-            Format::Human => output::result(&human(&fit)),
-            Format::Json => output::json(&fit)?,
-        }
+        output::print(self.format, &fit, || document(&fit))?;
         Ok(Exit::Done)
     }
 }
 
-fn human(fit: &DistributionFit) -> String {
-    let mut lines = vec![
-        format!(
-            "{} times, mean {} s, squared coefficient of variation {}",
-            fit.count, fit.mean_s, fit.scv
-        ),
-        String::new(),
-        format!("{:<18} {:>10} {:>9} {:>8}   parameters", "distribution", "AIC − best", "KS", "p"),
-    ];
-    for candidate in &fit.candidates {
-        let parameters: Vec<String> = candidate
-            .parameters
-            .iter()
-            .map(|(name, value)| format!("{name} {}", figures(*value, 5)))
-            .collect();
-        lines.push(format!(
-            "{:<18} {:>10} {:>9.4} {:>8.3}   {}",
-            candidate.name,
-            candidate.aic_difference.map_or_else(|| "–".to_owned(), |aic| format!("{aic:.1}")),
-            candidate.ks_distance,
-            candidate.ks_p_value,
-            parameters.join(", ")
-        ));
-    }
-    lines.push(String::new());
-    lines.push(match fit.fits {
+fn document(fit: &DistributionFit) -> Section {
+    let title = format!(
+        "{} times, mean {} s, squared coefficient of variation {}",
+        fit.count, fit.mean_s, fit.scv
+    );
+    let table = Table::of("candidates", "Distributions", &fit.candidates)
+        .column("distribution", "distribution", Unit::Text, |one| one.name.to_string())
+        .column("aic_difference", "AIC − best", Unit::Number, |one| {
+            one.aic_difference.map(|aic| format!("{aic:.1}"))
+        })
+        .column("ks_distance", "KS", Unit::Number, |one| format!("{:.4}", one.ks_distance))
+        .column("ks_p_value", "p", Unit::Number, |one| format!("{:.3}", one.ks_p_value))
+        .column("parameters", "parameters", Unit::Text, |one| {
+            let each =
+                one.parameters.iter().map(|(name, value)| format!("{name} {}", figures(*value, 5)));
+            each.collect::<Vec<_>>().join(", ")
+        });
+    let mut document = Section::new("distribution", title);
+    document.table(table.table());
+    document.text(match fit.fits {
         Some(name) => format!("The best distribution that the times do not reject: {name}."),
         None => "None fits: the times reject every one of them (p below 1 − confidence). Use the \
                  times themselves (an empirical distribution), or split them by kind."
             .to_owned(),
     });
-    lines.extend(fit.left_out.iter().map(|why| format!("left out: {why}")));
+    for why in &fit.left_out {
+        document.text(format!("left out: {why}"));
+    }
     let factor = fit.waiting_over_exponential.center;
-    lines.push(format!(
+    document.text(format!(
         "If taken as exponential (M/M/m): the mean waiting time with these times is {} of that \
          model's{}.",
         fit.waiting_over_exponential,
         if (0.9..=1.1).contains(&factor) { ", so it hardly matters" } else { "" }
     ));
     if let Some(lag1) = fit.lag1_correlation {
-        lines.push(format!("Correlation of neighboring times: {lag1:.3}."));
+        document.text(format!("Correlation of neighboring times: {lag1:.3}."));
     }
-    for caveat in fit.scv.caveats.iter().filter(|c| !fit.mean_s.caveats.contains(c)) {
-        lines.push(format!("* {caveat}"));
+    let of_variation = fit.scv.caveats.iter().filter(|c| !fit.mean_s.caveats.contains(c));
+    for caveat in of_variation.chain(&fit.mean_s.caveats) {
+        document.text(format!("* {caveat}"));
     }
-    for caveat in &fit.mean_s.caveats {
-        lines.push(format!("* {caveat}"));
-    }
-    lines.join("\n")
+    document
 }

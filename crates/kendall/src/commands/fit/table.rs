@@ -5,28 +5,27 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 
 use crate::csv;
-use crate::exit::{Exit, exit_with};
+use crate::exit::refused;
 
 /// A file of numbers with named columns.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct Measurements {
     path: PathBuf,
     /// Names of the columns; their numbers from 1 on where the file has no header.
     pub(super) columns: Vec<String>,
     rows: Vec<(usize, Vec<String>)>,
 }
 
-impl Table {
+impl Measurements {
     /// Reads a file with commas, semicolons or tabs between fields, and `#` before remarks. The
     /// first line is a header unless all of it is numbers.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            exit_with(Exit::Refused, anyhow!("{}: cannot be read: {error}", path.display()))
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| refused(anyhow!("{}: cannot be read: {error}", path.display())))?;
         let first = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
         let first = first.ok_or_else(|| {
             let message = "the file is empty; expected a header and a row for each measurement";
-            exit_with(Exit::Refused, anyhow!("{}: {message}", path.display()))
+            refused(anyhow!("{}: {message}", path.display()))
         })?;
         let delimiter = [b',', b';', b'\t']
             .into_iter()
@@ -34,12 +33,12 @@ impl Table {
             .unwrap_or(b',');
         let text = text.trim_start_matches('\u{feff}');
         let mut rows = csv::records(text, delimiter, Some(b'#'))
-            .map_err(|wrong| exit_with(Exit::Refused, describe(path, wrong)))?;
+            .map_err(|(line, what)| refused(format!("{}:{line}: {what}", path.display())))?;
         let wanted = rows.first().map_or(0, |(_, cells)| cells.len());
         if let Some((line, cells)) = rows.iter().find(|(_, cells)| cells.len() != wanted) {
             let fields = kendall_units::counted(cells.len(), "field");
             let message = format!("{fields} where the first line has {wanted}");
-            return Err(exit_with(Exit::Refused, anyhow!("{}:{line}: {message}", path.display())));
+            return Err(refused(anyhow!("{}:{line}: {message}", path.display())));
         }
         let numbers = rows.first().is_some_and(|(_, r)| r.iter().all(|f| f.parse::<f64>().is_ok()));
         let columns = if numbers {
@@ -92,28 +91,18 @@ impl Table {
 
     /// A refusal of the file as a whole.
     pub(super) fn refuse(&self, message: &str) -> anyhow::Error {
-        exit_with(Exit::Refused, anyhow!("{}: {message}", self.path.display()))
+        refused(anyhow!("{}: {message}", self.path.display()))
     }
 
     /// A refusal of one row.
     pub(super) fn refuse_row(&self, row: usize, message: &str) -> anyhow::Error {
         let at = format!("{}:{}", self.path.display(), self.line(row));
-        exit_with(Exit::Refused, anyhow!("{at}: {message}"))
+        refused(anyhow!("{at}: {message}"))
     }
 
     fn refuse_at(&self, line: usize, column: usize, message: &str) -> anyhow::Error {
         let at = format!("{}:{line}", self.path.display());
         let name = self.columns.get(column).map_or("?", String::as_str);
-        exit_with(Exit::Refused, anyhow!("{at}: column `{name}` ({}): {message}", column + 1))
-    }
-}
-
-fn describe(path: &Path, wrong: csv::Wrong) -> anyhow::Error {
-    let path = path.display();
-    match wrong {
-        csv::Wrong::Open { line } => anyhow!("{path}:{line}: a quote is opened and not closed"),
-        csv::Wrong::Space { line } => {
-            anyhow!("{path}:{line}: there is a space before the quote that opens a cell")
-        }
+        refused(anyhow!("{at}: column `{name}` ({}): {message}", column + 1))
     }
 }

@@ -2,16 +2,15 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, anyhow};
-use kendall_queueing::scalability::{
-    self, Coefficient, Noise, Options, Prediction, UslError, UslFit,
-};
-use kendall_report::plot::{Axis, Mark, Plot, Point, Series, svg};
+use kendall_queueing::scalability::{self, Noise, Options, Prediction, UslError, UslFit};
+use kendall_report::document::{Section, Table, Unit};
+use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_stats::estimate::figures;
 use serde::Serialize;
 
-use super::table::Table;
-use crate::exit::{Exit, exit_with};
+use super::table::Measurements;
+use crate::drawing;
+use crate::exit::{Exit, refused};
 use crate::output::{self, Format};
 
 /// Points of the fitted curve in a plot.
@@ -80,7 +79,7 @@ struct Answer<'a> {
 
 impl FitUsl {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let table = Table::read(&self.file)?;
+        let table = Measurements::read(&self.file)?;
         let measured = self.measured(&table)?;
         let options = Options {
             gamma: self.gamma,
@@ -101,37 +100,20 @@ impl FitUsl {
             .iter()
             .map(|load| fit.predict(*load))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| exit_with(Exit::Refused, error))?;
+            .map_err(refused)?;
         if let Some(path) = &self.plot {
             let plot = plot(&measured, &fit, &predictions);
-            let drawn = match path.extension().and_then(|ending| ending.to_str()) {
-                Some("svg") => svg::standalone(&plot),
-                Some("html") => format!(
-                    "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{}</title>\
-                     <body>{}</body></html>\n",
-                    plot.title,
-                    svg::standalone(&plot)
-                ),
-                _ => {
-                    let name = path.display();
-                    let error = anyhow!("{name}: a plot is written as .svg or .html");
-                    return Err(exit_with(Exit::Refused, error));
-                }
-            };
-            std::fs::write(path, drawn).with_context(|| format!("writing {}", path.display()))?;
+            drawing::write(path, &plot.title.clone(), &[plot])?;
         }
-        match self.format {
-            Format::Human => output::result(&human(&fit, &predictions, measured.len())),
-            Format::Json => output::json(&Answer {
-                measurements: measured.len(),
-                fit: &fit,
-                predictions: &predictions,
-            })?,
-        }
+        output::print(
+            self.format,
+            &Answer { measurements: measured.len(), fit: &fit, predictions: &predictions },
+            || document(&fit, &predictions, measured.len()),
+        )?;
         Ok(Exit::Done)
     }
 
-    fn measured(&self, table: &Table) -> anyhow::Result<Vec<(f64, f64)>> {
+    fn measured(&self, table: &Measurements) -> anyhow::Result<Vec<(f64, f64)>> {
         let loads = ["load", "concurrency", "clients", "users", "threads", "workers", "n"];
         let rates = ["throughput", "rate", "x", "tps", "capacity"];
         let find = |asked: &Option<String>, names: &[&str], position: usize| match asked {
@@ -152,71 +134,75 @@ impl FitUsl {
     }
 }
 
-fn human(fit: &UslFit, predictions: &[Prediction], measurements: usize) -> String {
-    let percent = 100.0 * fit.confidence;
-    let mut lines = vec![
-        format!("Universal Scalability Law, {measurements} measurements"),
-        String::new(),
-        format!(
-            "{:<18} {:>13} {:>13} {:>9} {:>10}   {percent:.0} % interval",
-            "coefficient", "value", "std. error", "t", "p"
-        ),
-    ];
-    for (name, coefficient) in
-        [("α (contention)", &fit.alpha), ("β (coherency)", &fit.beta), ("γ (of one)", &fit.gamma)]
-    {
-        lines.push(row(name, coefficient));
-    }
-    lines.push(String::new());
-    lines.push(format!(
+fn document(fit: &UslFit, predictions: &[Prediction], measurements: usize) -> Section {
+    let title = format!("Universal Scalability Law, {measurements} measurements");
+    let mut document = Section::new("usl", title);
+    document.table(coefficients(fit));
+    document.text(format!(
         "residual standard error {} on {}, R² {:.4}",
         figures(fit.residual_standard_error, 4),
         kendall_units::counted(fit.degrees_of_freedom, "degree of freedom"),
         fit.r_squared
     ));
-    let or_none = |value: Option<f64>, none: &str| {
-        value.map_or_else(|| none.to_owned(), |value| figures(value, 5))
-    };
     if let Some(share) = fit.relative_standard_error {
-        lines.push(format!(
+        document.text(format!(
             "errors are taken as shares of the throughput ({} %); --noise constant takes them as \
              equal",
             figures(100.0 * share, 3)
         ));
     }
-    lines.push(peak(fit));
-    lines.push(format!("limit   X {} (γ/α, Amdahl)", or_none(fit.limit, "none (α is 0)")));
-    lines.push(format!(
+    let or_none = |value: Option<f64>| {
+        value.map_or_else(|| "none (α is 0)".to_owned(), |value| figures(value, 5))
+    };
+    document.text(peak(fit));
+    document.text(format!("limit   X {} (γ/α, Amdahl)", or_none(fit.limit)));
+    document.text(format!(
         "optimal N {} (1/α, where linear growth meets the limit)",
-        or_none(fit.optimal_load, "none (α is 0)")
+        or_none(fit.optimal_load)
     ));
     if fit.alpha.at_bound || fit.beta.at_bound {
-        lines.push(String::new());
-        lines.push(
-            "* least squares would make it negative; it is set to 0, and the errors of the \
-             others assume that it is 0"
-                .to_owned(),
+        document.text(
+            "* least squares would make it negative; it is set to 0, and the errors of the others \
+             assume that it is 0",
         );
     }
-    if !predictions.is_empty() {
-        lines.push(String::new());
-        lines.push(format!(
-            "{:>10} {:>13} {:>13}   {percent:.0} % band of the mean",
-            "N", "throughput", "efficiency"
-        ));
-        for p in predictions {
-            lines.push(format!(
-                "{:>10} {:>13} {:>11.1} %   [{}, {}]{}",
-                p.load,
-                figures(p.throughput, 7),
-                100.0 * p.efficiency,
-                figures(p.low, 5),
-                figures(p.high, 5),
-                if p.extrapolated { "  extrapolated" } else { "" }
-            ));
-        }
-    }
-    lines.join("\n")
+    let band = format!("{:.0} % band of the mean", 100.0 * fit.confidence);
+    let predicted = Table::of("predictions", "Predictions", predictions)
+        .column("load", "N", Unit::Number, |one| one.load)
+        .column("throughput", "throughput", Unit::Number, |one| figures(one.throughput, 7))
+        .column("efficiency", "efficiency", Unit::Number, |one| {
+            format!("{:.1} %", 100.0 * one.efficiency)
+        })
+        .column("band", band, Unit::Text, |one| {
+            let beyond = if one.extrapolated { "  extrapolated" } else { "" };
+            format!("[{}, {}]{beyond}", figures(one.low, 5), figures(one.high, 5))
+        });
+    document.table(predicted.table());
+    document
+}
+
+fn coefficients(fit: &UslFit) -> Table {
+    let rows =
+        [("α (contention)", &fit.alpha), ("β (coherency)", &fit.beta), ("γ (of one)", &fit.gamma)];
+    let shown = |value: Option<f64>, digits| value.map(|value| figures(value, digits));
+    let heading = format!("{:.0} % interval", 100.0 * fit.confidence);
+    Table::of("coefficients", "Coefficients", rows)
+        .column("coefficient", "coefficient", Unit::Text, |(name, _)| *name)
+        .column("value", "value", Unit::Number, |(_, one)| figures(one.value, 7))
+        .column("error", "std. error", Unit::Number, |(_, one)| shown(one.standard_error, 5))
+        .column("t", "t", Unit::Number, |(_, one)| shown(one.t, 4))
+        .column("p", "p", Unit::Number, |(_, one)| match one.p_value {
+            Some(p) if p < 2e-16 => Some("< 2e-16".to_owned()),
+            p => shown(p, 3),
+        })
+        .column("interval", heading, Unit::Text, |(_, one)| {
+            let interval = one.interval;
+            let interval = interval.map_or_else(String::new, |(low, high)| {
+                format!("[{}, {}]", figures(low, 5), figures(high, 5))
+            });
+            format!("{interval}{}", if one.at_bound { " *" } else { "" })
+        })
+        .table()
 }
 
 fn peak(fit: &UslFit) -> String {
@@ -229,29 +215,6 @@ fn peak(fit: &UslFit) -> String {
         }
         _ => "peak    X keeps growing (β is 0)".to_owned(),
     }
-}
-
-fn row(name: &str, coefficient: &Coefficient) -> String {
-    let optional = |value: Option<f64>, digits: usize| {
-        value.map_or_else(|| "–".to_owned(), |value| figures(value, digits))
-    };
-    let p = match coefficient.p_value {
-        Some(p) if p < 2e-16 => "< 2e-16".to_owned(),
-        Some(p) => figures(p, 3),
-        None => "–".to_owned(),
-    };
-    let interval = coefficient.interval.map_or_else(String::new, |(low, high)| {
-        format!("[{}, {}]", figures(low, 5), figures(high, 5))
-    });
-    format!(
-        "{:<18} {:>13} {:>13} {:>9} {:>10}   {interval}{}",
-        name,
-        figures(coefficient.value, 7),
-        optional(coefficient.standard_error, 5),
-        optional(coefficient.t, 4),
-        p,
-        if coefficient.at_bound { " *" } else { "" }
-    )
 }
 
 fn plot(measured: &[(f64, f64)], fit: &UslFit, predictions: &[Prediction]) -> Plot {

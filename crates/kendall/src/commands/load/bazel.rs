@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use kendall_loadgen::bazel::{self, Behind, BuildError, BuildPlan, TaskKind};
 use kendall_units::{Seconds, parse_seconds};
 
-use super::common::{LoadFormat, print_job, refuse};
-use crate::exit::{Exit, exit_with, stop_at_a_signal};
+use super::common::{LoadFormat, print_job};
+use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
 /// Runs one build on a build cluster, with Bazel
 ///
@@ -107,7 +107,7 @@ enum KindFlag {
 impl LoadBazel {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         if self.layers > self.tasks {
-            return Err(refuse(format!(
+            return Err(refused(format!(
                 "--layers {} is more than --tasks {}",
                 self.layers, self.tasks
             )));

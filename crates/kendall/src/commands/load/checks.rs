@@ -4,6 +4,7 @@ use kendall_observations::{Condition, Holds, Metric};
 use kendall_protocols::load_result::LoadResult;
 use kendall_stats::estimate::Estimate;
 use kendall_stats::within_run::WithinRun;
+use serde_json::{Value, json};
 
 use super::summary::Summary;
 use crate::paint::Paint;
@@ -13,16 +14,6 @@ use crate::paint::Paint;
 pub(super) struct Check<'a> {
     condition: &'a Condition,
     value: Option<Estimate>,
-}
-
-/// One condition in the JSON.
-#[derive(Debug, serde::Serialize)]
-pub(super) struct PrintedCheck {
-    fail_if: String,
-    value: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-    verdict: &'static str,
 }
 
 /// All conditions, by what a load measured; `run` has the intervals of one that has any.
@@ -62,14 +53,14 @@ impl Check<'_> {
         paint.condition(&self.condition.told(self.value.as_ref()), self.holds())
     }
 
-    pub(super) fn printed(&self) -> PrintedCheck {
+    pub(super) fn json(&self) -> Value {
         let interval = self.value.as_ref().and_then(|value| value.interval);
-        PrintedCheck {
-            fail_if: self.condition.text.clone(),
-            value: self.value.as_ref().map(|value| value.center),
-            low: interval.map(|interval| interval.low),
-            high: interval.map(|interval| interval.high),
-            verdict: self.holds().name(),
-        }
+        json!({
+            "fail_if": self.condition.text,
+            "value": self.value.as_ref().map(|value| value.center),
+            "low": interval.map(|interval| interval.low),
+            "high": interval.map(|interval| interval.high),
+            "verdict": self.holds().name(),
+        })
     }
 }

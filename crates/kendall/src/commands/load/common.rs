@@ -10,17 +10,19 @@ use kendall_loadgen::load::{Limits, LoadError, LoadPlan, LoadProgress, PacePlan}
 use kendall_loadgen::stages::{Level, Stages};
 use kendall_observations::{Condition, Holds};
 use kendall_protocols::load_result::LoadResult;
+use kendall_report::document::Table;
 use kendall_stats::within_run::WithinRun;
 use kendall_units::{QuantityError, Rate, Seconds, parse_rate, parse_seconds, parse_share};
+use serde_json::Value;
 
-use super::checks::{self, Check, PrintedCheck};
+use super::checks::{self, Check};
 use super::human;
-use super::intervals::{self, Intervals};
+use super::intervals;
 use super::live::Live;
-use super::stages::{self, OfStage};
+use super::stages;
 use super::summary::Summary;
-use crate::exit::{Exit, exit_with};
-use crate::output::{self, Stream};
+use crate::exit::{Exit, exit_with, refused};
+use crate::output;
 use crate::paint::Paint;
 
 /// Options of every load.
@@ -151,18 +153,13 @@ fn rate(text: &str) -> Result<Rate, QuantityError> {
 struct Printed<'a> {
     #[serde(flatten)]
     summary: Summary,
-    intervals: Option<Intervals>,
+    intervals: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    stages: Option<&'a [OfStage]>,
+    stages: Option<Vec<Value>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    checks: Vec<PrintedCheck>,
+    checks: Vec<Value>,
     #[serde(flatten)]
     result: &'a LoadResult,
-}
-
-/// A refusal: exit code 2.
-pub(crate) fn refuse(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {
-    exit_with(Exit::Refused, error)
 }
 
 /// Which addresses of a host will do.
@@ -190,7 +187,7 @@ pub(crate) fn resolve_as(
             let addresses = target.to_socket_addrs().map_err(|error| {
                 let text = format!("target `{target}`: {error}; write it like `{example}`");
                 if error.kind() == std::io::ErrorKind::InvalidInput {
-                    refuse(text)
+                    refused(text)
                 } else {
                     exit_with(Exit::NotReady, text)
                 }
@@ -230,7 +227,7 @@ impl Common {
             (None, None, None) => USUAL,
         };
         if duration.as_nanos() == 0 || self.timeout.as_nanos() == 0 {
-            return Err(refuse("--duration and --timeout must be above 0"));
+            return Err(refused("--duration and --timeout must be above 0"));
         }
         room_for(connections, kendall_tier::raise_descriptor_limit())?;
         Ok(LoadPlan {
@@ -257,17 +254,17 @@ impl Common {
         let stages = |of| self.stages.as_ref().filter(|stages| stages.of == of);
         if let Some(rates) = stages(Level::Rate) {
             let kind = self.arrivals.as_deref().unwrap_or("poisson");
-            let arrivals = ArrivalPlan::in_stages(rates.clone(), kind).map_err(refuse)?;
+            let arrivals = ArrivalPlan::in_stages(rates.clone(), kind).map_err(refused)?;
             return Ok(PacePlan::Open { arrivals });
         }
         if self.arrivals.is_some() || self.rate.is_some() {
             if self.think_time.is_some() {
-                return Err(refuse(
+                return Err(refused(
                     "--think-time belongs to the closed loop, --rate to the open one",
                 ));
             }
             let kind = self.arrivals.as_deref().unwrap_or("poisson");
-            let arrivals = ArrivalPlan::parse(kind, self.rate.map(Rate::get)).map_err(refuse)?;
+            let arrivals = ArrivalPlan::parse(kind, self.rate.map(Rate::get)).map_err(refused)?;
             return Ok(PacePlan::Open { arrivals });
         }
         let think_time = self
@@ -275,7 +272,7 @@ impl Common {
             .as_deref()
             .map(|text| Distribution::parse(text, Unit::Time))
             .transpose()
-            .map_err(refuse)?
+            .map_err(refused)?
             .filter(|think_time| think_time.mean() != Some(0.0));
         Ok(match stages(Level::Clients) {
             Some(clients) => PacePlan::Stages { think_time, clients: clients.clone() },
@@ -320,29 +317,25 @@ impl Common {
             }
             _ => return Ok(()),
         };
-        Err(refuse(what))
+        Err(refused(what))
     }
 
     /// Prints the result; the exit code says whether it may be used, and whether a stated check failed.
     pub(crate) fn print(&self, result: &LoadResult) -> anyhow::Result<Exit> {
-        let of_stages =
-            self.stages.as_ref().map(|stages| stages::of(result, stages)).transpose()?;
+        let of_stages = self
+            .stages
+            .as_ref()
+            .map(|stages| stages::of(result, stages).map(|all| stages::table(&all, stages)));
+        let of_stages = of_stages.transpose()?;
         // A load that changes has no one rate and no one distribution that an interval could be of.
         let steady = self.stages.is_none();
         let quantiles = self.fail_if.iter().filter_map(|condition| condition.metric.quantile());
         let run = intervals::of(result, &quantiles.collect::<Vec<_>>())?.filter(|_| steady);
         let checks = checks::all(&self.fail_if, result, run.as_ref())?;
         let mut printed = Printed::of(result, run.as_ref())?;
-        printed.stages = of_stages.as_deref();
-        printed.checks = checks.iter().map(Check::printed).collect();
-        let exit = printed.print(run.as_ref(), self.format)?;
-        if let (LoadFormat::Human, Some((all, stages))) =
-            (self.format, of_stages.as_ref().zip(self.stages.as_ref()))
-        {
-            let columns = usize::from(output::columns(Stream::Result).unwrap_or(80));
-            output::result(&stages::human(all, stages, columns));
-            output::result("no intervals: a load in stages is not the same all the time");
-        }
+        printed.stages = of_stages.as_ref().map(Table::objects);
+        printed.checks = checks.iter().map(Check::json).collect();
+        let exit = printed.print(run.as_ref(), of_stages, self.format)?;
         for check in &checks {
             output::note(&check.told(Paint::of_notes()));
         }
@@ -368,21 +361,31 @@ fn room_for(connections: u64, descriptors: u64) -> anyhow::Result<()> {
 
 /// Prints the result of a job, which has a start and an end, and nothing stationary between them.
 pub(crate) fn print_job(result: &LoadResult, format: LoadFormat) -> anyhow::Result<Exit> {
-    Printed::of(result, None)?.print(None, format)
+    Printed::of(result, None)?.print(None, None, format)
 }
 
 impl<'a> Printed<'a> {
     fn of(result: &'a LoadResult, run: Option<&WithinRun>) -> anyhow::Result<Self> {
-        let (summary, intervals) = (Summary::of(result)?, run.map(Intervals::new));
+        let (summary, intervals) = (Summary::of(result)?, run.map(intervals::json));
         Ok(Self { summary, intervals, stages: None, checks: Vec::new(), result })
     }
 
     /// Prints it; the exit code says whether it may be used.
-    fn print(&self, run: Option<&WithinRun>, format: LoadFormat) -> anyhow::Result<Exit> {
+    fn print(
+        &self,
+        run: Option<&WithinRun>,
+        stages: Option<Table>,
+        format: LoadFormat,
+    ) -> anyhow::Result<Exit> {
         match format {
             LoadFormat::Json => output::json(self)?,
             LoadFormat::Human => {
-                output::result(&human::table(self.result, run, Paint::of_results())?);
+                let mut document = human::document(self.result, run)?;
+                if let Some(table) = stages {
+                    document.table(table);
+                    document.text("no intervals: a load in stages is not the same all the time");
+                }
+                output::document(&document);
             }
             LoadFormat::Csv => {
                 let nothing = "nothing was measured that has intervals: no row to print";

@@ -1,7 +1,11 @@
-//! Figures in few columns: bars of a histogram, times of three digits, parts side by side.
+//! Times in few columns: with three figures, and as bars.
 
+use kendall_report::document::Unit;
 use kendall_stats::histogram::Histogram;
 use kendall_units::exact_f64;
+
+/// Seconds, to what a table has room for.
+pub(super) const TIME: Unit = Unit::Time(3);
 
 /// Rows of the histogram.
 const BARS: usize = 11;
@@ -34,8 +38,8 @@ pub(crate) fn bars(times: &Histogram, columns: usize) -> String {
     let mut text = String::new();
     for (row, count) in counts.iter().enumerate() {
         let label = edges.get(row).map_or_else(
-            || format!("more than {}", three_digits(edges.last().copied().unwrap_or(high))),
-            |edge| format!("up to {}", three_digits(*edge)),
+            || format!("more than {}", TIME.print(edges.last().copied().unwrap_or(high) / 1e9)),
+            |edge| format!("up to {}", TIME.print(*edge / 1e9)),
         );
         let eighths = kendall_units::whole_u64(exact_f64(*count) / most * exact_f64(longest) * 8.0);
         let full = usize::try_from(eighths / 8).unwrap_or(0);
@@ -45,39 +49,6 @@ pub(crate) fn bars(times: &Histogram, columns: usize) -> String {
         text.push('\n');
     }
     text.trim_end_matches('\n').to_owned()
-}
-
-/// `1.47 ms`: what a table has room for.
-pub(super) fn three_digits(nanoseconds: f64) -> String {
-    let (value, unit) = match nanoseconds {
-        1e9.. => (nanoseconds / 1e9, "s"),
-        1e6.. => (nanoseconds / 1e6, "ms"),
-        1e3.. => (nanoseconds / 1e3, "µs"),
-        _ => (nanoseconds, "ns"),
-    };
-    let digits = if value >= 99.95 {
-        0
-    } else if value >= 9.995 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.digits$} {unit}")
-}
-
-/// Side by side, in as many rows as it takes: none is cut.
-pub(super) fn rows(parts: &[String], columns: usize) -> String {
-    let mut rows: Vec<String> = Vec::new();
-    for part in parts {
-        match rows.last_mut() {
-            Some(row) if row.chars().count() + 2 + part.chars().count() <= columns => {
-                row.push_str("  ");
-                row.push_str(part);
-            }
-            _ => rows.push(part.clone()),
-        }
-    }
-    rows.join("\n")
 }
 
 #[cfg(test)]
@@ -103,12 +74,5 @@ mod tests {
         assert_eq!(counts, 1_001, "{text}");
         assert_eq!(text.lines().map(|l| l.matches('█').count()).max(), Some(40), "{text}");
         assert_eq!(text.lines().count(), BARS);
-    }
-
-    #[test]
-    fn times_have_three_digits_and_their_unit() {
-        let shown: Vec<String> =
-            [1.0, 999.4, 27_904.0, 1_471_000.0, 99_960_000.0, 5e9].map(three_digits).into();
-        assert_eq!(shown, ["1.00 ns", "999 ns", "27.9 µs", "1.47 ms", "100 ms", "5.00 s"]);
     }
 }

@@ -8,8 +8,8 @@ use kendall_loadgen::load;
 use kendall_loadgen::random::{Purpose, stream};
 use kendall_loadgen::web::{self, WebPlan};
 
-use super::common::{Common, Family, load_error, refuse, resolve_as};
-use crate::exit::{Exit, exit_with, stop_at_a_signal};
+use super::common::{Common, Family, load_error, resolve_as};
+use crate::exit::{Exit, refused, stop_at_a_signal};
 
 /// Loads an HTTP service
 #[derive(Debug, clap::Args)]
@@ -75,7 +75,7 @@ impl LoadHttp {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let (url, targets) = self.targets()?;
         let content = self.content(&url)?;
-        let template = content.template().map_err(refuse)?;
+        let template = content.template().map_err(refused)?;
         let family = match (self.ipv4, self.ipv6) {
             (true, _) => Family::V4,
             (_, true) => Family::V6,
@@ -103,8 +103,8 @@ impl LoadHttp {
     /// The first URL, by which requests are made, and where each of them goes.
     fn targets(&self) -> anyhow::Result<(Url, Vec<String>)> {
         let urls: Result<Vec<Url>, _> = self.urls.iter().map(|text| Url::parse(text)).collect();
-        let urls = urls.map_err(refuse)?;
-        let [first, others @ ..] = &urls[..] else { return Err(refuse("no URL")) };
+        let urls = urls.map_err(refused)?;
+        let [first, others @ ..] = &urls[..] else { return Err(refused("no URL")) };
         for (url, text) in others.iter().zip(&self.urls[1..]) {
             let why = if (url.tls, &url.path) != (first.tls, &first.path) {
                 "has another scheme or path"
@@ -118,7 +118,7 @@ impl LoadHttp {
                  the certificate, are those of the first; with http, name it by --header 'Host: …'",
                 self.urls[0]
             );
-            return Err(refuse(text));
+            return Err(refused(text));
         }
         let target = |url: &Url| {
             let ipv6 = url.host.contains(':');
@@ -140,15 +140,14 @@ impl LoadHttp {
 
     fn content(&self, url: &Url) -> anyhow::Result<HttpPlan> {
         if let Some(path) = self.body.as_deref().and_then(|body| body.strip_prefix('@')) {
-            return Err(refuse(format!(
+            return Err(refused(format!(
                 "--body is sent as it is; to send the contents of a file, use --body-file {path}"
             )));
         }
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone().into_bytes(),
-            (None, Some(path)) => std::fs::read(path).map_err(|error| {
-                exit_with(Exit::Refused, format!("--body-file {}: {error}", path.display()))
-            })?,
+            (None, Some(path)) => std::fs::read(path)
+                .map_err(|error| refused(format!("--body-file {}: {error}", path.display())))?,
             (None, None) => Vec::new(),
         };
         let headers: Result<Vec<_>, _> =
@@ -162,9 +161,9 @@ impl LoadHttp {
                 .unwrap_or_else(|| if body.is_empty() { "GET" } else { "POST" }.to_owned()),
             path: url.path.clone(),
             authority: url.authority.clone(),
-            headers: headers.map_err(refuse)?,
+            headers: headers.map_err(refused)?,
             body,
-            placeholders: placeholders.map_err(refuse)?,
+            placeholders: placeholders.map_err(refused)?,
             keep_alive: !self.no_keep_alive,
         })
     }

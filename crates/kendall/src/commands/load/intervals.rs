@@ -1,16 +1,16 @@
 //! How sure one load is of its own figures: intervals from its windows, or why there is none.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use kendall_protocols::load_result::{LoadResult, Operation};
-use kendall_stats::estimate::{Caveat, Estimate, percent};
+use kendall_report::document::{Level, Section, Table, Unit};
+use kendall_stats::estimate::{Caveat, Estimate, Interval, percent};
 use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_stats::within_run::{RunWindow, WithinRun, within_run};
-use kendall_units::{Rate, Seconds, exact_f64};
+use kendall_units::{Seconds, exact_f64};
+use serde_json::{Value, json};
 
-use super::drawn::three_digits;
-use crate::paint::Paint;
+use super::drawn::TIME;
 
 /// Percentiles that get an interval.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.95, 0.99, 0.999];
@@ -43,43 +43,29 @@ fn times(operations: &BTreeMap<String, Operation>) -> Result<Histogram, DecodeEr
     Ok(all)
 }
 
-/// One figure in the JSON and the CSV: its interval, or why there is none.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-#[serde(untagged)]
-pub(super) enum Printed {
-    Interval {
-        low: f64,
-        high: f64,
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        caveats: Vec<String>,
-    },
-    Refused {
-        refused: Vec<String>,
-        enough_s: Option<f64>,
-    },
-}
-
 /// What `--format json` says under `intervals`: keys as those of the figures.
-#[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub(super) struct Intervals {
-    confidence: f64,
-    #[serde(flatten)]
-    of: BTreeMap<String, Printed>,
-    caveats: Vec<Caveat>,
-}
-
-impl Intervals {
-    pub(super) fn new(run: &WithinRun) -> Self {
-        let of = figures(run).into_iter().map(|figure| (figure.key, printed(run, figure.value)));
-        Self { confidence: run.confidence, of: of.collect(), caveats: run.caveats.clone() }
+pub(super) fn json(run: &WithinRun) -> Value {
+    let mut all = json!({ "confidence": run.confidence, "caveats": run.caveats });
+    for Figure { key, value, .. } in figures(run) {
+        let caveats: Vec<String> = value.caveats.iter().map(ToString::to_string).collect();
+        all[key] = match value.interval {
+            Some(Interval { low, high, .. }) if caveats.is_empty() => {
+                json!({ "low": low, "high": high })
+            }
+            Some(Interval { low, high, .. }) => {
+                json!({ "low": low, "high": high, "caveats": caveats })
+            }
+            None => json!({ "refused": caveats, "enough_s": enough_s(run, value) }),
+        };
     }
+    all
 }
 
 struct Figure<'a> {
     key: String,
     name: String,
     value: &'a Estimate,
-    is_time: bool,
+    unit: Unit,
 }
 
 fn figures(run: &WithinRun) -> Vec<Figure<'_>> {
@@ -87,13 +73,13 @@ fn figures(run: &WithinRun) -> Vec<Figure<'_>> {
         key: "throughput_per_s".to_owned(),
         name: "throughput".to_owned(),
         value: &run.throughput_per_s,
-        is_time: false,
+        unit: Unit::Rate,
     };
     let mean = run.response_time_mean_s.as_ref().map(|value| Figure {
         key: "response_time_mean_s".to_owned(),
         name: "mean".to_owned(),
         value,
-        is_time: true,
+        unit: TIME,
     });
     let quantiles = run.response_time_quantiles_s.iter().map(|one| {
         let share = percent(one.quantile);
@@ -101,24 +87,10 @@ fn figures(run: &WithinRun) -> Vec<Figure<'_>> {
             key: format!("response_time_p{}_s", share.replace('.', "")),
             name: if share == "50" { "median".to_owned() } else { format!("{share} %") },
             value: &one.value_s,
-            is_time: true,
+            unit: TIME,
         }
     });
     std::iter::once(throughput).chain(mean).chain(quantiles).collect()
-}
-
-fn printed(run: &WithinRun, value: &Estimate) -> Printed {
-    match value.interval {
-        Some(interval) => Printed::Interval {
-            low: interval.low,
-            high: interval.high,
-            caveats: value.caveats.iter().map(ToString::to_string).collect(),
-        },
-        None => Printed::Refused {
-            refused: value.caveats.iter().map(ToString::to_string).collect(),
-            enough_s: enough_s(run, value),
-        },
-    }
 }
 
 /// How long the load would have to be. Its windows are seconds, even where all of it took less than one.
@@ -130,45 +102,34 @@ fn enough_s(run: &WithinRun, value: &Estimate) -> Option<f64> {
     Some(run.enough_s(value)?.max(windows.unwrap_or(0.0)))
 }
 
-/// How long the load was: whole seconds, or less than one.
-fn seconds_of(run: &WithinRun, windows: u64) -> String {
-    if run.length_s < 0.95 { three_digits(1e9 * run.length_s) } else { format!("{windows} s") }
-}
-
-/// For people: a line a figure.
-pub(super) fn human(run: &WithinRun, paint: Paint) -> String {
-    let mut text = String::new();
+/// For people: a row a figure.
+pub(super) fn document(document: &mut Section, run: &WithinRun) {
     if let Some(Caveat::TooFewWindows { windows, need }) = run.throughput_per_s.caveats.first() {
-        let length = seconds_of(run, *windows);
+        // Whole seconds, or less than one.
+        let short = run.length_s < 0.95;
+        let length = if short { TIME.print(run.length_s) } else { format!("{windows} s") };
         let why =
             format!("no intervals: a load of {length} is too short for them, {need} s are enough");
-        return paint.doubt(&why);
+        return document.note(Level::Doubt, why);
     }
-    let share = percent(run.confidence);
-    let head =
-        format!("{share} % intervals, of all requests of this load (others may differ more):");
-    writeln!(text, "{}", paint.head(&head)).unwrap_or_default();
-    for figure in figures(run) {
-        let shown = |value: f64| {
-            if figure.is_time {
-                three_digits(1e9 * value)
-            } else {
-                Rate::per_second(value).to_string()
-            }
-        };
-        let end = match figure.value.interval {
-            Some(interval) => format!("{} to {}", shown(interval.low), shown(interval.high)),
-            None => paint.doubt(&refusal(run, figure.value)),
-        };
-        writeln!(text, "{:>12} {:>11}  {end}", figure.name, shown(figure.value.center))
-            .unwrap_or_default();
-    }
+    document.text("intervals of all requests of this load (others may differ more):");
+    let interval = |figure: &Figure| match figure.value.interval {
+        Some(Interval { low, high, .. }) => {
+            format!("{} to {}", figure.unit.print(low), figure.unit.print(high))
+        }
+        None => refusal(run, figure.value),
+    };
+    let heading = format!("{} % interval", percent(run.confidence));
+    let table = Table::of("intervals", "Intervals", figures(run))
+        .column("figure", "figure", Unit::Text, |figure| figure.name.clone())
+        .column("value", "value", Unit::Number, |figure| figure.unit.print(figure.value.center))
+        .column("interval", heading, Unit::Text, interval);
+    document.table(table.table());
     let given = figures(run).into_iter().filter(|figure| figure.value.interval.is_some());
     let of_figures = given.flat_map(|figure| figure.value.caveats.clone());
     for caveat in of_figures.chain(run.caveats.iter().cloned()) {
-        writeln!(text, "{}", paint.doubt(&format!("caveat: {caveat}"))).unwrap_or_default();
+        document.note(Level::Doubt, caveat.to_string());
     }
-    text.trim_end().to_owned()
 }
 
 /// Why there is no interval, in few words.
@@ -200,23 +161,24 @@ fn length(seconds: f64) -> String {
 
 /// A row a figure: `figure,value,low,high,confidence,refused,enough_s`.
 pub(super) fn csv(run: &WithinRun) -> String {
-    let head = ["figure", "value", "low", "high", "confidence", "refused", "enough_s"];
-    let rows = figures(run).into_iter().map(|figure| {
-        let mut cells = vec![figure.key, figure.value.center.to_string()];
-        match printed(run, figure.value) {
-            Printed::Interval { low, high, .. } => {
-                cells.extend([low, high, run.confidence].map(|value| value.to_string()));
-                cells.extend([String::new(), String::new()]);
-            }
-            Printed::Refused { refused, enough_s } => {
-                let enough = enough_s.map(|enough| enough.to_string()).unwrap_or_default();
-                cells.extend([String::new(), String::new(), String::new()]);
-                cells.extend([refused.join("; "), enough]);
-            }
-        }
-        cells
-    });
-    crate::csv::written(std::iter::once(head.map(str::to_owned).to_vec()).chain(rows))
+    let refused = |figure: &Figure| {
+        let caveats = figure.value.caveats.iter().map(ToString::to_string);
+        figure.value.interval.is_none().then(|| caveats.collect::<Vec<_>>().join("; "))
+    };
+    Table::of("intervals", "Intervals", figures(run))
+        .column("figure", "", Unit::Text, |figure| figure.key.clone())
+        .column("value", "", Unit::Number, |figure| figure.value.center)
+        .column("low", "", Unit::Number, |figure| figure.value.interval.map(|i| i.low))
+        .column("high", "", Unit::Number, |figure| figure.value.interval.map(|i| i.high))
+        .column("confidence", "", Unit::Number, |figure| {
+            figure.value.interval.map(|_| run.confidence)
+        })
+        .column("refused", "", Unit::Text, refused)
+        .column("enough_s", "", Unit::Number, |figure| {
+            figure.value.interval.is_none().then(|| enough_s(run, figure.value)).flatten()
+        })
+        .table()
+        .to_csv()
 }
 
 #[cfg(test)]
@@ -242,12 +204,18 @@ mod tests {
         LoadResult { windows: windows.collect(), ..LoadResult::default() }
     }
 
+    fn text(run: &WithinRun) -> String {
+        let mut shown = Section::new("intervals", "");
+        document(&mut shown, run);
+        crate::text::document(&shown)
+    }
+
     #[test]
     fn a_short_load_says_once_how_long_would_do() {
         let run = of(&load(3), &[]).unwrap().unwrap();
-        let text = human(&run, Paint::of_nothing());
-        assert_eq!(text, "no intervals: a load of 3 s is too short for them, 10 s are enough");
-        let json = serde_json::to_value(Intervals::new(&run)).unwrap();
+        let why = "caveat: no intervals: a load of 3 s is too short for them, 10 s are enough\n";
+        assert_eq!(text(&run), why);
+        let json = json(&run);
         assert_eq!(json["response_time_p99_s"]["enough_s"], 10.0, "{json}");
     }
 
@@ -257,9 +225,10 @@ mod tests {
         let mut few = load(1);
         few.windows[0].to_ns = 13_500_000;
         let run = of(&few, &[]).unwrap().unwrap();
-        let text = human(&run, Paint::of_nothing());
-        assert_eq!(text, "no intervals: a load of 13.5 ms is too short for them, 10 s are enough");
-        let json = serde_json::to_value(Intervals::new(&run)).unwrap();
+        let why =
+            "caveat: no intervals: a load of 13.5 ms is too short for them, 10 s are enough\n";
+        assert_eq!(text(&run), why);
+        let json = json(&run);
         assert_eq!(json["throughput_per_s"]["enough_s"], 10.0, "{json}");
         assert!(csv(&run).lines().skip(1).all(|row| row.ends_with(",10")), "{}", csv(&run));
     }
@@ -267,14 +236,14 @@ mod tests {
     #[test]
     fn each_figure_has_its_interval_or_its_reason_in_every_format() {
         let run = of(&load(12), &[]).unwrap().unwrap();
-        let json = serde_json::to_value(Intervals::new(&run)).unwrap();
+        let json = json(&run);
         assert!(json["response_time_mean_s"]["low"].as_f64().unwrap() > 0.001, "{json}");
         // 2,400 requests hold 2.4 beyond the 99.9th percentile.
         assert!(json["response_time_p999_s"]["refused"][0].is_string(), "{json}");
         assert!(json["response_time_p999_s"]["enough_s"].as_f64().unwrap() > 20.0, "{json}");
-        let (text, table) = (human(&run, Paint::of_nothing()), csv(&run));
+        let (text, table) = (text(&run), csv(&run));
         assert!(text.contains("99.9 %") && text.contains("try "), "{text}");
-        assert_eq!(text.lines().count(), 8, "{text}");
+        assert_eq!(text.lines().filter(|line| line.contains(" to ")).count(), 6, "{text}");
         assert_eq!(table.lines().count(), 8, "{table}");
         assert!(table.contains("\nresponse_time_mean_s,0.0"), "{table}");
     }

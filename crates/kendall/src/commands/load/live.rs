@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use kendall_loadgen::load::LoadProgress;
 use kendall_units::{Seconds, exact_f64};
 
-use super::drawn::{bars, rows};
-use crate::output::{self, Stream};
+use super::drawn::bars;
+use crate::terminal::{self, Stream};
+use crate::text::beside;
 
 /// Columns where the terminal's width is not known.
 const USUAL_COLUMNS: u16 = 80;
@@ -32,7 +33,7 @@ impl Live {
     pub(crate) fn next(&mut self, moment: &LoadProgress) -> String {
         self.throughput.push(moment.completed);
         self.errors += moment.errors;
-        let columns = output::columns(Stream::Error).unwrap_or(USUAL_COLUMNS);
+        let columns = terminal::columns(Stream::Error).unwrap_or(USUAL_COLUMNS);
         let picture = self.picture(moment, usize::from(columns));
         let mut text = String::new();
         if self.lines > 0 {
@@ -68,8 +69,8 @@ impl Live {
         let from = self.throughput.len().saturating_sub(MOST_SECONDS.min(columns));
         format!(
             "{}\n{}\n{}\n{}\n",
-            rows(&so_far, columns),
-            rows(&last_second, columns),
+            beside(&so_far, columns),
+            beside(&last_second, columns),
             spark(&self.throughput[from..]),
             bars(&moment.response_time, columns)
         )

@@ -10,8 +10,8 @@ use kendall_loadgen::memcached::{
 use kendall_loadgen::random::{Purpose, stream};
 use kendall_units::parse_share;
 
-use super::common::{Common, load_error, refuse, resolve};
-use crate::exit::{Exit, exit_with, stop_at_a_signal};
+use super::common::{Common, load_error, resolve};
+use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 use crate::output;
 
 /// Loads memcached servers, or anything that speaks memcached's text protocol
@@ -78,14 +78,14 @@ impl LoadMemcached {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let keyspace = Keyspace::new(KeyspacePlan {
             keys: self.keys,
-            key_size: Size::parse(&self.key_size).map_err(refuse)?,
-            value_size: Size::parse(&self.value_size).map_err(refuse)?,
-            choice: KeyChoice::parse(&self.key_distribution).map_err(refuse)?,
+            key_size: Size::parse(&self.key_size).map_err(refused)?,
+            value_size: Size::parse(&self.value_size).map_err(refused)?,
+            choice: KeyChoice::parse(&self.key_distribution).map_err(refused)?,
             seed: self.common.seed,
         })
-        .map_err(refuse)?;
+        .map_err(refused)?;
         let content = MemcachedPlan {
-            mix: parse_mix(&self.mix, self.multiget as usize).map_err(refuse)?,
+            mix: parse_mix(&self.mix, self.multiget as usize).map_err(refused)?,
             keys_per_multi_get: self.multiget as usize,
             expected_misses: self.expected_misses,
             verify: self.verify,

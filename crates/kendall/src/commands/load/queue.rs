@@ -2,17 +2,19 @@
 
 use std::path::PathBuf;
 
-use kendall_loadgen::queue::{self, Access, QueueLoadError, QueuePlan};
+use kendall_loadgen::queue::{self, QueueLoadError, QueuePlan};
 use kendall_units::{Seconds, parse_seconds};
 
-use super::common::{Common, load_error, refuse, resolve};
-use crate::exit::{Exit, exit_with, stop_at_a_signal};
+use super::super::queue::flags::Access;
+use super::common::{Common, load_error, resolve};
+use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
 /// Loads the message queue
 ///
 /// Each client of the load sends under one name and receives under another, since nobody may
 /// receive what they sent themselves. Every message that is received is checked: what its sender
-/// wrote, for this client or for anyone, and nobody had it before.
+/// wrote, for this client or for anyone, and nobody had it before. Where the middlewares need a token,
+/// it must be an administrator's.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  kendall load queue 127.0.0.1:7070 --clients 64 --duration 10s\n  \
@@ -66,23 +68,13 @@ pub(crate) struct LoadQueue {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Option<u32>,
 
-    /// An administrator's token, if the middlewares need one
-    #[arg(long, value_name = "TOKEN", env = "KENDALL_QUEUE_TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    #[command(flatten)]
+    access: Access,
 
-    /// File with that token, or the middlewares' file of tokens, whose first administrator's token
+    /// File with an administrator's token, or the middlewares' file of tokens, whose first administrator's token
     /// is used
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
-
-    /// Use TLS; the middlewares' certificate must be issued for this name
-    #[arg(long, value_name = "NAME", env = "KENDALL_QUEUE_TLS_NAME")]
-    tls_name: Option<String>,
-
-    /// PEM file with the authority of the middlewares' certificates; by default those that the
-    /// system trusts
-    #[arg(long, value_name = "FILE", env = "KENDALL_QUEUE_TLS_ROOT", requires = "tls_name")]
-    tls_root: Option<PathBuf>,
 
     /// Messages in the queue when the load begins
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -94,20 +86,21 @@ pub(crate) struct LoadQueue {
 
 impl LoadQueue {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let tls = self.tls_name.as_deref().map(|name| (name, self.tls_root.as_deref()));
+        let tls =
+            self.access.tls_name.as_deref().map(|name| (name, self.access.tls_root.as_deref()));
         let token = match &self.token_file {
-            Some(path) => Some(Access::token_of(path).map_err(refuse)?),
-            None => self.token.clone(),
+            Some(path) => Some(queue::Access::token_of(path).map_err(refused)?),
+            None => self.access.token.clone(),
         };
-        let access = Access::new(token.as_deref(), tls).map_err(refuse)?;
+        let access = queue::Access::new(token.as_deref(), tls).map_err(refused)?;
         let content = QueuePlan {
             access,
-            calls: QueuePlan::parse_calls(&self.calls).map_err(refuse)?,
-            mix: QueuePlan::parse_mix(&self.mix).map_err(refuse)?,
+            calls: QueuePlan::parse_calls(&self.calls).map_err(refused)?,
+            mix: QueuePlan::parse_mix(&self.mix).map_err(refused)?,
             queue: self.queue.clone(),
             queues: self.queues as usize,
-            message_size: QueuePlan::parse_size(&self.message_size).map_err(refuse)?,
-            peers: QueuePlan::parse_peers(&self.peers).map_err(refuse)?,
+            message_size: QueuePlan::parse_size(&self.message_size).map_err(refused)?,
+            peers: QueuePlan::parse_peers(&self.peers).map_err(refused)?,
             wait_ms: self.wait.as_nanos() / 1_000_000,
             lease_ms: (self.lease.as_nanos() / 1_000_000).max(1),
             connections: self.connections.map(|connections| connections as usize),
@@ -115,13 +108,13 @@ impl LoadQueue {
         };
         content
             .check(self.common.clients() as usize, self.common.threads as usize)
-            .map_err(refuse)?;
+            .map_err(refused)?;
         // With streams there are few, and with `--connections` as many as it says.
         let own = if self.calls == "stream" { 0 } else { self.common.clients() };
         let connections = self.connections.unwrap_or(own).into();
         let plan = self.common.plan(resolve(&self.targets, "127.0.0.1:7070")?, connections)?;
         if content.wait_ms * 1_000_000 >= plan.timeout_ns {
-            return Err(refuse("--wait must be below --timeout, or every empty wait times out"));
+            return Err(refused("--wait must be below --timeout, or every empty wait times out"));
         }
         let stop = stop_at_a_signal()?;
         let result =

@@ -3,8 +3,8 @@
 use kendall_loadgen::reapi::{self, ReapiLoadError, ReapiPlan};
 use kendall_units::parse_share;
 
-use super::common::{Common, load_error, refuse, resolve};
-use crate::exit::{Exit, exit_with, stop_at_a_signal};
+use super::common::{Common, load_error, resolve};
+use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
 /// Loads a build cache, or a cluster that executes
 ///
@@ -64,19 +64,19 @@ impl LoadReapi {
             .common
             .plan(resolve(&self.targets, "127.0.0.1:9092")?, self.common.clients().into())?;
         let reapi = ReapiPlan {
-            mix: ReapiPlan::parse_mix(&self.mix).map_err(refuse)?,
-            blob_size: ReapiPlan::parse_size(&self.blob_size).map_err(refuse)?,
+            mix: ReapiPlan::parse_mix(&self.mix).map_err(refused)?,
+            blob_size: ReapiPlan::parse_size(&self.blob_size).map_err(refused)?,
             batch: usize::try_from(self.batch).unwrap_or(usize::MAX),
             stock: u64::from(self.stock),
             hit_ratio: self.hit_ratio,
-            action_time: ReapiPlan::parse_time(&self.action_time).map_err(refuse)?,
+            action_time: ReapiPlan::parse_time(&self.action_time).map_err(refused)?,
             instance: self.instance,
         };
         let stop = stop_at_a_signal()?;
         let result = reapi::run(&plan, &reapi, &stop, &mut self.common.progress());
         let result = result.map_err(|error| match error {
             ReapiLoadError::Load(error) => load_error(error),
-            few @ ReapiLoadError::FewActions { .. } => refuse(few),
+            few @ ReapiLoadError::FewActions { .. } => refused(few),
             refused @ ReapiLoadError::Refused { .. } => exit_with(Exit::NotReady, refused),
         })?;
         self.common.print(&result)

@@ -2,14 +2,14 @@
 
 use kendall_loadgen::stages::{Level, Stages};
 use kendall_protocols::load_result::{LoadResult, Operation};
+use kendall_report::document::{Table, Unit};
 use kendall_stats::histogram::{DecodeError, Histogram};
-use kendall_units::{Rate, Seconds, exact_f64};
+use kendall_units::{Seconds, exact_f64};
 
-use super::drawn::three_digits;
-use super::human;
+use super::drawn::TIME;
 
 /// One stage: of its whole seconds, by the second in whose middle they are.
-#[derive(Debug, serde::Serialize)]
+#[derive(Debug)]
 pub(super) struct OfStage {
     from_s: f64,
     to_s: f64,
@@ -18,9 +18,7 @@ pub(super) struct OfStage {
     completed: u64,
     failed: u64,
     throughput_per_s: Option<f64>,
-    response_time_mean_s: Option<f64>,
-    response_time_p50_s: Option<f64>,
-    response_time_p99_s: Option<f64>,
+    times: Histogram,
 }
 
 /// Each stage that has a length.
@@ -54,43 +52,31 @@ fn one(result: &LoadResult, (from_s, to_s): (f64, f64), to: f64) -> Result<OfSta
             times.add(&Histogram::decode(&response_time.0)?);
         }
     }
-    let at = |quantile| times.quantile(quantile).map(|ns| exact_f64(ns) / 1e9);
-    Ok(OfStage {
-        from_s,
-        to_s,
-        to,
-        completed,
-        failed,
-        throughput_per_s: (length_s > 0.0).then(|| exact_f64(completed) / length_s),
-        response_time_mean_s: times.mean().map(|ns| ns / 1e9),
-        response_time_p50_s: at(0.5),
-        response_time_p99_s: at(0.99),
-    })
+    let throughput_per_s = (length_s > 0.0).then(|| exact_f64(completed) / length_s);
+    Ok(OfStage { from_s, to_s, to, completed, failed, throughput_per_s, times })
 }
 
-/// For people: a row a stage.
-pub(super) fn human(all: &[OfStage], stages: &Stages, columns: usize) -> String {
-    let unit = match stages.of {
-        Level::Rate => "/s",
-        Level::Clients => " clients",
+impl OfStage {
+    fn quantile(&self, quantile: f64) -> Option<f64> {
+        self.times.quantile(quantile).map(|ns| exact_f64(ns) / 1e9)
+    }
+}
+
+/// A row a stage; an object a stage in JSON.
+pub(super) fn table(all: &[OfStage], stages: &Stages) -> Table {
+    let level = match stages.of {
+        Level::Rate => "to (1/s)",
+        Level::Clients => "to clients",
     };
-    let time = |seconds: Option<f64>| {
-        seconds.map_or_else(|| "–".to_owned(), |seconds| three_digits(1e9 * seconds))
-    };
-    let header = ["stage", "to", "completed", "throughput", "mean", "median", "99 %", "errors"];
-    let row = |stage: &OfStage| {
-        let throughput = stage.throughput_per_s.map(|rate| Rate::per_second(rate).to_string());
-        vec![
-            format!("{} to {}", Seconds::new(stage.from_s), Seconds::new(stage.to_s)),
-            format!("{}{unit}", stage.to),
-            stage.completed.to_string(),
-            throughput.unwrap_or_else(|| "–".to_owned()),
-            time(stage.response_time_mean_s),
-            time(stage.response_time_p50_s),
-            time(stage.response_time_p99_s),
-            stage.failed.to_string(),
-        ]
-    };
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    human::figures(&header.map(str::to_owned), &rows, columns)
+    Table::of("stages", "Stages", all)
+        .column("from_s", "from", TIME, |stage| stage.from_s)
+        .column("to_s", "until", TIME, |stage| stage.to_s)
+        .column("to", level, Unit::Level, |stage| stage.to)
+        .column("completed", "completed", Unit::Count, |stage| stage.completed)
+        .column("throughput_per_s", "throughput", Unit::Rate, |stage| stage.throughput_per_s)
+        .column("response_time_mean_s", "mean", TIME, |stage| stage.times.mean().map(|ns| ns / 1e9))
+        .column("response_time_p50_s", "median", TIME, |stage| stage.quantile(0.5))
+        .column("response_time_p99_s", "99 %", TIME, |stage| stage.quantile(0.99))
+        .column("failed", "errors", Unit::Count, |stage| stage.failed)
+        .table()
 }

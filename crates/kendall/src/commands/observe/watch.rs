@@ -12,8 +12,7 @@ use kendall_observe::{
 use kendall_tier::{Clock, Instruments, Layout, Page, PageResponse, Routes, Stop};
 use kendall_units::exact_f64;
 
-use super::refuse;
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 use crate::output::{self, Format};
 
 /// Part of a day after which growth is analyzed again.
@@ -87,7 +86,7 @@ impl Watch<'_> {
         now_s: &dyn Fn() -> anyhow::Result<u64>,
     ) -> anyhow::Result<Exit> {
         let stop = Stop::on_signals()?;
-        let system = System::parse(self.text).map_err(refuse)?;
+        let system = System::parse(self.text).map_err(refused)?;
         let shown = Arc::new(Mutex::new(Shown::default()));
         let _page = self.metrics.map(|address| serve(address, &shown)).transpose()?;
         let mut growth: Option<(u64, Result<Growth, String>)> = None;
@@ -125,10 +124,10 @@ impl Watch<'_> {
         growth: Option<Result<Growth, String>>,
     ) -> anyhow::Result<Look> {
         let from_s = now_s.saturating_sub(self.seen_s);
-        let grid = Grid::new(from_s, now_s, system.step_s).map_err(refuse)?;
+        let grid = Grid::new(from_s, now_s, system.step_s).map_err(refused)?;
         let observed = fetch(system, source, grid).map_err(super::not_ready)?;
-        let mut analysis = analyze(system, &observed).map_err(refuse)?;
-        seen_to_the_end(system, &observed).map_err(refuse)?;
+        let mut analysis = analyze(system, &observed).map_err(refused)?;
+        seen_to_the_end(system, &observed).map_err(refused)?;
         if let Some(growth) = growth {
             analysis.growth = growth;
         }
@@ -191,13 +190,13 @@ pub(super) fn whole_seconds(option: &str, text: &str) -> anyhow::Result<u64> {
     let seconds = match text.strip_suffix('d').map(str::parse::<f64>) {
         Some(Ok(days)) if days > 0.0 => days * exact_f64(86_400_u64),
         _ => kendall_units::parse_seconds(text)
-            .map_err(|error| refuse(format!("{option} {text}: {error}")))?
+            .map_err(|error| refused(format!("{option} {text}: {error}")))?
             .get(),
     };
     if (1.0..1e9).contains(&seconds) {
         Ok(kendall_units::whole_u64(seconds))
     } else {
-        Err(refuse(format!("{option} {text}: expected a second to 30 years")))
+        Err(refused(format!("{option} {text}: expected a second to 30 years")))
     }
 }
 

@@ -8,13 +8,14 @@ use kendall_fit::study::{
 };
 use kendall_fit::twin::{Interval, Solved, Workload};
 use kendall_queueing::station::finite_population;
+use kendall_report::document::Section;
 use kendall_stats::estimate::figures;
 use kendall_units::{counted, exact_f64};
 use serde::Serialize;
 
 use super::question::{Asked, QuestionError, change, is_own};
 use super::verify::{Checked, compared, levels, measured};
-use crate::commands::design::tables::{grid, note};
+use crate::text::grid;
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Scores {
@@ -258,8 +259,8 @@ fn summary(name: &str, place: usize, points: &[Scored], runs: &[RunFacts]) -> Op
     })
 }
 
-pub(super) fn text(scores: &Scores) -> String {
-    let mut text = String::new();
+pub(super) fn document(scores: &Scores) -> Section {
+    let mut document = Section::new("scores", "");
     let percent = |share: f64| format!("{:.1}", 100.0 * share);
     let header =
         ["", "median (%)", "90 % (%)", "worst (%)", "held (%)", "half-width (%)", "floor (%)"];
@@ -270,7 +271,7 @@ pub(super) fn text(scores: &Scores) -> String {
         row.push(s.noise_floor.map_or_else(|| "–".to_owned(), percent));
         row
     });
-    text.push_str(&grid(&header.map(str::to_owned), rows));
+    document.table(grid(&header.map(str::to_owned), rows));
     let beside = |name: &str, of: fn(&Scored) -> Option<Beside>| {
         let unseen = scores.points.iter().filter(|point| !point.seen);
         let mut errors: Vec<f64> =
@@ -286,7 +287,7 @@ pub(super) fn text(scores: &Scores) -> String {
         beside("M/M/m", |point| point.mmm),
     ];
     let others: Vec<String> = others.into_iter().flatten().collect();
-    note(&mut text, &format!("throughput, median / worst (%): {}", others.join(", ")));
+    document.text(format!("throughput, median / worst (%): {}", others.join(", ")));
     let seen = scores.points.iter().filter(|point| point.seen).count();
     let rested = format!(
         "{} predicted from {}, {} not; {seen} more, of those configurations, not counted",
@@ -294,9 +295,9 @@ pub(super) fn text(scores: &Scores) -> String {
         counted(scores.calibrated, "configuration"),
         scores.refused.len()
     );
-    note(&mut text, &rested);
+    document.text(rested);
     for why in &scores.refused {
-        note(&mut text, &format!("* {why}"));
+        document.text(format!("* {why}"));
     }
     for point in &scores.points {
         let error = |place: usize| {
@@ -305,15 +306,12 @@ pub(super) fn text(scores: &Scores) -> String {
             format!("{:+.1}", 100.0 * at.map_or(checked.error, |at| at.error))
         };
         let numbers = format!("X {} R {} p99 {}", error(0), error(1), error(4));
-        note(
-            &mut text,
-            &format!(
-                "- {}{}: {numbers}; X {}",
-                point.levels,
-                if point.seen { " (calibrated)" } else { "" },
-                figures(point.metrics[0].measured, 4)
-            ),
-        );
+        document.text(format!(
+            "- {}{}: {numbers}; X {}",
+            point.levels,
+            if point.seen { " (calibrated)" } else { "" },
+            figures(point.metrics[0].measured, 4)
+        ));
     }
-    text
+    document
 }

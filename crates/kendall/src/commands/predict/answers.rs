@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::question::{Asked, StudyOfResults, place, question};
 use crate::csv;
-use crate::exit::{Exit, exit_with};
+use crate::exit::refused;
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Answers {
@@ -99,7 +99,7 @@ impl<'a> Asker<'a> {
         let Some(first) = calibration.runs.first() else {
             let none = "no run of these results is usable, so nothing can be calibrated; run the \
                         study again, with --retry-failed";
-            return Err(exit_with(Exit::Refused, none));
+            return Err(refused(none));
         };
         let host = first.only_host().map(|(name, _)| name.as_str());
         Ok(Self { study, calibration, asked, host, twins: Vec::new().into() })
@@ -110,8 +110,7 @@ impl<'a> Asker<'a> {
         let structural = &self.calibration.structural;
         let load = self.highest_load(values);
         let values: Vec<(String, String)> = values.iter().cloned().chain(load).collect();
-        question(self.study, structural, &values, self.host)
-            .map_err(|error| exit_with(Exit::Refused, error))
+        question(self.study, structural, &values, self.host).map_err(refused)
     }
 
     /// The highest level of the load, where it is a factor and not asked for.

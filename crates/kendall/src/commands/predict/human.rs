@@ -2,23 +2,24 @@
 
 use kendall_fit::study::{Answer, Model};
 use kendall_fit::twin::{Bottleneck, Interval};
+use kendall_report::document::Section;
 use kendall_stats::estimate::figures;
 use kendall_units::counted;
 
 use super::answers::{Answers, Metric, Outcome, Point, Rests, metrics};
-use crate::commands::design::tables::{grid, note};
+use crate::text::grid;
 
 /// Difference between analysis and simulation that is worth a word.
 const WORTH_A_WORD: f64 = 0.02;
 
-pub(super) fn text(answers: &Answers) -> String {
-    let mut text = String::new();
+pub(super) fn document(answers: &Answers) -> Section {
+    let mut document = Section::new("predictions", "");
     match (&answers.curve, answers.answers.as_slice()) {
-        (None, [only]) => one(&mut text, only),
-        _ => curve(&mut text, answers),
+        (None, [only]) => one(&mut document, only),
+        _ => curve(&mut document, answers),
     }
-    rests(&mut text, &answers.calibration);
-    text
+    rests(&mut document, &answers.calibration);
+    document
 }
 
 fn asked(point: &Point) -> String {
@@ -36,8 +37,8 @@ fn asked(point: &Point) -> String {
     format!("{values}{beside}")
 }
 
-fn one(text: &mut String, point: &Point) {
-    note(text, &format!("asked      {}", asked(point)));
+fn one(document: &mut Section, point: &Point) {
+    document.text(format!("asked      {}", asked(point)));
     let Outcome::Predicted(answer) = &point.answer else { return };
     let header = ["", "predicted", "95 % prediction interval", "wide mostly for"];
     let mut rows: Vec<Vec<String>> = metrics(&answer.prediction)
@@ -55,50 +56,44 @@ fn one(text: &mut String, point: &Point) {
             String::new(),
         ]);
     }
-    text.push_str(&grid(&header.map(str::to_owned), rows.into_iter()));
-    note(text, &format!("bottleneck {}", bottleneck(&answer.prediction.bottleneck)));
-    note(text, &format!("model      {}", model(&answer.model)));
-    notes(text, answer);
+    document.table(grid(&header.map(str::to_owned), rows.into_iter()));
+    document.text(format!("bottleneck {}", bottleneck(&answer.prediction.bottleneck)));
+    document.text(format!("model      {}", model(&answer.model)));
+    notes(document, answer);
 }
 
-fn notes(text: &mut String, answer: &Answer) {
+fn notes(document: &mut Section, answer: &Answer) {
     let prediction = &answer.prediction;
     if let Some(analytic) = prediction.analytic_throughput_per_s {
         let ratio = analytic / prediction.throughput_per_s.center - 1.0;
         if ratio.abs() > WORTH_A_WORD {
-            note(
-                text,
-                &format!(
-                    "analysis   {} requests/s, {:+.1} % against the simulation above",
-                    figures(analytic, 4),
-                    100.0 * ratio
-                ),
-            );
+            document.text(format!(
+                "analysis   {} requests/s, {:+.1} % against the simulation above",
+                figures(analytic, 4),
+                100.0 * ratio
+            ));
         }
     }
     for distance in &prediction.distances {
         let (low, high) = distance.measured;
         let where_ = if distance.extrapolates() { "outside of" } else { "within" };
-        note(
-            text,
-            &format!(
-                "distance   {} = {}: {where_} what was measured ({} to {})",
-                distance.level,
-                plain(distance.asked),
-                plain(low),
-                plain(high)
-            ),
-        );
+        document.text(format!(
+            "distance   {} = {}: {where_} what was measured ({} to {})",
+            distance.level,
+            plain(distance.asked),
+            plain(low),
+            plain(high)
+        ));
     }
     for assumption in &answer.assumed {
-        note(text, &format!("assumed    {assumption}"));
+        document.text(format!("assumed    {assumption}"));
     }
     for caveat in &prediction.caveats {
-        note(text, &format!("* {caveat}"));
+        document.text(format!("* {caveat}"));
     }
 }
 
-fn curve(text: &mut String, answers: &Answers) {
+fn curve(document: &mut Section, answers: &Answers) {
     let Some(along) = &answers.curve else { return };
     let header = [along.key.as_str(), "X (1/s)", "R (ms)", "p99 (ms)", "bottleneck"];
     let mut rows = Vec::new();
@@ -129,26 +124,24 @@ fn curve(text: &mut String, answers: &Answers) {
             }
         }
     }
-    text.push_str(&grid(&header.map(str::to_owned), rows.into_iter()));
+    document.table(grid(&header.map(str::to_owned), rows.into_iter()));
     match along.knee {
-        Some(knee) => note(text, &format!("knee       {} = {}", along.key, figures(knee, 3))),
-        None => note(
-            text,
-            "knee       beyond the curve: throughput still grows in proportion at its end",
-        ),
+        Some(knee) => document.text(format!("knee       {} = {}", along.key, figures(knee, 3))),
+        None => document
+            .text("knee       beyond the curve: throughput still grows in proportion at its end"),
     }
     for point in &answers.answers {
         if let Outcome::Refused(why) = &point.answer {
-            note(text, &format!("refused    {}: {why}", asked(point)));
+            document.text(format!("refused    {}: {why}", asked(point)));
         }
     }
     if let Some((point, answer)) = last {
-        note(text, &format!("the last point: {}", asked(point)));
-        notes(text, answer);
+        document.text(format!("the last point: {}", asked(point)));
+        notes(document, answer);
     }
 }
 
-fn rests(text: &mut String, rests: &Rests) {
+fn rests(document: &mut Section, rests: &Rests) {
     let percent = |share: f64| figures(100.0 * share, 2);
     let probe =
         if rests.speed_probe { "the speed probe of each run taken off" } else { "no speed probe" };
@@ -157,22 +150,19 @@ fn rests(text: &mut String, rests: &Rests) {
         runs => format!(" (one of them one client alone, before {})", counted(runs, "run")),
     };
     let drift = if rests.drift_is_measured { "measured" } else { "taken, nothing was run twice" };
-    note(
-        text,
-        &format!(
-            "based on   {} of {}{alone}; drift between runs {} % ({drift}; {probe}); \
+    document.text(format!(
+        "based on   {} of {}{alone}; drift between runs {} % ({drift}; {probe}); \
              the fit misses its own runs by {} % in processor time, {} % in throughput and {} % in \
              response time",
-            counted(rests.runs, "run"),
-            counted(rests.configurations, "configuration"),
-            percent(rests.drift),
-            percent(rests.fit_residual),
-            percent(rests.misfit_throughput),
-            percent(rests.misfit_response)
-        ),
-    );
+        counted(rests.runs, "run"),
+        counted(rests.configurations, "configuration"),
+        percent(rests.drift),
+        percent(rests.fit_residual),
+        percent(rests.misfit_throughput),
+        percent(rests.misfit_response)
+    ));
     for run in &rests.left_out {
-        note(text, &format!("left out   {run}"));
+        document.text(format!("left out   {run}"));
     }
 }
 

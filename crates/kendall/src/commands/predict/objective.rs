@@ -2,14 +2,15 @@
 
 use kendall_fit::study::{Answer, AskError};
 use kendall_fit::twin::{Interval, Prediction, Workload};
+use kendall_report::document::Section;
 use kendall_stats::estimate::figures;
 use kendall_study::Objective;
 use serde::Serialize;
 
 use super::answers::Asker;
 use super::question::{Asked, place};
-use crate::commands::design::tables::{grid, note};
-use crate::exit::{Exit, exit_with};
+use crate::exit::refused;
+use crate::text::grid;
 
 /// Halvings of the gap in which the most load lies.
 const HALVINGS: u32 = 6;
@@ -67,9 +68,9 @@ fn metric(prediction: &Prediction, objective: &Objective) -> anyhow::Result<Inte
     ];
     let Some(quantile) = objective.quantile else { return Ok(prediction.response_mean_s) };
     let found = known.iter().find(|(known, _)| (known - quantile).abs() < 1e-9);
-    found.map(|(_, interval)| **interval).ok_or_else(|| {
-        exit_with(Exit::Refused, "the model predicts mean, p50, p90 and p99: ask for one of them")
-    })
+    found
+        .map(|(_, interval)| **interval)
+        .ok_or_else(|| refused("the model predicts mean, p50, p90 and p99: ask for one of them"))
 }
 
 /// The most load that meets an objective.
@@ -155,7 +156,7 @@ pub(super) fn settings(
     let all = asked.product();
     if all.len() > MOST_SETTINGS {
         let many = format!("{} settings to evaluate; give at most {MOST_SETTINGS}", all.len());
-        return Err(exit_with(Exit::Refused, many));
+        return Err(refused(many));
     }
     let mut settings = Vec::new();
     for values in all {
@@ -192,8 +193,8 @@ fn overloaded(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(AskError::Refused(Refusal::Overloaded { .. })))
 }
 
-pub(super) fn text(plan: &Plan) -> String {
-    let mut text = String::new();
+pub(super) fn document(plan: &Plan) -> Section {
+    let mut document = Section::new("plan", "");
     match plan {
         Plan::MostLoad { objective, key, expected, surely, limited_by_reach } => {
             let said = |load: &Option<Load>| match load {
@@ -207,23 +208,23 @@ pub(super) fn text(plan: &Plan) -> String {
                     figures(1e3 * load.metric_s.high, 3)
                 ),
             };
-            note(&mut text, &format!("objective  {objective}"));
-            note(&mut text, &format!("most       {}", said(expected)));
-            note(&mut text, &format!("surely     {} (the whole interval meets it)", said(surely)));
+            document.text(format!("objective  {objective}"));
+            document.text(format!("most       {}", said(expected)));
+            document.text(format!("surely     {} (the whole interval meets it)", said(surely)));
             let loads = [expected, surely];
             let mut caveats: Vec<&String> =
                 loads.into_iter().flatten().flat_map(|load| &load.caveats).collect();
             caveats.dedup();
             for caveat in caveats {
-                note(&mut text, &format!("* {caveat}"));
+                document.text(format!("* {caveat}"));
             }
             if *limited_by_reach {
-                note(&mut text, "* the runs say nothing about higher loads: it may carry more");
+                document.text("* the runs say nothing about higher loads: it may carry more");
             }
         }
         Plan::Settings { objective, carried_per_s, settings } => {
             let carried = figures(*carried_per_s, 4);
-            note(&mut text, &format!("carries {carried}/s with {objective}, cheapest first"));
+            document.text(format!("carries {carried}/s with {objective}, cheapest first"));
             let header = ["setting", "cost", "predicted (ms)", "meets it"];
             let rows = settings.iter().map(|setting| {
                 let values: Vec<String> =
@@ -244,13 +245,13 @@ pub(super) fn text(plan: &Plan) -> String {
                 let cost = setting.cost.map_or_else(|| "–".to_owned(), |cost| figures(cost, 4));
                 vec![values.join(" "), cost, predicted, meets.to_owned()]
             });
-            text.push_str(&grid(&header.map(str::to_owned), rows));
+            document.table(grid(&header.map(str::to_owned), rows));
             if let Some(best) = settings.iter().find(|setting| setting.meets) {
                 for caveat in &best.caveats {
-                    note(&mut text, &format!("* the first: {caveat}"));
+                    document.text(format!("* the first: {caveat}"));
                 }
             }
         }
     }
-    text
+    document
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use kendall_fit::study::{Answer, Question, RunFacts, StudyModel, StudyRun};
 use kendall_fit::twin::{Interval, Prediction};
 use kendall_observations::{run_facts, study_run};
+use kendall_report::document::Section;
 use kendall_stats::estimate::figures;
 use kendall_store::{Results, Run, RunId, Status, StoredPrediction};
 use kendall_study::Options;
@@ -13,10 +14,10 @@ use serde::Serialize;
 
 use super::answers::{Asker, Metric, metrics};
 use super::question::{StudyOfResults, is_own};
-use crate::commands::design::tables::{grid, note};
 use crate::commands::run::exit_of;
-use crate::exit::{Exit, exit_with, stop_at_a_signal};
+use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 use crate::output;
+use crate::text::grid;
 
 /// Times that a verification is measured at most, until no other process disturbs it.
 const TRIES: u32 = 3;
@@ -95,7 +96,7 @@ impl Verification<'_> {
                 "`{key}` cannot be verified here: it is not a key of the study file, so no run can be \
                  made with it"
             );
-            return Err(exit_with(Exit::Refused, cannot));
+            return Err(refused(cannot));
         }
         let question = self.asker.question(values)?;
         let fitted = self.asker.twin(&question)?;
@@ -157,7 +158,6 @@ impl Verification<'_> {
     }
 
     fn measure(&self, values: &[(String, String)], near: &Run) -> anyhow::Result<Vec<RunId>> {
-        let refused = |error| exit_with(Exit::Refused, error);
         let wanted =
             [self.study.beside(values).map_err(refused)?, self.study.again(near).map_err(refused)?];
         let interrupted = stop_at_a_signal()?;
@@ -259,11 +259,11 @@ pub(super) fn levels(run: &StudyRun) -> String {
     if levels.is_empty() { "the study's own configuration".to_owned() } else { levels }
 }
 
-pub(super) fn text(verdict: &Verdict) -> String {
-    let mut text = String::new();
+pub(super) fn document(verdict: &Verdict) -> Section {
+    let mut document = Section::new("verification", "");
     let asked: Vec<String> =
         verdict.asked.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    note(&mut text, &format!("verified   {}", asked.join(" ")));
+    document.text(format!("verified   {}", asked.join(" ")));
     let header =
         ["", "predicted", "measured", "error (%)", "held", "error at its speed (%)", "held"];
     let held = |held: bool| if held { "yes" } else { "no" }.to_owned();
@@ -281,39 +281,31 @@ pub(super) fn text(verdict: &Verdict) -> String {
             at.map_or_else(|| "–".to_owned(), |at| held(at.held)),
         ]
     });
-    text.push_str(&grid(&header.map(str::to_owned), rows));
+    document.table(grid(&header.map(str::to_owned), rows));
     if let Some(slowness) = verdict.slowness {
         let way = if slowness > 1.0 { "slower" } else { "faster" };
         let percent = 100.0 * (slowness - 1.0).abs();
-        note(
-            &mut text,
-            &format!("speed      {percent:.1} % {way} than in the calibration, by the probe"),
-        );
+        document
+            .text(format!("speed      {percent:.1} % {way} than in the calibration, by the probe"));
     }
     if let Some(repeated) = &verdict.repeated {
-        note(
-            &mut text,
-            &format!(
-                "beside it  {}: throughput {:+.1} %, mean response {:+.1} % against the \
+        document.text(format!(
+            "beside it  {}: throughput {:+.1} %, mean response {:+.1} % against the \
                  calibration: the drift of the machine",
-                repeated.levels,
-                100.0 * repeated.throughput_change,
-                100.0 * repeated.response_change
-            ),
-        );
+            repeated.levels,
+            100.0 * repeated.throughput_change,
+            100.0 * repeated.response_change
+        ));
     }
     for caveat in &verdict.caveats {
-        note(&mut text, &format!("* {caveat}"));
+        document.text(format!("* {caveat}"));
     }
     let bound = 100.0 * verdict.bound;
-    note(
-        &mut text,
-        &format!(
-            "verdict: throughput and mean response {} {bound:.0} % of what was measured; the intervals \
+    document.text(format!(
+        "verdict: throughput and mean response {} {bound:.0} % of what was measured; the intervals \
              {}",
-            if verdict.within_bound { "lie within" } else { "do NOT lie within" },
-            if verdict.held { "hold" } else { "do not all hold" }
-        ),
-    );
-    text
+        if verdict.within_bound { "lie within" } else { "do NOT lie within" },
+        if verdict.held { "hold" } else { "do not all hold" }
+    ));
+    document
 }

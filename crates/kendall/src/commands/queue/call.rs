@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -18,9 +17,9 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
-use super::flags::{Command, Create, Held, Select, Send};
+use super::flags::{Access, Command, Create, Held, Select, Send};
 use super::show::{self, message, statistics};
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 use crate::output::{self, Format};
 
 /// Time to reach the middleware.
@@ -44,23 +43,15 @@ pub(super) struct Caller {
     ids: RequestIds,
 }
 
-/// How the middleware is reached.
-pub(super) struct Way {
-    pub(super) token: Option<String>,
-    pub(super) tls_name: Option<String>,
-    pub(super) tls_root: Option<PathBuf>,
-}
-
-impl Way {
+impl Access {
     /// TLS, where it is wanted.
     fn tls(&self) -> anyhow::Result<Option<ClientTlsConfig>> {
         let Some(name) = &self.tls_name else { return Ok(None) };
         let tls = ClientTlsConfig::new().domain_name(name);
         Ok(Some(match &self.tls_root {
             Some(path) => {
-                let pem = std::fs::read(path).map_err(|error| {
-                    exit_with(Exit::Refused, format!("--tls-root {}: {error}", path.display()))
-                })?;
+                let pem = std::fs::read(path)
+                    .map_err(|error| refused(format!("--tls-root {}: {error}", path.display())))?;
                 tls.ca_certificate(Certificate::from_pem(pem))
             }
             None => tls.with_native_roots(),
@@ -70,9 +61,9 @@ impl Way {
     /// What goes with each request.
     fn holder(&self) -> anyhow::Result<Holder> {
         let Some(token) = &self.token else { return Ok(Holder(None)) };
-        let value = format!("Bearer {token}").parse().map_err(|_| {
-            exit_with(Exit::Refused, "--token: a token consists of letters, digits and signs")
-        })?;
+        let value = format!("Bearer {token}")
+            .parse()
+            .map_err(|_| refused("--token: a token consists of letters, digits and signs"))?;
         Ok(Holder(Some(value)))
     }
 }
@@ -99,12 +90,12 @@ struct RequestIds {
 impl Caller {
     pub(super) async fn connect(
         server: SocketAddr,
-        way: &Way,
+        access: &Access,
         client: String,
         timeout: Seconds,
         format: Format,
     ) -> anyhow::Result<Self> {
-        let tls = way.tls()?;
+        let tls = access.tls()?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let endpoint = Endpoint::from_shared(format!("{scheme}://{server}"))?;
         let mut endpoint = endpoint.connect_timeout(CONNECT);
@@ -122,7 +113,7 @@ impl Caller {
         let mut random = [0; 8];
         File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random))?;
         let ids = RequestIds { random, given: 0 };
-        let queue = MessageQueueClient::with_interceptor(channel, way.holder()?);
+        let queue = MessageQueueClient::with_interceptor(channel, access.holder()?);
         Ok(Self { queue, server, client, timeout, format, ids })
     }
 
@@ -503,7 +494,7 @@ impl Caller {
         if !yes {
             let text =
                 format!("this drops every waiting message of `{queue}`; add --yes to confirm");
-            return Err(exit_with(Exit::Refused, text));
+            return Err(refused(text));
         }
         let call = async |queue: &mut Client, request| queue.purge(request).await;
         let answer = self.ask_and_wait(wire::PurgeRequest { queue_id }, LONG, call).await?;
@@ -530,7 +521,7 @@ pub(super) fn unknown_queue(name: &str, queues: &BTreeMap<String, u64>) -> anyho
     } else {
         format!("there is no queue `{name}`; there are: {}{more}", known.join(", "))
     };
-    exit_with(Exit::Refused, text)
+    refused(text)
 }
 
 /// All of standard input, as it is.
@@ -546,7 +537,7 @@ fn standard_input() -> anyhow::Result<String> {
     std::io::stdin().lock().read_to_string(&mut text).map_err(|error| {
         let text =
             format!("standard input is not UTF-8 text ({error}); --binary sends it as it is");
-        exit_with(Exit::Refused, text)
+        refused(text)
     })?;
     Ok(text)
 }

@@ -1,5 +1,7 @@
 //! Commands of `kendall queue`, and their flags.
 
+use std::path::PathBuf;
+
 use kendall_units::Seconds;
 
 #[derive(Debug, clap::Subcommand)]
@@ -274,4 +276,33 @@ pub(crate) struct Held {
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+/// How a middleware is reached.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Access {
+    /// Access token, if the middleware needs one
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "KENDALL_QUEUE_TOKEN",
+        hide_env_values = true,
+        global = true
+    )]
+    pub(crate) token: Option<String>,
+
+    /// Use TLS; the middleware's certificate must be issued for this name
+    #[arg(long, value_name = "NAME", env = "KENDALL_QUEUE_TLS_NAME", global = true)]
+    pub(crate) tls_name: Option<String>,
+
+    /// PEM file with the authority of the middleware's certificate; by default those that the
+    /// system trusts
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "KENDALL_QUEUE_TLS_ROOT",
+        global = true,
+        requires = "tls_name"
+    )]
+    pub(crate) tls_root: Option<PathBuf>,
 }

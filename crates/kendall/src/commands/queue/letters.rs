@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::call::{Caller, Client, LONG, milliseconds};
 use super::flags::Change;
 use super::show;
-use crate::exit::{Exit, exit_with};
+use crate::exit::refused;
 
 /// Rows that one listing asks for at a time.
 const PAGE: u32 = 1000;
@@ -33,7 +33,7 @@ impl Caller {
         };
         if request == (wire::ChangeQueueRequest { queue_id, ..Default::default() }) {
             let text = "nothing to change; name a change, such as --pause or --rename NAME";
-            return Err(exit_with(Exit::Refused, text));
+            return Err(refused(text));
         }
         self.ask(request, async |queue, request| queue.change_queue(request).await).await?;
         self.statistics(queue_id).await

@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::call::Caller;
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, refused};
 use crate::output::{self, Format};
 
 /// Messages that travel together at most: what has been read while the last ones were sent.
@@ -58,7 +58,7 @@ pub(super) async fn send(mut caller: Caller, queue: &str) -> anyhow::Result<Exit
             let sent = sender.sent;
             let sent = kendall_units::counted(sent, "message");
             let text = format!("standard input, line {number}: {error} (sent: {sent})");
-            return Err(exit_with(Exit::Refused, text));
+            return Err(refused(text));
         }
     }
     match sender.caller.format {

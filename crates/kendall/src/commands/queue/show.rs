@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use kendall_protocols::queue as wire;
 use serde_json::{Value, json};
 
-use crate::commands::design::tables::grid;
+use crate::text::{self, grid};
 
 /// Characters of a name in a table.
 const NAME: usize = 40;
@@ -127,7 +127,8 @@ const WATCHED: [Column; 5] = [
 
 fn table(rows: &[Value], columns: &[Column]) -> String {
     let header: Vec<String> = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
-    grid(&header, rows.iter().map(|row| columns.iter().map(|(_, value)| value(row)).collect()))
+    let rows = rows.iter().map(|row| columns.iter().map(|(_, value)| value(row)).collect());
+    format!("{}\n", text::table(&grid(&header, rows)))
 }
 
 /// Facts first, then the content as it is, so that the longest comes last.

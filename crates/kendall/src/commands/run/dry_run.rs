@@ -1,13 +1,13 @@
 //! `kendall run --dry-run`: effective values and runs.
 
-use comfy_table::Table;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
+use kendall_report::document::{Table, Unit};
 use kendall_study::{HostReport, Plan, StudyFile};
 use kendall_units::{Seconds, counted};
 use serde_json::json;
 
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, refused};
 use crate::output::{self, Format};
+use crate::text::{self, grid};
 
 /// Runs that are listed for people; the others are counted.
 const MOST_LISTED: usize = 200;
@@ -17,8 +17,7 @@ pub(super) fn print(
     hosts: &[HostReport],
     format: Format,
 ) -> anyhow::Result<Exit> {
-    let plan =
-        Plan::of(study).map_err(|problem| exit_with(Exit::Refused, study.refuse(problem)))?;
+    let plan = Plan::of(study).map_err(|problem| refused(study.refuse(problem)))?;
     match format {
         Format::Json => output::json(&document(study, &plan, hosts))?,
         Format::Human => output::result(&text(study, &plan, hosts)?),
@@ -63,22 +62,15 @@ fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<
         format!("# {}, in this order\n", counted(list.len(), "run"))
     };
     text.push_str(&shown);
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    let mut header = vec!["run".to_owned(), "repetition".to_owned(), "configuration".to_owned()];
+    let mut header = ["run", "repetition", "configuration"].map(str::to_owned).to_vec();
     header.extend(study.factors.iter().map(|factor| factor.key.clone()));
-    table.set_header(header);
-    for (number, run) in list.iter().take(MOST_LISTED).enumerate() {
-        let mut row = vec![
-            (number + 1).to_string(),
-            (run.repetition + 1).to_string(),
-            run.configuration.to_string(),
-        ];
-        row.extend(levels(study, plan, run.configuration));
-        table.add_row(row);
-    }
+    let rows = list.iter().take(MOST_LISTED).enumerate().map(|(number, run)| {
+        let place = [number + 1, run.repetition as usize + 1, run.configuration];
+        let levels = levels(study, plan, run.configuration);
+        place.map(|number| number.to_string()).into_iter().chain(levels).collect()
+    });
     if !list.is_empty() {
-        text.push_str(&format!("{table}\n"));
+        text.push_str(&format!("{}\n", text::table(&grid(&header, rows))));
     }
     if list.len() > MOST_LISTED {
         text.push_str(&format!("… and {} more\n", list.len() - MOST_LISTED));
@@ -89,7 +81,7 @@ fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<
         text.push('\n');
     }
     if !hosts.is_empty() {
-        text.push_str(&format!("# hosts, all of them ready\n{}\n", table_of(hosts)));
+        text.push_str(&format!("# hosts, all of them ready\n{}\n", text::table(&table_of(hosts))));
     }
     let load = study.base.measure.under_load() * kendall_units::exact_f64(plan.most());
     if study.base.workload.is_job() {
@@ -117,33 +109,23 @@ fn host(host: &HostReport) -> serde_json::Value {
 }
 
 fn table_of(hosts: &[HostReport]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED);
-    table.set_header([
-        "host",
-        "machine",
-        "address",
-        "runs",
-        "cores",
-        "free",
-        "clock offset",
-        "known to",
-        "round trip",
-    ]);
-    for host in hosts {
-        table.add_row([
-            host.name.clone(),
-            host.machine.clone(),
-            host.address.clone(),
-            host.placed.join(", "),
-            host.cores.to_string(),
-            format!("{} MiB", host.free_bytes >> 20),
-            format!("{:.6} s", host.clock_offset_s),
-            format!("±{:.1} µs", 1e6 * host.clock_bound_s),
-            format!("{:.1} µs", 1e6 * host.round_trip_s),
-        ]);
-    }
-    table
+    Table::of("hosts", "Hosts", hosts)
+        .column("host", "host", Unit::Text, |host| host.name.as_str())
+        .column("machine", "machine", Unit::Text, |host| host.machine.as_str())
+        .column("address", "address", Unit::Text, |host| host.address.as_str())
+        .column("placed", "runs", Unit::Text, |host| host.placed.join(", "))
+        .column("cores", "cores", Unit::Count, |host| host.cores.to_string())
+        .column("free_bytes", "free", Unit::Count, |host| format!("{} MiB", host.free_bytes >> 20))
+        .column("clock_offset_s", "clock offset", Unit::Number, |host| {
+            format!("{:.6} s", host.clock_offset_s)
+        })
+        .column("clock_bound_s", "known to", Unit::Number, |host| {
+            format!("±{:.1} µs", 1e6 * host.clock_bound_s)
+        })
+        .column("round_trip_s", "round trip", Unit::Number, |host| {
+            format!("{:.1} µs", 1e6 * host.round_trip_s)
+        })
+        .table()
 }
 
 fn levels(study: &StudyFile, plan: &Plan, configuration: usize) -> Vec<String> {

@@ -2,18 +2,17 @@
 
 use std::path::Path;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 use kendall_observations::{Configuration, Observations, short};
 use kendall_report::answer::Answer;
+use kendall_report::document::{Cell, Table, Unit};
 use kendall_stats::estimate::{Caveat, Estimate};
-use kendall_store::{FactorLevel, Results, SearchFound, SearchLine};
+use kendall_store::{FactorLevel, Results, SearchLine};
 use kendall_study::{StudyFile, Summary};
-use kendall_units::counted;
+use kendall_units::{counted, exact_f64};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::output::{self, Stream};
+use crate::text::{self, line_columns, wrapped, wrapped_at};
 
 /// Percentiles that are printed.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
@@ -72,7 +71,7 @@ pub(super) fn text(
     } else {
         text.push_str(&format!(
             "{}\n{}",
-            configurations(study, &rows),
+            text::table(&configurations(study, &rows)),
             wrapped(&format!(
                 "± or (from to) is the {} % interval over repetitions, ± ? where they differ too \
                  much for one; the report has more",
@@ -110,78 +109,46 @@ pub(super) fn text(
     Ok(text)
 }
 
-/// Width of results: of the terminal, within reason; 80 columns where the output is no terminal.
-fn columns() -> u16 {
-    const COLUMNS: u16 = 80;
-    const MOST_COLUMNS: u16 = 160;
-    let stated = output::columns(Stream::Result);
-    stated.map_or(COLUMNS, |width| width.clamp(COLUMNS / 2, MOST_COLUMNS))
-}
-
-/// Width of lines of text: 80 columns, or as many as there are.
-pub(crate) fn line_columns() -> usize {
-    usize::from(columns().min(80))
-}
-
-/// A table of the [`columns`] that there are.
-pub(crate) fn terminal_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_width(columns());
-    table
-}
-
+/// A row a configuration.
 fn configurations(study: &StudyFile, rows: &[Row]) -> Table {
-    let mut table = terminal_table();
-    let jobs = study.base.workload.is_job();
-    let mut header = short_names(study.factors.iter().map(|factor| factor.key.as_str()));
-    let mean = if jobs { "makespan (s)" } else { "mean (ms)" };
-    header.extend(["runs", "throughput (1/s)", mean].map(str::to_owned));
-    // Many factors leave room for these only; the JSON and the report have all.
-    let roomy = study.factors.len() < 4;
-    if roomy {
-        header.extend(["p99 (ms)", "caveats"].map(str::to_owned));
+    let level =
+        |row: &Row, key: &str| row.factors.iter().find(|level| level.factor == key).cloned();
+    let names = short_names(study.factors.iter().map(|factor| factor.key.as_str()));
+    let mut table = Table::of("configurations", "Configurations", rows);
+    for (factor, name) in study.factors.iter().zip(names) {
+        let key = factor.key.as_str();
+        let is_number = |row: &Row| level(row, key).is_none_or(|level| level.number.is_some());
+        let unit = if rows.iter().all(is_number) { Unit::Number } else { Unit::Text };
+        table = table.column(key, name, unit, |row| level(row, key).map(|level| level.text));
     }
-    table.set_header(header);
-    for row in rows {
-        let mut cells: Vec<String> = study
-            .factors
-            .iter()
-            .map(|factor| {
-                let level = row.factors.iter().find(|level| level.factor == factor.key);
-                level.map_or_else(|| "–".to_owned(), |level| level.text.clone())
-            })
-            .collect();
-        cells.push(row.runs.to_string());
-        cells.push(with_interval(&row.throughput_per_s, 1.0, 4));
-        // With many factors there is no room for the second interval; the JSON has it.
-        let (time, scale) =
-            if jobs { (&row.makespan_s, 1.0) } else { (&row.response_time_mean_s, 1e3) };
-        cells.push(match time {
-            None => "–".to_owned(),
-            Some(time) if study.factors.len() < 3 => with_interval(time, scale, 3),
-            Some(time) => decimal(scale * time.center, 3),
-        });
-        if roomy {
-            let p99 = row.response_time_p99_s.as_ref();
-            let p99 = p99.map_or_else(|| "too few".to_owned(), |p99| decimal(1e3 * p99.center, 3));
-            cells.push(p99);
-            cells.push(row.caveats.to_string());
-        }
-        table.add_row(cells);
-    }
-    let numeric = |place: usize| {
-        let factor = study.factors.get(place);
-        let of = |row: &Row| {
-            let level = factor.and_then(|f| row.factors.iter().find(|level| level.factor == f.key));
-            level.is_none_or(|level| level.number.is_some())
-        };
-        factor.is_none() || rows.iter().all(of)
+    let mut table = table.column("runs", "runs", Unit::Count, |row| exact_f64(row.runs)).column(
+        "throughput_per_s",
+        "throughput (1/s)",
+        Unit::PerSecond,
+        |row| row.throughput_per_s.clone(),
+    );
+    // With many factors there is no room for the second interval; the JSON has it.
+    let roomy = study.factors.len() < 3;
+    let time = move |time: &Option<Estimate>| match time {
+        Some(time) if roomy => time.clone().into(),
+        time => Cell::from(time.as_ref().map(|time| time.center)),
     };
-    for (_, column) in table.column_iter_mut().enumerate().filter(|(place, _)| numeric(*place)) {
-        column.set_cell_alignment(CellAlignment::Right);
+    table = if study.base.workload.is_job() {
+        table.column("makespan_s", "makespan (s)", Unit::Plain(3), |row| time(&row.makespan_s))
+    } else {
+        let unit = Unit::Milliseconds;
+        table.column("mean_s", "mean (ms)", unit, |row| time(&row.response_time_mean_s))
+    };
+    // Many factors leave room for these only; the JSON and the report have all.
+    if study.factors.len() < 4 {
+        table = table
+            .column("p99_s", "p99 (ms)", Unit::Milliseconds, |row| {
+                let p99 = row.response_time_p99_s.as_ref();
+                p99.map_or_else(|| "too few".into(), |p99| Cell::Number(p99.center))
+            })
+            .column("caveats", "caveats", Unit::Count, |row| exact_f64(row.caveats));
     }
-    table
+    table.table()
 }
 
 /// `workers` for `system.workers`, unless another key ends so too.
@@ -215,21 +182,8 @@ fn caveats(observations: &Observations) -> String {
 /// What an adaptive design found; nothing for other designs.
 fn searched(lines: &[SearchLine]) -> String {
     let Some(first) = lines.first() else { return String::new() };
-    let searched = short(&first.factor);
-    let mut table = terminal_table();
-    let mut header = short_names(first.levels.iter().map(|level| level.factor.as_str()));
-    header.extend(["maximum (1/s)".to_owned(), format!("at {searched}")]);
-    header.extend(["N*", "knee in", "runs", "sweep"].map(str::to_owned));
-    table.set_header(header);
     let mut notes = String::new();
     for line in lines {
-        let mut cells: Vec<String> = line.levels.iter().map(|level| level.text.clone()).collect();
-        match &line.found {
-            Some(found) => cells.extend(found_cells(found)),
-            None => cells.extend(["not found", "–", "–", "–"].map(str::to_owned)),
-        }
-        cells.extend([line.runs.to_string(), line.sweep_runs.to_string()]);
-        table.add_row(cells);
         let mut doubts: Vec<String> = Vec::new();
         match &line.found {
             Some(found) => {
@@ -250,13 +204,47 @@ fn searched(lines: &[SearchLine]) -> String {
     let (runs, sweep) =
         lines.iter().fold((0, 0), |s, line| (s.0 + line.runs, s.1 + line.sweep_runs));
     format!(
-        "\nFound by the search over {}:\n{table}\n{notes}N* is where waiting begins, the knee where \
+        "\nFound by the search over {}:\n{}\n{notes}N* is where waiting begins, the knee where \
          95 % of the maximum is reached;\nsweep: runs that a sweep over all {} levels takes. {} \
          instead of {sweep}.\n\n",
         first.factor,
+        text::table(&found(first, lines)),
         first.grid,
         counted(runs, "run")
     )
+}
+
+/// A row a search.
+fn found(first: &SearchLine, lines: &[SearchLine]) -> Table {
+    let mut table = Table::of("searches", "Searches", lines);
+    let names = short_names(first.levels.iter().map(|level| level.factor.as_str()));
+    for (at, name) in names.into_iter().enumerate() {
+        table = table.column(name.clone(), name, Unit::Text, move |line| {
+            line.levels.get(at).map(|level| level.text.clone())
+        });
+    }
+    table
+        .column("maximum_per_s", "maximum (1/s)", Unit::PerSecond, |line| match &line.found {
+            Some(found) => found.maximum_throughput_per_s.clone().into(),
+            None => Cell::from("not found"),
+        })
+        .column("best", format!("at {}", short(&first.factor)), Unit::Number, |line| {
+            let found = line.found.as_ref()?;
+            let (low, high) = found.best_between;
+            let between = if low < high { format!(" ({low} to {high})") } else { String::new() };
+            Some(format!("{}{between}", found.best))
+        })
+        .column("saturation_point", "N*", Unit::Plain(3), |line| {
+            Some(line.found.as_ref()?.saturation_point.clone())
+        })
+        .column("knee", "knee in", Unit::Number, |line| {
+            let (below, above) = line.found.as_ref()?.knee_between;
+            let between = below < above;
+            Some(if between { format!("{below} to {above}") } else { format!("≤ {above}") })
+        })
+        .column("runs", "runs", Unit::Count, |line| line.runs)
+        .column("sweep_runs", "sweep", Unit::Count, |line| line.sweep_runs)
+        .table()
 }
 
 /// The answer, as the last lines: a word at the left, what it says beside it.
@@ -264,88 +252,13 @@ pub(crate) fn card(answer: &Answer) -> String {
     const WORD: usize = 9;
     let mut text = String::new();
     for (word, says) in answer.lines() {
-        let block = wrapped_at(&says, line_columns() - WORD - 1);
+        let block = wrapped_at(&says, line_columns() - WORD - 1, "");
         for (place, line) in block.lines().enumerate() {
             let word = if place == 0 { word } else { "" };
             text.push_str(&format!("{word:<WORD$} {line}\n"));
         }
     }
     text
-}
-
-fn wrapped_at(text: &str, columns: usize) -> String {
-    let (mut lines, mut line) = (String::new(), String::new());
-    for word in text.split_whitespace() {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
-            lines.push_str(&line);
-            lines.push('\n');
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines + &line
-}
-
-/// Lines of at most 80 columns, or as many as there are, further ones indented.
-pub(crate) fn wrapped(text: &str) -> String {
-    let columns = line_columns();
-    let (mut lines, mut line) = (String::new(), String::new());
-    for word in text.split_whitespace() {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > columns {
-            lines.push_str(&line);
-            lines.push('\n');
-            line = "  ".to_owned();
-        }
-        if !line.trim().is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines + &line + "\n"
-}
-
-fn found_cells(found: &SearchFound) -> [String; 4] {
-    let (low, high) = found.best_between;
-    let at = if low < high {
-        format!("{} ({low} to {high})", found.best)
-    } else {
-        found.best.to_string()
-    };
-    let (below, above) = found.knee_between;
-    [
-        with_interval(&found.maximum_throughput_per_s, 1.0, 4),
-        at,
-        with_interval(&found.saturation_point, 1.0, 3),
-        if below < above { format!("{below} to {above}") } else { format!("≤ {above}") },
-    ]
-}
-
-/// `5762 ± 41`: the half-width with as many decimals as the center. `5762 (4100 to 8100)` where the
-/// two sides differ by a tenth and more, `5762 ± ?` where runs differ too much for an interval.
-fn with_interval(estimate: &Estimate, scale: f64, figures: usize) -> String {
-    let center = decimal(scale * estimate.center, figures);
-    let decimals = center.split_once('.').map_or(0, |(_, fraction)| fraction.len());
-    let refused = estimate.caveats.iter().any(|c| matches!(c, Caveat::IntervalTooWide { .. }));
-    match estimate.interval {
-        Some(interval) => {
-            let (below, above) = (estimate.center - interval.low, interval.high - estimate.center);
-            if above > 1.1 * below {
-                let end = |value: f64| format!("{:.decimals$}", scale * value);
-                return format!("{center} ({} to {})", end(interval.low), end(interval.high));
-            }
-            format!("{center} ± {:.decimals$}", scale * interval.half_width())
-        }
-        None if refused => format!("{center} ± ?"),
-        None => center,
-    }
-}
-
-/// So many figures, in plain decimals.
-fn decimal(value: f64, figures: usize) -> String {
-    kendall_stats::estimate::figures(value, figures)
 }
 
 pub(super) fn json(

@@ -8,7 +8,7 @@ use kendall_build_cluster::peer::{Trust, TrustFiles};
 use kendall_tier::{Clock, Stop};
 
 use super::{Running, TierFlags, TlsFlags};
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 
 /// Runs a build cache for Bazel and similar tools
 ///
@@ -112,7 +112,7 @@ impl PeerFlags {
             own: self.own_certificate.clone().zip(self.own_key.clone()),
             token: self.peer_token.clone(),
         };
-        Trust::read(&files).map_err(|error| exit_with(Exit::Refused, error))
+        Trust::read(&files).map_err(refused)
     }
 }
 
@@ -135,9 +135,8 @@ impl AccessFlags {
         if let Some(path) = &self.tokens {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| anyhow::Error::new(error).context(path.display().to_string()))
-                .map_err(|error| exit_with(Exit::Refused, error))?;
-            options.tokens =
-                Tokens::parse(&text).map_err(|error| exit_with(Exit::Refused, error))?;
+                .map_err(refused)?;
+            options.tokens = Tokens::parse(&text).map_err(refused)?;
         }
         options.edge.tls = self.tls.tls();
         Ok(options)

@@ -7,7 +7,7 @@ use kendall_units::Seconds;
 
 use super::cache::{ClientFlags, PeerFlags};
 use super::{Running, TierFlags};
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 
 /// Runs a front over several build caches
 ///
@@ -75,7 +75,7 @@ impl CacheFrontFlags {
             names.sort_unstable();
             if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
                 let what = format!("{flag} {} is there twice", twice[0]);
-                return Err(exit_with(Exit::Refused, what));
+                return Err(refused(what));
             }
         }
         let options = FrontOptions {

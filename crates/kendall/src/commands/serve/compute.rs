@@ -1,7 +1,7 @@
 //! `kendall serve compute`: powers of matrices and prime factors over HTTP.
 
-use std::str::FromStr;
-
+use clap::ArgAction;
+use clap::builder::BoolishValueParser;
 use kendall_compute::{
     CacheLimits, Change, Compute, ComputeError, ComputeOptions, Control, Limits, QueueBound,
     Recorded, RequestLimits, Unbounded,
@@ -42,8 +42,8 @@ pub(crate) struct ComputeFlags {
     queue: QueueBound,
 
     /// Whether whole results are cached
-    #[arg(long, value_name = "on|off", default_value = "off")]
-    cache: Switch,
+    #[arg(long, value_name = "on|off", default_value = "off", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    cache: bool,
 
     /// Most results in the cache
     #[arg(long, value_name = "RESULTS", default_value_t = CacheLimits::default().entries)]
@@ -78,22 +78,6 @@ pub(crate) struct ComputeFlags {
     compute_limit: Seconds,
 }
 
-/// `on` or `off`.
-#[derive(Debug, Clone, Copy)]
-struct Switch(bool);
-
-impl FromStr for Switch {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "on" => Ok(Self(true)),
-            "off" => Ok(Self(false)),
-            _ => Err("write `on` or `off`".to_owned()),
-        }
-    }
-}
-
 impl ComputeFlags {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let compute = Compute::bind(&self.options()?).map_err(|error| {
@@ -118,7 +102,7 @@ impl ComputeFlags {
             listen: self.tier.listen,
             change: Change {
                 workers: Some(self.workers),
-                cache: Some(self.cache.0),
+                cache: Some(self.cache),
                 queue: Some(self.queue),
             },
             request_limits: RequestLimits {

@@ -13,7 +13,7 @@ use kendall_memcached_proxy::{
 use kendall_tier::{Clock, Hangups, Routes, Stop};
 
 use super::{PageFlags, Running, address};
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 use crate::output;
 
 /// A network thread that did not come to the end of a turn in this time is stuck.
@@ -155,7 +155,7 @@ impl Proxy {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let stop = Stop::on_signals()?;
         let hangups = Hangups::new()?;
-        let options = self.options().map_err(|error| exit_with(Exit::Refused, error))?;
+        let options = self.options().map_err(refused)?;
         let middleware = Middleware::bind(options, Clock::monotonic()).map_err(|error| {
             let refused = matches!(error, StartError::Plan(_));
             exit_with(if refused { Exit::Refused } else { Exit::NotReady }, error)

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use kendall_message_queue::{PrivateOptions, PrivatePostgres, TcpAccess};
 use kendall_tier::Stop;
 
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 use crate::output;
 
 /// Runs a private PostgreSQL that several middlewares of the message queue share
@@ -63,17 +63,17 @@ impl QueueDatabaseFlags {
             return Ok(Exit::Done);
         }
         let (Some(listen), Some(password)) = (self.listen, &self.password) else {
-            return Err(exit_with(Exit::Refused, "--listen and a password are needed"));
+            return Err(refused("--listen and a password are needed"));
         };
         if listen.ip().is_unspecified() {
             let text =
                 "--listen: the private PostgreSQL listens on one address, not on all; state it";
-            return Err(exit_with(Exit::Refused, text));
+            return Err(refused(text));
         }
         let word = |c: char| c.is_ascii_alphanumeric();
         if password.is_empty() || !password.chars().all(word) {
             let text = "the password must be of letters and digits, at least one";
-            return Err(exit_with(Exit::Refused, text));
+            return Err(refused(text));
         }
         if !listen.ip().is_loopback() && password.len() < GUESSED {
             let text = format!(
@@ -81,7 +81,7 @@ impl QueueDatabaseFlags {
                  least {GUESSED} letters and digits there",
                 listen.ip()
             );
-            return Err(exit_with(Exit::Refused, text));
+            return Err(refused(text));
         }
         let stop = Stop::on_signals()?;
         let address =

@@ -1,94 +1,90 @@
 //! The summary of a tier at its stop, for people.
 
-use comfy_table::Table;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use kendall_protocols::snapshot::{EncodedHistogram, LevelSnapshot, TierSnapshot, stage};
+use kendall_protocols::snapshot::{EncodedHistogram, TierSnapshot, stage};
+use kendall_report::document::{Section, Table, Unit};
 use kendall_stats::histogram::Histogram;
-use kendall_units::{Rate, Seconds, exact_f64};
+use kendall_units::{Seconds, exact_f64};
 
 /// Steps of the printed histogram: the first with which it has no more rows than this.
 const STEPS_NS: [u64; 8] =
     [100_000, 200_000, 500_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 60_000_000_000];
 const ROWS: usize = 100;
+/// Seconds in a table.
+const TIME: Unit = Unit::Time(4);
 /// Columns of the longest bar.
 const BAR: u64 = 40;
 
-/// Tables of what the tier did from its start to `snapshot`.
-pub(crate) fn text(snapshot: &TierSnapshot) -> anyhow::Result<String> {
+/// What the tier did from its start to `snapshot`.
+pub(crate) fn document(snapshot: &TierSnapshot) -> anyhow::Result<Section> {
     let seconds = exact_f64(snapshot.at_ns.saturating_sub(snapshot.started_ns)) / 1e9;
-    let mut text = format!("{}, {} s\n", snapshot.tier, Seconds::new(seconds).get().round());
-    text.push_str(&requests(snapshot, seconds)?);
-    text.push_str(&levels(snapshot));
-    if !snapshot.backends.is_empty() {
-        text.push_str(&backends(snapshot)?);
-    }
-    text.push_str(&counts(snapshot));
-    text.push_str(&response_times(snapshot)?);
-    Ok(text)
+    let title = format!("{}, {} s", snapshot.tier, Seconds::new(seconds).get().round());
+    let mut document = Section::new("summary", title);
+    document.table(requests(snapshot, seconds)?);
+    document.table(levels(snapshot));
+    document.table(backends(snapshot)?);
+    document.text(counts(snapshot));
+    document.text(response_times(snapshot)?.trim_end());
+    Ok(document)
 }
 
-fn requests(snapshot: &TierSnapshot, seconds: f64) -> anyhow::Result<String> {
-    let mut table = new_table(&[
-        "request",
-        "completed",
-        "throughput",
-        "waiting",
-        "service",
-        "backend",
-        "response",
-        "p50",
-        "p90",
-        "p99",
-    ]);
+fn requests(snapshot: &TierSnapshot, seconds: f64) -> anyhow::Result<Table> {
+    const STAGES: [&str; 4] =
+        [stage::WAITING_TIME, stage::SERVICE_TIME, stage::BACKEND_TIME, stage::RESPONSE_TIME];
+    let mut rows = Vec::new();
     for (name, request) in snapshot.requests.iter().filter(|(_, r)| r.arrivals > 0) {
-        let stages = |stage: &str| -> anyhow::Result<Histogram> {
-            Ok(Histogram::decode(&request.stages.get(stage).cloned().unwrap_or_default().0)?)
-        };
-        let response = stages(stage::RESPONSE_TIME)?;
-        let mut row = vec![
-            name.clone(),
-            request.completions.to_string(),
-            Rate::per_second(exact_f64(request.completions) / seconds).to_string(),
-        ];
-        for stage in [stage::WAITING_TIME, stage::SERVICE_TIME, stage::BACKEND_TIME] {
-            row.push(mean(&stages(stage)?));
-        }
-        row.push(mean(&response));
-        for quantile in [0.5, 0.9, 0.99] {
-            row.push(time(response.quantile(quantile)));
-        }
-        table.add_row(row);
+        let times =
+            STAGES.map(|stage| request.stages.get(stage).map_or(Ok(Histogram::new()), decode));
+        let [waiting, service, backend, response] = times;
+        rows.push((name, request.completions, [waiting?, service?, backend?, response?]));
     }
-    Ok(format!("{table}\n"))
+    let mut table = Table::of("requests", "Requests", rows)
+        .column("request", "request", Unit::Text, |(name, ..)| name.as_str())
+        .column("completed", "completed", Unit::Count, |(_, completions, _)| *completions)
+        .column("throughput_per_s", "throughput", Unit::Rate, |(_, completions, _)| {
+            exact_f64(*completions) / seconds
+        });
+    for (at, name) in ["waiting", "service", "backend", "response"].into_iter().enumerate() {
+        table = table.column(format!("{name}_s"), name, TIME, move |(.., times)| mean(&times[at]));
+    }
+    for (name, quantile) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+        table = table.column(format!("{name}_s"), name, TIME, move |(.., times)| {
+            times[3].quantile(quantile).map(|ns| exact_f64(ns) / 1e9)
+        });
+    }
+    Ok(table.table())
 }
 
-fn levels(snapshot: &TierSnapshot) -> String {
+fn levels(snapshot: &TierSnapshot) -> Table {
     let elapsed = exact_f64(snapshot.at_ns.saturating_sub(snapshot.started_ns).max(1));
-    let mut table = new_table(&["level", "mean", "maximum"]);
-    let mut row = |name: &str, level: &LevelSnapshot| {
-        let mean = exact_f64(level.integral_ns.min(1 << 53)) / elapsed;
-        table.add_row(vec![name.to_owned(), format!("{mean:.2}"), level.maximum.to_string()]);
-    };
-    row("queue length", &snapshot.queue_length);
-    row("workers busy", &snapshot.workers_busy);
-    row("connections", &snapshot.connections);
-    format!("{table}\n")
+    let levels = [
+        ("queue length", &snapshot.queue_length),
+        ("workers busy", &snapshot.workers_busy),
+        ("connections", &snapshot.connections),
+    ];
+    Table::of("levels", "Levels", levels)
+        .column("level", "level", Unit::Text, |(name, _)| *name)
+        .column("mean", "mean", Unit::Number, |(_, level)| {
+            format!("{:.2}", exact_f64(level.integral_ns.min(1 << 53)) / elapsed)
+        })
+        .column("maximum", "maximum", Unit::Count, |(_, level)| level.maximum)
+        .table()
 }
 
-fn backends(snapshot: &TierSnapshot) -> anyhow::Result<String> {
-    let mut table = new_table(&["backend", "requests", "keys", "errors", "mean time", "p99"]);
+fn backends(snapshot: &TierSnapshot) -> anyhow::Result<Table> {
+    let mut rows = Vec::new();
     for backend in &snapshot.backends {
-        let times = decode(&backend.backend_time)?;
-        table.add_row(vec![
-            backend.address.clone(),
-            backend.requests.to_string(),
-            backend.keys.to_string(),
-            backend.errors.to_string(),
-            mean(&times),
-            time(times.quantile(0.99)),
-        ]);
+        rows.push((backend, decode(&backend.backend_time)?));
     }
-    Ok(format!("{table}\n"))
+    Ok(Table::of("backends", "Backends", rows)
+        .column("backend", "backend", Unit::Text, |(backend, _)| backend.address.as_str())
+        .column("requests", "requests", Unit::Count, |(backend, _)| backend.requests)
+        .column("keys", "keys", Unit::Count, |(backend, _)| backend.keys)
+        .column("errors", "errors", Unit::Count, |(backend, _)| backend.errors)
+        .column("mean_s", "mean time", TIME, |(_, times)| mean(times))
+        .column("p99_s", "p99", TIME, |(_, times)| {
+            times.quantile(0.99).map(|ns| exact_f64(ns) / 1e9)
+        })
+        .table())
 }
 
 fn counts(snapshot: &TierSnapshot) -> String {
@@ -104,7 +100,7 @@ fn counts(snapshot: &TierSnapshot) -> String {
     let cpu = |ns| Seconds::from_nanos(ns).to_string();
     parts.push(format!("CPU user {}", cpu(snapshot.cpu_user_ns)));
     parts.push(format!("CPU system {}", cpu(snapshot.cpu_system_ns)));
-    format!("{}\n", parts.join(" · "))
+    parts.join(" · ")
 }
 
 /// All response times in steps of 0.1 ms, however long; wider steps where those would be too many
@@ -147,18 +143,8 @@ fn decode(encoded: &EncodedHistogram) -> anyhow::Result<Histogram> {
     Ok(Histogram::decode(&encoded.0)?)
 }
 
-fn mean(histogram: &Histogram) -> String {
-    histogram.mean().map_or_else(|| "–".to_owned(), |ns| Seconds::new(ns / 1e9).to_string())
-}
-
-fn time(nanoseconds: Option<u64>) -> String {
-    nanoseconds.map_or_else(|| "–".to_owned(), |ns| Seconds::from_nanos(ns).to_string())
-}
-
-fn new_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_header(header.to_vec());
-    table
+fn mean(histogram: &Histogram) -> Option<f64> {
+    histogram.mean().map(|ns| ns / 1e9)
 }
 
 #[cfg(test)]

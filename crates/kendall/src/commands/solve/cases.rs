@@ -315,7 +315,7 @@ fn flat(value: &Value) -> Vec<f64> {
     }
 }
 
-fn value(output: &Output) -> Value {
+pub(super) fn value(output: &Output) -> Value {
     match output {
         Output::Number(number) => Value::from(*number),
         Output::List(list) => Value::from(list.clone()),

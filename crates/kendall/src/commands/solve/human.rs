@@ -1,101 +1,74 @@
-//! Answers as tables for people.
+//! Answers as documents for people.
 
-use std::fmt::Write as _;
-
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, presets};
 use kendall_queueing::Model;
 use kendall_queueing::simulation::{Measured, Simulated};
-use kendall_queueing::solver::Solution;
+use kendall_queueing::solver::{ClassResult, Solution, StationResult};
 use kendall_queueing::station::{Moments, StationSolution};
+use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_textbook::{Answer, Output};
-use kendall_units::{Rate, Seconds};
+use kendall_units::counted;
 
 use super::{Solved, cases};
 
-pub(super) fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
-    table.set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.to_vec());
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
+/// Seconds, to the figures of a model.
+pub(super) const TIME: Unit = Unit::Time(4);
+
+fn titled(id: &'static str, model: &Model) -> Section {
+    Section::new(id, if model.name.is_empty() { "model" } else { &model.name })
 }
 
-/// Five significant figures, with an exponent where zeros would hide them.
-pub(super) fn number(value: f64) -> String {
-    let size = value.abs();
-    if value == 0.0 {
-        "0".to_owned()
-    } else if !value.is_finite() {
-        "–".to_owned()
-    } else if !(1e-4..1e7).contains(&size) {
-        format!("{value:.4e}")
-    } else if value.fract() == 0.0 {
-        format!("{value:.0}")
-    } else {
-        let mut decimals = 4_usize;
-        let mut bound = 10.0;
-        while size >= bound && decimals > 0 {
-            bound *= 10.0;
-            decimals -= 1;
-        }
-        if size < 1.0 { format!("{value:.5}") } else { format!("{value:.decimals$}") }
-    }
-}
-
-pub(super) fn time(seconds: f64) -> String {
-    if seconds.abs() < 1e7 {
-        Seconds::new(seconds).to_string()
-    } else {
-        format!("{} s", number(seconds))
-    }
-}
-
-fn rate(per_second: f64) -> String {
-    Rate::per_second(per_second).to_string()
-}
-
-pub(super) fn answer(model: &Model, answer: &Solved) -> String {
+pub(super) fn answer(model: &Model, answer: &Solved) -> Section {
     match answer {
         Solved::Formula(solution) => formula(model, solution),
         Solved::Simulated(simulated) => simulation(model, simulated),
     }
 }
 
-fn formula(model: &Model, s: &Solution) -> String {
-    let mut text = String::new();
-    let name = if s.model.is_empty() { "model" } else { &s.model };
-    writeln!(text, "{name}\nsolver  {} ({})", s.solver, s.accuracy.name()).unwrap_or_default();
+fn formula(model: &Model, s: &Solution) -> Section {
+    let mut document = titled("solution", model);
+    document.text(format!("solver  {} ({})", s.solver, s.accuracy.name()));
     match &s.station {
-        Some(station) => text.push_str(&single(station, s)),
-        None => text.push_str(&network(model, s)),
-    }
-    if s.station.is_none() {
-        for (quantile, value) in &s.response_quantiles {
-            let percent = number(quantile * 100.0);
-            writeln!(text, "response time, {percent} %: {}", time(*value)).unwrap_or_default();
+        Some(station) => document.table(single(station, s)),
+        None => {
+            document.table(classes(model, &s.classes));
+            document.table(stations(model, &s.stations));
+            document.table(pools(s));
+            for (quantile, value) in &s.response_quantiles {
+                document.text(format!(
+                    "response time, {}: {}",
+                    percent(*quantile),
+                    TIME.print(*value)
+                ));
+            }
         }
     }
     if let Some((rounds, change)) = s.iterations {
-        let rounds = kendall_units::counted(rounds, "round");
-        writeln!(text, "settled after {rounds}, last change {change:.1e}").unwrap_or_default();
+        let rounds = counted(rounds, "round");
+        document.text(format!("settled after {rounds}, last change {change:.1e}"));
     }
     for caveat in &s.caveats {
-        writeln!(text, "note: {caveat}").unwrap_or_default();
+        document.note(Level::Doubt, caveat.to_string());
     }
-    text
+    document
 }
 
-fn single(s: &StationSolution, solution: &Solution) -> String {
-    let mut table = table(&["", "symbol", "value", "variance"]);
+fn percent(quantile: f64) -> String {
+    format!("{} %", Unit::Number.print(quantile * 100.0))
+}
+
+fn single(s: &StationSolution, solution: &Solution) -> Table {
+    let mut table = Table::new("station", "All metrics of the station")
+        .column("metric", "metric", Unit::Text)
+        .column("symbol", "symbol", Unit::Text)
+        .column("value", "value", Unit::Number)
+        .column("variance", "variance", Unit::Number);
     let mut plain = |name: &str, symbol: &str, value: String| {
-        table.add_row(vec![name.to_owned(), symbol.to_owned(), value, String::new()]);
+        table.push(vec![name.into(), symbol.into(), value.into(), "".into()]);
     };
+    let number = |value: f64| Unit::Number.print(value);
     plain("offered load", "a", format!("{} erlang", number(s.offered_load)));
     plain("utilization", "ρ", number(s.utilization));
-    plain("throughput", "X", rate(s.throughput));
+    plain("throughput", "X", Unit::Rate.print(s.throughput));
     if let Some(p0) = s.p0 {
         let shown = match s.ln_p0 {
             Some(ln) if p0 < 1e-300 => format!("e^{}", number(ln)),
@@ -109,166 +82,168 @@ fn single(s: &StationSolution, solution: &Solution) -> String {
     if s.loss_probability > 0.0 {
         plain("probability of loss", "P_loss", number(s.loss_probability));
     }
-    let mut both = |name: &str, symbol: &str, moments: Moments, timed: bool| {
-        let mean = if timed { time(moments.mean) } else { number(moments.mean) };
-        let unit = if timed { " s²" } else { "" };
-        let variance =
-            moments.variance.map_or("–".to_owned(), |v| format!("{}{unit}", number(v)));
-        table.add_row(vec![name.to_owned(), symbol.to_owned(), mean, variance]);
+    let mut both = |name: &str, symbol: &str, moments: Moments, unit: Unit| {
+        let square = if unit == TIME { " s²" } else { "" };
+        let variance = moments.variance.map(|value| format!("{}{square}", number(value)));
+        table.push(vec![
+            name.into(),
+            symbol.into(),
+            unit.print(moments.mean).into(),
+            variance.into(),
+        ]);
     };
-    both("number at the station", "n", s.number, false);
-    both("number waiting", "n_q", s.number_waiting, false);
-    both("response time", "r", s.response_time, true);
-    both("waiting time", "w", s.waiting_time, true);
+    both("number at the station", "n", s.number, Unit::Number);
+    both("number waiting", "n_q", s.number_waiting, Unit::Number);
+    both("response time", "r", s.response_time, TIME);
+    both("waiting time", "w", s.waiting_time, TIME);
     if let Some(busy) = &s.busy_period {
-        both("busy period", "", busy.duration, true);
-        both("customers served in it", "", busy.served, false);
+        both("busy period", "", busy.duration, TIME);
+        both("customers served in it", "", busy.served, Unit::Number);
     }
+    let mut plain = |name: String, value: String| {
+        table.push(vec![name.into(), "".into(), value.into(), "".into()]);
+    };
     for (name, list) in [
         ("response time", &solution.response_quantiles),
         ("waiting time", &solution.waiting_quantiles),
     ] {
         for (quantile, value) in list {
-            let name = format!("{name}, {} %", number(quantile * 100.0));
-            table.add_row(vec![name, String::new(), time(*value), String::new()]);
+            plain(format!("{name}, {}", percent(*quantile)), TIME.print(*value));
         }
     }
     for (key, value) in &s.more {
-        let (name, shown) = match (key.strip_suffix("_per_s"), key.strip_suffix("_s")) {
-            (Some(name), _) => (name, rate(*value)),
-            (None, Some(name)) => (name, time(*value)),
-            (None, None) => (*key, number(*value)),
+        let (name, unit) = match (key.strip_suffix("_per_s"), key.strip_suffix("_s")) {
+            (Some(name), _) => (name, Unit::Rate),
+            (None, Some(name)) => (name, TIME),
+            (None, None) => (*key, Unit::Number),
         };
-        table.add_row(vec![name.replace('_', " "), String::new(), shown, String::new()]);
+        plain(name.replace('_', " "), unit.print(*value));
     }
-    format!("{table}\n")
+    table
 }
 
-fn network(model: &Model, s: &Solution) -> String {
-    let mut classes = table(&["class", "throughput", "response", "in system", "bottleneck", "N*"]);
-    for class in &s.classes {
-        let neck = class.bottleneck.as_ref();
-        let star = neck.and_then(|b| b.saturation_population);
-        classes.add_row(vec![
-            class.name.clone(),
-            rate(class.throughput),
-            time(class.system_response),
-            number(class.number),
-            neck.and_then(|b| model.stations.get(b.resource))
-                .map_or("–".to_owned(), |station| station.name.clone()),
-            star.map_or("–".to_owned(), number),
-        ]);
-    }
-    let mut header = vec!["station", "class", "X", "busy", "number", "waiting", "response"];
-    header.push("residence");
-    // One class needs no column.
-    let single = model.classes.len() == 1;
-    if single {
-        header.remove(1);
-    }
-    let mut stations = table(&header);
-    for result in &s.stations {
-        for (index, class) in model.classes.iter().enumerate() {
-            if result.throughput[index] <= 0.0 {
-                continue;
-            }
-            let mut row = vec![result.name.clone()];
-            row.extend((!single).then(|| class.name.clone()));
-            row.extend([
-                rate(result.throughput[index]),
-                number(result.utilization[index]),
-                number(result.number[index]),
-                time(result.waiting_time[index]),
-                time(result.response_time[index]),
-                time(result.residence_time[index]),
-            ]);
-            stations.add_row(row);
-        }
-    }
-    let mut text = format!("{classes}\n{stations}\n");
-    if !s.pools.is_empty() {
-        let mut pools = table(&["pool", "in use", "utilization", "waiting", "time to a token"]);
-        for pool in &s.pools {
-            pools.add_row(vec![
-                pool.name.clone(),
-                number(pool.in_use),
-                number(pool.utilization),
-                number(pool.number_waiting),
-                time(pool.waiting_time),
-            ]);
-        }
-        writeln!(text, "{pools}").unwrap_or_default();
-    }
-    text
+/// A row a class; the bounds are for files.
+pub(super) fn classes(model: &Model, classes: &[ClassResult]) -> Table {
+    Table::of("classes", "Classes", classes)
+        .column("name", "class", Unit::Text, |class| class.name.as_str())
+        .column("throughput_per_s", "throughput", Unit::Rate, |class| class.throughput)
+        .column("system_response_time_mean_s", "response", TIME, |class| class.system_response)
+        .column("number_mean", "in system", Unit::Number, |class| class.number)
+        .column("bottleneck", "bottleneck", Unit::Text, |class| {
+            Some(model.stations.get(class.bottleneck.as_ref()?.resource)?.name.as_str())
+        })
+        .column("throughput_most_per_s", "", Unit::Rate, |class| {
+            Some(class.bottleneck.as_ref()?.most_throughput)
+        })
+        .column("saturation_population", "N*", Unit::Number, |class| {
+            class.bottleneck.as_ref()?.saturation_population
+        })
+        .column("throughput_bound_low_per_s", "", Unit::Rate, |class| {
+            class.throughput_bounds.map(|bounds| bounds.0)
+        })
+        .column("throughput_bound_high_per_s", "", Unit::Rate, |class| {
+            class.throughput_bounds.map(|bounds| bounds.1)
+        })
+        .table()
 }
 
-fn measured(value: Option<&Measured>, show: fn(f64) -> String) -> String {
-    match value {
-        None => "–".to_owned(),
-        Some(Measured { center, half_width: Some(half) }) => {
-            format!("{} ± {}", show(*center), show(*half))
-        }
-        Some(Measured { center, half_width: None }) => show(*center),
-    }
+/// A row a station and class that comes to it; one class needs no name.
+pub(super) fn stations(model: &Model, stations: &[StationResult]) -> Table {
+    let comes = |(station, class): &(&StationResult, usize)| station.throughput[*class] > 0.0;
+    let of_station = |station| (0..model.classes.len()).map(move |class| (station, class));
+    let class = if model.classes.len() == 1 { "" } else { "class" };
+    Table::of("stations", "Stations", stations.iter().flat_map(of_station).filter(comes))
+        .column("station", "station", Unit::Text, |(s, _)| s.name.as_str())
+        .column("name", class, Unit::Text, |(_, class)| model.classes[*class].name.as_str())
+        .column("throughput_per_s", "X", Unit::Rate, |(s, class)| s.throughput[*class])
+        .column("utilization", "busy", Unit::Number, |(s, class)| s.utilization[*class])
+        .column("number_mean", "number", Unit::Number, |(s, class)| s.number[*class])
+        .column("waiting_time_mean_s", "waiting", TIME, |(s, class)| s.waiting_time[*class])
+        .column("response_time_mean_s", "response", TIME, |(s, class)| s.response_time[*class])
+        .column("residence_time_mean_s", "residence", TIME, |(s, class)| s.residence_time[*class])
+        .table()
 }
 
-fn simulation(model: &Model, s: &Simulated) -> String {
-    let mut text = format!(
-        "{}\nsolver  simulation (estimate, {} % intervals), seed {}, {} customers\n",
-        if model.name.is_empty() { "model" } else { &model.name },
-        number(s.confidence * 100.0),
+pub(super) fn pools(solution: &Solution) -> Table {
+    Table::of("pools", "Pools", &solution.pools)
+        .column("name", "pool", Unit::Text, |pool| pool.name.as_str())
+        .column("tokens_in_use_mean", "in use", Unit::Number, |pool| pool.in_use)
+        .column("utilization", "utilization", Unit::Number, |pool| pool.utilization)
+        .column("number_waiting_mean", "waiting", Unit::Number, |pool| pool.number_waiting)
+        .column("waiting_time_mean_s", "time to a token", TIME, |pool| pool.waiting_time)
+        .table()
+}
+
+fn measured(value: Option<&Measured>, unit: Unit) -> Cell {
+    let shown = |value: &Measured| {
+        let center = unit.print(value.center);
+        value.half_width.map_or(center.clone(), |half| format!("{center} ± {}", unit.print(half)))
+    };
+    value.map(shown).into()
+}
+
+fn simulation(model: &Model, s: &Simulated) -> Section {
+    let mut document = titled("simulation", model);
+    document.text(format!(
+        "solver  simulation (estimate, {} intervals), seed {}, {} customers",
+        percent(s.confidence),
         s.seed,
         s.completed_customers
-    );
-    let mut classes = table(&["class", "throughput", "response", "in system"]);
-    for class in &s.classes {
-        classes.add_row(vec![
-            class.name.clone(),
-            measured(class.throughput_per_s.as_ref(), rate),
-            measured(class.response_time_mean_s.as_ref(), time),
-            measured(class.number_mean.as_ref(), number),
-        ]);
-    }
-    let mut stations = table(&["station", "busy", "number", "waiting", "response"]);
-    for station in s.stations.iter().chain(&s.pools) {
-        stations.add_row(vec![
-            station.name.clone(),
-            measured(station.utilization.as_ref(), number),
-            measured(station.number_mean.as_ref(), number),
-            measured(station.all.waiting_time_mean_s.as_ref(), time),
-            measured(station.all.response_time_mean_s.as_ref(), time),
-        ]);
-    }
-    writeln!(text, "{classes}\n{stations}").unwrap_or_default();
+    ));
+    let classes = Table::of("classes", "Classes", &s.classes)
+        .column("name", "class", Unit::Text, |class| class.name.as_str())
+        .column("throughput_per_s", "throughput", Unit::Rate, |class| {
+            measured(class.throughput_per_s.as_ref(), Unit::Rate)
+        })
+        .column("response_time_mean_s", "response", TIME, |class| {
+            measured(class.response_time_mean_s.as_ref(), TIME)
+        })
+        .column("number_mean", "in system", Unit::Number, |class| {
+            measured(class.number_mean.as_ref(), Unit::Number)
+        });
+    let stations = Table::of("stations", "Stations", s.stations.iter().chain(&s.pools))
+        .column("name", "station", Unit::Text, |station| station.name.as_str())
+        .column("utilization", "busy", Unit::Number, |station| {
+            measured(station.utilization.as_ref(), Unit::Number)
+        })
+        .column("number_mean", "number", Unit::Number, |station| {
+            measured(station.number_mean.as_ref(), Unit::Number)
+        })
+        .column("waiting_time_mean_s", "waiting", TIME, |station| {
+            measured(station.all.waiting_time_mean_s.as_ref(), TIME)
+        })
+        .column("response_time_mean_s", "response", TIME, |station| {
+            measured(station.all.response_time_mean_s.as_ref(), TIME)
+        });
+    document.table(classes.table());
+    document.table(stations.table());
     for class in &s.classes {
         for (quantile, value) in &class.response_time_quantiles_s {
-            let name = &class.name;
-            let percent = number(quantile * 100.0);
-            let shown = measured(Some(value), time);
-            writeln!(text, "{name}, response time, {percent} %: {shown}").unwrap_or_default();
+            let shown = measured(Some(value), TIME).print(TIME);
+            document.text(format!(
+                "{}, response time, {}: {shown}",
+                class.name,
+                percent(*quantile)
+            ));
         }
     }
     for doubt in &s.doubts {
-        writeln!(text, "note: {doubt}").unwrap_or_default();
+        document.note(Level::Doubt, doubt.to_string());
     }
-    text
+    document
 }
 
-/// Throughput and response of one class, whatever the solver.
-pub(super) fn main_figures(answer: &Solved, class: usize) -> (f64, f64, f64) {
+/// Throughput, response and number of one class, whatever the solver.
+pub(super) fn main_figures(answer: &Solved, class: usize) -> [Option<f64>; 3] {
     match answer {
         Solved::Formula(s) => {
             let class = &s.classes[class];
-            (class.throughput, class.system_response, class.number)
+            [class.throughput, class.system_response, class.number].map(Some)
         }
         Solved::Simulated(s) => {
-            let center = |m: Option<Measured>| m.map_or(f64::NAN, |m| m.center);
             let class = &s.classes[class];
-            (
-                center(class.throughput_per_s),
-                center(class.response_time_mean_s),
-                center(class.number_mean),
-            )
+            [class.throughput_per_s, class.response_time_mean_s, class.number_mean]
+                .map(|measured| measured.map(|measured| measured.center))
         }
     }
 }
@@ -281,105 +256,99 @@ pub(super) fn solver_of(answer: &Solved) -> (&str, &str) {
 }
 
 /// Several solvers side by side; differences are to the first.
-pub(super) fn comparison(model: &Model, answers: &[(String, Solved)]) -> String {
-    let mut table = table(&[
-        "solver",
-        "accuracy",
-        "class",
-        "throughput",
-        "difference",
-        "response",
-        "difference",
-    ]);
-    for (name, answer) in answers {
-        for (index, class) in model.classes.iter().enumerate() {
-            let (x, r, _) = main_figures(answer, index);
-            let (x0, r0, _) = main_figures(&answers[0].1, index);
-            let gap = |value: f64, first: f64| {
-                if first == 0.0 {
-                    "–".to_owned()
-                } else {
-                    format!("{:+.3} %", (value / first - 1.0) * 100.0)
-                }
-            };
-            let (solver, accuracy) = solver_of(answer);
-            let shown = if name == "auto" { solver } else { name };
-            table.add_row(vec![
-                shown.to_owned(),
-                accuracy.to_owned(),
-                class.name.clone(),
-                rate(x),
-                gap(x, x0),
-                time(r),
-                gap(r, r0),
-            ]);
+pub(super) fn comparison(model: &Model, answers: &[(String, Solved)]) -> Section {
+    let rows = answers.iter().flat_map(|(name, answer)| {
+        (0..model.classes.len()).map(move |class| (name, answer, class))
+    });
+    let figure = |which: usize| {
+        move |(_, answer, class): &(&String, &Solved, usize)| main_figures(answer, *class)[which]
+    };
+    let gap = |which: usize| {
+        move |(_, answer, class): &(&String, &Solved, usize)| {
+            let first = main_figures(&answers[0].1, *class)[which]?;
+            let ratio = main_figures(answer, *class)[which]? / first;
+            (first != 0.0).then(|| format!("{:+.3} %", (ratio - 1.0) * 100.0))
         }
-    }
-    format!("{}\n{table}\n", if model.name.is_empty() { "model" } else { &model.name })
+    };
+    let table = Table::of("comparison", "Solvers side by side", rows)
+        .column("solver", "solver", Unit::Text, |(name, answer, _)| {
+            if *name == "auto" { solver_of(answer).0.to_owned() } else { (*name).clone() }
+        })
+        .column("accuracy", "accuracy", Unit::Text, |(_, answer, _)| solver_of(answer).1)
+        .column("class", "class", Unit::Text, |(.., class)| model.classes[*class].name.as_str())
+        .column("throughput_per_s", "throughput", Unit::Rate, figure(0))
+        .column("throughput_difference", "difference", Unit::SignedPercent, gap(0))
+        .column("system_response_time_mean_s", "response", TIME, figure(1))
+        .column("response_difference", "difference", Unit::SignedPercent, gap(1));
+    let mut document = titled("comparison", model);
+    document.table(table.table());
+    document
 }
 
 /// A file of worked cases: one line each, and what was not met.
-pub(super) fn cases(solved: &[cases::Solved]) -> String {
-    let mut table = table(&["case", "kind", "outputs met", "largest error"]);
-    let mut notes = String::new();
+pub(super) fn cases(solved: &[cases::Solved]) -> Section {
+    let table = Table::of("cases", "Worked cases", solved)
+        .column("id", "case", Unit::Text, |case| case.id.as_str())
+        .column("kind", "kind", Unit::Text, |case| {
+            case.answer.as_ref().map_or_else(|_| String::new(), |answer| answer.kind.clone())
+        })
+        .column("met", "outputs met", Unit::Text, |case| {
+            let met = case.checks.iter().filter(|check| check.met).count();
+            let met = format!("{met} of {}", case.checks.len());
+            if case.answer.is_ok() { met } else { "refused".to_owned() }
+        })
+        .column("largest_error", "largest error", Unit::Number, |case| {
+            let errors = case.checks.iter().filter_map(|check| check.relative_error);
+            case.answer.is_ok().then(|| format!("{:.1e}", errors.fold(0.0, f64::max)))
+        });
+    let mut document = Section::new("cases", "");
+    document.table(table.table());
     for case in solved {
-        let (kind, met, worst) = match &case.answer {
-            Ok(answer) => {
-                let met = case.checks.iter().filter(|check| check.met).count();
-                let worst = case.checks.iter().filter_map(|c| c.relative_error).fold(0.0, f64::max);
-                let shown = format!("{met} of {}", case.checks.len());
-                (answer.kind.clone(), shown, format!("{worst:.1e}"))
-            }
-            Err(message) => {
-                let expected = if case.met() { ", as expected" } else { "" };
-                writeln!(notes, "{}: refused{expected}: {message}", case.id).unwrap_or_default();
-                (String::new(), "refused".to_owned(), "–".to_owned())
-            }
-        };
-        for check in case.checks.iter().filter(|check| !check.met) {
-            writeln!(
-                notes,
-                "{}: {} is {}, expected {}",
-                case.id,
-                check.output,
-                check.found.as_ref().map_or_else(|| "not known".to_owned(), ToString::to_string),
-                check.expected
-            )
-            .unwrap_or_default();
+        if let Err(message) = &case.answer {
+            let expected = if case.met() { ", as expected" } else { "" };
+            document.text(format!("{}: refused{expected}: {message}", case.id));
         }
-        table.add_row(vec![case.id.clone(), kind, met, worst]);
+        for check in case.checks.iter().filter(|check| !check.met) {
+            let found = check.found.as_ref();
+            let found = found.map_or_else(|| "not known".to_owned(), ToString::to_string);
+            let (output, expected) = (&check.output, &check.expected);
+            document.text(format!("{}: {output} is {found}, expected {expected}", case.id));
+        }
     }
     let met = solved.iter().filter(|case| case.met()).count();
-    format!("{table}\n{notes}{met} of {} cases are met\n", solved.len())
+    document.text(format!("{met} of {} cases are met", solved.len()));
+    document
 }
 
-pub(super) fn case(answer: &Answer, checks: &[cases::Check]) -> String {
-    let mut table = table(&["output", "value", "unit"]);
+pub(super) fn case(answer: &Answer, checks: &[cases::Check]) -> Section {
+    const MOST_VALUES: usize = 5;
     let list = |values: &[f64]| {
-        let shown: Vec<String> = values.iter().take(5).map(|value| number(*value)).collect();
-        let more = if values.len() > 5 { " …" } else { "" };
-        format!("{}{more}", shown.join("  "))
+        let shown = values.iter().take(MOST_VALUES).map(|value| Unit::Number.print(*value));
+        let more = if values.len() > MOST_VALUES { " …" } else { "" };
+        format!("{}{more}", shown.collect::<Vec<_>>().join("  "))
     };
     // What the file asks for; without wishes, all.
-    let wanted = |name: &String| checks.is_empty() || checks.iter().any(|c| c.output == *name);
-    for (name, (output, unit)) in answer.outputs.iter().filter(|(name, _)| wanted(name)) {
-        let value = match output {
-            Output::Number(value) => number(*value),
+    let wanted = |(name, _): &(&String, &(Output, String))| {
+        checks.is_empty() || checks.iter().any(|check| check.output == **name)
+    };
+    let table = Table::of("outputs", "Outputs", answer.outputs.iter().filter(wanted))
+        .column("output", "output", Unit::Text, |(name, _)| name.as_str())
+        .column("value", "value", Unit::Number, |(_, (output, _))| match output {
+            Output::Number(value) => Unit::Number.print(*value),
             Output::List(values) => list(values),
             Output::Table(rows) => rows.iter().map(|row| list(row)).collect::<Vec<_>>().join("\n"),
             Output::Word(word) => word.clone(),
-        };
-        table.add_row(vec![name.clone(), value, unit.clone()]);
-    }
-    let mut text =
-        format!("{}\nsolver  {} ({})\n{table}\n", answer.kind, answer.solver, answer.accuracy);
+        })
+        .column("unit", "unit", Unit::Text, |(_, (_, unit))| unit.as_str());
+    let mut document = Section::new("case", answer.kind.as_str());
+    document.text(format!("solver  {} ({})", answer.solver, answer.accuracy));
+    document.table(table.table());
     for caveat in &answer.caveats {
-        writeln!(text, "note: {caveat}").unwrap_or_default();
+        document.note(Level::Doubt, caveat.as_str());
     }
     for check in checks {
         let verdict = if check.met { "met" } else { "NOT met" };
-        writeln!(text, "expected {} = {}: {verdict}", check.output, check.expected)
-            .unwrap_or_default();
+        document.text(format!("expected {} = {}: {verdict}", check.output, check.expected));
     }
-    text
+    document
 }

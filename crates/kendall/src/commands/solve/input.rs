@@ -118,10 +118,6 @@ pub(super) fn table(document: &Value) -> Result<toml::Table, Problem> {
     }
 }
 
-pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
-}
-
 pub(super) fn set(document: &mut Value, key: &str, value: Value) {
     if let Some(table) = document.as_object_mut() {
         table.insert(key.to_owned(), value);

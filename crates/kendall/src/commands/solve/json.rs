@@ -1,13 +1,13 @@
 //! Answers as JSON: one documented key a metric, SI units (docs/models.md).
 
 use kendall_queueing::Model;
-use kendall_queueing::solver::{PoolResult, Solution, StationResult};
+use kendall_queueing::solver::{Solution, StationResult};
 use kendall_queueing::station::{Moments, StationSolution};
-use kendall_textbook::{Answer, Output};
+use kendall_textbook::Answer;
 use serde_json::{Map, Value, json};
 
-use super::Solved;
 use super::cases::{self, Check};
+use super::{Solved, human};
 
 /// One answer, or several side by side.
 pub(super) fn answers(model: &Model, answers: &[(String, Solved)]) -> Value {
@@ -34,36 +34,18 @@ pub(super) fn one(model: &Model, answer: &Solved) -> Value {
 }
 
 fn formula(model: &Model, s: &Solution) -> Value {
-    let classes: Vec<Value> = s
-        .classes
-        .iter()
-        .map(|class| {
-            let neck = class.bottleneck.as_ref();
-            json!({
-                "name": class.name,
-                "throughput_per_s": class.throughput,
-                "system_response_time_mean_s": class.system_response,
-                "number_mean": class.number,
-                "bottleneck": neck.and_then(|b| model.stations.get(b.resource)).map(|s| &s.name),
-                "throughput_most_per_s": neck.map(|b| b.most_throughput),
-                "saturation_population": neck.and_then(|b| b.saturation_population),
-                "throughput_bound_low_per_s": class.throughput_bounds.map(|b| b.0),
-                "throughput_bound_high_per_s": class.throughput_bounds.map(|b| b.1),
-            })
-        })
-        .collect();
     let mut value = json!({
         "model": s.model,
         "solver": s.solver,
         "accuracy": s.accuracy.name(),
         "caveats": s.caveats.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "classes": classes,
+        "classes": human::classes(model, &s.classes).objects(),
         "stations": s.stations.iter().map(|r| station(model, r)).collect::<Vec<_>>(),
         "response_time_quantiles": quantiles(&s.response_quantiles),
         "waiting_time_quantiles": quantiles(&s.waiting_quantiles),
     });
     if !s.pools.is_empty() {
-        value["pools"] = s.pools.iter().map(pool).collect();
+        value["pools"] = human::pools(s).objects().into();
     }
     if let Some(single) = &s.station {
         value["station"] = single_station(single);
@@ -80,23 +62,10 @@ fn quantiles(list: &[(f64, f64)]) -> Value {
 }
 
 fn station(model: &Model, r: &StationResult) -> Value {
-    let classes: Vec<Value> = model
-        .classes
-        .iter()
-        .enumerate()
-        .filter(|(index, _)| r.throughput[*index] > 0.0)
-        .map(|(index, class)| {
-            json!({
-                "name": class.name,
-                "throughput_per_s": r.throughput[index],
-                "utilization": r.utilization[index],
-                "number_mean": r.number[index],
-                "response_time_mean_s": r.response_time[index],
-                "waiting_time_mean_s": r.waiting_time[index],
-                "residence_time_mean_s": r.residence_time[index],
-            })
-        })
-        .collect();
+    let mut classes = human::stations(model, std::slice::from_ref(r)).objects();
+    for class in classes.iter_mut().filter_map(Value::as_object_mut) {
+        class.remove("station");
+    }
     let mut value = json!({
         "name": r.name,
         "throughput_per_s": r.throughput.iter().sum::<f64>(),
@@ -109,16 +78,6 @@ fn station(model: &Model, r: &StationResult) -> Value {
         value["state_probabilities"] = json!(states[..most]);
     }
     value
-}
-
-fn pool(p: &PoolResult) -> Value {
-    json!({
-        "name": p.name,
-        "number_waiting_mean": p.number_waiting,
-        "waiting_time_mean_s": p.waiting_time,
-        "tokens_in_use_mean": p.in_use,
-        "utilization": p.utilization,
-    })
 }
 
 fn single_station(s: &StationSolution) -> Value {
@@ -162,13 +121,7 @@ pub(super) fn case(answer: &Answer, checks: &[Check]) -> Value {
         .outputs
         .iter()
         .map(|(name, (output, unit))| {
-            let value = match output {
-                Output::Number(number) => json!(number),
-                Output::List(list) => json!(list),
-                Output::Table(rows) => json!(rows),
-                Output::Word(word) => json!(word),
-            };
-            (name.clone(), json!({ "value": value, "unit": unit }))
+            (name.clone(), json!({ "value": cases::value(output), "unit": unit }))
         })
         .collect();
     let mut value = json!({

@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kendall_queueing::Model;
 use kendall_queueing::simulation::{Progress, Settings, Simulated, simulate};
 
-use crate::exit::{Exit, exit_with};
+use crate::exit::refused;
 use crate::output;
 
 /// What a simulation should do; what is not given here comes from the model.
@@ -38,7 +38,7 @@ impl SimulationFlags {
         let shown = Shown::new();
         let answer = simulate(model, &settings, &mut |progress| shown.show(progress));
         shown.bar.finish_and_clear();
-        answer.map_err(|error| exit_with(Exit::Refused, error))
+        answer.map_err(refused)
     }
 
     fn settings(&self, model: &Model) -> anyhow::Result<Settings> {
@@ -50,7 +50,7 @@ impl SimulationFlags {
         settings.most_customers = self.most_customers.unwrap_or(settings.most_customers);
         if let Some(until) = &self.until {
             settings.relative_half_width = kendall_units::parse_share(until)
-                .map_err(|error| exit_with(Exit::Refused, anyhow!("--until: {error}")))?;
+                .map_err(|error| refused(anyhow!("--until: {error}")))?;
         }
         Ok(settings)
     }

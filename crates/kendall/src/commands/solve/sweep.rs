@@ -1,14 +1,16 @@
-//! The table of a sweep: for people, as CSV, as JSON, and drawn.
+//! The table of a sweep, and its drawing.
 
-use std::path::Path;
-
-use anyhow::bail;
 use kendall_queueing::Model;
+use kendall_report::document::{Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series, svg};
-use serde_json::{Map, Value, json};
+use kendall_units::counted;
+use serde_json::{Value, json};
 
-use super::{Solved, human};
-use crate::csv;
+use super::Solved;
+use super::human::{TIME, main_figures, solver_of};
+
+/// Points without a solution that are named for people.
+const MOST_NAMED: usize = 3;
 
 /// One point by one solver.
 pub(super) struct Row {
@@ -17,223 +19,115 @@ pub(super) struct Row {
     pub(super) answer: Result<Solved, String>,
 }
 
-/// What a column holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum What {
-    /// Values of a key of the model, whose name ends with their unit.
-    Key,
-    /// Of the class, which is named where there are several.
-    Throughput(Option<String>),
-    Response(Option<String>),
-    Number(Option<String>),
-    Utilization(String),
-    /// Percent of a quantile of the response time.
-    Quantile(String),
+impl Row {
+    fn solved(&self) -> Option<&Solved> {
+        self.answer.as_ref().ok()
+    }
 }
 
-/// One cell a row; a cell that does not exist is empty.
-struct Column {
-    name: String,
-    what: What,
-    values: Vec<Option<f64>>,
+/// All points of a sweep, by one solver or by several.
+pub(super) struct Sweep<'a> {
+    pub(super) model: &'a Model,
+    pub(super) rows: &'a [Row],
+    pub(super) several: bool,
 }
 
-/// Columns with their names.
-pub(super) struct Table<'a> {
-    rows: &'a [Row],
-    several: bool,
-    columns: Vec<Column>,
-}
-
-impl<'a> Table<'a> {
-    pub(super) fn new(model: &Model, rows: &'a [Row], several: bool) -> Self {
-        let mut columns = Vec::new();
-        for (index, (key, _)) in rows[0].at.iter().enumerate() {
-            let values = rows.iter().map(|row| Some(row.at[index].1)).collect();
-            columns.push(Column { name: key.clone(), what: What::Key, values });
+impl Sweep<'_> {
+    /// A row a point and solver; why a point has no solution is for files.
+    pub(super) fn table(&self) -> Table {
+        let mut table = Table::of("sweep", "Points of the sweep", self.rows);
+        for (index, (key, _)) in self.rows[0].at.iter().enumerate() {
+            let (label, unit) = heading(key);
+            table = table.column(key, label, unit, move |row| row.at[index].1);
         }
-        let cells = |of: &dyn Fn(&Solved) -> Option<f64>| -> Vec<Option<f64>> {
-            rows.iter().map(|row| row.answer.as_ref().ok().and_then(of)).collect()
-        };
-        let single = model.classes.len() == 1;
-        for (index, class) in model.classes.iter().enumerate() {
-            let class = (!single).then(|| class.name.clone());
-            let prefix = class.as_ref().map_or_else(String::new, |name| format!("{name}."));
-            let figures = |which: usize| {
-                move |answer: &Solved| {
-                    let (x, r, n) = human::main_figures(answer, index);
-                    Some([x, r, n][which])
-                }
-            };
-            let of_class = [
-                ("throughput_per_s", What::Throughput(class.clone())),
-                ("system_response_time_mean_s", What::Response(class.clone())),
-                ("number_mean", What::Number(class)),
-            ];
-            for (which, (name, what)) in of_class.into_iter().enumerate() {
-                let (name, values) = (format!("{prefix}{name}"), cells(&figures(which)));
-                columns.push(Column { name, what, values });
+        for (index, class) in self.model.classes.iter().enumerate() {
+            let single = self.model.classes.len() == 1;
+            let prefix = if single { String::new() } else { format!("{}.", class.name) };
+            for (which, key, label, unit) in [
+                (0, "throughput_per_s", "X in 1/s", Unit::Number),
+                (1, "system_response_time_mean_s", "response", TIME),
+                (2, "number_mean", "in system", Unit::Number),
+            ] {
+                let (key, label) = (format!("{prefix}{key}"), format!("{prefix}{label}"));
+                table =
+                    table.column(key, label, unit, |row| main_figures(row.solved()?, index)[which]);
             }
         }
-        for (index, station) in model.stations.iter().enumerate() {
-            let used = |answer: &Solved| match answer {
-                Solved::Formula(s) => Some(s.stations[index].utilization.iter().sum()),
-                Solved::Simulated(s) => s.stations[index].utilization.map(|m| m.center),
-            };
-            let name = format!("{}.utilization", station.name);
-            let what = What::Utilization(station.name.clone());
-            columns.push(Column { name, what, values: cells(&used) });
+        for (index, station) in self.model.stations.iter().enumerate() {
+            let (key, label) =
+                (format!("{}.utilization", station.name), format!("{} ρ", station.name));
+            table = table.column(key, label, Unit::Number, |row| match row.solved()? {
+                Solved::Formula(s) => Some(s.stations[index].utilization.iter().sum::<f64>()),
+                Solved::Simulated(s) => Some(s.stations[index].utilization?.center),
+            });
         }
-        for (position, quantile) in model.quantiles.iter().enumerate() {
-            let of = |answer: &Solved| match answer {
-                Solved::Formula(s) => s.response_quantiles.get(position).map(|(_, t)| *t),
+        for (place, quantile) in self.model.quantiles.iter().enumerate() {
+            let value = |row: &&Row| match row.solved()? {
+                Solved::Formula(s) => Some(s.response_quantiles.get(place)?.1),
                 Solved::Simulated(s) => {
-                    s.classes[0].response_time_quantiles_s.get(position).map(|(_, m)| m.center)
+                    Some(s.classes[0].response_time_quantiles_s.get(place)?.1.center)
                 }
             };
-            let percent = human::number(quantile * 100.0);
-            let percent = percent.trim_end_matches('0').trim_end_matches('.');
-            let values = cells(&of);
-            if values.iter().any(Option::is_some) {
-                let (name, what) =
-                    (format!("response_time_p{percent}_s"), What::Quantile(percent.to_owned()));
-                columns.push(Column { name, what, values });
+            if self.rows.iter().any(|row| value(&row).is_some()) {
+                let percent = Unit::Level.print(quantile * 100.0);
+                let key = format!("response_time_p{percent}_s");
+                table = table.column(key, format!("p{percent}"), TIME, value);
             }
         }
-        Self { rows, several, columns }
+        table
+            .column("solver", if self.several { "solver" } else { "" }, Unit::Text, |row| {
+                row.solved().map_or(row.solver.as_str(), |answer| solver_of(answer).0)
+            })
+            .column("accuracy", "", Unit::Text, |row| Some(solver_of(row.solved()?).1))
+            .column("error", "", Unit::Text, |row| row.answer.as_ref().err().cloned())
+            .table()
     }
 
-    pub(super) fn human(&self) -> String {
-        let mut header: Vec<String> = self.columns.iter().map(Column::heading).collect();
-        if self.several {
-            header.insert(0, "solver".to_owned());
+    pub(super) fn document(&self) -> Section {
+        let mut document = Section::new("sweep", "");
+        document.table(self.table());
+        if let Some(answer) = self.rows.iter().find_map(Row::solved) {
+            let (solver, accuracy) = solver_of(answer);
+            document.text(format!("solver  {solver} ({accuracy})"));
         }
-        let mut table = human::table(&header.iter().map(String::as_str).collect::<Vec<_>>());
-        let mut notes = Vec::new();
-        for (index, row) in self.rows.iter().enumerate() {
-            let mut cells: Vec<String> = self
-                .columns
-                .iter()
-                .map(|column| match column.values[index] {
-                    None => "–".to_owned(),
-                    Some(value) if column.is_time() => human::time(value),
-                    Some(value) => human::number(value),
-                })
-                .collect();
-            if self.several {
-                cells.insert(0, row.solver.clone());
-            }
-            table.add_row(cells);
-            if let Err(message) = &row.answer {
-                let at: Vec<String> = row.at.iter().map(|(k, v)| format!("{k} = {v}")).collect();
-                notes.push(format!("{}: {message}", at.join(", ")));
-            }
+        let without: Vec<&Row> = self.rows.iter().filter(|row| row.answer.is_err()).collect();
+        for row in without.iter().take(MOST_NAMED) {
+            let at: Vec<String> = row.at.iter().map(|(k, v)| format!("{k} = {v}")).collect();
+            let why = row.answer.as_ref().err().map_or("", String::as_str);
+            document.text(format!("note: no solution at {}: {why}", at.join(", ")));
         }
-        let mut text = format!("{table}\n");
-        if let Some(Ok(answer)) = self.rows.iter().map(|row| &row.answer).find(|a| a.is_ok()) {
-            let (solver, accuracy) = human::solver_of(answer);
-            text.push_str(&format!("solver  {solver} ({accuracy})\n"));
+        if without.len() > MOST_NAMED {
+            let others = counted(without.len() - MOST_NAMED, "other point");
+            document.text(format!("note: and at {others}"));
         }
-        let hidden = notes.len().saturating_sub(3);
-        for note in notes.iter().take(3) {
-            text.push_str(&format!("note: no solution at {note}\n"));
-        }
-        if hidden > 0 {
-            let others = kendall_units::counted(hidden, "other point");
-            text.push_str(&format!("note: and at {others}\n"));
-        }
-        text
-    }
-
-    pub(super) fn csv(&self) -> String {
-        let names = self.columns.iter().map(|column| column.name.clone());
-        let more = ["solver", "accuracy", "error"].map(str::to_owned);
-        let rows = self.rows.iter().enumerate().map(|(index, row)| {
-            let mut cells: Vec<String> = self
-                .columns
-                .iter()
-                .map(|column| column.values[index].map_or(String::new(), |value| value.to_string()))
-                .collect();
-            match &row.answer {
-                Ok(answer) => {
-                    let (solver, accuracy) = human::solver_of(answer);
-                    cells.extend([solver.to_owned(), accuracy.to_owned(), String::new()]);
-                }
-                Err(message) => cells.extend([row.solver.clone(), String::new(), message.clone()]),
-            }
-            cells
-        });
-        csv::written(std::iter::once(names.chain(more).collect()).chain(rows))
+        document
     }
 
     pub(super) fn json(&self) -> Value {
-        let points: Vec<Value> = self
-            .rows
-            .iter()
-            .enumerate()
-            .map(|(index, row)| {
-                let mut point: Map<String, Value> = self
-                    .columns
-                    .iter()
-                    .map(|column| (column.name.clone(), json!(column.values[index])))
-                    .collect();
-                match &row.answer {
-                    Ok(answer) => {
-                        let (solver, accuracy) = human::solver_of(answer);
-                        point.insert("solver".to_owned(), json!(solver));
-                        point.insert("accuracy".to_owned(), json!(accuracy));
-                    }
-                    Err(message) => {
-                        point.insert("solver".to_owned(), json!(row.solver));
-                        point.insert("error".to_owned(), json!(message));
-                    }
-                }
-                Value::Object(point)
-            })
-            .collect();
         let swept: Vec<&str> = self.rows[0].at.iter().map(|(key, _)| key.as_str()).collect();
-        json!({ "sweep": swept, "points": points })
+        json!({ "sweep": swept, "points": self.table().objects() })
     }
 
-    /// Throughput and response time over the first swept key, as SVG or as a page.
-    pub(super) fn drawn(&self, path: &Path) -> anyhow::Result<String> {
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        let drawings: Vec<String> = [
-            (What::throughput_of as fn(&What) -> Option<&str>, "throughput in 1/s", "throughput"),
-            (What::response_of, "mean response time in s", "response time"),
-        ]
-        .into_iter()
-        .map(|(class_of, label, title)| svg::standalone(&self.plot(class_of, label, title)))
-        .collect();
-        match ending {
-            Some("svg") => Ok(stacked(&drawings)),
-            Some("html") => Ok(format!(
-                "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Model</title>\
-                 <body>{}</body></html>\n",
-                drawings.join("\n")
-            )),
-            _ => bail!("{}: a plot is written as .svg or .html", path.display()),
-        }
+    /// Throughput and response time over the first swept key.
+    pub(super) fn plots(&self) -> [Plot; 2] {
+        [(0, "throughput in 1/s", "throughput"), (1, "mean response time in s", "response time")]
+            .map(|(which, label, title)| self.plot(which, label, title))
     }
 
-    /// The columns that are of a class by `class_of`, a line each.
-    fn plot(&self, class_of: fn(&What) -> Option<&str>, label: &str, title: &str) -> Plot {
+    /// One of the main figures, a line for each class, solver and level of further swept keys.
+    fn plot(&self, which: usize, label: &str, title: &str) -> Plot {
         let key = &self.rows[0].at[0].0;
         let mut series: Vec<Series> = Vec::new();
-        for column in &self.columns {
-            let Some(class) = class_of(&column.what) else { continue };
-            for (row, value) in self.rows.iter().zip(&column.values) {
+        for (index, class) in self.model.classes.iter().enumerate() {
+            for row in self.rows {
+                let value = row.solved().and_then(|answer| main_figures(answer, index)[which]);
                 let Some(value) = value else { continue };
                 let mut parts: Vec<String> = Vec::new();
-                if !class.is_empty() {
-                    parts.push(class.to_owned());
-                }
+                parts.extend((self.model.classes.len() > 1).then(|| class.name.clone()));
                 parts.extend(row.at.iter().skip(1).map(|(key, value)| format!("{key} {value}")));
-                if self.several {
-                    parts.push(row.solver.clone());
-                }
+                parts.extend(self.several.then(|| row.solver.clone()));
                 let legend = if parts.is_empty() { title.to_owned() } else { parts.join(", ") };
-                let point = Point::new(row.at[0].1, *value);
+                let point = Point::new(row.at[0].1, value);
                 match series.iter_mut().find(|series| series.name == legend) {
                     Some(series) => series.points.push(point),
                     None => series.push(Series {
@@ -256,95 +150,23 @@ impl<'a> Table<'a> {
     }
 }
 
-impl What {
-    /// The class whose throughput it is, empty where there is one only.
-    fn throughput_of(&self) -> Option<&str> {
-        match self {
-            Self::Throughput(class) => Some(class.as_deref().unwrap_or_default()),
-            _ => None,
-        }
+/// How a key of a model is shown, whose name ends with its unit: units of times stand in the cells.
+fn heading(key: &str) -> (&str, Unit) {
+    match key.strip_suffix("_s").filter(|_| !key.ends_with("_per_s")) {
+        Some(name) => (name, TIME),
+        None => (key, Unit::Number),
     }
-
-    /// The class whose response time it is, empty where there is one only.
-    fn response_of(&self) -> Option<&str> {
-        match self {
-            Self::Response(class) => Some(class.as_deref().unwrap_or_default()),
-            _ => None,
-        }
-    }
-}
-
-impl Column {
-    /// Whether the values are seconds.
-    fn is_time(&self) -> bool {
-        match self.what {
-            What::Key => self.name.ends_with("_s") && !self.name.ends_with("_per_s"),
-            What::Response(_) | What::Quantile(_) => true,
-            What::Throughput(_) | What::Number(_) | What::Utilization(_) => false,
-        }
-    }
-
-    /// For people: units of times stand in the cells.
-    fn heading(&self) -> String {
-        let of_class = |class: &Option<String>, what: &str| match class {
-            Some(class) => format!("{class}.{what}"),
-            None => what.to_owned(),
-        };
-        match &self.what {
-            What::Key if self.is_time() => {
-                self.name.strip_suffix("_s").unwrap_or(&self.name).to_owned()
-            }
-            What::Key => self.name.clone(),
-            What::Throughput(class) => of_class(class, "X in 1/s"),
-            What::Response(class) => of_class(class, "response"),
-            What::Number(class) => of_class(class, "in system"),
-            What::Utilization(station) => format!("{station} ρ"),
-            What::Quantile(percent) => format!("p{percent}"),
-        }
-    }
-}
-
-/// Two drawings in one file, one below the other.
-fn stacked(drawings: &[String]) -> String {
-    const HEIGHT: usize = 500;
-    let mut text = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"800\" height=\"{0}\" \
-         viewBox=\"0 0 800 {0}\">",
-        HEIGHT * drawings.len()
-    );
-    for (index, drawing) in drawings.iter().enumerate() {
-        text.push_str(&format!(
-            "<svg x=\"0\" y=\"{}\" width=\"800\" height=\"{HEIGHT}\">{drawing}</svg>",
-            index * HEIGHT
-        ));
-    }
-    text.push_str("</svg>\n");
-    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn told(name: &str, what: What) -> (String, bool) {
-        let column = Column { name: name.to_owned(), what, values: Vec::new() };
-        (column.heading(), column.is_time())
-    }
-
     #[test]
-    fn a_column_is_shown_by_what_it_holds_and_not_by_its_name() {
-        let key = |name| told(name, What::Key);
-        assert_eq!(key("classes.a.think_time_s"), ("classes.a.think_time".to_owned(), true));
+    fn a_key_is_shown_by_the_unit_that_ends_its_name() {
+        assert_eq!(heading("classes.a.think_time_s"), ("classes.a.think_time", TIME));
         let rate = "classes.a.arrival_rate_per_s";
-        assert_eq!(key(rate), (rate.to_owned(), false));
-        let class = || Some("number_mean_s".to_owned());
-        let of_class = |what| told("number_mean_s.any", what).0;
-        assert_eq!(of_class(What::Throughput(class())), "number_mean_s.X in 1/s");
-        assert_eq!(of_class(What::Response(class())), "number_mean_s.response");
-        let station = What::Utilization("disk.utilization_s".to_owned());
-        let name = "disk.utilization_s.utilization";
-        assert_eq!(told(name, station), ("disk.utilization_s ρ".to_owned(), false));
-        let quantile = What::Quantile("99".to_owned());
-        assert_eq!(told("response_time_p99_s", quantile), ("p99".to_owned(), true));
+        assert_eq!(heading(rate), (rate, Unit::Number));
+        assert_eq!(heading("population"), ("population", Unit::Number));
     }
 }
