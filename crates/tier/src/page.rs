@@ -364,8 +364,8 @@ mod tests {
     fn ask(page: &Page, request: &[u8]) -> (u16, String, String) {
         let mut stream = TcpStream::connect(page.address()).unwrap();
         stream.write_all(request).unwrap();
-        // The answer comes all the same.
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        // The answer comes all the same; one that refuses a head may have closed already.
+        stream.shutdown(std::net::Shutdown::Write).unwrap_or_default();
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).unwrap_or_default(); // a reset may follow it
         let text = String::from_utf8(bytes).unwrap();
