@@ -91,6 +91,7 @@ mod tests {
             levels: vec![("system.size".to_owned(), size), ("workload.clients".to_owned(), 8.0)],
             words: vec![("system.kind".to_owned(), "plain".to_owned())],
             throughput_per_s,
+            measured_s: 10.0,
             times_s: Some([mean, mean, 2.0 * mean, 3.0 * mean]),
         }
     }

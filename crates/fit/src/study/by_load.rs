@@ -22,6 +22,8 @@ const USUAL_RATIO: f64 = 0.15;
 
 /// Share of an offered rate from which it counts as served.
 const SERVED: f64 = 0.97;
+/// Standard deviations by which Poisson arrivals may lie below their rate.
+const CHANCE: f64 = 3.0;
 
 /// Which model gave an answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -62,6 +64,7 @@ pub(super) struct LoadRun {
     /// The levels that are words.
     pub(super) words: Vec<(String, String)>,
     pub(super) throughput_per_s: f64,
+    pub(super) measured_s: f64,
     /// Mean, p50, p90 and p99 of the response time, in s.
     pub(super) times_s: Option<[f64; 4]>,
 }
@@ -81,8 +84,16 @@ impl LoadRun {
                 .map(|level| (level.factor.clone(), level.text.clone()))
                 .collect(),
             throughput_per_s: facts.throughput_per_s,
+            measured_s: facts.measured_s,
             times_s: facts.percentiles_s.map(|[a, b, c]| [facts.response_mean_s, a, b, c]),
         }
+    }
+
+    /// Whether it served the rate that was offered, to within the chance of the arrivals.
+    fn serves(&self) -> bool {
+        let rate_per_s = self.workload.load();
+        let chance = CHANCE * (rate_per_s / self.measured_s).sqrt();
+        self.throughput_per_s > SERVED * rate_per_s - chance
     }
 
     /// Whether it differs from a question in the load alone.
@@ -186,7 +197,7 @@ impl<'a> Along<'a> {
 
     /// Between two rates that were served: throughput is the rate, and times lie between theirs.
     fn open(&self, rate_per_s: f64) -> Option<(Model, Five)> {
-        let served = |run: &&&LoadRun| run.throughput_per_s > SERVED * run.workload.load();
+        let served = |run: &&&LoadRun| run.serves();
         let served: Vec<&LoadRun> = self.runs.iter().filter(served).copied().collect();
         let rates = Along { runs: served, asked: self.asked };
         let levels = rates.levels();
@@ -417,6 +428,7 @@ mod tests {
                 levels: vec![("workload.clients".to_owned(), f64::from(clients))],
                 words: Vec::new(),
                 throughput_per_s,
+                measured_s: 10.0,
                 times_s: Some([mean, 0.95 * mean, 1.3 * mean, 2.0 * mean]),
             }
         };
@@ -509,6 +521,9 @@ mod tests {
         // 1/50 s; by the logarithm between 1/60 and 1/40 s it is 1/49 s.
         assert!((mean.center * 50.0 - 1.0).abs() < 0.03 && mean.holds(0.02), "{mean:?}");
         assert!(at(70.0).is_none() && at(10.0).is_none());
+        // Of 400 arrivals in 10 s, 360 are chance; 200 are not.
+        let of = |served_per_s: f64| LoadRun { throughput_per_s: served_per_s, ..runs[2].clone() };
+        assert!(of(36.0).serves() && !of(20.0).serves());
     }
 
     #[test]
