@@ -260,19 +260,19 @@ const LEAST_USED: f64 = 0.25;
 /// used a notable part of it and as many of its threads were ready as there are cores, it would have filled
 /// them by itself.
 fn is_disturbed(point: &OperatingPoint, id: &ResourceId) -> bool {
-    let (share, used, waited, cores) = match (id, host_of(point, id)) {
+    let (share, used, ready, cores) = match (id, host_of(point, id)) {
         (ResourceId::Host, _) => {
-            let (used, ready) = (used_cores(point), ready_threads(point));
-            (others_share(point), used, ready.map(|ready| ready - used), point.host_cores)
+            (others_share(point), used_cores(point), ready_threads(point), point.host_cores)
         }
         (_, Some(host)) => {
-            let waited = Some(host.run_queue_wait).filter(|_| host.generator_cores <= 0.0);
-            (others_there(host), host.own_cores, waited, host.cores)
+            let ready =
+                (host.generator_cores <= 0.0).then_some(host.own_cores + host.run_queue_wait);
+            (others_there(host), host.own_cores, ready, host.cores)
         }
         (_, None) => return false,
     };
-    let wants = |waited: f64| used + waited >= LIMITING * cores && used >= LEAST_USED * cores;
-    share.is_some_and(|share| share > OTHERS_DISTURB) && !waited.is_some_and(wants)
+    let wants = |ready: f64| ready >= LIMITING * cores && used >= LEAST_USED * cores;
+    share.is_some_and(|share| share > OTHERS_DISTURB) && !ready.is_some_and(wants)
 }
 
 /// Whether a host has nothing of the system, but load generators: its limit is theirs.

@@ -189,8 +189,7 @@ impl Calibration {
 
     /// All runs that nothing disturbed.
     fn loads(&self) -> Vec<LoadRun> {
-        let quiet = |facts: &&RunFacts| facts.disturbed(self.most_foreign_cores).is_none();
-        self.runs.iter().filter(quiet).map(LoadRun::of).collect()
+        LoadRun::undisturbed(self.runs.iter(), self.most_foreign_cores)
     }
 
     /// A twin of the runs that do this kind of work. `keys` are the dotted keys whose distance from
@@ -237,8 +236,7 @@ impl Calibration {
                 most.fold(0.0, f64::max)
             )
         });
-        let quiet = |facts: &&&RunFacts| facts.disturbed(most_foreign).is_none();
-        let loads = facts.iter().filter(quiet).map(|facts| LoadRun::of(facts)).collect();
+        let loads = LoadRun::undisturbed(facts.iter().copied(), most_foreign);
         let tells_nothing =
             first.tiers.is_empty() && first.graph.tiers.iter().all(|node| node.pools.is_empty());
         let signature = signature.clone();

@@ -23,7 +23,7 @@ impl<'a> Between<'a> {
         let differing = runs.iter().filter_map(|run| Some((run, only_difference(run, question)?)));
         let all: Vec<(&LoadRun, (String, f64))> = differing.collect();
         let (_, (key, _)) = all.first()?;
-        let asked = question.levels.iter().find(|(known, _)| known == key)?.1;
+        let asked = question.level(key)?;
         let at = |level: f64| -> Vec<&LoadRun> {
             let same =
                 all.iter().filter(|(_, (other, value))| other == key && is_same(*value, level));
@@ -64,10 +64,10 @@ fn only_difference(run: &LoadRun, question: &Question) -> Option<(String, f64)> 
             kind.iter().find(|(known, _)| known == key).is_none_or(|(_, asked)| asked == text)
         })
     };
-    let mut others = run.levels.iter().filter(|(key, level)| {
-        let asked = question.levels.iter().find(|(known, _)| known == key);
-        asked.is_some_and(|(_, asked)| !is_same(*asked, *level))
-    });
+    let mut others = run
+        .levels
+        .iter()
+        .filter(|(key, level)| question.level(key).is_some_and(|asked| !is_same(asked, *level)));
     let (key, level) = others.next()?;
     let is_only = others.next().is_none()
         && run.graph == question.graph

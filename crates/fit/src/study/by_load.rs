@@ -89,6 +89,14 @@ impl LoadRun {
         }
     }
 
+    /// Those in which others took no more of the processors than may be.
+    pub(super) fn undisturbed<'a>(
+        runs: impl Iterator<Item = &'a RunFacts>,
+        most_foreign: f64,
+    ) -> Vec<Self> {
+        runs.filter(|facts| facts.disturbed(most_foreign).is_none()).map(Self::of).collect()
+    }
+
     /// Whether it served the rate that was offered, to within the chance of the arrivals.
     fn serves(&self) -> bool {
         let rate_per_s = self.workload.load();
@@ -99,8 +107,7 @@ impl LoadRun {
     /// Whether it differs from a question in the load alone.
     fn is_at(&self, question: &Question) -> bool {
         let same = |(key, level): &(String, f64)| {
-            let asked = question.levels.iter().find(|(known, _)| known == key);
-            is_load(key) || asked.is_none_or(|(_, asked)| is_same(*asked, *level))
+            is_load(key) || question.level(key).is_none_or(|asked| is_same(asked, *level))
         };
         let thinks = |workload| match workload {
             Workload::Closed { think_time_s, .. } => Some(think_time_s),
@@ -112,7 +119,7 @@ impl LoadRun {
     }
 }
 
-pub(super) fn is_load(key: &str) -> bool {
+fn is_load(key: &str) -> bool {
     matches!(key, "workload.clients" | "workload.rate")
 }
 
@@ -144,10 +151,12 @@ impl<'a> Along<'a> {
         if there.is_empty() {
             return None;
         }
-        let x = self.of_runs(&there, USUAL[0], |run| Some(run.throughput_per_s))?;
-        let time = |at: usize| self.of_runs(&there, USUAL[1], |run| Some(run.times_s?[at]));
-        let [mean, p50, p90, p99] = [time(0)?, time(1)?, time(2)?, time(3)?];
-        Some((Model::Measured { runs: there.len() }, [x, mean, p50, p90, p99]))
+        let at = |at: usize| {
+            let (usual, of) = measure(at);
+            self.of_runs(&there, usual, of)
+        };
+        let model = Model::Measured { runs: there.len() };
+        Some((model, [at(0)?, at(1)?, at(2)?, at(3)?, at(4)?]))
     }
 
     fn of_runs(
@@ -197,44 +206,44 @@ impl<'a> Along<'a> {
 
     /// Between two rates that were served: throughput is the rate, and times lie between theirs.
     fn open(&self, rate_per_s: f64) -> Option<(Model, Five)> {
-        let served = |run: &&&LoadRun| run.serves();
-        let served: Vec<&LoadRun> = self.runs.iter().filter(served).copied().collect();
-        let rates = Along { runs: served, asked: self.asked };
+        let served = self.runs.iter().copied().filter(|run| run.serves());
+        let rates = Along { runs: served.collect(), asked: self.asked };
         let levels = rates.levels();
-        let between = |without: Option<f64>, rate: f64| {
-            let mut others =
-                levels.iter().filter(|level| without.is_none_or(|l| !is_same(**level, l)));
-            let below = others.clone().rfind(|level| **level <= rate)?;
-            Some((*below, *others.find(|level| **level >= rate)?))
-        };
-        let groups: Vec<Vec<&LoadRun>> = levels.iter().map(|level| rates.at(*level)).collect();
-        let time = |at: usize, (below, above): (f64, f64), rate: f64| {
-            let share = if above > below { (rate - below) / (above - below) } else { 0.0 };
-            let ends = [rates.at(below), rates.at(above)];
-            lies_between(&groups, &ends, share, (USUAL[1], &|run| Some(run.times_s?[at])))
-        };
-        let neighbours = between(None, rate_per_s)?;
-        let mut errors = Vec::new();
-        for level in &levels {
-            let left_out = || time(0, between(Some(*level), *level)?, *level);
-            let Some(predicted) = left_out() else { continue };
-            let measured = rates.at(*level).into_iter().filter_map(|run| Some(run.times_s?[0]));
-            errors.extend(measured.map(|measured| (measured / predicted.center).ln().powi(2)));
-        }
-        let left_out_error = (!errors.is_empty())
-            .then(|| (errors.iter().sum::<f64>() / exact_f64(errors.len())).sqrt());
-        let half = rates.of_runs(&rates.runs, USUAL[0], |run| {
+        let time = |at| rates.time_between(&levels, rate_per_s, at);
+        let [mean, p50, p90, p99] = [time(1)?, time(2)?, time(3)?, time(4)?];
+        let share = rates.of_runs(&rates.runs, USUAL[0], |run| {
             Some(run.throughput_per_s / run.workload.load())
         })?;
-        let x = Interval {
-            center: rate_per_s,
-            low: rate_per_s * half.low / half.center,
-            high: rate_per_s * half.high / half.center,
-            why: Why::Chance,
-        };
-        let time = |at| time(at, neighbours, rate_per_s);
-        let five = [x, time(0)?, time(1)?, time(2)?, time(3)?];
-        Some((Model::Curve { runs: rates.runs.len(), left_out_error }, five))
+        let end = |end: f64| rate_per_s * end / share.center;
+        let (low, high) = (end(share.low), end(share.high));
+        let x = Interval { center: rate_per_s, low, high, why: Why::Chance };
+        let left_out_error = rates.left_out_of_rates(&levels);
+        let model = Model::Curve { runs: rates.runs.len(), left_out_error };
+        Some((model, [x, mean, p50, p90, p99]))
+    }
+
+    /// A time at a rate, between those at the nearest of these levels below and above.
+    fn time_between(&self, levels: &[f64], rate: f64, at: usize) -> Option<Interval> {
+        let below = *levels.iter().rfind(|level| **level <= rate)?;
+        let above = *levels.iter().find(|level| **level >= rate)?;
+        let share = if above > below { (rate - below) / (above - below) } else { 0.0 };
+        let groups: Vec<Vec<&LoadRun>> = levels.iter().map(|level| self.at(*level)).collect();
+        let (usual, of) = measure(at);
+        lies_between(&groups, &[self.at(below), self.at(above)], share, (usual, &of))
+    }
+
+    /// Root mean square of ln(measured/predicted) mean response time where each rate is left out in turn.
+    fn left_out_of_rates(&self, levels: &[f64]) -> Option<f64> {
+        let mut squares = Vec::new();
+        for level in levels {
+            let others: Vec<f64> =
+                levels.iter().copied().filter(|other| !is_same(*other, *level)).collect();
+            let Some(predicted) = self.time_between(&others, *level, 1) else { continue };
+            let measured = self.at(*level).into_iter().filter_map(|run| Some(run.times_s?[0]));
+            squares.extend(measured.map(|measured| (measured / predicted.center).ln().powi(2)));
+        }
+        let count = exact_f64(squares.len());
+        (!squares.is_empty()).then(|| (squares.iter().sum::<f64>() / count).sqrt())
     }
 
     fn closed(&self, clients: u32, think_time_s: f64) -> Option<(Model, Five)> {

@@ -44,6 +44,11 @@ impl Question {
         Ok(())
     }
 
+    /// The number that is asked for a key.
+    pub(super) fn level(&self, key: &str) -> Option<f64> {
+        self.levels.iter().find(|(known, _)| known == key).map(|(_, asked)| *asked)
+    }
+
     /// Tiers whose hit ratio is asked for.
     #[must_use]
     pub fn cached(&self) -> Vec<String> {
