@@ -1,6 +1,6 @@
 //! The message queue: gRPC over HTTP/2, with messages that prove themselves.
 //!
-//! Every client of the load sends under one name and receives under another, since nobody may
+//! Every client of the load sends under one name and receives under another, since no client may
 //! receive what they sent themselves. It asks for its operations in turns by their weights, so that
 //! with as many sends as receives a message waits whenever one is asked for. Each message that
 //! comes back is checked: that its content is what its sender wrote, that it was for this client or

@@ -115,7 +115,7 @@ impl PageResponse {
         Self { status, content_type: "text/plain; charset=utf-8", body: text.into().into_bytes() }
     }
 
-    /// With the end of the connection: whoever reads to its end need not wait.
+    /// With the end of the connection: a reader that waits for the end of the stream gets it at once.
     fn into_http(self, version: Version) -> Response<Full<Bytes>> {
         let mut response = Response::new(Full::from(self.body));
         *response.status_mut() =

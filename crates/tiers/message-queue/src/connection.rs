@@ -127,7 +127,7 @@ impl Answers {
         }
     }
 
-    /// The messages of a stream that nobody reads.
+    /// The messages of a closed stream.
     fn take(&mut self, stream: u32) -> Option<Vec<Message>> {
         let place = self.kept.iter().position(|answer| answer.stream == stream)?;
         let answer = self.kept.remove(place)?;

@@ -425,7 +425,7 @@ fn removing<T>(answer: T, removed: Vec<wire::Message>) -> Response<T> {
     response
 }
 
-/// Refuses whoever may not change queues.
+/// PERMISSION_DENIED for a token that may not change queues.
 fn administrator<T>(request: &Request<T>) -> Result<(), Status> {
     match request.extensions().get::<Arc<Identity>>() {
         Some(identity) if !identity.is_admin() => {
@@ -452,7 +452,7 @@ impl Drop for Gathered<'_> {
 }
 
 impl Service {
-    /// Refuses whoever is another client than this one.
+    /// PERMISSION_DENIED for a token of another client.
     async fn own<T: Sync>(&self, request: &Request<T>, client_id: u64) -> Result<(), Status> {
         let Some(identity) = request.extensions().get::<Arc<Identity>>() else { return Ok(()) };
         let client = i64::try_from(client_id).unwrap_or_default();

@@ -28,7 +28,7 @@ struct Gathered {
     replies: VecDeque<Ready>,
     /// Wakes the stream, where it sleeps.
     waker: Option<Waker>,
-    /// The stream is gone: nobody reads what is answered.
+    /// The stream is closed: an answer cannot be sent.
     closed: bool,
 }
 
@@ -54,7 +54,7 @@ impl Gathering {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the message back when nobody will read the reply.
+    /// Returns the message to the queue when the reply cannot be sent.
     fn add(&self, ready: Ready) -> Option<wire::Message> {
         let mut state = self.lock();
         if state.closed {
@@ -69,7 +69,7 @@ impl Gathering {
         None
     }
 
-    /// Nobody reads what is answered from now on; gives the messages that nobody has read.
+    /// Answers cannot be sent from now on; returns the unacknowledged messages.
     pub(crate) fn close(&self) -> Vec<wire::Message> {
         let mut state = self.lock();
         state.closed = true;

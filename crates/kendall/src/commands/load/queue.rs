@@ -11,9 +11,9 @@ use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
 /// Loads the message queue
 ///
-/// Each client of the load sends under one name and receives under another, since nobody may
+/// Each client of the load sends under one name and receives under another, since no client may
 /// receive what they sent themselves. Every message that is received is checked: what its sender
-/// wrote, for this client or for anyone, and nobody had it before. Where the middlewares need a token,
+/// wrote, for this client or for anyone, and it was not delivered before. Where the middlewares need a token,
 /// it must be an administrator's.
 #[derive(Debug, clap::Args)]
 #[command(

@@ -21,7 +21,7 @@ const STEP: usize = 256 << 10;
 
 /// Bytes of blobs in one batch: what is announced, and what an answer holds.
 pub(crate) const BATCH_BYTES: u64 = 4 << 20;
-/// A single blob may be larger: a message such as a tree, which who asks for it needs whole.
+/// A single blob may be larger: a message such as a tree, which is only of use whole.
 pub(crate) const LONE_BYTES: u64 = 4 * BATCH_BYTES;
 
 /// `ByteStream.Read`.

@@ -554,7 +554,7 @@ mod tests {
         assert!(is_theirs(), "it is where it was");
     }
 
-    /// Root may read every file: as root, the test runs itself again as the user nobody.
+    /// Root may read every file: as root, the test runs itself again as an ordinary user.
     #[test]
     fn outputs_are_read_whose_permission_the_action_took() {
         use std::os::unix::fs::PermissionsExt as _;

@@ -37,7 +37,7 @@ pub enum DatabaseError {
         /// Why.
         what: String,
     },
-    /// Nobody to trust.
+    /// No trusted certificate authority.
     #[error(
         "this system has no certificates of its own to check PostgreSQL's; name a file with \
          --database-root-certificate"

@@ -113,7 +113,7 @@ pub enum PrivatePostgresError {
         /// Its log.
         log: PathBuf,
     },
-    /// Nobody can look after it.
+    /// No thread to supervise it.
     #[error("the system gives no thread to supervise PostgreSQL")]
     Keeper(#[source] io::Error),
 }

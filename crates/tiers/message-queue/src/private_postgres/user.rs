@@ -161,7 +161,7 @@ impl User {
     }
 
     /// A folder for the sockets: in the data's folder, unless its path is too long for a socket; then a new
-    /// one, of a name that nobody can know before.
+    /// one, of a name that cannot be predicted.
     pub(super) fn socket_folder(
         self,
         folder: &Path,
