@@ -259,14 +259,15 @@ impl Model {
         }
         self.check_sums()?;
         for (index, class) in self.classes.iter().enumerate() {
+            let used = || self.routes.iter().filter(|leg| leg.probability > 0.0);
+            // Customers who leave in a closed class think and come in again as it.
+            let returns = || used().any(|leg| leg.to == Place::Outside && leg.to_class == index);
             let wanted = match class.workload {
                 Workload::Open { arrival_rate_per_s, .. } => arrival_rate_per_s > 0.0,
-                Workload::Closed { population, .. } => population > 0,
+                Workload::Closed { population, .. } => population > 0 || returns(),
             };
-            let enters = self.routes.iter().any(|leg| {
-                leg.class == index && leg.from == Place::Outside && leg.probability > 0.0
-            });
-            if class.is_open() && wanted && !enters {
+            let enters = used().any(|leg| leg.class == index && leg.from == Place::Outside);
+            if wanted && !enters {
                 return Err(no_entry(class));
             }
         }

@@ -167,3 +167,26 @@ proptest! {
         drop(serde_json::from_str::<Model>(&text));
     }
 }
+
+/// A customer that comes home in a class without a way in has nowhere to go: the simulator ended the program.
+#[test]
+fn a_class_in_which_customers_return_needs_a_way_in() {
+    let model = |entry: Value| {
+        let mut routes = vec![
+            json!({"class": "a", "from": "s", "to": {"out": 1}}),
+            json!({"class": "b", "from": "in", "to": {"s:a": 1}}),
+        ];
+        routes.extend(entry.is_object().then_some(entry));
+        serde_json::from_value::<Model>(json!({
+            "stations": [{"name": "s", "service_time_s": 0.2}],
+            "classes": [
+                {"name": "a", "population": 1, "think_time_s": 1},
+                {"name": "b", "population": 1}
+            ],
+            "routes": routes
+        }))
+    };
+    let refused = model(Value::Null).unwrap_err().to_string();
+    assert!(refused.contains("a route from `in` for class `a`"), "{refused}");
+    assert!(model(json!({"class": "a", "from": "in", "to": {"s": 1}})).is_ok());
+}
