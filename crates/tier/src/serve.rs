@@ -44,7 +44,7 @@ pub struct ListenOptions {
     pub when_full: WhenFull,
     /// Longest time from a connection to its first request's head, and in HTTP/1.1 to each.
     pub patience: Duration,
-    /// Longest time that a connection may be without a request.
+    /// Longest time that a connection may be without a request, or an answer without a byte taken.
     pub idle: Duration,
     /// Longest time that a connection may be open, whatever it is used for.
     pub longest: Duration,

@@ -1,7 +1,7 @@
 //! One connection, from its first byte to its last.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
+use std::future::{Pending, pending, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use hyper_util::server::graceful::GracefulConnection;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::Timeout;
 
 use super::tls::{self, Protocol};
 use super::{Counted, EdgeLimit, ListenOptions, Serve, stopped};
@@ -126,7 +127,8 @@ async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 ) -> End {
     let activity = Arc::new(Activity::default());
     let (seen, client) = (Arc::clone(&activity), counted.client.clone());
-    let io = TokioIo::new(Watched { io, service: service.clone() });
+    let options = &counted.shared.options;
+    let io = TokioIo::new(Watched::new(io, service.clone(), options.idle));
     let answering = service_fn(move |mut request: Request<Incoming>| {
         let (service, busy) = (service.clone(), Busy::new(&seen));
         request.extensions_mut().insert(client.clone());
@@ -142,7 +144,6 @@ async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             Ok::<_, Infallible>(response)
         }
     });
-    let options = &counted.shared.options;
     let enough = enough(&activity, options.idle, stop);
     let idle = match protocol {
         Protocol::Http2 => until(enough, http2(options).serve_connection(io, answering)).await,
@@ -260,18 +261,55 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
     }
 }
 
-/// A stream that tells its service what passes.
+/// Ends a call that has made no progress for too long.
+struct Stall {
+    longest: Duration,
+    since: Option<Pin<Box<Timeout<Pending<()>>>>>,
+}
+
+impl Stall {
+    fn check<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        done: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if done.is_ready() {
+            self.since = None;
+            return done;
+        }
+        let timer = || Box::pin(tokio::time::timeout(self.longest, pending()));
+        let since = self.since.get_or_insert_with(timer);
+        since.as_mut().poll(context).map(|_| {
+            let words = format!("the client took no byte for {:?}", self.longest);
+            Err(io::Error::new(io::ErrorKind::TimedOut, words))
+        })
+    }
+}
+
+/// A stream that tells its service what passes, and breaks where the client takes nothing.
 struct Watched<I, S> {
     io: I,
     service: S,
+    // Two: a plain stream is always flushed, also while it takes no further byte.
+    writes: Stall,
+    flushes: Stall,
 }
 
 impl<I, S: Serve> Watched<I, S> {
-    fn wrote(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn new(io: I, service: S, longest: Duration) -> Self {
+        let stall = || Stall { longest, since: None };
+        Self { io, service, writes: stall(), flushes: stall() }
+    }
+
+    fn wrote(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = written {
             self.service.sent(bytes);
         }
-        written
+        self.writes.check(context, written)
     }
 }
 
@@ -298,7 +336,7 @@ impl<I: AsyncWrite + Unpin, S: Serve + Unpin> AsyncWrite for Watched<I, S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(context, bytes);
-        self.wrote(written)
+        self.wrote(context, written)
     }
 
     fn poll_write_vectored(
@@ -307,7 +345,7 @@ impl<I: AsyncWrite + Unpin, S: Serve + Unpin> AsyncWrite for Watched<I, S> {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(context, parts);
-        self.wrote(written)
+        self.wrote(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -319,7 +357,7 @@ impl<I: AsyncWrite + Unpin, S: Serve + Unpin> AsyncWrite for Watched<I, S> {
         if matches!(flushed, Poll::Ready(Ok(()))) {
             self.service.flushed();
         }
-        flushed
+        self.flushes.check(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

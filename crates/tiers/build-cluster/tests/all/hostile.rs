@@ -373,3 +373,36 @@ fn other_requests_are_answered_while_content_is_decompressed() {
     });
     cache.stop();
 }
+
+#[test]
+fn a_client_that_takes_no_byte_of_its_answer_makes_room_for_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.listen.edge.idle = Duration::from_secs(1);
+    // The second client is accepted when the first is gone.
+    options.listen.edge.connections = 1;
+    let cache = Cache::start(&options, Clock::monotonic()).unwrap();
+    // More than the buffers of two sockets hold.
+    let blob = content(1, 64 << 20);
+    let path = format!("/cas/{}", Function::Sha256.digest(&blob).hash_text());
+    let ask = |head: &str, body: &[u8]| {
+        let mut stream = TcpStream::connect(cache.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(format!("{head} {path} HTTP/1.1\r\nHost: x\r\n").as_bytes()).unwrap();
+        write!(stream, "Content-Length: {}\r\n\r\n", body.len()).unwrap();
+        stream.write_all(body).unwrap();
+        stream
+    };
+    let mut start = [0; 12];
+    ask("PUT", &blob).read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200");
+    let mut silent = ask("GET", b"");
+    silent.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200");
+    ask("HEAD", b"").read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"HTTP/1.1 200");
+    let mut taken = Vec::new();
+    drop(silent.read_to_end(&mut taken));
+    assert!(taken.len() < blob.len(), "{} bytes", taken.len());
+    cache.stop();
+}
