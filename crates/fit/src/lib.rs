@@ -20,3 +20,4 @@ pub mod score;
 pub mod study;
 pub mod trend;
 pub mod twin;
+pub mod waits;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Part, Role};
+use kendall_protocols::waiting::Waiting;
 use serde::{Deserialize, Serialize};
 
 /// One system under one load.
@@ -260,6 +261,9 @@ pub struct ProcessView {
     /// Cores that were kept awake for the next moment, which is not work.
     #[serde(default)]
     pub spun_cores: f64,
+    /// What their threads and connections waited for, all together; `None` where it is unknown.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
 }
 
 /// CPU of the threads of one name in one role.

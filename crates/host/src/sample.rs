@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::monotonic_ns;
 use crate::http;
+use crate::waits::Waits;
 
 /// Processes below one that is observed: a fork bomb is not followed further.
 const MOST_PROCESSES: usize = 4_096;
@@ -94,6 +95,7 @@ struct Total {
     on_cpu_ns: u64,
     sample: ProcessSample,
     threads: BTreeMap<String, ThreadSample>,
+    waits: Waits,
 }
 
 impl Total {
@@ -109,6 +111,7 @@ impl Total {
         let mut children = Vec::new();
         for task in process.tasks().ok()?.filter_map(Result::ok) {
             self.sample.threads += 1;
+            self.waits.add_thread(&task);
             let schedstat = task.schedstat().ok();
             if let Some(schedstat) = &schedstat {
                 self.on_cpu_ns += schedstat.sum_exec_runtime;
@@ -127,6 +130,7 @@ impl Total {
             }
             children.extend(task.children().unwrap_or_default());
         }
+        self.waits.add_sockets(process);
         Some(children)
     }
 
@@ -141,6 +145,7 @@ impl Total {
         self.sample.cpu_system_ns = total - self.sample.cpu_user_ns.min(total);
         let at_ns = monotonic_ns();
         self.sample.at_ns = at_ns;
+        self.sample.waiting = self.waits.found();
         let threads = self.threads.into_iter();
         Sampled {
             process: self.sample,

@@ -8,6 +8,7 @@ use kendall_fit::measured::{
 };
 use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Edge, End, Part, PoolKind, Role, TierId};
+use kendall_protocols::waiting::Waiting;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
 use kendall_units::exact_f64;
@@ -267,6 +268,7 @@ fn processes(measured: &Measured, used: &[&HostUse]) -> Vec<ProcessView> {
             views.push(ProcessView {
                 part: process.part.clone(),
                 run_queue_wait: Some(0.0),
+                waiting: Some(Waiting::default()),
                 ..ProcessView::default()
             });
             views.len() - 1
@@ -276,6 +278,7 @@ fn processes(measured: &Measured, used: &[&HostUse]) -> Vec<ProcessView> {
         view.cpu_cores += process.cores_busy();
         view.switches_per_s += exact_f64(process.voluntary_switches) / process.length_s;
         view.run_queue_wait = view.run_queue_wait.map(|known| known + waited);
+        view.waiting = view.waiting.zip(process.waiting).map(|(a, b)| a.plus(b));
         for group in &process.threads {
             add_threads(&mut view.threads, group);
         }
@@ -362,6 +365,11 @@ struct Together<'a> {
 }
 
 impl Together<'_> {
+    /// What a part waited for, over the runs in which that is known.
+    fn waiting(&self, part: &Part) -> Option<Waiting> {
+        Waiting::mean(self.points.iter().filter_map(|point| point.process(part)?.waiting))
+    }
+
     /// Of a rate or a level.
     fn mean(&self, value: impl Fn(&OperatingPoint) -> f64) -> f64 {
         self.points.iter().map(|point| value(point)).sum::<f64>() / exact_f64(self.points.len())
@@ -497,6 +505,7 @@ impl Together<'_> {
             cpu_cores_limit: mean(|p| p.cpu_cores_limit),
             switches_per_s: mean(|p| p.switches_per_s),
             spun_cores: mean(|p| p.spun_cores),
+            waiting: self.waiting(&view.part),
             threads: view
                 .threads
                 .iter()

@@ -7,3 +7,4 @@ pub mod queue;
 pub mod snapshot;
 pub mod topology;
 pub mod version;
+pub mod waiting;

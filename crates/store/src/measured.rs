@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_protocols::topology::{Graph, Part, Role};
+use kendall_protocols::waiting::Waiting;
 use kendall_stats::histogram::Histogram;
 use kendall_units::{Seconds, exact_f64};
 
@@ -110,6 +111,8 @@ pub struct ProcessUse {
     pub involuntary_switches: u64,
     /// Highest memory in use.
     pub resident_bytes_maximum: u64,
+    /// What its threads and connections waited for, on average; `None` where it could not be read.
+    pub waiting: Option<Waiting>,
     /// Its threads by name, busiest first; empty where they were not counted.
     pub threads: Vec<ThreadUse>,
 }
@@ -260,6 +263,7 @@ fn process_use(process: &Process, window: &MeasuredWindow) -> Option<ProcessUse>
     let to = nearest(&process.samples, window.to_ns, moment)?;
     let inside =
         process.samples.iter().filter(|sample| (from.at_ns..=to.at_ns).contains(&sample.at_ns));
+    let waiting = Waiting::mean(inside.clone().filter_map(|sample| sample.waiting));
     Some(ProcessUse {
         part: process.part.clone(),
         instance: process.instance,
@@ -271,6 +275,7 @@ fn process_use(process: &Process, window: &MeasuredWindow) -> Option<ProcessUse>
         voluntary_switches: to.voluntary_switches.saturating_sub(from.voluntary_switches),
         involuntary_switches: to.involuntary_switches.saturating_sub(from.involuntary_switches),
         resident_bytes_maximum: inside.map(|sample| sample.resident_bytes).max().unwrap_or(0),
+        waiting,
         threads: thread_uses(&process.threads, window),
     })
 }

@@ -446,7 +446,7 @@ impl Results {
         let mut statement = self.connection.prepare_cached(
             "SELECT name, instance, host, pid, at_ns, cpu_user_ns, cpu_system_ns,
                run_queue_wait_ns, voluntary_switches, involuntary_switches, resident_bytes,
-               threads, role
+               threads, role, waiting
              FROM process_samples WHERE run = ?1 ORDER BY role, name, instance, at_ns",
         )?;
         let mut rows = statement.query([id.0])?;
@@ -651,6 +651,7 @@ fn process_sample(row: &Row<'_>) -> Result<ProcessSample, StoreError> {
         involuntary_switches: count(row, 9)?,
         resident_bytes: count(row, 10)?,
         threads: count(row, 11)?,
+        waiting: stored(row, 13)?.then(|| json(row, 13)).transpose()?,
     })
 }
 

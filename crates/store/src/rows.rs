@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use kendall_protocols::load_result::{Drawn, GapCheck, Stalls};
 use kendall_protocols::snapshot::CountedTime;
 use kendall_protocols::topology::{Graph, Part, Role};
+use kendall_protocols::waiting::Waiting;
 use kendall_stats::adaptive::Shape;
 use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::histogram::Histogram;
@@ -670,7 +671,7 @@ pub struct ThreadSample {
 }
 
 /// Cumulative counters of a process at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct ProcessSample {
     /// The moment, `CLOCK_MONOTONIC`.
     pub at_ns: u64,
@@ -688,6 +689,9 @@ pub struct ProcessSample {
     pub resident_bytes: u64,
     /// Threads at this moment.
     pub threads: u64,
+    /// What they wait for at this moment; `None` where it cannot be read.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
 }
 
 /// How fast one core was at one moment.

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use crate::StoreError;
 
 /// The version that this program writes and reads.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Makes the tables of a new database.
 pub(crate) fn create(connection: &mut Connection) -> Result<(), StoreError> {

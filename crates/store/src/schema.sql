@@ -290,6 +290,8 @@ CREATE TABLE process_samples (
   involuntary_switches INTEGER NOT NULL,
   resident_bytes       INTEGER NOT NULL,
   threads              INTEGER NOT NULL,
+  -- JSON: what its threads and connections wait for.
+  waiting              TEXT,
   PRIMARY KEY (run, role, name, instance, at_ns)
 ) STRICT, WITHOUT ROWID;
 

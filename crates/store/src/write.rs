@@ -426,7 +426,7 @@ fn tier_backends(
 fn process(connection: &Connection, run: i64, row: &Process) -> Result<(), StoreError> {
     let mut insert = connection.prepare_cached(
         "INSERT INTO process_samples
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
     )?;
     let (role, name) = (row.part.role.as_str(), row.part.name.as_str());
     for sample in &row.samples {
@@ -445,6 +445,7 @@ fn process(connection: &Connection, run: i64, row: &Process) -> Result<(), Store
             int("involuntary_switches", sample.involuntary_switches)?,
             int("resident_bytes", sample.resident_bytes)?,
             int("threads", sample.threads)?,
+            sample.waiting.as_ref().map(json).transpose()?,
         ])?;
     }
     let mut insert = connection

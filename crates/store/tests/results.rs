@@ -8,6 +8,7 @@ use kendall_protocols::snapshot::{CountedTime, counted};
 use kendall_protocols::topology::{
     Edge, EdgeLink, End, Graph, Part, Pool, PoolKind, Role, TierId, TierNode,
 };
+use kendall_protocols::waiting::Waiting;
 use kendall_stats::adaptive::Shape;
 use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use kendall_stats::histogram::Histogram;
@@ -166,6 +167,7 @@ fn record(configuration: u32, repetition: u32, attempt: u32) -> RunRecord {
         at_ns: second * SECOND,
         cpu_user_ns: second * SECOND / 2,
         resident_bytes: second,
+        waiting: second.is_multiple_of(2).then(|| Waiting { disk: 0.5, ..Waiting::default() }),
         ..ProcessSample::default()
     };
     let network = |second: u64| ThreadSample {
@@ -328,6 +330,7 @@ fn the_measured_view_merges_generators_and_says_how_well_tiers_align() {
     assert!((proxy.alignment_error_s - 0.003).abs() < 1e-12);
     assert_eq!(proxy.period.stage("waiting_time").count(), 2);
     // Half a core between the samples at 11 and 13 s.
+    assert_eq!(measured.processes[0].waiting.map(|waiting| waiting.disk), Some(0.5));
     assert!((measured.processes[0].cores_busy() - 0.5).abs() < 1e-12);
     let network = &measured.processes[0].threads[0];
     assert_eq!((network.name.as_str(), network.threads), ("network", 1));

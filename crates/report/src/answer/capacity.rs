@@ -4,6 +4,7 @@ use kendall_fit::bottleneck::{Bottleneck, bottleneck, ready_threads};
 use kendall_fit::hidden::HiddenStation;
 use kendall_fit::measured::{OperatingPoint, ProcessView};
 use kendall_fit::saturation::{Saturation, Shape};
+use kendall_fit::waits::{Holder, Place, place};
 use kendall_observations::{Configuration, Curve, Observations};
 use kendall_protocols::topology::Role;
 use kendall_stats::estimate::{Estimate, Interval};
@@ -184,12 +185,15 @@ fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Limit
             process.part, process.cpu_cores, last.host_cores
         )));
     }
-    of_station(station, &counted, last)
+    let light = data.along(curve).next().map(|lightest| &lightest.point);
+    let place = light.and_then(|light| place(station, light, last));
+    of_station(station, place.as_ref(), &counted, last)
 }
 
 /// What limits, where the curve shows a station.
 fn of_station(
     station: &HiddenStation,
+    place: Option<&Place>,
     counted: &Bottleneck,
     last: &OperatingPoint,
 ) -> Option<Limit> {
@@ -198,6 +202,14 @@ fn of_station(
     let beside = match ready {
         // What holds the station may be a processor.
         Some(share) if share > MOST_READY => {
+            if let Some(process) = computes(station, last).filter(|_| !filled_by_others) {
+                return Some(Ok(format!(
+                    "CPU of {}, though cores are free: requests are served one at a time, and all \
+                     the time its threads computed ({:.2} of {:.0} cores at the highest load). More \
+                     processes of it would raise the capacity.",
+                    process.part, process.cpu_cores, last.host_cores
+                )));
+            }
             return Some(Err(format!(
                 "the curve is that of a {}, but for {} of the time in which it is held, threads of \
                  the service ran or waited for a core; fewer programs beside it, or more cores, \
@@ -217,7 +229,19 @@ fn of_station(
             format!("; the busiest measured resource is {} at {utilization}", resource.name)
         }),
     };
-    Some(in_words(station, &inside(last)).map(|words| format!("{words}{beside}.")))
+    let words = in_words(station, place, last);
+    Some(words.map(|words| format!("{words}{beside}.")))
+}
+
+/// The tier that computes all the time in which a station of one is held.
+fn computes<'a>(station: &HiddenStation, last: &'a OperatingPoint) -> Option<&'a ProcessView> {
+    // Of the time, and of what all tiers computed.
+    const LEAST: f64 = 0.9;
+    station.only_size().filter(|size| *size == 1)?;
+    let tiers = || last.processes.iter().filter(|process| process.part.role == Role::Tier);
+    let all: f64 = tiers().map(|process| process.cpu_cores).sum();
+    let free = last.host_busy_cores.is_some_and(|busy| busy < LEAST * last.host_cores);
+    tiers().find(|tier| free && tier.cpu_cores >= LEAST.max(LEAST * all))
 }
 
 /// Share of the time in which a station is held, from which threads that run or wait for a core may be
@@ -235,7 +259,28 @@ fn kind_of(station: &HiddenStation) -> String {
     }
 }
 
-/// Where requests wait: of several tiers that say nothing of themselves, the curve does not tell which.
+/// Where requests wait, and for what as far as states of threads and connections tell.
+fn waits(place: Option<&Place>, last: &OperatingPoint) -> String {
+    let Some(place) = place else { return format!("for one another inside {}", inside(last)) };
+    let (tier, waiting) = (&place.tier.name, &place.waiting);
+    let mean =
+        |count: f64| format!("{} on average at the highest load", number::plain_to(count, 2));
+    match place.holder {
+        Holder::AcceptQueue => format!(
+            "in the accept queue of {tier} (connections there: {})",
+            mean(waiting.accept_queue)
+        ),
+        Holder::Disk => {
+            format!("for the disk inside {tier} (threads in a flush: {})", mean(waiting.disk))
+        }
+        Holder::Sleep => {
+            format!("for one another inside {tier} (threads that sleep: {})", mean(waiting.sleep))
+        }
+        Holder::Unknown => format!("for one another inside {tier}"),
+    }
+}
+
+/// Of several tiers that say nothing of themselves, the curve does not tell which.
 fn inside(point: &OperatingPoint) -> String {
     let tiers = point.processes.iter().filter(|process| process.part.role == Role::Tier);
     let names: Vec<&str> = tiers.map(|process| process.part.name.as_str()).collect();
@@ -250,7 +295,7 @@ fn inside(point: &OperatingPoint) -> String {
 /// The largest error of a station that is named.
 const MOST_ERROR: f64 = 0.25;
 
-fn in_words(station: &HiddenStation, inside: &str) -> Limit {
+fn in_words(station: &HiddenStation, place: Option<&Place>, last: &OperatingPoint) -> Limit {
     let hold = with_interval(&station.hold_s, number::time);
     if station.worst_error > MOST_ERROR {
         return Err(format!(
@@ -259,13 +304,14 @@ fn in_words(station: &HiddenStation, inside: &str) -> Limit {
             number::percent(station.worst_error)
         ));
     }
-    let waits = format!("Requests wait for one another inside {inside}: the curve is that of");
+    let waits = format!("Requests wait {}: the curve is that of", waits(place, last));
     let kinds = "(threads, processes, connections or permits)";
+    let known = place.is_some_and(|p| matches!(p.holder, Holder::AcceptQueue | Holder::Disk));
+    let one = if known { "a resource" } else { "one lock, or another resource" };
     match (station.only_size(), station.sizes.as_slice()) {
-        (Some(1), _) => Ok(format!(
-            "{waits} one lock, or another resource of which there is one, held for {hold} by each \
-             request"
-        )),
+        (Some(1), _) => {
+            Ok(format!("{waits} {one} of which there is one, held for {hold} by each request"))
+        }
         (Some(size), _) => {
             Ok(format!("{waits} a pool of {size} {kinds}, each held for {hold} by a request"))
         }
@@ -325,6 +371,7 @@ fn one_core<'a>(
 #[cfg(test)]
 mod tests {
     use kendall_protocols::topology::Part;
+    use kendall_protocols::waiting::Waiting;
 
     use super::*;
 
@@ -356,7 +403,7 @@ mod tests {
     }
 
     fn said(sizes: &[(u32, f64)], point: &OperatingPoint) -> Option<Limit> {
-        of_station(&station(sizes), &bottleneck(point), point)
+        of_station(&station(sizes), None, &bottleneck(point), point)
     }
 
     /// On a machine that compilers filled, a lock was "cannot tell", though the service's threads ran or
@@ -376,9 +423,43 @@ mod tests {
             let why = said(&[(1, 1.0)], &point).unwrap().unwrap_err();
             assert!(why.starts_with("the curve is that of a lock, but for 60 %"), "{why}");
         }
+        // One of them computes all the time, and cores are free: a collector of garbage, for one.
+        let busy = point(1.3, &[("web", 1.25, 0.2), ("database", 0.05, 0.0)]);
+        let named = said(&[(1, 1.0)], &busy).unwrap().unwrap();
+        assert!(named.starts_with("CPU of web, though cores are free: requests"), "{named}");
+        let both = point(1.3, &[("web", 0.6, 0.2), ("database", 0.6, 0.0)]);
+        assert!(said(&[(1, 1.0)], &both).unwrap().is_err());
         // Of a pool of four it is little.
         let point = point(1.2, &[("web", 0.3, 0.3)]);
         assert!(said(&[(4, 1.0)], &point).unwrap().unwrap().contains("a pool of 4"));
+    }
+
+    /// The curve of one that is served at a time is the same for a lock, a disk and an accept queue.
+    #[test]
+    fn what_threads_and_connections_wait_for_is_named() {
+        let light = point(0.2, &[("web", 0.1, 0.0), ("database", 0.1, 0.0)]);
+        let heavy = point(0.5, &[("web", 0.1, 0.0), ("database", 0.2, 0.0)]);
+        let with = |mut point: OperatingPoint, clients: f64, waiting: Waiting| {
+            point.population = Some(clients);
+            point.processes[0].waiting = Some(waiting);
+            point.processes[1].waiting = Some(Waiting { lock: 2.0, ..Waiting::default() });
+            point
+        };
+        let said = |waiting: Waiting| {
+            let light = with(light.clone(), 1.0, Waiting::default());
+            let heavy = with(heavy.clone(), 32.0, waiting);
+            let station = station(&[(1, 1.0)]);
+            let place = place(&station, &light, &heavy);
+            of_station(&station, place.as_ref(), &bottleneck(&heavy), &heavy).unwrap().unwrap()
+        };
+        let flush = said(Waiting { disk: 0.92, lock: 30.0, ..Waiting::default() });
+        let begins = "Requests wait for the disk inside web (threads in a flush: 0.92 on average";
+        assert!(flush.starts_with(begins), "{flush}");
+        assert!(flush.contains("a resource of which there is one, held for 2.50 ms"), "{flush}");
+        let queue = said(Waiting { accept_queue: 30.1, ..Waiting::default() });
+        assert!(queue.starts_with("Requests wait in the accept queue of web"), "{queue}");
+        let lock = said(Waiting { lock: 31.0, ..Waiting::default() });
+        assert!(lock.starts_with("Requests wait for one another inside web: the"), "{lock}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use kendall_fit::measured::{OperatingPoint, ProcessView};
 use kendall_observations::{Configuration, Curve, Observations};
-use kendall_protocols::topology::Part;
+use kendall_protocols::topology::{Part, Role};
 
 use crate::document::{Cell, Section, Table, Unit};
 use crate::plot::{Axis, Mark, Plot, Point, Series};
@@ -40,6 +40,7 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     }
     section.table(processors(data, &parts));
     section.table(of_a_request(data, &parts));
+    section.table(waits(data));
     section.table(network(data));
     section.table(outcomes(data));
     Some(section)
@@ -272,6 +273,30 @@ fn of_a_request(data: &Observations, parts: &[Part]) -> Table {
         table.push(row);
     }
     table.folded()
+}
+
+/// What threads and connections of tiers wait for.
+fn waits(data: &Observations) -> Table {
+    let title = "Threads by what they wait for, and connections by where they wait, on average";
+    let mut table = factor_columns(Table::new("waits", title), data)
+        .column("tier", "Tier", Unit::Text)
+        .column("disk", "A flush", Unit::Plain(2))
+        .column("lock", "A lock, or work", Unit::Plain(2))
+        .column("sleep", "Sleep", Unit::Plain(2))
+        .column("accept_queue", "Not accepted", Unit::Plain(2))
+        .column("unread", "Not read", Unit::Plain(2));
+    for configuration in &data.configurations {
+        let tiers = configuration.point.processes.iter().filter(|p| p.part.role == Role::Tier);
+        for (tier, waiting) in tiers.filter_map(|tier| Some((tier, tier.waiting?))) {
+            let mut row = levels(data, configuration);
+            row.push(Cell::Text(tier.part.name.clone()));
+            let counts = [waiting.disk, waiting.lock, waiting.sleep, waiting.accept_queue];
+            row.extend(counts.map(Cell::from));
+            row.push(waiting.unread.into());
+            table.push(row);
+        }
+    }
+    table.folded_if_long()
 }
 
 fn network(data: &Observations) -> Table {

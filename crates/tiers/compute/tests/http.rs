@@ -4,6 +4,8 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ use kendall_compute::{
     CacheLimits, Change, Compute, ComputeError, ComputeOptions, Control, Limits, QueueBound,
     RequestLimits, Unbounded,
 };
+use kendall_testing::certificate;
+use kendall_tier::serve::Tls;
 use kendall_tier::{Clock, Instruments, Stop};
 use serde_json::{Value, json};
 
@@ -467,4 +471,58 @@ fn http_2_streams_get_their_own_answers() {
         }
     });
     service.until(|service| service.instruments.snapshot().requests["factorize"].completions == 98);
+}
+
+/// What a client sees that trusts one certificate; nothing where it refuses the server, or the server it.
+fn over_tls(service: &Running, trusted: &Path, more: &[&Path]) -> String {
+    let mut client = Command::new("openssl")
+        .args([
+            "s_client",
+            "-quiet",
+            "-verify_return_error",
+            "-servername",
+            "localhost",
+            "-connect",
+        ])
+        .arg(service.address.to_string())
+        .arg("-CAfile")
+        .arg(trusted)
+        .args(more)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let request = "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let mut stdin = client.stdin.take().unwrap();
+    // One that refuses the server is gone.
+    stdin.write_all(request.as_bytes()).unwrap_or_default();
+    let output = client.wait_with_output().unwrap();
+    drop(stdin);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn over_tls_only_who_trusts_and_is_trusted_is_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate_file, key) = certificate(folder.path(), "server");
+    let (other, other_key) = certificate(folder.path(), "other");
+    let tls = Tls { certificate: certificate_file.clone(), key, client_certificate: None };
+    let service = Running::start(&ComputeOptions { tls: Some(tls.clone()), ..options() });
+    assert!(over_tls(&service, &certificate_file, &[]).starts_with("HTTP/1.1 200"));
+    assert_eq!(over_tls(&service, &other, &[]), "");
+    // A client without TLS gets no answer, and the next one is served.
+    let mut plain = service.connect();
+    plain.write_all(b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let mut said = Vec::new();
+    drop(plain.read_to_end(&mut said));
+    assert!(!said.starts_with(b"HTTP"), "{said:?}");
+    assert!(over_tls(&service, &certificate_file, &[]).starts_with("HTTP/1.1 200"));
+    drop(service);
+
+    let tls = Tls { client_certificate: Some(other.clone()), ..tls };
+    let service = Running::start(&ComputeOptions { tls: Some(tls), ..options() });
+    assert_eq!(over_tls(&service, &certificate_file, &[]), "");
+    let own = [Path::new("-cert"), &other, Path::new("-key"), &other_key];
+    assert!(over_tls(&service, &certificate_file, &own).starts_with("HTTP/1.1 200"));
 }

@@ -1,0 +1,148 @@
+//! In which tier requests wait for a hidden station, and for what, by the states of threads and connections.
+
+use kendall_protocols::topology::{Part, Role};
+use kendall_protocols::waiting::Waiting;
+
+use crate::hidden::HiddenStation;
+use crate::measured::{OperatingPoint, ProcessView};
+
+/// Share of what must have come on top, or be held, from which it is taken for the cause.
+const LEAST_SHARE: f64 = 0.5;
+/// Fewer requests that wait show nothing beside threads that wait for work.
+const LEAST_WAITING: f64 = 3.0;
+
+/// Where requests wait.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Place {
+    /// The tier.
+    pub tier: Part,
+    /// What holds the station there.
+    pub holder: Holder,
+    /// What its threads and connections waited for at the highest load, on average.
+    pub waiting: Waiting,
+}
+
+/// What holds a station.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// Whatever serves connections: they wait until they are accepted.
+    AcceptQueue,
+    /// A flush to the disk.
+    Disk,
+    /// A thread that sleeps.
+    Sleep,
+    /// States of threads do not tell.
+    Unknown,
+}
+
+/// Compares the lightest with the heaviest load of a closed loop: the clients that came on top wait for the
+/// station, and where threads and connections that wait became as many, requests wait. `None` where that is seen
+/// in no tier, or in several.
+#[must_use]
+pub fn place(
+    station: &HiddenStation,
+    light: &OperatingPoint,
+    heavy: &OperatingPoint,
+) -> Option<Place> {
+    let size = f64::from(station.size());
+    let waiting_requests = heavy.population? - light.population?.max(size);
+    if waiting_requests < LEAST_WAITING {
+        return None;
+    }
+    let enough = LEAST_SHARE * waiting_requests;
+    let seen = |process: &ProcessView| {
+        let waiting = process.waiting?;
+        let before = light.process(&process.part)?.waiting?;
+        (waiting.all() - before.all() >= enough).then_some((waiting, before))
+    };
+    let tiers = heavy.processes.iter().filter(|process| process.part.role == Role::Tier);
+    let mut found = tiers.filter_map(|process| Some((process, seen(process)?)));
+    let (process, (waiting, before)) = found.next()?;
+    if found.next().is_some() {
+        return None;
+    }
+    let holder = if waiting.accept_queue - before.accept_queue >= enough {
+        Holder::AcceptQueue
+    } else if waiting.disk >= LEAST_SHARE * size {
+        Holder::Disk
+    } else if waiting.sleep >= LEAST_SHARE * size {
+        Holder::Sleep
+    } else {
+        Holder::Unknown
+    };
+    Some(Place { tier: process.part.clone(), holder, waiting })
+}
+
+#[cfg(test)]
+mod tests {
+    use kendall_stats::estimate::Estimate;
+
+    use super::*;
+
+    fn station(size: u32) -> HiddenStation {
+        HiddenStation {
+            sizes: vec![(size, 1.0)],
+            capacity_per_s: Estimate::exact(400.0),
+            hold_s: Estimate::exact(2.5e-3),
+            worst_error: 0.03,
+        }
+    }
+
+    fn point(clients: f64, tiers: &[(&str, Option<Waiting>)]) -> OperatingPoint {
+        let process = |(name, waiting): &(&str, Option<Waiting>)| ProcessView {
+            part: Part { role: Role::Tier, name: (*name).to_owned() },
+            waiting: *waiting,
+            ..ProcessView::default()
+        };
+        OperatingPoint {
+            population: Some(clients),
+            processes: tiers.iter().map(process).collect(),
+            ..OperatingPoint::default()
+        }
+    }
+
+    fn with(lock: f64) -> Waiting {
+        Waiting { lock, ..Waiting::default() }
+    }
+
+    fn found(size: u32, before: Waiting, after: Waiting) -> Option<Holder> {
+        let (light, heavy) =
+            (point(1.0, &[("web", Some(before))]), point(32.0, &[("web", Some(after))]));
+        place(&station(size), &light, &heavy).map(|place| place.holder)
+    }
+
+    #[test]
+    fn what_holds_the_station_is_told_by_states() {
+        let idle = with(8.0);
+        assert_eq!(found(1, idle, with(36.0)), Some(Holder::Unknown));
+        assert_eq!(found(1, idle, Waiting { disk: 0.9, ..with(36.0) }), Some(Holder::Disk));
+        assert_eq!(found(4, idle, Waiting { disk: 0.9, ..with(36.0) }), Some(Holder::Unknown));
+        assert_eq!(found(4, idle, Waiting { sleep: 3.7, ..with(36.0) }), Some(Holder::Sleep));
+        let queued = Waiting { accept_queue: 29.0, sleep: 0.9, ..with(8.0) };
+        assert_eq!(found(1, idle, queued), Some(Holder::AcceptQueue));
+        let unread = Waiting { unread: 30.0, disk: 0.8, ..with(8.0) };
+        assert_eq!(found(1, idle, unread), Some(Holder::Disk), "an event loop that flushes");
+    }
+
+    #[test]
+    fn threads_that_wait_for_work_are_no_requests() {
+        // Eight threads that are idle at light load, and all of them busy at the heaviest.
+        assert_eq!(found(8, with(7.0), with(0.5)), None);
+        assert_eq!(found(1, with(8.0), with(10.0)), None, "most wait where nothing shows it");
+        assert_eq!(found(30, with(8.0), with(10.0)), None, "as many requests as that wait nowhere");
+    }
+
+    #[test]
+    fn one_of_two_tiers_is_told_and_both_are_not() {
+        let light = point(1.0, &[("web", Some(with(1.0))), ("db", Some(with(2.0)))]);
+        let of = |web: Option<Waiting>, db: f64| {
+            let heavy = point(32.0, &[("web", web), ("db", Some(with(db)))]);
+            place(&station(3), &light, &heavy).map(|place| place.tier.name)
+        };
+        assert_eq!(of(Some(with(1.0)), 30.0), Some("db".to_owned()));
+        assert_eq!(of(Some(with(30.0)), 2.0), Some("web".to_owned()));
+        assert_eq!(of(Some(with(30.0)), 30.0), None);
+        assert_eq!(of(None, 2.0), None, "unknown");
+        assert_eq!(of(None, 30.0), Some("db".to_owned()));
+    }
+}

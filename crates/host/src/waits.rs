@@ -1,0 +1,183 @@
+//! What the threads of a process wait for at this moment, and where its connections wait.
+
+use std::collections::HashSet;
+
+use kendall_protocols::waiting::Waiting;
+use kendall_units::exact_f64;
+use procfs::net::{TcpNetEntry, TcpState};
+use procfs::process::{FDTarget, Process, Task};
+
+/// Threads, and descriptors of each process, that are looked at: reading more would cost the service too much.
+const MOST_THREADS: usize = 512;
+const MOST_DESCRIPTORS: usize = 1_024;
+
+/// Collects them over a process and those below it.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    found: Waiting,
+    threads: usize,
+    /// Sockets that were seen: processes that were forked share their listener.
+    sockets: HashSet<u64>,
+    /// Something could not be read, or is too much to read.
+    unknown: bool,
+}
+
+impl Waits {
+    pub(crate) fn add_thread(&mut self, task: &Task) {
+        self.threads += 1;
+        if self.unknown || self.threads > MOST_THREADS {
+            self.unknown = true;
+            return;
+        }
+        let path = format!("/proc/{}/task/{}/syscall", task.pid, task.tid);
+        match std::fs::read_to_string(path) {
+            Ok(call) => match wait_of(&call) {
+                Some(Wait::Disk) => self.found.disk += 1.0,
+                Some(Wait::Lock) => self.found.lock += 1.0,
+                Some(Wait::Sleep) => self.found.sleep += 1.0,
+                None => {}
+            },
+            // The thread ended.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(_) => self.unknown = true,
+        }
+    }
+
+    /// Adds the connections to the process, by their queues in the kernel.
+    pub(crate) fn add_sockets(&mut self, process: &Process) {
+        let Ok(descriptors) = process.fd() else {
+            self.unknown = true;
+            return;
+        };
+        let targets = descriptors.take(MOST_DESCRIPTORS).filter_map(Result::ok);
+        let own: HashSet<u64> = targets
+            .filter_map(|descriptor| match descriptor.target {
+                FDTarget::Socket(inode) => Some(inode),
+                _ => None,
+            })
+            .filter(|inode| self.sockets.insert(*inode))
+            .collect();
+        if own.is_empty() {
+            return;
+        }
+        let tables = [process.tcp(), process.tcp6()];
+        for entry in tables.into_iter().filter_map(Result::ok).flatten() {
+            if entry.rx_queue > 0 && own.contains(&entry.inode) {
+                self.add_queue(&entry);
+            }
+        }
+    }
+
+    fn add_queue(&mut self, entry: &TcpNetEntry) {
+        match entry.state {
+            // Of a listener, the kernel counts connections instead of bytes.
+            TcpState::Listen => self.found.accept_queue += exact_f64(entry.rx_queue),
+            TcpState::Established => self.found.unread += 1.0,
+            _ => {}
+        }
+    }
+
+    /// All of it; `None` where a part is not known.
+    pub(crate) fn found(&self) -> Option<Waiting> {
+        (!self.unknown).then_some(self.found)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Disk,
+    Lock,
+    Sleep,
+}
+
+/// What a thread waits for, by the system call that it is in: the number and the arguments, as of proc_pid_syscall(5).
+fn wait_of(call: &str) -> Option<Wait> {
+    let mut words = call.split_ascii_whitespace();
+    // `running`, and `-1` where it is stopped outside a call.
+    let number: libc::c_long = words.next()?.parse().ok()?;
+    let first = words.next();
+    match number {
+        libc::SYS_fsync
+        | libc::SYS_fdatasync
+        | libc::SYS_sync
+        | libc::SYS_syncfs
+        | libc::SYS_msync
+        | libc::SYS_sync_file_range => Some(Wait::Disk),
+        libc::SYS_futex | libc::SYS_semop | libc::SYS_semtimedop | libc::SYS_flock => {
+            Some(Wait::Lock)
+        }
+        libc::SYS_nanosleep | libc::SYS_clock_nanosleep => Some(Wait::Sleep),
+        // Waits for no descriptor, as some languages sleep.
+        libc::SYS_pselect6 => (first == Some("0x0")).then_some(Wait::Sleep),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_select => (first == Some("0x0")).then_some(Wait::Sleep),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::monotonic_ns;
+
+    #[test]
+    fn a_call_is_named_by_what_it_waits_for() {
+        let of = |number: libc::c_long, first: &str| wait_of(&format!("{number} {first} 0x1 0x2"));
+        assert_eq!(of(libc::SYS_fsync, "0x5"), Some(Wait::Disk));
+        assert_eq!(of(libc::SYS_futex, "0x7f00"), Some(Wait::Lock));
+        assert_eq!(of(libc::SYS_clock_nanosleep, "0x0"), Some(Wait::Sleep));
+        assert_eq!(of(libc::SYS_pselect6, "0x0"), Some(Wait::Sleep));
+        assert_eq!(of(libc::SYS_pselect6, "0x8"), None);
+        assert_eq!(of(libc::SYS_read, "0x3"), None);
+        for other in ["running\n", "-1 0x7ffd 0x7f", "", "0x12", "99999999999999999999"] {
+            assert_eq!(wait_of(other), None, "{other:?}");
+        }
+    }
+
+    /// Threads that wait for a lock and sleep, and connections that were not accepted, or sent what is not read.
+    #[test]
+    fn threads_and_connections_that_wait_are_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut early = TcpStream::connect(address).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        std::io::Write::write_all(&mut early, b"unread").unwrap();
+        let _waiting: Vec<TcpStream> =
+            (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let (lock, done) = (Mutex::new(()), AtomicBool::new(false));
+        let held = lock.lock().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| drop(lock.lock()));
+            }
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    std::thread::sleep(Duration::from_millis(50));
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            let enough = |found: &Waiting| {
+                found.accept_queue >= 3.0
+                    && found.unread >= 1.0
+                    && found.lock >= 2.0
+                    && found.sleep >= 1.0
+            };
+            let end = monotonic_ns() + 4_000_000_000;
+            let mut seen = None;
+            while monotonic_ns() < end && !seen.as_ref().is_some_and(enough) {
+                seen = crate::sample::process(std::process::id()).unwrap().process.waiting;
+            }
+            assert!(seen.as_ref().is_some_and(enough), "{seen:?}");
+            done.store(true, Ordering::Relaxed);
+            drop(held);
+        });
+        drop(accepted);
+    }
+}

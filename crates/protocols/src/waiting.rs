@@ -1,0 +1,50 @@
+//! What the threads and connections of a process wait for, where no counter tells.
+
+use serde::{Deserialize, Serialize};
+
+/// Threads by what they wait for, and connections by where they wait: at one moment, or the means of several.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Threads that wait for a disk: in a flush, or where no signal ends the wait.
+    pub disk: f64,
+    /// Threads that wait for one another: for a lock, a semaphore, or work.
+    pub lock: f64,
+    /// Threads that sleep for a time that they chose.
+    pub sleep: f64,
+    /// Connections that are not accepted yet.
+    pub accept_queue: f64,
+    /// Connections with bytes that are not read yet.
+    pub unread: f64,
+}
+
+impl Waiting {
+    /// Adds the waits of others.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        self.both(other, |a, b| a + b)
+    }
+
+    /// The mean of each; `None` of nothing.
+    pub fn mean(samples: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let (count, all) = samples
+            .into_iter()
+            .fold((0.0, Self::default()), |(count, all), one| (count + 1.0, all.plus(one)));
+        (count > 0.0).then(|| all.both(all, |sum, _| sum / count))
+    }
+
+    /// Threads and connections that wait, all together.
+    #[must_use]
+    pub fn all(&self) -> f64 {
+        self.disk + self.lock + self.sleep + self.accept_queue + self.unread
+    }
+
+    fn both(self, other: Self, of: impl Fn(f64, f64) -> f64) -> Self {
+        Self {
+            disk: of(self.disk, other.disk),
+            lock: of(self.lock, other.lock),
+            sleep: of(self.sleep, other.sleep),
+            accept_queue: of(self.accept_queue, other.accept_queue),
+            unread: of(self.unread, other.unread),
+        }
+    }
+}
