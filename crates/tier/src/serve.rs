@@ -9,7 +9,7 @@ mod connection;
 mod tls;
 
 pub use client::{Account, Client};
-pub use tls::{Tls, TlsError};
+pub use tls::{Tls, TlsError, authorities};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};

@@ -218,7 +218,7 @@ fn threads_sockets_weights_and_tags_are_chosen_by_flags() {
         ("--server", "127.0.0.1:1:0"),
         ("--server", "unix:"),
         ("--hash-tag", "{"),
-        ("--tls-cert", "without-a-key.pem"),
+        ("--tls-certificate", "without-a-key.pem"),
         ("--server-ca", "/no/such/file.pem"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_kendall"))

@@ -1,6 +1,5 @@
 //! What a connection speaks, found by its first bytes; and TLS.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +67,7 @@ pub struct Tls {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The file cannot be read as PEM.
-    #[error("cannot read {path}")]
+    #[error("cannot read {path} as PEM")]
     File {
         /// The file.
         path: PathBuf,
@@ -82,37 +81,52 @@ pub enum TlsError {
     /// They do not fit each other, or are not understood.
     #[error("the certificate or its key cannot be used")]
     Unusable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Not the name of a host, which certificates have.
+    #[error("`{0}` is not a host name")]
+    Name(String),
+}
+
+impl TlsError {
+    /// Refused by the library, for this reason.
+    pub fn unusable(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Unusable(Box::new(error))
+    }
 }
 
 impl Tls {
     /// What accepts connections that speak one of `protocols`, by their names in ALPN.
     pub fn acceptor(&self, protocols: &[&str]) -> Result<TlsAcceptor, TlsError> {
-        let unusable = |error: rustls::Error| TlsError::Unusable(Box::new(error));
+        self.config(protocols).map(TlsAcceptor::from)
+    }
+
+    /// A server that speaks one of `protocols`, by their names in ALPN; any without one.
+    pub fn config(&self, protocols: &[&str]) -> Result<Arc<ServerConfig>, TlsError> {
         let chain = certificates(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
             .map_err(|source| TlsError::File { path: self.key.clone(), source })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(unusable)?;
+            .map_err(TlsError::unusable)?;
         let builder = match &self.client_certificate {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in certificates(path)? {
-                    roots.add(certificate).map_err(unusable)?;
-                }
-                let verifier =
-                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                        .build()
-                        .map_err(|error| TlsError::Unusable(Box::new(error)))?;
-                builder.with_client_cert_verifier(verifier)
+                let roots = Arc::new(authorities(path)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                builder.with_client_cert_verifier(verifier.build().map_err(TlsError::unusable)?)
             }
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+        let mut config = builder.with_single_cert(chain, key).map_err(TlsError::unusable)?;
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
-        Ok(TlsAcceptor::from(Arc::new(config)))
+        Ok(Arc::new(config))
     }
+}
+
+/// The authorities in a PEM file, without those that the library does not understand.
+pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates(path)?);
+    if roots.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(roots) }
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -122,10 +136,4 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
         .collect::<Result<Vec<_>, _>>()
         .map_err(failed)?;
     if chain.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(chain) }
-}
-
-impl From<io::Error> for TlsError {
-    fn from(error: io::Error) -> Self {
-        Self::Unusable(Box::new(error))
-    }
 }

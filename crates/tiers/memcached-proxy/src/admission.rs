@@ -3,10 +3,6 @@
 
 use std::collections::VecDeque;
 
-use slab::Slab;
-
-use crate::client::{Client, Waits};
-
 /// What is known of the answer to a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
@@ -90,20 +86,8 @@ impl Admission {
         }
     }
 
-    /// The client whose turn it is; given where it must be put into the list of those that are resumed.
-    pub(crate) fn next_of(&mut self, clients: &mut Slab<Client>) -> Option<usize> {
-        while let Some((index, generation)) = self.waiting.pop_front() {
-            let client = clients.get_mut(index).filter(|client| client.generation == generation);
-            let Some(client) = client else { continue };
-            client.queues = false;
-            if client.waits != Waits::Admission {
-                continue;
-            }
-            client.leads = true;
-            let is_new = !client.resuming;
-            client.resuming = true;
-            return is_new.then_some(index);
-        }
-        None
+    /// The next client that waits, with its generation.
+    pub(crate) fn next_waiting(&mut self) -> Option<(usize, u64)> {
+        self.waiting.pop_front()
     }
 }

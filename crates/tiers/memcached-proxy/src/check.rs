@@ -3,65 +3,11 @@
 //! A line too many or too few moves all later replies of a connection to other requests, which may be other
 //! clients'. A reply shows whose it is by its kind, the keys of its values, and the opaque of a meta command.
 
-use kendall_protocols::memcached::{Command, Element, Framing, LINE_BYTES, Request, Span, keys};
-use kendall_protocols::memcached::{is_reply_to, tokens};
+use kendall_protocols::memcached::{Command, Element, Framing, Request, Span};
+use kendall_protocols::memcached::{is_reply_to, keys, tokens};
 
 use crate::conn::{InFlight, Role};
-
-/// Tokens of a meta command beyond which a server may refuse one more.
-const MOST_TOKENS: usize = 16;
-/// Longest opaque of the proxy's own, with the blank and the letter before it.
-const OPAQUE_BYTES: usize = 24;
-
-/// What a reply must show besides its kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// Nothing.
-    None,
-    /// A key or an opaque with this hash.
-    Of(u64),
-    /// An opaque of the proxy's own, which the client does not see.
-    Own(u64),
-}
-
-/// The mark of a request's reply, of which `next` is the next opaque of the proxy's own.
-pub(crate) fn mark(request: &Request, bytes: &[u8], next: u64) -> Mark {
-    match request.command {
-        Command::Get | Command::Gets | Command::Gat | Command::Gats | Command::MetaDebug
-            if request.keys == 1 =>
-        {
-            let has_flags = request.command == Command::MetaDebug
-                && tokens(request.line.of(bytes)).count() != 2;
-            if has_flags { Mark::None } else { Mark::Of(hash(request.key.of(bytes))) }
-        }
-        Command::MetaGet | Command::MetaSet | Command::MetaDelete | Command::MetaArithmetic => {
-            let line = request.line.of(bytes);
-            let flags = if request.command == Command::MetaSet { 3 } else { 2 };
-            let mut count = flags;
-            for token in tokens(line).skip(flags) {
-                if token[0] == b'O' {
-                    return Mark::Of(hash(&token[1..]));
-                }
-                count += 1;
-            }
-            let fits = count < MOST_TOKENS && line.len() + OPAQUE_BYTES < LINE_BYTES;
-            if fits { Mark::Own(next) } else { Mark::None }
-        }
-        _ => Mark::None,
-    }
-}
-
-impl Mark {
-    /// Whether it is that of a meta command's line, where it has one.
-    fn is_of(self, opaque: Option<&[u8]>) -> bool {
-        match (self, opaque) {
-            (Self::None, None) => true,
-            (Self::Of(wanted), Some(opaque)) => hash(opaque) == wanted,
-            (Self::Own(wanted), Some(opaque)) => opaque == wanted.to_string().as_bytes(),
-            _ => false,
-        }
-    }
-}
+use crate::mark::{Mark, hash};
 
 /// Where a reply to a meta command shows an opaque, with the blank and the letter before it.
 pub(crate) fn opaque(line: &[u8]) -> Option<Span> {
@@ -129,17 +75,6 @@ pub(crate) fn has_several_keys(head: &InFlight) -> bool {
     head.framing == Framing::Values && head.role == Role::Relay && head.mark == Mark::None
 }
 
-/// A hash that is the same for the same bytes, eight at a time.
-pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    let mix =
-        |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
-    let (words, rest) = bytes.as_chunks::<8>();
-    let whole =
-        words.iter().fold(bytes.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-    let last = rest.iter().fold(0, |word, byte| (word << 8) | u64::from(*byte));
-    mix(whole, last)
-}
-
 #[cfg(test)]
 mod tests {
     use kendall_protocols::memcached::{Limits, Parsed, element, parse};
@@ -150,7 +85,7 @@ mod tests {
     fn is_right(asked: &str, reply: &str) -> bool {
         let limits = Limits { value_bytes: 100, get_line_bytes: 1000 };
         let Parsed::Request(request) = parse(asked.as_bytes(), &limits) else { panic!("{asked}") };
-        let mark = mark(&request, asked.as_bytes(), 7);
+        let mark = Mark::of(&request, asked.as_bytes(), 7);
         let head = InFlight::new(0, Role::Relay, framing(&request), request.command).marked(mark);
         let element = element(head.framing, reply.as_bytes()).unwrap();
         let line = reply.split_inclusive('\n').next().unwrap();

@@ -420,11 +420,11 @@ impl Clients {
     /// Resumes those that wait longest, where there is room.
     fn admit_next(&mut self) {
         if self.unknown.is_waited_for() && self.unknown.is_open() {
-            let next = self.unknown.next_of(&mut self.slab);
+            let next = next_of(&mut self.unknown, &mut self.slab);
             self.now.resuming.extend(next);
         }
         if self.large.is_waited_for() && self.large.is_open() && !self.are_short_of_memory() {
-            let next = self.large.next_of(&mut self.slab);
+            let next = next_of(&mut self.large, &mut self.slab);
             self.now.resuming.extend(next);
         }
     }
@@ -591,6 +591,23 @@ impl Clients {
         self.admit_next();
         Some(client)
     }
+}
+
+/// The client whose turn it is, where it is not in the list of those that are resumed already.
+fn next_of(admission: &mut Admission, clients: &mut Slab<Client>) -> Option<usize> {
+    while let Some((index, generation)) = admission.next_waiting() {
+        let client = clients.get_mut(index).filter(|client| client.generation == generation);
+        let Some(client) = client else { continue };
+        client.queues = false;
+        if client.waits != Waits::Admission {
+            continue;
+        }
+        client.leads = true;
+        let is_new = !client.resuming;
+        client.resuming = true;
+        return is_new.then_some(index);
+    }
+    None
 }
 
 #[cfg(test)]

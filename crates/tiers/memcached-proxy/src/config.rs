@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kendall_keys::{Form, Key, Lines, Problem, Quantity, Section, join, line_of};
+use kendall_tier::serve::{Tls, TlsError};
 use kendall_units::{parse_bytes, parse_seconds, parse_share};
 use toml::{Table, Value};
 
 use crate::options::{
     Address, MILLION, Mode, Options, Placement, Pool, Route, Server, Shadow, WarmUp,
 };
-use crate::tls::{ClientTls, ServerTls, TlsError};
+use crate::tls::{ClientTls, ServerTls};
 
 /// A file that cannot be used. A proxy that runs keeps the configuration that it has.
 #[derive(Debug, thiserror::Error)]
@@ -260,11 +261,13 @@ fn main_first(file: &Section<'_>, pools: &mut [Pool], main: Option<&str>) -> Res
 
 fn client_tls(file: &mut Section<'_>, folder: &Path) -> Result<ClientTls, Wrong> {
     let mut tls = file.section("tls")?;
-    let certificate = folder.join(tls.text("certificate")?);
-    let key = folder.join(tls.text("key")?);
-    let authority = tls.opt_text("client_authority")?.map(|path| folder.join(path));
+    let files = Tls {
+        certificate: folder.join(tls.text("certificate")?),
+        key: folder.join(tls.text("key")?),
+        client_certificate: tls.opt_text("client_authority")?.map(|path| folder.join(path)),
+    };
     tls.known()?;
-    Ok(ClientTls::from_files(&certificate, &key, authority.as_deref())?)
+    Ok(ClientTls::new(&files)?)
 }
 
 fn pools(file: &mut Section<'_>, folder: &Path) -> Result<Vec<Pool>, Wrong> {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use kendall_protocols::memcached::{Command, Framing};
 
-use crate::check::Mark;
+use crate::mark::Mark;
 use crate::options::{KEEP_BYTES, READ_BYTES};
 use crate::poller::{Interest, Watched};
 use crate::socket::{Moved, Stream};

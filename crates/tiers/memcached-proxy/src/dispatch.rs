@@ -4,14 +4,14 @@ use kendall_protocols::memcached::{
     Command, Framing, LINE_BYTES, Request, Span, Store, keys, tokens, unsigned,
 };
 
-use crate::check::{self, Mark};
+use crate::check;
 use crate::conn::{InFlight, Role};
 use crate::engine::Engine;
-use crate::fills_and_copies::is_warmed;
+use crate::mark::Mark;
 use crate::options::Placement;
 use crate::pools::Target;
 use crate::report;
-use crate::request::{Part, Stage, again};
+use crate::request::{Part, Stage, again, is_warmed};
 use crate::unique::Origin;
 
 const NO_SERVER: &[u8] = b"SERVER_ERROR no server is available\r\n";

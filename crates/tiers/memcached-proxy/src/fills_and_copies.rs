@@ -5,35 +5,19 @@ use kendall_protocols::memcached::{
     Command, Framing, Request, Span, Status, Store, keys, tokens, whole,
 };
 
-use crate::check::{Mark, hash};
 use crate::conn::{InFlight, Role};
 use crate::dispatch::{To, by_pool, framing, part_line, write_request};
 use crate::engine::Engine;
+use crate::mark::{Mark, hash};
 use crate::options::{MILLION, WARM_WINDOW};
 use crate::pools::Copies;
 use crate::report;
-use crate::request::{Fill, Stage, again, has_key, has_values, is_read, rank};
+use crate::request::{
+    Fill, Stage, again, has_encoded_key, has_key, has_values, is_read, is_warmed, rank,
+};
 
 /// Longest time of an item that servers take for a time from now; what is more is a date.
 const LONGEST_TIME: u64 = 30 * 24 * 3600;
-
-/// Whether a request for values may be answered with an item of the warm pool.
-pub(crate) fn is_warmed(request: &Request, bytes: &[u8]) -> bool {
-    match request.command {
-        Command::Get | Command::Gets | Command::Gat | Command::Gats => request.keys > 0,
-        Command::MetaGet => !request.writes && !has_encoded_key(request, bytes),
-        _ => false,
-    }
-}
-
-/// Whether a meta command has its key in base64.
-fn has_encoded_key(request: &Request, bytes: &[u8]) -> bool {
-    let is_meta = matches!(
-        request.command,
-        Command::MetaGet | Command::MetaSet | Command::MetaDelete | Command::MetaArithmetic
-    );
-    is_meta && tokens(request.line.of(bytes)).skip(2).any(|token| token.first() == Some(&b'b'))
-}
 
 /// Whether a request may change the value of its key.
 fn changes(request: &Request) -> bool {

@@ -21,6 +21,7 @@ mod engine;
 mod fills_and_copies;
 mod health;
 mod listener;
+mod mark;
 mod memory;
 #[cfg(test)]
 mod model;
@@ -48,4 +49,4 @@ pub use options::{Address, Mode, Options, Placement, Pool, Route, Server, Shadow
 pub use plan::{PlanError, ReloadError, Reloader};
 pub use proxy::{Proxy, StartError};
 pub use pulse::Pulse;
-pub use tls::{ClientTls, ServerTls, TlsError};
+pub use tls::{ClientTls, ServerTls};

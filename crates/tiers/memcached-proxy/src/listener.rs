@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use crate::poller::Poller;
 use crate::report;
-use crate::socket::Stream;
-use crate::tls::{ClientTls, Tls};
+use crate::socket::{Stream, Tls};
+use crate::tls::ClientTls;
 use crate::tools::Tools;
 
 /// A socket that is listened on, and whether its clients speak TLS.

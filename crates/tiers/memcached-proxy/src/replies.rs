@@ -4,10 +4,11 @@ use kendall_protocols::memcached::{Command, Element, Framing, Request, Span, Sta
 
 use crate::admission::{Admitted, Size};
 use crate::buffer::Buffer;
-use crate::check::{self, Mark};
+use crate::check;
 use crate::conn::{InFlight, Role};
 use crate::dispatch::To;
 use crate::engine::Engine;
+use crate::mark::Mark;
 use crate::options::{ANSWERS_CLIENT, ANSWERS_TOTAL, BULK_BYTES, GATHER_BYTES, Placement};
 use crate::report;
 use crate::request::{Part, Stage, again, rank};

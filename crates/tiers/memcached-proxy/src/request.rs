@@ -1,6 +1,6 @@
 //! A request between its client and the servers.
 
-use kendall_protocols::memcached::{Command, Limits, Parsed, Request, Span, Status, parse};
+use kendall_protocols::memcached::{Command, Limits, Parsed, Request, Span, Status, parse, tokens};
 use kendall_tier::{Exchange, Moments, RequestType};
 
 use crate::admission::{Admitted, Size};
@@ -218,6 +218,24 @@ pub(crate) fn is_read(request: &Request) -> bool {
         Command::MetaGet => !request.writes,
         _ => false,
     }
+}
+
+/// Whether a request for values may be answered with an item of the warm pool.
+pub(crate) fn is_warmed(request: &Request, bytes: &[u8]) -> bool {
+    match request.command {
+        Command::Get | Command::Gets | Command::Gat | Command::Gats => request.keys > 0,
+        Command::MetaGet => !request.writes && !has_encoded_key(request, bytes),
+        _ => false,
+    }
+}
+
+/// Whether a meta command has its key in base64.
+pub(crate) fn has_encoded_key(request: &Request, bytes: &[u8]) -> bool {
+    let is_meta = matches!(
+        request.command,
+        Command::MetaGet | Command::MetaSet | Command::MetaDelete | Command::MetaArithmetic
+    );
+    is_meta && tokens(request.line.of(bytes)).skip(2).any(|token| token.first() == Some(&b'b'))
 }
 
 /// Errors before refusals, refusals before misses, misses before successes.

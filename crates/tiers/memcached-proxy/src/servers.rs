@@ -12,8 +12,8 @@ use crate::plan::Planned;
 use crate::poller::{Interest, Source};
 use crate::report;
 use crate::request::Part;
-use crate::socket::{self, Moved, Stream};
-use crate::tls::{ServerTls, Tls};
+use crate::socket::{self, Moved, Stream, Tls};
+use crate::tls::ServerTls;
 use crate::tools::Tools;
 use crate::unique::{Incarnations, Origin};
 

@@ -1,10 +1,14 @@
-//! Sockets that never block.
+//! Sockets that never block, in clear or with TLS.
+//!
+//! With TLS, what came off the socket is decoded at once and handed on whole, so that nothing waits in here
+//! for which no event will come; what could not be written yet is asked for with [`Stream::has_backlog`].
 
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path as FilePath, PathBuf};
+use std::sync::Arc;
 
 use kendall_tier::BACKLOG;
 use rustix::io::Errno;
@@ -12,9 +16,14 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
     getsockname, listen, recv, send, socket_with, sockopt,
 };
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
 use crate::options::Address;
-use crate::tls::Tls;
+use crate::tls::ServerTls;
+
+/// Room that one read of the socket may decode to: a record, and what was read of the next.
+const RECORD_BYTES: usize = 24 << 10;
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 
@@ -119,6 +128,148 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// TLS of one connection.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    connection: Connection,
+    /// The other side ended behind the bytes that were read last.
+    ended: bool,
+}
+
+/// The socket as the TLS library wants to see it.
+struct Raw<'a>(&'a OwnedFd);
+
+impl io::Read for Raw<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(recv(self.0, buffer, RecvFlags::empty())?.0)
+    }
+}
+
+impl io::Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(self.0, bytes, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Tls {
+    /// The side that was called. `None` when the library refuses its configuration.
+    pub(crate) fn accepting(config: &Arc<ServerConfig>) -> Option<Self> {
+        let connection = ServerConnection::new(Arc::clone(config)).ok()?;
+        Some(Self { connection: connection.into(), ended: false })
+    }
+
+    /// The side that calls.
+    pub(crate) fn connecting(tls: &ServerTls, name: ServerName<'static>) -> Option<Self> {
+        let name = tls.name.clone().unwrap_or(name);
+        let connection = ClientConnection::new(Arc::clone(&tls.config), name).ok()?;
+        Some(Self { connection: connection.into(), ended: false })
+    }
+
+    /// Reads as much as there is and fits. What was decoded is handed on whole.
+    pub(crate) fn read(&mut self, socket: &OwnedFd, buffer: &mut [u8]) -> Moved {
+        let mut filled = 0;
+        let mut ended = false;
+        loop {
+            match self.connection.reader().read(&mut buffer[filled..]) {
+                // The other side said that it is done.
+                Ok(0) if filled < buffer.len() => ended = true,
+                Ok(count) => {
+                    filled += count;
+                    if count > 0 {
+                        continue;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => ended = true,
+            }
+            if ended || buffer.len() - filled < RECORD_BYTES {
+                break;
+            }
+            match self.connection.read_tls(&mut Raw(socket)) {
+                Ok(0) => ended = true,
+                Ok(_) if self.connection.process_new_packets().is_ok() => continue,
+                Ok(_) => ended = true,
+                Err(error) if is_later(&error) => break,
+                Err(_) => ended = true,
+            }
+            break;
+        }
+        // A handshake, an alert or a new key may have to go out.
+        ended |= !self.flush(socket);
+        match (filled, ended) {
+            (0, true) => Moved::Closed,
+            (0, false) => Moved::Later,
+            (count, _) => {
+                self.ended = ended;
+                Moved::Bytes(count)
+            }
+        }
+    }
+
+    /// Takes as much as there is room for, and writes what the socket takes.
+    pub(crate) fn write(&mut self, socket: &OwnedFd, bytes: &[u8]) -> Moved {
+        if !self.flush(socket) {
+            return Moved::Closed;
+        }
+        if self.has_backlog() {
+            return Moved::Later;
+        }
+        let taken = self.connection.writer().write(bytes);
+        if !self.flush(socket) {
+            return Moved::Closed;
+        }
+        match taken {
+            Ok(0) => Moved::Later,
+            Ok(count) => Moved::Bytes(count),
+            Err(error) if is_later(&error) => Moved::Later,
+            Err(_) => Moved::Closed,
+        }
+    }
+
+    /// Writes what the socket takes; says whether it still takes something.
+    pub(crate) fn flush(&mut self, socket: &OwnedFd) -> bool {
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut Raw(socket)) {
+                Ok(_) => {}
+                Err(error) if is_later(&error) => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Whether it is not agreed yet how to speak.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// Whether the other side ended, which no event may say again.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether something waits for the socket to be writable.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Says that nothing more will come, if that can be said at once.
+    pub(crate) fn close(&mut self, socket: &OwnedFd) {
+        self.connection.send_close_notify();
+        self.flush(socket);
+    }
+}
+
+fn is_later(error: &io::Error) -> bool {
+    let later = [Errno::AGAIN.raw_os_error(), Errno::INTR.raw_os_error()];
+    error.raw_os_error().is_some_and(|number| later.contains(&number))
+        || error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// A socket in the file system, which is taken away when this is dropped.

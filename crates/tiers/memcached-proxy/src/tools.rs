@@ -3,7 +3,7 @@
 use kendall_protocols::memcached::Request;
 use kendall_tier::{Clock, Recorder};
 
-use crate::check::{self, Mark};
+use crate::mark::Mark;
 use crate::poller::Poller;
 
 /// The clock, the counters and the system's events.
@@ -30,7 +30,7 @@ impl Tools {
     /// What shows that a reply is that of a request which is sent now.
     pub(crate) fn mark(&mut self, request: &Request, bytes: &[u8]) -> Mark {
         self.opaque += 1;
-        check::mark(request, bytes, self.opaque)
+        Mark::of(request, bytes, self.opaque)
     }
 
     /// Such a number for a command of the proxy's own.

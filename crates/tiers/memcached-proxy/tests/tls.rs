@@ -17,6 +17,7 @@ use std::sync::Arc;
 use common::{Client, MODES, Memcached, Running, options, with};
 use kendall_memcached_proxy::{ClientTls, Options, ServerTls};
 use kendall_testing::certificate;
+use kendall_tier::serve::Tls;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 
@@ -34,6 +35,11 @@ impl Files {
         std::fs::create_dir_all(&folder).unwrap();
         let (certificate, key) = certificate(&folder, "certificate");
         Self { folder, certificate, key }
+    }
+
+    fn for_clients(&self) -> ClientTls {
+        let (certificate, key) = (self.certificate.clone(), self.key.clone());
+        ClientTls::new(&Tls { certificate, key, client_certificate: None }).unwrap()
     }
 }
 
@@ -82,7 +88,7 @@ fn clients_and_servers_are_spoken_to_with_tls() {
             pool.timeout = common::DEADLINE;
         });
         let proxy = Running::start(Options {
-            client_tls: Some(ClientTls::from_files(&certificate, &key, None).unwrap()),
+            client_tls: Some(files.for_clients()),
             ..options
         });
         let mut clients: Vec<_> = (0..8).map(|_| call(proxy.address, &certificate)).collect();
@@ -124,7 +130,7 @@ fn openssl_is_a_client_as_well_and_one_without_tls_is_not() {
     let files = Files::make("openssl");
     let server = Memcached::start();
     for mode in MODES {
-        let tls = ClientTls::from_files(&files.certificate, &files.key, None).unwrap();
+        let tls = files.for_clients();
         let proxy = Running::start(Options { client_tls: Some(tls), ..options(&[&server], mode) });
         let mut openssl = Command::new("openssl")
             .args(["s_client", "-quiet", "-verify_return_error", "-CAfile"])
@@ -156,7 +162,7 @@ fn clients_that_stop_within_tls_harm_nobody() {
     let files = Files::make("stops");
     let server = Memcached::start_with(&["-m", "256"]);
     for mode in MODES {
-        let tls = ClientTls::from_files(&files.certificate, &files.key, None).unwrap();
+        let tls = files.for_clients();
         let proxy = Running::start(Options { client_tls: Some(tls), ..options(&[&server], mode) });
         let mut well = call(proxy.address, &files.certificate);
         let value = "x".repeat(900_000);
@@ -203,7 +209,7 @@ fn clients_that_stop_within_tls_harm_nobody() {
 fn a_handshake_that_does_not_end_keeps_nobody_out_for_good() {
     let files = Files::make("silent");
     let server = Memcached::start();
-    let tls = ClientTls::from_files(&files.certificate, &files.key, None).unwrap();
+    let tls = files.for_clients();
     let options = options(&[&server], MODES[0]);
     let proxy = Running::start(Options { client_tls: Some(tls), connections: 8, ..options });
     let mut silent_later = call(proxy.address, &files.certificate);

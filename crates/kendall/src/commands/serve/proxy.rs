@@ -12,7 +12,7 @@ use kendall_memcached_proxy::{
 };
 use kendall_tier::{Clock, Hangups, Routes, Stop};
 
-use super::{PageFlags, Running, address};
+use super::{PageFlags, Running, TlsFlags, address};
 use crate::exit::{Exit, exit_with, refused};
 use crate::output;
 
@@ -36,7 +36,7 @@ pub(crate) struct Proxy {
 
     /// A TOML file with pools, routes and everything that the flags below set; SIGHUP reloads it
     /// without losing a request
-    #[arg(long, value_name = "FILE", conflicts_with = "Settings")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["Settings", "TlsFlags"])]
     config: Option<PathBuf>,
 
     #[command(flatten)]
@@ -60,17 +60,8 @@ struct Settings {
     #[arg(long, value_name = "PATH")]
     listen_unix: Option<PathBuf>,
 
-    /// Certificate chain (PEM): clients of --listen must use TLS
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-
-    /// Its private key (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-
-    /// Authority (PEM) of client certificates, which clients then need
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
+    #[command(flatten)]
+    clients: TlsFlags,
 
     /// Authority (PEM) of the servers' certificates: TLS is used to servers with a port
     #[arg(long, value_name = "FILE")]
@@ -227,12 +218,7 @@ impl Proxy {
 
 impl Settings {
     fn options(&self, listen: SocketAddr) -> anyhow::Result<Options> {
-        let client_tls = match (&self.tls_cert, &self.tls_key) {
-            (Some(certificate), Some(key)) => {
-                Some(ClientTls::from_files(certificate, key, self.tls_client_ca.as_deref())?)
-            }
-            _ => None,
-        };
+        let client_tls = self.clients.tls().as_ref().map(ClientTls::new).transpose()?;
         let tls = match &self.server_ca {
             Some(authority) => Some(ServerTls::from_files(authority, self.server_name.as_deref())?),
             None => None,
