@@ -7,6 +7,7 @@
     reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
 )]
 
+#[path = "all/common.rs"]
 mod common;
 
 use std::io::Write as _;

@@ -1,9 +1,5 @@
 //! Who comes in: silent connections, tokens, TLS, addresses that other hosts reach.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
-
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -19,13 +15,14 @@ use kendall_protocols::queue::{
 use kendall_testing::certificate;
 use kendall_tier::Clock;
 use kendall_tier::serve::Tls;
-use support::{Folder, connect, create, hello, options, private, runtime, start_with};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
+
+use crate::support::{Folder, connect, create, hello, options, private, runtime, start_with};
 
 /// Longer than anything here takes on the slowest machine: a test that hangs ends.
 const PATIENCE: Duration = Duration::from_secs(60);

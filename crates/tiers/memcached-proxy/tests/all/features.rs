@@ -1,21 +1,14 @@
 //! What can be chosen beside modes and placement: network threads, sockets in the file system,
 //! weights, hash tags, and servers that stand in. All against real servers.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
-)]
-
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Client, MODES, Memcached, Running, free_address, options, with};
 use kendall_memcached_proxy::{Address, Options, Placement, Pool, Server};
+
+use crate::common::{self, Client, MODES, Memcached, Running, free_address, options, with};
 
 fn unique(values: &str) -> String {
     values.lines().next().unwrap().split(' ').nth(4).unwrap().to_owned()

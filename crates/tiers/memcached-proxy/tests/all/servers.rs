@@ -1,15 +1,8 @@
 //! What several servers mean: replicated writes, reads in turn, shards, uniques, placement.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
-)]
-
-mod common;
-
-use common::{Client, MODES, Memcached, Running, options, with};
 use kendall_memcached_proxy::{Mode, Options, Placement};
+
+use crate::common::{self, Client, MODES, Memcached, Running, options, with};
 
 fn three() -> [Memcached; 3] {
     [Memcached::start(), Memcached::start(), Memcached::start()]

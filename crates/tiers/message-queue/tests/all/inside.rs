@@ -1,8 +1,4 @@
 //! What PostgreSQL counts itself, as a middleware tells it.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod support;
-
 use std::time::Duration;
 
 use kendall_message_queue::{Database, PrivateOptions, PrivatePostgres, Server, TcpAccess};
@@ -11,7 +7,8 @@ use kendall_protocols::snapshot::{CountedTime, TierSnapshot, counted};
 use kendall_testing::free_address;
 use kendall_tier::Clock;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Folder, connect, create, hello, runtime, start};
+
+use crate::support::{Folder, connect, create, hello, runtime, start};
 
 /// Nobody waits longer for what must come.
 const LIMIT_NS: u64 = 120_000_000_000;

@@ -1,7 +1,5 @@
 //! A middleware over a private PostgreSQL, and clients of it.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

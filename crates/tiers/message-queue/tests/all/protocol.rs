@@ -1,22 +1,19 @@
 //! What other clients and those who route them rely on: health, reflection, deadlines.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod support;
-
 use std::time::Duration;
 
 use kendall_message_queue::{Database, Server};
 use kendall_protocols::queue::{
     HelloResponse, ReceiveBatchRequest, ReceiveRequest, SendBatchRequest, SendRequest,
 };
-use support::{connect, create, hello, postgres, private, runtime, start};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::{v1, v1alpha};
+
+use crate::support::{self, connect, create, hello, postgres, private, runtime, start};
 
 const SERVICE: &str = "kendall.queue.v1.MessageQueue";
 const SERVING: i32 = 1;

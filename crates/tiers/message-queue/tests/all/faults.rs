@@ -1,10 +1,6 @@
 //! What goes wrong beside the operations: a database that is slow, full, or encrypted for another;
 //! and crowds: many clients on few connections, a million messages.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
-
-mod support;
-
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,11 +13,12 @@ use kendall_protocols::queue::{
 };
 use kendall_testing::{free_address, openssl};
 use kendall_tier::Clock;
-use support::{
+use tonic::Code;
+
+use crate::support::{
     Client, Folder, Other, WAITING_FOR_A_LOCK, connect, create, hello, options, postgres, runtime,
     start_with,
 };
-use tonic::Code;
 
 fn message(client_id: u64, queue_id: u64, content: &str) -> SendRequest {
     SendRequest { client_id, queue_id, content: content.into(), ..Default::default() }

@@ -1,10 +1,6 @@
 //! What careless and hostile neighbours do: transactions that stay open, dead letters that have nowhere to go, long
 //! contents by the hundred, schemas with SQL in their names, and a connection on which nobody knows what happens.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::time::Duration;
 
 use kendall_message_queue::Database;
@@ -12,10 +8,11 @@ use kendall_protocols::queue::{
     ChangeQueueRequest, HelloRequest, ListDeadLettersRequest, ReceiveBatchRequest, RedriveRequest,
     SendBatchRequest, SendRequest,
 };
-use support::{
+use tonic::Code;
+
+use crate::support::{
     Client, Folder, Other, connect, create, hello, options, postgres, runtime, start_with,
 };
-use tonic::Code;
 
 /// Longer than anything here takes on the slowest machine: a test that hangs ends.
 const PATIENCE: Duration = Duration::from_secs(60);

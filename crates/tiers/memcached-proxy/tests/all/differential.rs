@@ -1,16 +1,9 @@
 //! The same random streams of commands to a plain memcached and to the proxy before another one:
 //! every byte of the answers must be the same.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
-)]
-
-mod common;
-
-use common::{Chance, Client, MODES, Memcached, Running, options};
 use kendall_memcached_proxy::Mode;
+
+use crate::common::{Chance, Client, MODES, Memcached, Running, options};
 
 /// Keys are few, so that commands meet each other's values.
 const KEYS: [&str; 6] = ["a", "bb", "key-3", "k\u{1}ctl", "num", "num2"];

@@ -1,21 +1,14 @@
 //! Servers that die, stop and come back: bounded waits, clear errors, and no answer that belongs
 //! to another request.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
-)]
-
-mod common;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Client, MODES, Memcached, Running, options, with};
 use kendall_memcached_proxy::{Mode, Options};
+
+use crate::common::{self, Client, MODES, Memcached, Running, options, with};
 
 fn quick(servers: &[&Memcached], mode: Mode) -> Options {
     with(options(servers, mode), |pool| {

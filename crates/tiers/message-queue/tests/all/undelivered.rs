@@ -1,10 +1,6 @@
 //! A client that goes while its receive is under way loses nothing: what PostgreSQL has given away by
 //! then is put back where it was, as it was.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,13 +12,14 @@ use kendall_protocols::queue::{
     Call, Calls, Message, Order, ReceiveBatchRequest, ReceiveRequest, SendRequest,
 };
 use prost::Message as _;
-use support::{
-    Client, Folder, Other, WAITING_FOR_A_LOCK, connect, create, hello, postgres, runtime,
-};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
+
+use crate::support::{
+    self, Client, Folder, Other, WAITING_FOR_A_LOCK, connect, create, hello, postgres, runtime,
+};
 
 /// Longer than anything here takes on the slowest machine: a test that hangs ends.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,9 +1,5 @@
 //! A private PostgreSQL: which folders it takes, what it does when it ends, and a start that has to wait.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
-
-mod support;
-
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::path::Path;
 use std::time::Duration;
@@ -13,9 +9,10 @@ use kendall_message_queue::{
 };
 use kendall_testing::free_address;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Folder, Other, connect, hello, postgres, runtime};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
+
+use crate::support::{self, Folder, Other, connect, hello, postgres, runtime};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

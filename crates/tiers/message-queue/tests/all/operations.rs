@@ -1,9 +1,5 @@
 //! Every operation, over gRPC, on a real PostgreSQL.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
-
-mod support;
-
 use std::collections::BTreeMap;
 
 use kendall_protocols::queue::{
@@ -14,8 +10,11 @@ use kendall_protocols::queue::{
     ReceiveBatchRequest, ReceiveRequest, RedriveRequest, ReturnMessageRequest, SendBatchRequest,
     SendRequest,
 };
-use support::{Client, Folder, Other, connect, create, hello, postgres, private, runtime, start};
 use tonic::Code;
+
+use crate::support::{
+    Client, Folder, Other, connect, create, hello, postgres, private, runtime, start,
+};
 
 struct Setting {
     client: Client,

@@ -1,22 +1,15 @@
 //! Several pools: routes by prefix, a warm pool behind a cold one, a shadow that gets copies, and other
 //! configurations while requests are under way. All against real servers.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
-)]
-
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{Client, MODES, Memcached, Running, options, wait_for, with};
 use kendall_memcached_proxy::{
     Mode, Options, Placement, PlanError, Pool, ReloadError, Route, Server, Shadow, WarmUp,
 };
+
+use crate::common::{self, Client, MODES, Memcached, Running, options, wait_for, with};
 
 fn pool(name: &str, servers: &[&Memcached]) -> Pool {
     Pool::new(name, servers.iter().map(|server| Server::from(server.address)).collect())

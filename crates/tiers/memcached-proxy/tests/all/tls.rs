@@ -1,25 +1,18 @@
 //! TLS on both sides: memcached itself behind, `openssl` as a client before.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
-)]
-
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use common::{Client, MODES, Memcached, Running, options, with};
 use kendall_memcached_proxy::{ClientTls, Options, ServerTls};
 use kendall_testing::certificate;
 use kendall_tier::serve::Tls;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
+
+use crate::common::{self, Client, MODES, Memcached, Running, options, with};
 
 /// A folder with a certificate of `localhost` and 127.0.0.1, and its key.
 struct Files {
@@ -87,10 +80,7 @@ fn clients_and_servers_are_spoken_to_with_tls() {
             pool.tls = Some(ServerTls::from_files(&certificate, Some("localhost")).unwrap());
             pool.timeout = common::DEADLINE;
         });
-        let proxy = Running::start(Options {
-            client_tls: Some(files.for_clients()),
-            ..options
-        });
+        let proxy = Running::start(Options { client_tls: Some(files.for_clients()), ..options });
         let mut clients: Vec<_> = (0..8).map(|_| call(proxy.address, &certificate)).collect();
         for (number, client) in clients.iter_mut().enumerate() {
             let set = format!("set k{number} 0 0 1\r\nv\r\n");

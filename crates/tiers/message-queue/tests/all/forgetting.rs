@@ -1,17 +1,16 @@
 //! Clients that say nothing for long are forgotten, and with them nothing is lost. Time is moved by writing it
 //! into their rows.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
-
-mod support;
-
 use kendall_message_queue::{Database, Server};
 use kendall_protocols::queue::{
     ChangeQueueRequest, GoodbyeRequest, ListDeadLettersRequest, ReceiveRequest, RedriveRequest,
     SendRequest,
 };
-use support::{Client, Folder, Other, connect, create, hello, postgres, runtime, start};
 use tonic::Code;
+
+use crate::support::{
+    self, Client, Folder, Other, connect, create, hello, postgres, runtime, start,
+};
 
 const LONG: &str = "30 days 1 minute";
 const NOT_SO_LONG: &str = "29 days 23 hours";

@@ -1,14 +1,11 @@
 //! The schema: middlewares that start together create it once, tables of another version are refused, functions
 //! stay as long as a middleware uses them.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
-
-mod support;
-
 use kendall_message_queue::{Database, DatabaseError, PrivatePostgres, Server, ServerError};
 use kendall_tier::Clock;
-use support::{Folder, SEARCH_PATH, connect, hello, options, postgres, runtime};
 use tokio_postgres::NoTls;
+
+use crate::support::{Folder, SEARCH_PATH, connect, hello, options, postgres, runtime};
 
 async fn session(postgres: &PrivatePostgres) -> tokio_postgres::Client {
     let url = format!("{} options='-c search_path=kendall_queue'", postgres.url());

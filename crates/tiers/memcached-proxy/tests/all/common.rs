@@ -1,9 +1,4 @@
 //! Real memcached servers on loopback, and a proxy before them in this process.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "helpers of tests fail by panicking, and wait with a deadline of their own"
-)]
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::io::{Read, Write};

@@ -1,9 +1,5 @@
 //! Many calls on one stream, against a real PostgreSQL.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -13,10 +9,11 @@ use kendall_protocols::queue::{
     AcknowledgeRequest, Call, Calls, ExtendLeaseRequest, LeaseRequest, Message, ReceiveRequest,
     Replies, Reply, ReturnMessageRequest, SendRequest,
 };
-use support::{Client, Folder, connect, create, hello, postgres, runtime};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
+
+use crate::support::{self, Client, Folder, connect, create, hello, postgres, runtime};
 
 /// Longer than anything here takes on the slowest machine: a test that hangs ends.
 const PATIENCE: Duration = Duration::from_secs(60);
