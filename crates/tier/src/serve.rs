@@ -7,9 +7,11 @@
 mod client;
 mod connection;
 mod tls;
+mod tokens;
 
 pub use client::{Account, Client};
 pub use tls::{Tls, TlsError, authorities};
+pub use tokens::{TokenLine, Tokens, TokensError};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};

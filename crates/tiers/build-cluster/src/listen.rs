@@ -5,12 +5,13 @@ mod access;
 mod open_uploads;
 pub(crate) mod plain;
 
-pub use access::{Access, Tokens, TokensError};
+pub use access::{Access, LINE, Tokens};
 pub(crate) use kendall_tier::serve::{Client, Serving};
 pub use kendall_tier::serve::{ListenError, Tls, TlsError};
 pub(crate) use open_uploads::{OpenUploads, UploadBounds, UploadPlace};
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
@@ -26,19 +27,19 @@ use tonic::service::Routes;
 pub struct ListenOptions {
     /// Address, TLS, and bounds of connections.
     pub edge: serve::ListenOptions,
-    /// Who may do what.
-    pub tokens: Tokens,
+    /// Who may do what; anyone everything without it.
+    pub tokens: Option<Arc<Tokens>>,
 }
 
 impl ListenOptions {
     /// The defaults, without TLS and open to all.
     #[must_use]
     pub fn new(address: SocketAddr) -> Self {
-        Self { edge: serve::ListenOptions::new(address), tokens: Tokens::default() }
+        Self { edge: serve::ListenOptions::new(address), tokens: None }
     }
 
     /// Binds the address; the tokens are for [`Guarded`].
-    pub(crate) fn bind(self) -> Result<(Listener, Tokens), ListenError> {
+    pub(crate) fn bind(self) -> Result<(Listener, Option<Arc<Tokens>>), ListenError> {
         Ok((Listener::bind(self.edge)?, self.tokens))
     }
 }
@@ -88,14 +89,14 @@ impl Serve for Grpc {
 #[derive(Debug, Clone)]
 pub(crate) struct Guarded<S> {
     pub(crate) service: S,
-    pub(crate) tokens: Tokens,
+    pub(crate) tokens: Option<Arc<Tokens>>,
 }
 
 impl<S: Serve> serve::Serve for Guarded<S> {
     type Body = Either<S::Body, Full<Bytes>>;
 
     async fn serve(&self, mut request: Request<Incoming>) -> Response<Self::Body> {
-        let refused = self.tokens.admit(&mut request).err().or_else(|| {
+        let refused = access::admit(self.tokens.as_deref(), &mut request).err().or_else(|| {
             let answered = S::PLAIN || plain::is_grpc(request.headers());
             (!answered).then(|| Status::not_found("only gRPC requests are answered here"))
         });

@@ -3,7 +3,7 @@
 use kendall_protocols::queue as wire;
 use prost::Message;
 
-use crate::identity::Tokens;
+use crate::identity::{LINE, Tokens};
 use crate::operation::{Held, Limits, Operation, Selector, Take};
 use crate::request;
 
@@ -106,7 +106,7 @@ pub fn calls(bytes: &[u8]) {
 
 /// A file of tokens.
 pub fn tokens(text: &str) {
-    if let Err(Some((line, what))) = Tokens::parse(text) {
+    if let Err(Some((line, what))) = Tokens::parse(text, &LINE) {
         assert!(line <= text.lines().count() && !what.is_empty());
     }
 }

@@ -33,7 +33,6 @@ mod ticket;
 mod waiters;
 
 pub use database::DatabaseError;
-pub use identity::TokenError;
 pub use operation::Limits;
 pub use private_postgres::{PrivateOptions, PrivatePostgres, PrivatePostgresError, TcpAccess};
 pub use server::{Access, Database, QueueOptions, Server, ServerError};

@@ -23,7 +23,7 @@ use tonic::service::Routes;
 use tonic::{Code, Status};
 
 use crate::connection::{OpenRequest, Peer, Removed};
-use crate::identity::Tokens;
+use crate::identity::{self, Tokens};
 use crate::refusal::{detailed, too_late};
 
 /// Bytes of small messages, and of large ones, that may be under way at the same time.
@@ -154,7 +154,7 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Answered {
         if let Some(tokens) = &self.tokens {
-            match tokens.identify(request.headers()) {
+            match identity::identify(tokens, request.headers()) {
                 Ok(identity) => drop(request.extensions_mut().insert(identity)),
                 Err(refused) => return Box::pin(async move { Ok(refused.into_http()) }),
             }

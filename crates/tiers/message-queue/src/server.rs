@@ -26,7 +26,7 @@ use crate::database::{DatabaseError, Databases, PoolOptions, Reach, Session};
 use crate::dispatcher::{self, Dispatcher};
 use crate::health::Health;
 use crate::http2;
-use crate::identity::{TokenError, Tokens};
+use crate::identity::{self, Tokens};
 use crate::inside::{self, Inside};
 use crate::operation::{Limits, REQUEST_TYPES};
 use crate::private_postgres::{PrivatePostgres, PrivatePostgresError};
@@ -131,7 +131,7 @@ pub enum ServerError {
     },
     /// The tokens cannot be used.
     #[error(transparent)]
-    Tokens(#[from] TokenError),
+    Tokens(#[from] serve::TokensError),
     /// The system gives no threads.
     #[error("cannot start the network threads")]
     Threads(#[source] io::Error),
@@ -542,7 +542,8 @@ impl Entry {
             }
             _ => {}
         }
-        let tokens = tokens.as_ref().map(|path| Tokens::read(path)).transpose()?.map(Arc::new);
+        let read = |path: &PathBuf| Tokens::read(path, &identity::LINE).map(Arc::new);
+        let tokens = tokens.as_ref().map(read).transpose()?;
         let tls = tls.as_ref().map(|tls| tls.acceptor(&["h2"])).transpose();
         let tls = tls.map_err(ListenError::from)?;
         Ok(Self { tokens, tls })

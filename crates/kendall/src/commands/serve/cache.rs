@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use kendall_build_cluster::cache::{Cache, CacheError, CacheOptions};
-use kendall_build_cluster::listen::{ListenError, ListenOptions, Tokens};
+use kendall_build_cluster::listen::{LINE, ListenError, ListenOptions, Tokens};
 use kendall_build_cluster::peer::{Trust, TrustFiles};
 use kendall_tier::{Clock, Stop};
 
@@ -133,10 +133,7 @@ impl AccessFlags {
         let mut options = ListenOptions::new(address);
         options.edge.connections = connections;
         if let Some(path) = &self.tokens {
-            let text = std::fs::read_to_string(path)
-                .map_err(|error| anyhow::Error::new(error).context(path.display().to_string()))
-                .map_err(refused)?;
-            options.tokens = Tokens::parse(&text).map_err(refused)?;
+            options.tokens = Some(Tokens::read(path, &LINE).map_err(refused)?.into());
         }
         options.edge.tls = self.tls.tls();
         Ok(options)

@@ -4,7 +4,7 @@
 
 use crate::support::{block_on, client, content, options, padded, start};
 use kendall_build_cluster::digest::{Digest, Function};
-use kendall_build_cluster::listen::Tokens;
+use kendall_build_cluster::listen::{LINE, Tokens};
 use kendall_build_cluster::remote::{Remote, RemoteError};
 use kendall_build_cluster::wire::asset::fetch_client::FetchClient;
 use kendall_build_cluster::wire::asset::push_client::PushClient;
@@ -585,7 +585,7 @@ fn capabilities_say_what_an_old_bazel_and_a_new_one_look_for() {
 fn tokens_say_who_may_read_and_who_may_write_and_instances_are_apart() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
-    options.listen.tokens = Tokens::parse("read people\nwrite ci").unwrap();
+    options.listen.tokens = Some(Tokens::parse("read people\nwrite ci", &LINE).unwrap().into());
     options.instances = [("a".to_owned(), 64 << 20), ("b".to_owned(), 64 << 20)].into();
     let cache = kendall_build_cluster::cache::Cache::start(&options, Clock::monotonic()).unwrap();
     block_on(async {
@@ -784,7 +784,7 @@ fn a_host_that_is_none_or_is_there_twice_is_refused() {
 fn every_refusal_over_http_has_a_code_of_http() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
-    options.listen.tokens = Tokens::parse("read people\nwrite ci").unwrap();
+    options.listen.tokens = Some(Tokens::parse("read people\nwrite ci", &LINE).unwrap().into());
     let cache = kendall_build_cluster::cache::Cache::start(&options, Clock::monotonic()).unwrap();
     let blob = content(1, 3_000_000);
     let hash = Function::Sha256.digest(&blob).hash_text();

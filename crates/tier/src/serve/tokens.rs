@@ -1,0 +1,121 @@
+//! Tokens that clients send as `authorization: Bearer TOKEN`, and what each gives its holder.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+
+/// How a tier's file of tokens is written: a line each; empty ones and those that begin with `#` are skipped.
+#[derive(Debug)]
+pub struct TokenLine<G> {
+    /// For people.
+    pub form: &'static str,
+    /// The token of a line, `*` for those who send none, and what it gives.
+    pub read: fn(&str) -> Result<(&str, G), &'static str>,
+}
+
+/// A file of tokens cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TokensError {
+    /// It cannot be read.
+    #[error("the tokens in {path} cannot be read")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A line is not understood.
+    #[error("{path}, line {line}: {what}; a line is {form}")]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Its line.
+        line: usize,
+        /// What is wrong with it.
+        what: &'static str,
+        /// How it is written.
+        form: &'static str,
+    },
+    /// It has no token, so that no client could come in.
+    #[error("{path} holds no token; a line is {form}")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// How a line is written.
+        form: &'static str,
+    },
+}
+
+/// Tokens, kept as hashes, so that the time of a lookup reveals nothing of them.
+pub struct Tokens<G> {
+    known: HashMap<[u8; 32], G>,
+    without: Option<G>,
+}
+
+impl<G> Tokens<G> {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`TokensError`], with the line.
+    pub fn read(path: &Path, line: &TokenLine<G>) -> Result<Self, TokensError> {
+        let (path, form) = (path.to_owned(), line.form);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(source) => return Err(TokensError::Read { path, source }),
+        };
+        Self::parse(&text, line).map_err(|wrong| match wrong {
+            Some((line, what)) => TokensError::Line { path, line, what, form },
+            None => TokensError::Empty { path, form },
+        })
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// The number of a line and what is wrong with it; nothing where there is no token.
+    pub fn parse(text: &str, line: &TokenLine<G>) -> Result<Self, Option<(usize, &'static str)>> {
+        let mut tokens = Self { known: HashMap::new(), without: None };
+        for (number, text) in (1..).zip(text.lines().map(str::trim)) {
+            if text.is_empty() || text.starts_with('#') {
+                continue;
+            }
+            let (token, grant) = (line.read)(text).map_err(|what| Some((number, what)))?;
+            let before = match token {
+                "*" => tokens.without.replace(grant),
+                _ => tokens.known.insert(hash(token.as_bytes()), grant),
+            };
+            if before.is_some() {
+                return Err(Some((number, "the token is there twice")));
+            }
+        }
+        let empty = tokens.known.is_empty() && tokens.without.is_none();
+        if empty { Err(None) } else { Ok(tokens) }
+    }
+
+    /// What the sender of these headers has; a wrong token is not none.
+    #[must_use]
+    pub fn of(&self, headers: &HeaderMap) -> Option<&G> {
+        match headers.get(AUTHORIZATION) {
+            None => self.without.as_ref(),
+            Some(value) => bearer(value).and_then(|token| self.known.get(&hash(token))),
+        }
+    }
+}
+
+impl<G> fmt::Debug for Tokens<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tokens({})", self.known.len())
+    }
+}
+
+fn bearer(value: &HeaderValue) -> Option<&[u8]> {
+    let (scheme, token) = value.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token.trim_ascii())
+}
+
+fn hash(token: &[u8]) -> [u8; 32] {
+    blake3::hash(token).into()
+}
