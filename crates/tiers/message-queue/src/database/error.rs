@@ -1,7 +1,6 @@
 //! Why the database cannot be used, and its errors in the words of the protocol.
 
-use std::path::PathBuf;
-
+use kendall_tier::serve::TlsError;
 use tokio_postgres::Error;
 use tokio_postgres::error::{Severity, SqlState};
 use tonic::Status;
@@ -30,13 +29,8 @@ pub enum DatabaseError {
         mode: String,
     },
     /// The root certificate cannot be used.
-    #[error("the root certificate {path} cannot be used: {what}")]
-    RootCertificate {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        what: String,
-    },
+    #[error("the root certificate of PostgreSQL cannot be used")]
+    RootCertificate(#[source] TlsError),
     /// No trusted certificate authority.
     #[error(
         "this system has no certificates of its own to check PostgreSQL's; name a file with \

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kendall_tier::AnyCertificate;
+use kendall_tier::serve::authorities;
+use percent_encoding::percent_decode_str;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
@@ -16,7 +18,6 @@ use tokio_rustls::rustls::client::danger::{
     HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
 };
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
@@ -67,7 +68,8 @@ impl Wanted {
                 Ok(false)
             }
             Some(("sslrootcert", path)) => {
-                wanted.root = Some(PathBuf::from(decoded(path.trim_matches('\''))));
+                let path = percent_decode_str(path.trim_matches('\'')).decode_utf8_lossy();
+                wanted.root = Some(PathBuf::from(path.into_owned()));
                 Ok(false)
             }
             _ => Ok(true),
@@ -138,26 +140,7 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, DatabaseError> {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return if roots.is_empty() { Err(DatabaseError::Certificates) } else { Ok(roots) };
     };
-    let failed = |what: String| DatabaseError::RootCertificate { path: path.to_owned(), what };
-    let found = CertificateDer::pem_file_iter(path).map_err(|error| failed(error.to_string()))?;
-    for certificate in found {
-        let certificate = certificate.map_err(|error| failed(error.to_string()))?;
-        roots.add(certificate).map_err(|error| failed(error.to_string()))?;
-    }
-    if roots.is_empty() { Err(failed("it holds no certificate".to_owned())) } else { Ok(roots) }
-}
-
-/// `%2F` and the like as they are meant.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, more)) = rest.split_first() {
-        let digits = more.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits.filter(|_| *first == b'%').and_then(|d| u8::from_str_radix(d, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &more[2..] } else { more };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    authorities(path).map_err(DatabaseError::RootCertificate)
 }
 
 /// Trusts a server with a certificate of a known root, whatever its name.
