@@ -396,7 +396,7 @@ fn measure(path: PathBuf) -> Result<Measured, String> {
         length += u64::try_from(got).unwrap_or(0);
         digest.update(&buffer[..got]);
     }
-    Ok(Measured { length, sha256: crate::bootstrap::hex(&digest.finalize()) })
+    Ok(Measured { length, sha256: kendall_units::hex(&digest.finalize()) })
 }
 
 /// A piece of a file, in base 64.

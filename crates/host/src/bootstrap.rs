@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use kendall_units::hex;
 use sha2::{Digest as _, Sha256};
 
 /// What the host runs first. Without quotes of its own kind, so that any login shell hands it on to
@@ -43,10 +44,6 @@ const TWIN_OF: &str = "kendall-static.of";
 /// What runs wherever the architecture is the same.
 const STATIC: &str =
     "a static build runs there: `make static` makes one, which is carried from then on";
-
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// The program that is carried.
 #[derive(Debug)]

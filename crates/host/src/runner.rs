@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
+use kendall_units::hex;
 use sha2::{Digest as _, Sha256};
 
-use crate::bootstrap::hex;
 use crate::connection::{Connection, HostError};
 use crate::hosts::LOCALHOST;
 use crate::instance::{Instance, ProcessError};

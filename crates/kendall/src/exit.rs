@@ -67,8 +67,6 @@ impl From<Exit> for ExitCode {
 struct WithExit {
     exit: Exit,
     message: String,
-    #[source]
-    source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 /// `error` and its sources, ending the program with `exit`.
@@ -78,31 +76,13 @@ pub(crate) fn exit_with(
     exit: Exit,
     error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> anyhow::Error {
-    let error = error.into();
-    let message = error.to_string();
-    // The message stands for the error itself; only what lies below it is still to be told.
-    // A message that tells its source already does not need it twice.
-    let source = error
-        .source()
-        .filter(|below| !message.contains(&below.to_string()))
-        .map(|below| chain(below).into());
-    WithExit { exit, message, source }.into()
+    let error: Box<dyn std::error::Error + Send + Sync> = error.into();
+    WithExit { exit, message: kendall_host::chain(&*error) }.into()
 }
 
 /// `error`, ending the program as what was refused.
 pub(crate) fn refused(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> anyhow::Error {
     exit_with(Exit::Refused, error)
-}
-
-fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut below = error.source();
-    while let Some(next) = below {
-        text.push_str(": ");
-        text.push_str(&next.to_string());
-        below = next.source();
-    }
-    text
 }
 
 /// Becomes true at SIGINT or SIGTERM, so that a load ends early and its result is printed, and a

@@ -1,7 +1,7 @@
 //! Seeds that follow from others, and secrets that follow from nothing.
 
-use kendall_host::bootstrap::hex;
 use kendall_host::instance::ProcessError;
+use kendall_units::hex;
 
 /// Two numbers mixed into one: SplitMix64's finaliser.
 pub(crate) fn mixed(a: u64, b: u64) -> u64 {

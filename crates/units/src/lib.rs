@@ -7,10 +7,12 @@
 
 mod counted;
 mod exact;
+mod hex;
 mod parse;
 mod quantity;
 
 pub use counted::counted;
 pub use exact::{exact_f64, ratio, whole_u64};
+pub use hex::hex;
 pub use parse::{QuantityError, parse_bytes, parse_rate, parse_seconds, parse_share};
 pub use quantity::{Rate, Seconds};

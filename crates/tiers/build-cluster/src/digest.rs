@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use kendall_units::hex;
 use sha2::Digest as _;
 
 use crate::wire::re;
@@ -217,18 +218,6 @@ impl Hasher {
             State::Blake3(state) => state.finalize().into(),
         }
     }
-}
-
-/// Lower-case hexadecimal.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
-    text
 }
 
 /// The hash that `text` writes in lower-case hexadecimal.

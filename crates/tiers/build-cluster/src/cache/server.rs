@@ -193,7 +193,7 @@ fn open(options: &CacheOptions) -> Result<Instances, StoreError> {
     let mut stores = BTreeMap::new();
     for (name, quota) in &options.instances {
         // Names may hold what folders may not.
-        let folder = options.data.join(crate::digest::hex(name.as_bytes()) + "-instance");
+        let folder = options.data.join(kendall_units::hex(name.as_bytes()) + "-instance");
         let store = Store::open(&StoreOptions { folder, quota: *quota, lanes })?;
         stores.insert(name.clone(), store);
     }

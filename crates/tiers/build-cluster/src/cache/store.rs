@@ -334,7 +334,7 @@ impl Store {
     /// Takes an entry out whose record is damaged, for good.
     pub(crate) fn drop_damaged(&self, key: &Key, entry: &Entry) {
         self.0.counts.damaged.add(1);
-        tracing::warn!(hash = crate::digest::hex(&key.hash), "a damaged record was found");
+        tracing::warn!(hash = kendall_units::hex(&key.hash), "a damaged record was found");
         if self.0.index.remove(key, entry.place) {
             self.0.bury(entry);
         }

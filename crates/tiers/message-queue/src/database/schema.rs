@@ -6,6 +6,7 @@
 
 use std::sync::LazyLock;
 
+use kendall_units::hex;
 use md5::{Digest as _, Md5};
 use tokio_postgres::Client;
 
@@ -31,9 +32,7 @@ const FUNCTIONS_LOCK: i32 = 0x6B65_6E64;
 /// The schema of this program's functions.
 pub(super) fn functions_schema() -> &'static str {
     static NAME: LazyLock<String> = LazyLock::new(|| {
-        let hash = Md5::digest(FUNCTIONS);
-        let digits = hash.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}"));
-        format!("{FUNCTIONS_PREFIX}{}", digits.collect::<String>())
+        format!("{FUNCTIONS_PREFIX}{}", hex(&Md5::digest(FUNCTIONS)[..HASH_BYTES]))
     });
     &NAME
 }
