@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 /// Row of every crate; see `docs/architecture.md`.
@@ -48,8 +49,8 @@ const PURE: &[&str] = &[
 const IMPURE: &[&str] =
     &["hyper", "mio", "procfs", "reqwest", "rusqlite", "rustix", "tokio", "tracing"];
 
-/// Direct dependencies (tests excluded) of every workspace crate, from `cargo metadata`.
-fn dependencies() -> BTreeMap<String, Vec<String>> {
+/// Every workspace crate, from `cargo metadata`.
+fn packages() -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
@@ -57,9 +58,12 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    metadata["packages"]
-        .as_array()
-        .unwrap()
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// Direct dependencies (tests excluded) of every workspace crate.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    packages()
         .iter()
         .map(|package| {
             let uses = package["dependencies"]
@@ -119,4 +123,38 @@ fn a_study_links_no_tier_and_a_report_links_no_study() {
         assert!(!links("kendall-study", tier), "a study starts {tier} as a process");
     }
     assert!(!links("kendall-report", "kendall-study"), "a report is made from stored rows");
+}
+
+/// Whether a file of this folder has an example that rustdoc builds.
+fn has_example(folder: &Path) -> bool {
+    std::fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return has_example(&path);
+        }
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| {
+            let line = line.trim_start();
+            line.strip_prefix("/// ```").or_else(|| line.strip_prefix("//! ```"))
+        });
+        // Every second fence ends a block.
+        lines.step_by(2).any(|language| !matches!(language, "text" | "toml" | "json" | "sh"))
+    })
+}
+
+/// Rustdoc reads a whole library to find out that it has no example.
+#[test]
+fn documentation_tests_are_on_where_there_are_examples_and_nowhere_else() {
+    for package in packages() {
+        let folder = Path::new(package["manifest_path"].as_str().unwrap()).parent().unwrap();
+        let targets = package["targets"].as_array().unwrap();
+        for target in targets.iter().filter(|target| target["kind"][0] == "lib") {
+            let example = has_example(&folder.join("src"));
+            assert_eq!(
+                target["doctest"], example,
+                "{}: write `doctest = {example}` below [lib] in Cargo.toml",
+                package["name"]
+            );
+        }
+    }
 }
