@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::synthetic::Synthetic;
+use crate::made::{IDLE, QUEUE, TWO_LEVEL, WRITES};
 
 /// Names of the browser in the packages of common systems.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
@@ -93,22 +93,20 @@ seen.unfolded = String(models.open);
 seen.requests = String(performance.getEntriesByType("resource").filter((entry) => !entry.name.startsWith("data:")).length);
 </script>"##;
 
-fn report(synthetic: &Synthetic) -> (tempfile::TempDir, PathBuf) {
+/// Opens a report's page with this behind it.
+fn open_with(html: &str, script: &str, arguments: &[&str]) -> Seen {
     let folder = tempfile::tempdir().unwrap();
-    let results = folder.path().join("results");
-    synthetic.store(&results);
-    let (_, written) = kendall_report::write(&results).unwrap();
-    (folder, written.html)
+    let page = folder.path().join("report.html");
+    std::fs::write(&page, format!("{html}{script}")).unwrap();
+    open(&page, arguments)
 }
 
 #[test]
 fn the_page_renders_and_answers_without_a_word_on_the_console_or_the_network() {
-    let (_guard, page) = report(&Synthetic::writes());
-    let html = std::fs::read_to_string(&page).unwrap();
+    let html = WRITES.html();
     let plots = html.matches("<figure class=\"plot\"").count();
     assert!(plots > 10, "{plots} plots");
-    std::fs::write(&page, format!("{html}{VISITOR}")).unwrap();
-    let seen = open(&page, &["--window-size=1200,900"]);
+    let seen = open_with(&html, VISITOR, &["--window-size=1200,900"]);
     assert_eq!(seen.console, Vec::<String>::new());
     let root =
         seen.dom.split_once('>').map(|(_, rest)| rest.split_once("<head").unwrap().0).unwrap();
@@ -128,16 +126,13 @@ fn the_page_renders_and_answers_without_a_word_on_the_console_or_the_network() {
 
 #[test]
 fn a_small_screen_scrolls_in_one_direction_only() {
-    for synthetic in [Synthetic::two_level(), Synthetic::queue(), Synthetic::idle()] {
-        let (_guard, page) = report(&synthetic);
-        let html = std::fs::read_to_string(&page).unwrap();
+    for made in [&*TWO_LEVEL, &*QUEUE, &*IDLE] {
         let measure = "<script>document.documentElement.dataset.fits = String(\
             document.documentElement.scrollWidth <= document.documentElement.clientWidth);\
             </script>";
-        std::fs::write(&page, format!("{html}{measure}")).unwrap();
-        let seen = open(&page, &["--window-size=400,800"]);
+        let seen = open_with(&made.html(), measure, &["--window-size=400,800"]);
         assert_eq!(seen.console, Vec::<String>::new());
-        let name = synthetic.name;
+        let name = made.name;
         assert!(seen.dom.contains("data-fits=\"true\""), "{name}: wider than the screen");
     }
 }
@@ -145,9 +140,8 @@ fn a_small_screen_scrolls_in_one_direction_only() {
 /// Names, headings, labels: what a screen reader needs, read from the page as it was built.
 #[test]
 fn every_plot_has_a_name_a_description_and_its_values_as_a_table() {
-    let (_guard, page) = report(&Synthetic::queue());
     // The name of a namespace is not an address.
-    let html = std::fs::read_to_string(&page).unwrap().replace("http://www.w3.org/2000/svg", "");
+    let html = QUEUE.html().replace("http://www.w3.org/2000/svg", "");
     for figure in html.split("<figure class=\"plot\"").skip(1) {
         let figure = figure.split("</figure>").next().unwrap();
         let head: String = figure.chars().take(200).collect();

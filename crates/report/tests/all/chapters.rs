@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 
+use crate::made::{IDLE, Made, QUEUE, TWO_LEVEL, WRITES};
 use crate::synthetic::{self, Synthetic};
 use kendall_protocols::topology::Part;
 use kendall_store::{Extent, HostSample, Process, ProcessSample, Results, RunRecord};
@@ -25,10 +26,8 @@ fn folder(name: &str) -> (PathBuf, Option<tempfile::TempDir>) {
 
 #[test]
 fn a_study_of_load_curves_becomes_a_page_tables_and_json() {
-    let (folder, _guard) = folder("writes");
-    Synthetic::writes().store(&folder);
-    let (report, written) = kendall_report::write(&folder).unwrap();
-    let html = std::fs::read_to_string(&written.html).unwrap();
+    let Made { folder, report, written, .. } = &*WRITES;
+    let html = WRITES.html();
     for section in &report.sections {
         assert!(html.contains(&format!("id=\"{}\"", section.id)), "{}", section.id);
     }
@@ -104,10 +103,7 @@ fn no_results_is_an_error_that_says_what_to_do() {
 
 #[test]
 fn a_two_level_design_gets_its_effects_and_their_shares() {
-    let (folder, _guard) = folder("two-level");
-    Synthetic::two_level().store(&folder);
-    let (report, written) = kendall_report::write(&folder).unwrap();
-    let effects = report.sections.iter().find(|section| section.id == "effects").unwrap();
+    let effects = TWO_LEVEL.report.sections.iter().find(|section| section.id == "effects").unwrap();
     let table = effects.tables().find(|table| table.id == "effects-throughput").unwrap();
     let json = serde_json::to_value(table).unwrap();
     // The mean, the blocks (repetitions), seven terms and the error; their shares are all of the
@@ -118,8 +114,7 @@ fn a_two_level_design_gets_its_effects_and_their_shares() {
     assert_eq!(blocks["degrees"], 2.0);
     let shares: f64 = rows.iter().filter_map(|row| row["share"].as_f64()).sum();
     assert!((shares - 1.0).abs() < 1e-9, "{shares}");
-    let html = std::fs::read_to_string(written.html).unwrap();
-    assert!(html.contains("Residuals against normal quantiles"));
+    assert!(TWO_LEVEL.html().contains("Residuals against normal quantiles"));
 }
 
 /// Every caveat of a run stands beside its configuration's numbers, in JSON and on the page; runs
@@ -245,10 +240,7 @@ fn an_adaptive_study_says_what_it_found_and_how_sure_it_is() {
 /// bottleneck table, and what it costs is a line in its size.
 #[test]
 fn a_queue_that_serves_batches_is_accounted_by_the_batch() {
-    let (folder, _guard) = folder("queue");
-    Synthetic::queue().store(&folder);
-    let (report, written) = kendall_report::write(&folder).unwrap();
-    let json = serde_json::to_value(&report).unwrap();
+    let json = serde_json::to_value(&QUEUE.report).unwrap();
     let rows = |id: &str| {
         let blocks = json["sections"].as_array().unwrap().iter();
         let mut contents = blocks
@@ -268,7 +260,7 @@ fn a_queue_that_serves_batches_is_accounted_by_the_batch() {
         // Histograms keep three digits.
         assert!((busy / number("workers_busy") - 1.0).abs() < 2e-3, "{row}");
     }
-    let html = std::fs::read_to_string(written.html).unwrap();
+    let html = QUEUE.html();
     assert!(html.contains("workers busy = X·V·S: within tolerance in all 10 runs"));
     // What batches do to models of one service time is said, whichever curve has them.
     assert!(html.contains("A worker serves what waits together: batches grow from 1.25 to 11.00"));
@@ -295,11 +287,9 @@ fn a_queue_that_serves_batches_is_accounted_by_the_batch() {
 /// What happened when, where the time went by type of request, and how many were answered in time.
 #[test]
 fn a_run_is_shown_over_time_by_stage_and_by_type() {
-    let (folder, _guard) = folder("trace");
-    Synthetic::queue().store(&folder);
-    kendall_report::write(&folder).unwrap();
     let table = |name: &str| -> Vec<Vec<String>> {
-        let text = std::fs::read_to_string(folder.join(format!("tables/{name}.csv"))).unwrap();
+        let text =
+            std::fs::read_to_string(QUEUE.folder.join(format!("tables/{name}.csv"))).unwrap();
         text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
     };
     // Six seconds of the window, two repetitions.
@@ -357,10 +347,8 @@ fn rows(report: &kendall_report::Report, id: &str) -> Vec<serde_json::Value> {
 /// rate for a service rate and "mean error 6364 %". None of it is in the data.
 #[test]
 fn an_idle_open_loop_has_no_limit_and_no_service_rate() {
-    let (folder, _guard) = folder("idle");
-    Synthetic::idle().store(&folder);
-    let (report, written) = kendall_report::write(&folder).unwrap();
-    let html = std::fs::read_to_string(written.html).unwrap();
+    let report = &IDLE.report;
+    let html = IDLE.html();
     let answer = report.answer.as_ref().unwrap();
     assert!(answer.answer.contains("All offered load is answered"), "{answer:?}");
     assert!(answer.limits.as_ref().unwrap().starts_with("Cannot tell"), "{answer:?}");
@@ -368,7 +356,7 @@ fn an_idle_open_loop_has_no_limit_and_no_service_rate() {
     assert_eq!(answer.trust.level, kendall_report::answer::TrustLevel::Bad);
     assert!(answer.trust.why.contains("other programs took"), "{answer:?}");
     assert!(answer.next.contains("runs nothing else"), "{answer:?}");
-    let models = rows(&report, "model-errors");
+    let models = rows(report, "model-errors");
     assert!(models.iter().all(|row| row["model"] != "M/M/1"), "{models:?}");
     assert!(html.contains("Left out, since they do not apply"));
     assert!(html.contains("throughput follows the load up to the highest one measured"));
@@ -380,10 +368,7 @@ fn an_idle_open_loop_has_no_limit_and_no_service_rate() {
 /// tell, and no configuration is crowned.
 #[test]
 fn a_design_of_effects_is_answered_by_effects_or_not_at_all() {
-    let (kept, _guard) = folder("effects-quiet");
-    Synthetic::two_level().store(&kept);
-    let quiet = kendall_report::analyze(&kept).unwrap();
-    let answer = quiet.answer.unwrap();
+    let answer = TWO_LEVEL.report.answer.as_ref().unwrap();
     assert!(answer.told && answer.answer.contains("What matters for the throughput"), "{answer:?}");
     assert!(answer.answer.contains("of the variation"), "{answer:?}");
     assert!(answer.answer.contains("from 8 to 32"), "{answer:?}");
@@ -536,10 +521,8 @@ fn a_question_for_a_number_of_workers_is_answered_by_one() {
 /// The card's error of the model is that of its chapter, with the worst point.
 #[test]
 fn the_card_and_the_chapter_say_the_same_error_of_a_model() {
-    let (kept, _guard) = folder("model-error");
-    Synthetic::writes().store(&kept);
-    let report = kendall_report::analyze(&kept).unwrap();
-    let said = report.answer.unwrap().model.unwrap();
+    let report = &WRITES.report;
+    let said = report.answer.as_ref().unwrap().model.as_ref().unwrap();
     let chapter = report.sections.iter().find(|section| section.id == "models").unwrap();
     let ranking = serde_json::to_string(&chapter.blocks).unwrap();
     let (_, errors) = said.split_once("mean error ").unwrap();
@@ -553,11 +536,9 @@ fn the_card_and_the_chapter_say_the_same_error_of_a_model() {
 /// And each file, read and solved again, says what the report says at its load.
 #[test]
 fn models_predict_what_they_predicted_before_they_were_files() {
-    for (name, synthetic) in [("queue", Synthetic::queue()), ("writes", Synthetic::writes())] {
-        let (folder, _guard) = folder(&format!("golden-{name}"));
-        synthetic.store(&folder);
-        let (report, written) = kendall_report::write(&folder).unwrap();
-        let now = rows(&report, "model-points");
+    for (name, made) in [("queue", &*QUEUE), ("writes", &*WRITES)] {
+        let written = &made.written;
+        let now = rows(&made.report, "model-points");
         assert!(written.models.len() >= 3, "{:?}", written.models);
         let networks = written.models.iter().filter(|path| says_the_same(path, &now)).count();
         assert!(networks > 0);
@@ -620,10 +601,8 @@ fn says_the_same(path: &std::path::Path, points: &[serde_json::Value]) -> bool {
 
 #[test]
 fn a_report_has_drawings_distributions_and_every_curve_at_the_tier() {
-    let (folder, _guard) = folder("writes-models");
-    Synthetic::writes().store(&folder);
-    let (report, written) = kendall_report::write(&folder).unwrap();
-    let html = std::fs::read_to_string(&written.html).unwrap();
+    let report = &WRITES.report;
+    let html = WRITES.html();
     for plot in
         ["plot-tier-queue", "plot-tier-waiting", "plot-tier-service", "plot-x-r", "plot-host"]
     {
@@ -663,10 +642,8 @@ fn what_stands_in_backquotes_is_code_and_nothing_else_is() {
 
 #[test]
 fn histograms_say_their_load_and_every_configuration_has_one() {
-    let (folder, _guard) = folder("histograms");
-    Synthetic::writes().store(&folder);
-    let (report, written) = kendall_report::write(&folder).unwrap();
-    let html = std::fs::read_to_string(&written.html).unwrap();
+    let report = &WRITES.report;
+    let html = WRITES.html();
     assert!(html.contains("workers 8, clients 150, at the clients"));
     let section = report.sections.iter().find(|section| section.id == "histograms").unwrap();
     let table = section.tables().find(|table| table.id == "histograms").unwrap();
@@ -702,10 +679,7 @@ fn runs_made_once_have_intervals_of_their_own() {
         assert!(row["throughput_per_s"]["interval"].is_null(), "{row}");
     }
 
-    let (thrice, _guard) = self::folder("thrice");
-    Synthetic::writes().store(&thrice);
-    let (report, _) = kendall_report::write(&thrice).unwrap();
-    let mut tables = report.sections.iter().flat_map(|section| section.tables());
+    let mut tables = WRITES.report.sections.iter().flat_map(|section| section.tables());
     assert!(tables.all(|table| table.id != "within_run"));
 }
 

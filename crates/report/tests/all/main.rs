@@ -2,5 +2,6 @@
 
 mod browser;
 mod chapters;
+mod made;
 mod synthetic;
 mod views;

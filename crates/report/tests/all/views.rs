@@ -5,7 +5,9 @@
 #[allow(dead_code, reason = "shared with the report's tests")]
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
 
+use crate::made::Made;
 use crate::synthetic::{Synthetic, times};
 use kendall_report::document::{Cell, Table};
 use kendall_store::{DATABASE_FILE, Results, RunRecord};
@@ -181,34 +183,30 @@ fn study() -> Synthetic {
     }
 }
 
+static STUDY: LazyLock<Made> = LazyLock::new(|| Made::of(&Synthetic { name: "views", ..study() }));
+
 #[test]
 fn views_say_what_the_report_says() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path().join("views");
-    study().store(&folder);
-    let (report, _) = kendall_report::write(&folder).unwrap();
-    let configurations = view(&folder, "configuration_results");
+    let Made { folder, report, .. } = &*STUDY;
+    let configurations = view(folder, "configuration_results");
     assert_eq!(configurations.len(), 6);
-    let compared = compare(table(&report, "configurations"), &configurations, &CONFIGURATIONS);
+    let compared = compare(table(report, "configurations"), &configurations, &CONFIGURATIONS);
     // Twelve numbers and the ends of four intervals, of six configurations.
     assert_eq!(compared, 6 * (12 + 8));
-    let operations = view(&folder, "operation_results");
+    let operations = view(folder, "operation_results");
     let names = ["throughput_per_s", "response_time_mean_s"].map(|name| (name, name));
-    assert_eq!(compare(table(&report, "operations"), &operations, &names), 6 * 2 * 2);
-    let tiers = view(&folder, "tier_results");
-    assert_eq!(compare(table(&report, "tiers"), &tiers, &TIERS), 6 * TIERS.len());
+    assert_eq!(compare(table(report, "operations"), &operations, &names), 6 * 2 * 2);
+    let tiers = view(folder, "tier_results");
+    assert_eq!(compare(table(report, "tiers"), &tiers, &TIERS), 6 * TIERS.len());
 }
 
 /// Rates by operation were counts of whole seconds over the whole measured window, so they added up to
 /// less than the throughput: to half of it in runs of two seconds.
 #[test]
 fn rates_by_operation_add_up_to_the_throughput() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path().join("operations");
-    study().store(&folder);
-    let (report, _) = kendall_report::write(&folder).unwrap();
-    let configurations = serde_json::to_value(table(&report, "configurations")).unwrap();
-    let operations = serde_json::to_value(table(&report, "operations")).unwrap();
+    let report = &STUDY.report;
+    let configurations = serde_json::to_value(table(report, "configurations")).unwrap();
+    let operations = serde_json::to_value(table(report, "operations")).unwrap();
     let rates = |row: &serde_json::Value| row["throughput_per_s"]["center"].as_f64().unwrap();
     let levels = ["system.workers", "workload.clients"];
     for all in configurations["rows"].as_array().unwrap() {
@@ -222,14 +220,12 @@ fn rates_by_operation_add_up_to_the_throughput() {
 /// Runs are those of the observations, one by one.
 #[test]
 fn each_run_is_that_of_the_observations() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path().join("runs");
-    study().store(&folder);
-    let results = Results::open(&folder).unwrap();
+    let folder = &STUDY.folder;
+    let results = Results::open(folder).unwrap();
     let data = kendall_observations::Observations::read(&results).unwrap();
-    let runs = view(&folder, "run_results");
+    let runs = view(folder, "run_results");
     assert_eq!(runs.len(), 18);
-    let tiers = view(&folder, "tier_run_results");
+    let tiers = view(folder, "tier_run_results");
     for repetition in data.configurations.iter().flat_map(|c| &c.repetitions) {
         let id = repetition.run.id.0;
         let of = |rows: &[Row]| rows.iter().find(|r| r["run"] == Value::Integer(id)).cloned();
