@@ -13,9 +13,9 @@ use kendall_compute::{
     CacheLimits, Change, Compute, ComputeError, ComputeOptions, Control, Limits, QueueBound,
     RequestLimits, Unbounded,
 };
-use kendall_testing::certificate;
+use kendall_testing::{certificate, wait_until};
 use kendall_tier::serve::Tls;
-use kendall_tier::{Clock, Instruments, Stop};
+use kendall_tier::{Instruments, Stop};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -72,16 +72,7 @@ impl Running {
     }
 
     fn until(&self, condition: impl Fn(&Self) -> bool) {
-        let clock = Clock::monotonic();
-        let end = clock.now_ns() + u64::try_from(PATIENCE.as_nanos()).unwrap();
-        while !condition(self) {
-            assert!(
-                clock.now_ns() < end,
-                "it did not come true: {:?}",
-                self.instruments.snapshot()
-            );
-            std::thread::yield_now();
-        }
+        wait_until("what the test waits for", || condition(self));
     }
 
     fn change(&self, change: &Change) {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use kendall_link::{
     Control, Fault, Jitter, Limits, Link, LinkError, LinkOptions, Route, Shape, ShapeChange,
 };
+use kendall_testing::wait_until;
 use kendall_tier::{Clock, Instruments, Stop};
 use kendall_units::Seconds;
 use rand::{RngExt as _, SeedableRng as _};
@@ -55,16 +56,7 @@ impl Running {
 
     /// Waits until `condition` holds.
     fn until(&self, condition: impl Fn(&Self) -> bool) {
-        let clock = Clock::monotonic();
-        let end = clock.now_ns() + u64::try_from(PATIENCE.as_nanos()).unwrap();
-        while !condition(self) {
-            assert!(
-                clock.now_ns() < end,
-                "it did not come true: {:?}",
-                self.instruments.snapshot()
-            );
-            std::thread::yield_now();
-        }
+        wait_until("what the test waits for", || condition(self));
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use kendall_stats::histogram::Histogram;
 use kendall_synthetic::{Limits, Synthetic, SyntheticError, SyntheticOptions};
+use kendall_testing::wait_until;
 use kendall_tier::{Clock, Instruments, Stop};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -45,12 +46,9 @@ impl Running {
 
     /// An answer is counted once it was written, which its reader may see first.
     fn until_counted(&self, completions: u64) {
-        let clock = Clock::monotonic();
-        let end_ns = clock.now_ns() + 20_000_000_000;
-        while self.instruments.snapshot().requests["request"].completions < completions {
-            assert!(clock.now_ns() < end_ns, "answers are not counted");
-            std::thread::yield_now();
-        }
+        wait_until("all answers to be counted", || {
+            self.instruments.snapshot().requests["request"].completions >= completions
+        });
     }
 }
 
@@ -194,12 +192,9 @@ fn a_graceful_stop_answers_what_was_accepted() {
     let tier = Running::start("100ms", 1, Limits::default());
     let mut stream = tier.connect();
     stream.write_all(GET).unwrap();
-    let clock = Clock::monotonic();
-    let end = clock.now_ns() + 20_000_000_000;
-    while tier.instruments.snapshot().requests["request"].arrivals == 0 {
-        assert!(clock.now_ns() < end, "the request did not arrive");
-        std::thread::yield_now();
-    }
+    wait_until("the request to arrive", || {
+        tier.instruments.snapshot().requests["request"].arrivals > 0
+    });
     drop(tier);
     assert_eq!(answer(&mut stream).0, 200);
 }
