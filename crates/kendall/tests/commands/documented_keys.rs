@@ -23,7 +23,6 @@ fn tables() -> Vec<(String, Vec<&'static [Key]>)> {
         ("model.routes", keys::ROUTE),
         ("model.pools", keys::POOL),
         ("model.simulation", keys::SIMULATION),
-        ("proxy", kendall_memcached_proxy::CONFIG),
         ("proxy.tls", kendall_memcached_proxy::TLS),
         ("proxy.pools", kendall_memcached_proxy::POOL),
         ("proxy.pools.warm_up", kendall_memcached_proxy::WARM_UP),
@@ -32,6 +31,8 @@ fn tables() -> Vec<(String, Vec<&'static [Key]>)> {
     ] {
         tables.push((name.to_owned(), vec![keys]));
     }
+    let proxy = [kendall_memcached_proxy::CONFIG, kendall_memcached_proxy::SETTINGS];
+    tables.push(("proxy".to_owned(), proxy.to_vec()));
     tables
 }
 

@@ -46,6 +46,9 @@ pub enum ConfigError {
         /// What is wrong.
         problem: Problem,
     },
+    /// The same, where it is not known which file has it.
+    #[error(transparent)]
+    Value(#[from] Problem),
     /// The files of certificates and keys.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -58,11 +61,22 @@ static SIZE: Quantity =
 static SHARE: Quantity =
     Quantity { name: "a share", example: "`10%`", check: |text| share(text).map(drop) };
 
-/// Keys of the whole file.
+/// Keys of the whole file that flags do not set.
 pub const CONFIG: &[Key] = &[
     Key::text("listen", "address for clients; --listen overrides it").optional(),
-    Key::text("listen_unix", "socket in the file system for clients of this machine").optional(),
     Key::new("tls", Form::Table(&[TLS]), "TLS for clients of `listen`").optional(),
+    Key::text("pool", "pool of the keys without a route, if there are several pools").optional(),
+    Key::new(
+        "pools",
+        Form::Named(&Form::Table(&[POOL])),
+        "servers that hold the same keys, by name",
+    ),
+    Key::new("routes", Form::Tables(&[ROUTE]), "keys that go to a pool of their own").optional(),
+];
+
+/// Keys of the whole file that are also flags, as those of a pool are.
+pub const SETTINGS: &[Key] = &[
+    Key::text("listen_unix", "socket in the file system for clients of this machine").optional(),
     Key::count(
         "threads",
         1,
@@ -77,13 +91,6 @@ pub const CONFIG: &[Key] = &[
     Key::count("queue", 0, 100_000_000, "requests that may wait for a worker").or("100000"),
     Key::count("max_clients", 1, 10_000_000, "clients that may be connected").or("16384"),
     Key::quantity("max_value", &SIZE, "longest value; as memcached's -I").or("\"1MiB\""),
-    Key::text("pool", "pool of the keys without a route, if there are several pools").optional(),
-    Key::new(
-        "pools",
-        Form::Named(&Form::Table(&[POOL])),
-        "servers that hold the same keys, by name",
-    ),
-    Key::new("routes", Form::Tables(&[ROUTE]), "keys that go to a pool of their own").optional(),
 ];
 
 /// Keys of `[tls]`.
@@ -178,35 +185,26 @@ impl Config {
             ConfigError::Syntax { path: path.to_owned(), line, what }
         })?;
         let folder = path.parent().unwrap_or(Path::new(""));
-        read(&table, folder).map_err(|wrong| match wrong {
-            Wrong::Tls(error) => ConfigError::Tls(error),
-            Wrong::Problem(problem) => {
+        read(&table, folder).map_err(|error| match error {
+            ConfigError::Value(problem) => {
                 let line = Lines::of(text).line(&problem.key);
                 ConfigError::Key { path: path.to_owned(), line, problem }
             }
+            other => other,
         })
     }
-}
 
-enum Wrong {
-    Problem(Problem),
-    Tls(TlsError),
-}
-
-impl From<Problem> for Wrong {
-    fn from(problem: Problem) -> Self {
-        Self::Problem(problem)
+    /// As [`from_file`](Self::from_file), of what a file would say.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`], or [`ConfigError::Tls`].
+    pub fn of(table: &Table) -> Result<Self, ConfigError> {
+        read(table, Path::new(""))
     }
 }
 
-impl From<TlsError> for Wrong {
-    fn from(error: TlsError) -> Self {
-        Self::Tls(error)
-    }
-}
-
-fn read(table: &Table, folder: &Path) -> Result<Config, Wrong> {
-    let mut file = Section::new("", table, &[CONFIG]);
+fn read(table: &Table, folder: &Path) -> Result<Config, ConfigError> {
+    let mut file = Section::new("", table, &[CONFIG, SETTINGS]);
     let listen = match file.opt_text("listen")? {
         Some(text) => Some(address(&text).map_err(|what| file.problem("listen", what))?),
         None => None,
@@ -259,7 +257,7 @@ fn main_first(file: &Section<'_>, pools: &mut [Pool], main: Option<&str>) -> Res
     Ok(())
 }
 
-fn client_tls(file: &mut Section<'_>, folder: &Path) -> Result<ClientTls, Wrong> {
+fn client_tls(file: &mut Section<'_>, folder: &Path) -> Result<ClientTls, ConfigError> {
     let mut tls = file.section("tls")?;
     let files = Tls {
         certificate: folder.join(tls.text("certificate")?),
@@ -270,7 +268,7 @@ fn client_tls(file: &mut Section<'_>, folder: &Path) -> Result<ClientTls, Wrong>
     Ok(ClientTls::new(&files)?)
 }
 
-fn pools(file: &mut Section<'_>, folder: &Path) -> Result<Vec<Pool>, Wrong> {
+fn pools(file: &mut Section<'_>, folder: &Path) -> Result<Vec<Pool>, ConfigError> {
     let named = file.section("pools")?;
     let mut pools = Vec::new();
     for (name, value) in named.entries() {
@@ -289,7 +287,7 @@ fn pools(file: &mut Section<'_>, folder: &Path) -> Result<Vec<Pool>, Wrong> {
     Ok(pools)
 }
 
-fn pool(name: &str, mut keys: Section<'_>, folder: &Path) -> Result<Pool, Wrong> {
+fn pool(name: &str, mut keys: Section<'_>, folder: &Path) -> Result<Pool, ConfigError> {
     let mut all = |key: &str| -> Result<Vec<Server>, Problem> {
         let mut servers = Vec::new();
         for text in keys.words(key)? {
@@ -366,10 +364,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 /// `HOST:PORT` or `unix:PATH`, with `:WEIGHT` behind it or without.
-///
-/// # Errors
-/// What is wrong, and what to write.
-pub fn server(text: &str) -> Result<Server, String> {
+fn server(text: &str) -> Result<Server, String> {
     let (place, weight) = match text.rsplit_once(':') {
         Some((place, weight)) if has_port(place) => {
             let weight = weight.parse::<u32>().ok().filter(|weight| (1..=10_000).contains(weight));
@@ -396,10 +391,7 @@ fn has_port(place: &str) -> bool {
 }
 
 /// Two marks, such as `{}`.
-///
-/// # Errors
-/// What to write.
-pub fn hash_tag(text: &str) -> Result<[u8; 2], String> {
+fn hash_tag(text: &str) -> Result<[u8; 2], String> {
     let marks: Option<[u8; 2]> = text.as_bytes().try_into().ok();
     marks
         .filter(|marks| marks.iter().all(u8::is_ascii_graphic))
@@ -407,10 +399,7 @@ pub fn hash_tag(text: &str) -> Result<[u8; 2], String> {
 }
 
 /// A time above 0.
-///
-/// # Errors
-/// What to write.
-pub fn time(text: &str) -> Result<Duration, String> {
+fn time(text: &str) -> Result<Duration, String> {
     let seconds = parse_seconds(text).map_err(|error| error.to_string())?;
     if seconds.get() <= 0.0 {
         return Err(format!("`{text}` is not a time; write it like `500ms`"));
@@ -419,10 +408,7 @@ pub fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// A size that this machine can count.
-///
-/// # Errors
-/// What to write.
-pub fn size(text: &str) -> Result<usize, String> {
+fn size(text: &str) -> Result<usize, String> {
     let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
     usize::try_from(bytes).map_err(|_| format!("`{text}` is more than this machine can hold"))
 }

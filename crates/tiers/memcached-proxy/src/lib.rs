@@ -42,9 +42,7 @@ mod tls;
 mod tools;
 mod unique;
 
-pub use config::{
-    CONFIG, Config, ConfigError, POOL, ROUTE, SHADOW, TLS, WARM_UP, hash_tag, server, size, time,
-};
+pub use config::{CONFIG, Config, ConfigError, POOL, ROUTE, SETTINGS, SHADOW, TLS, WARM_UP};
 pub use options::{Address, Mode, Options, Placement, Pool, Route, Server, Shadow, WarmUp};
 pub use plan::{PlanError, ReloadError, Reloader};
 pub use proxy::{Proxy, StartError};

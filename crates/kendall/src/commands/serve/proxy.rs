@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
+use clap::{Arg, ArgMatches};
 use kendall_memcached_proxy::{
-    ClientTls, Config, Mode, Options, Placement, Pool, Proxy as Middleware, Reloader, Server,
-    ServerTls, StartError, hash_tag, server, size as bytes, time as duration,
+    ClientTls, Config, ConfigError, Options, POOL, Proxy as Middleware, Reloader, SETTINGS,
+    StartError,
 };
 use kendall_tier::{Clock, Hangups, Routes, Stop};
+use toml::{Table, Value};
 
+use super::key_flags::{self, Named};
 use super::{PageFlags, Running, TlsFlags, address};
 use crate::exit::{Exit, exit_with, refused};
 use crate::output;
@@ -36,110 +39,57 @@ pub(crate) struct Proxy {
 
     /// A TOML file with pools, routes and everything that the flags below set; SIGHUP reloads it
     /// without losing a request
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["Settings", "TlsFlags"])]
+    #[arg(long, value_name = "FILE", conflicts_with = "TlsFlags")]
     config: Option<PathBuf>,
+
+    #[command(flatten)]
+    clients: TlsFlags,
 
     #[command(flatten)]
     settings: Settings,
 }
 
-/// What a file says in their place.
-#[derive(Debug, clap::Args)]
-struct Settings {
-    /// A server; repeat the option for each. A weight of 2 gives it twice the keys of one without
-    /// (--placement hash)
-    #[arg(long = "server", value_name = "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]",
-        required_unless_present = "config", value_parser = server)]
-    servers: Vec<Server>,
+/// What a file says in their place: one pool, and all that needs no table of its own.
+#[derive(Debug)]
+struct Settings(Table);
 
-    /// A server that replaces ejected servers, instead of the remaining ones
-    #[arg(long, value_name = "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]", value_parser = server)]
-    failover: Vec<Server>,
+/// Keys of the file whose flags have other names.
+const NAMED: &[Named] = &[
+    ("servers", "server", "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]"),
+    ("failover", "failover", "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]"),
+    ("authority", "server-ca", "FILE"),
+];
 
-    /// A Unix socket for clients of this machine, in addition to --listen
-    #[arg(long, value_name = "PATH")]
-    listen_unix: Option<PathBuf>,
+impl clap::Args for Settings {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let flags = [SETTINGS, POOL].into_iter().flat_map(|keys| key_flags::args(keys, NAMED));
+        let servers = |flag: Arg| match flag.get_id() == "servers" {
+            true => flag.required_unless_present("config"),
+            false => flag,
+        };
+        command.args(flags.map(|flag| servers(flag.conflicts_with("config"))))
+    }
 
-    #[command(flatten)]
-    clients: TlsFlags,
-
-    /// Authority (PEM) of the servers' certificates: TLS is used to servers with a port
-    #[arg(long, value_name = "FILE")]
-    server_ca: Option<PathBuf>,
-
-    /// Name in the servers' certificates; by default their address
-    #[arg(long, value_name = "NAME", requires = "server_ca")]
-    server_name: Option<String>,
-
-    /// Network threads; workers, the queue and clients are divided among them
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    threads: u32,
-
-    /// The two marks around the part of a key that places it, such as {} (--placement hash)
-    #[arg(long, value_name = "MARKS", value_parser = hash_tag)]
-    hash_tag: Option<[u8; 2]>,
-
-    /// Requests in service at once; each worker has a connection of its own to every server
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    workers: u32,
-
-    /// How requests reach the servers: by workers, or pipelined over few shared connections
-    #[arg(long, value_enum, default_value_t)]
-    mode: ModeName,
-
-    /// Connections to each server in pipelined mode
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
-    connections: u32,
-
-    /// Which servers hold a key: all of them, or one by consistent hashing (ketama)
-    #[arg(long, value_enum, default_value_t)]
-    placement: PlacementName,
-
-    /// Splits a get of several keys over all servers
-    #[arg(long)]
-    shard_multigets: bool,
-
-    /// Longest time without a byte from a server that owes an answer
-    #[arg(long, default_value = "1s", value_parser = duration)]
-    timeout: Duration,
-
-    /// Failures in a row after which a server is ejected
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
-    eject_after: u32,
-
-    /// How often an ejected server is probed
-    #[arg(long, default_value = "1s", value_parser = duration)]
-    probe_every: Duration,
-
-    /// Longest value; as memcached's -I
-    #[arg(long, default_value = "1MiB", value_parser = bytes)]
-    max_value: usize,
-
-    /// Requests that may wait for a worker; further ones are refused
-    #[arg(long, default_value_t = 100_000)]
-    queue: usize,
-
-    /// Clients that may be connected; further ones wait
-    #[arg(long, default_value_t = 16_384)]
-    max_clients: usize,
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
 }
 
-#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
-enum ModeName {
-    /// At most --workers requests in service, the others wait in a queue
-    #[default]
-    Worker,
-    /// No limit on requests in service
-    Pipelined,
-}
+impl clap::FromArgMatches for Settings {
+    fn from_arg_matches(flags: &ArgMatches) -> Result<Self, clap::Error> {
+        let mut table = key_flags::table(SETTINGS, flags);
+        let pool = Value::Table(key_flags::table(POOL, flags));
+        table.insert(
+            "pools".to_owned(),
+            Value::Table([("main".to_owned(), pool)].into_iter().collect()),
+        );
+        Ok(Self(table))
+    }
 
-#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
-enum PlacementName {
-    /// Writes to all servers, reads to one in turn
-    #[default]
-    Replicate,
-    /// One server a key
-    Hash,
+    fn update_from_arg_matches(&mut self, flags: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(flags)?;
+        Ok(())
+    }
 }
 
 impl Proxy {
@@ -203,7 +153,15 @@ impl Proxy {
     fn options(&self) -> anyhow::Result<Options> {
         let Some(path) = &self.config else {
             let listen = self.listen.ok_or_else(|| anyhow::anyhow!("--listen is missing"))?;
-            return self.settings.options(listen);
+            let config = Config::of(&self.settings.0).map_err(|error| match error {
+                ConfigError::Value(problem) => {
+                    let key = problem.key.rsplit('.').next().unwrap_or_default();
+                    anyhow::anyhow!("--{}: {}", key_flags::name(key, NAMED), problem.what)
+                }
+                other => other.into(),
+            })?;
+            let client_tls = self.clients.tls().as_ref().map(ClientTls::new).transpose()?;
+            return Ok(Options { listen, client_tls, ..config.options });
         };
         let config = Config::from_file(path)?;
         let listen = self.listen.or(config.listen).ok_or_else(|| {
@@ -213,43 +171,5 @@ impl Proxy {
             )
         })?;
         Ok(Options { listen, ..config.options })
-    }
-}
-
-impl Settings {
-    fn options(&self, listen: SocketAddr) -> anyhow::Result<Options> {
-        let client_tls = self.clients.tls().as_ref().map(ClientTls::new).transpose()?;
-        let tls = match &self.server_ca {
-            Some(authority) => Some(ServerTls::from_files(authority, self.server_name.as_deref())?),
-            None => None,
-        };
-        let pool = Pool {
-            tls,
-            failover: self.failover.clone(),
-            placement: match self.placement {
-                PlacementName::Replicate => Placement::Replicate,
-                PlacementName::Hash => Placement::Hash,
-            },
-            hash_tag: self.hash_tag,
-            shard_multigets: self.shard_multigets,
-            timeout: self.timeout,
-            eject_after: self.eject_after,
-            probe_every: self.probe_every,
-            ..Pool::new("main", self.servers.clone())
-        };
-        Ok(Options {
-            client_tls,
-            mode: match self.mode {
-                ModeName::Worker => Mode::Workers(self.workers),
-                ModeName::Pipelined => Mode::Pipelined { connections: self.connections },
-            },
-            value_bytes: self.max_value,
-            queue_length: self.queue,
-            connections: self.max_clients,
-            listen_unix: self.listen_unix.clone(),
-            threads: self.threads,
-            pools: vec![pool],
-            ..Options::new(listen, Vec::new())
-        })
     }
 }
