@@ -13,11 +13,16 @@ mod summary;
 mod synthetic;
 mod worker;
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use kendall_tier::serve::Tls;
-use kendall_tier::{Announcement, Instruments, Page, Routes, SecondLog, Stop};
+use kendall_tier::{
+    Announcement, Instruments, Page, PageRequest, PageResponse, Routes, SecondLog, Stop,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
@@ -133,6 +138,24 @@ impl TlsFlags {
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     kendall_tier::resolved(text)
         .map_err(|error| format!("{error}; write it as HOST:PORT, such as 127.0.0.1:11211"))
+}
+
+/// Changes a tier by a request to its control address, of which `form` is an example.
+fn change<C: DeserializeOwned, S: Serialize, E: Display>(
+    request: &PageRequest,
+    form: &str,
+    apply: impl FnOnce(&C) -> Result<S, E>,
+) -> PageResponse {
+    let wanted = match serde_json::from_slice(&request.body) {
+        Ok(wanted) => wanted,
+        Err(error) => {
+            return PageResponse::text(400, format!("{error}; write it like {form}\n"));
+        }
+    };
+    match apply(&wanted) {
+        Ok(state) => PageResponse::json(&state),
+        Err(error) => PageResponse::text(400, format!("{error}\n")),
+    }
 }
 
 /// A tier that runs: its page, its log, and what they need at the end.

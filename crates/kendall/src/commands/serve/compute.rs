@@ -7,10 +7,10 @@ use kendall_compute::{
     Recorded, RequestLimits, Unbounded,
 };
 use kendall_tier::serve::ListenError;
-use kendall_tier::{PageRequest, PageResponse, Routes, Stop};
+use kendall_tier::{PageResponse, Routes, Stop};
 use kendall_units::{Seconds, parse_bytes, parse_seconds};
 
-use super::{Running, TierFlags, TlsFlags};
+use super::{Running, TierFlags, TlsFlags, change};
 use crate::exit::{Exit, exit_with};
 
 /// Computes powers of matrices and prime factors over HTTP
@@ -129,29 +129,18 @@ impl ComputeFlags {
 fn routes(control: &Control) -> Routes {
     let on = || control.clone();
     let (state, changes, start, so_far, stop) = (on(), on(), on(), on(), on());
+    let form = r#"{"workers": 4, "cache": true, "queue": 100}"#;
     Routes::new()
         .with("GET", "/control", move |_| PageResponse::json(&state.state()))
-        .with("PUT", "/control", move |request| change(&changes, request))
+        .with("PUT", "/control", move |request| {
+            change(request, form, |wanted| changes.change(wanted))
+        })
         .with("POST", "/recording/start", move |_| {
             start.start_recording();
             PageResponse::json(&start.state())
         })
         .with("GET", "/recording", move |_| recorded(so_far.recording()))
         .with("POST", "/recording/stop", move |_| recorded(stop.stop_recording()))
-}
-
-fn change(control: &Control, request: &PageRequest) -> PageResponse {
-    let change: Change = match serde_json::from_slice(&request.body) {
-        Ok(change) => change,
-        Err(error) => {
-            let form = r#"{"workers": 4, "cache": true, "queue": 100}"#;
-            return PageResponse::text(400, format!("{error}; write it like {form}\n"));
-        }
-    };
-    match control.change(&change) {
-        Ok(state) => PageResponse::json(&state),
-        Err(error) => PageResponse::text(400, format!("{error}\n")),
-    }
 }
 
 fn recorded(recorded: Option<Recorded>) -> PageResponse {

@@ -2,13 +2,11 @@
 
 use std::net::SocketAddr;
 
-use kendall_link::{
-    Control, Fault, Jitter, Limits, Link, LinkError, LinkOptions, Route, Shape, ShapeChange,
-};
-use kendall_tier::{PageRequest, PageResponse, Routes, Stop};
+use kendall_link::{Control, Fault, Jitter, Limits, Link, LinkError, LinkOptions, Route, Shape};
+use kendall_tier::{PageResponse, Routes, Stop};
 use kendall_units::{QuantityError, Seconds};
 
-use super::{PageFlags, Running};
+use super::{PageFlags, Running, change};
 use crate::exit::{Exit, exit_with};
 
 /// Relays TCP with delay, jitter, a bandwidth limit and faults
@@ -111,25 +109,12 @@ fn exit_of(error: &LinkError) -> Exit {
 /// The control address: the state, and its changes.
 fn routes(control: &Control) -> Routes {
     let (state, changes) = (control.clone(), control.clone());
+    let form = r#"{"delay": "1ms", "jitter": "normal:0.1ms", "bandwidth": "10MB/s", "fault": "stop", "route": 0}"#;
     Routes::new().with("GET", "/control", move |_| PageResponse::json(&state.state())).with(
         "PUT",
         "/control",
-        move |request| change(&changes, request),
+        move |request| change(request, form, |wanted| changes.change(wanted)),
     )
-}
-
-fn change(control: &Control, request: &PageRequest) -> PageResponse {
-    let change: ShapeChange = match serde_json::from_slice(&request.body) {
-        Ok(change) => change,
-        Err(error) => {
-            let form = r#"{"delay": "1ms", "jitter": "normal:0.1ms", "bandwidth": "10MB/s", "fault": "stop", "route": 0}"#;
-            return PageResponse::text(400, format!("{error}; write it like {form}\n"));
-        }
-    };
-    match control.change(&change) {
-        Ok(state) => PageResponse::json(&state),
-        Err(error) => PageResponse::text(400, format!("{error}\n")),
-    }
 }
 
 fn route(text: &str) -> Result<Route, String> {
