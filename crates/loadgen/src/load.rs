@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::num::{NonZero, NonZeroU64};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
 
 use kendall_protocols::snapshot::EncodedHistogram;
 use kendall_stats::histogram::Histogram;
@@ -30,6 +31,8 @@ use kendall_protocols::load_result::{GapCheck, GeneratorThread, LoadResult, RESU
 
 /// Windows that each thread has in reserve, and that may wait for the collector.
 const WINDOWS_IN_RESERVE: usize = 3;
+/// Longest wait for an answer before the load begins.
+pub(crate) const PREPARATION: Duration = Duration::from_secs(10);
 
 /// What every load has, whatever its protocol.
 #[derive(Debug, Clone)]

@@ -238,3 +238,25 @@ fn a_load_in_stages_has_a_row_for_each() {
         assert!(said.contains(says), "{said}");
     }
 }
+
+/// The calls that prepare a load had no time limit.
+#[test]
+fn a_load_ends_whose_server_accepts_and_never_answers() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let loads: Vec<_> = ["queue", "reapi"]
+        .into_iter()
+        .map(|kind| {
+            let mut command = kendall();
+            command.args(["load", kind, &address, "--clients", "2", "--duration", "1s"]);
+            command.args(["--timeout", "1s", "--quiet"]).stdout(Stdio::null());
+            (kind, command.stderr(Stdio::piped()).spawn().unwrap())
+        })
+        .collect();
+    for (kind, load) in loads {
+        let output = load.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_ne!(output.status.code(), Some(0), "{kind}: {said}");
+        assert!(said.contains("timed"), "{kind}: {said}");
+    }
+}

@@ -19,6 +19,7 @@ use kendall_protocols::queue::SERVICE;
 
 use super::access::{Access, Reached};
 use crate::driver::ErrorKind;
+use crate::load::PREPARATION;
 use crate::tasks::SameThread;
 
 /// Bytes before every message: whether it is compressed, and its length.
@@ -130,7 +131,7 @@ impl Connection {
         read(response).await
     }
 
-    /// Calls a method and reads its answer.
+    /// Calls a method before the load, and reads its answer.
     pub(super) async fn ask<A: Message + Default>(
         &self,
         method: &str,
@@ -138,8 +139,9 @@ impl Connection {
     ) -> Result<A, Refusal> {
         let mut body = Vec::new();
         write(request, &mut body);
-        let answer = self.call(method, body).await?;
-        A::decode(answer).map_err(|_| Refusal::Broken(ErrorKind::Garbage))
+        let late = |_| Refusal::Broken(ErrorKind::TimedOut);
+        let answer = tokio::time::timeout(PREPARATION, self.call(method, body)).await;
+        A::decode(answer.map_err(late)??).map_err(|_| Refusal::Broken(ErrorKind::Garbage))
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::task::LocalSet;
 use super::call::{Answer, Connection};
 use super::{ReapiLoadError, ReapiOperation, ReapiPlan, narrow, path};
 use crate::driver::{ErrorKind, Reply};
-use crate::load::LoadPlan;
+use crate::load::{LoadPlan, PREPARATION};
 use crate::random::{Purpose, Random, stream};
 
 /// Bytes of one message of an upload: what Bazel's and Go's clients stay below.
@@ -92,7 +92,8 @@ async fn fill(
 ) -> Result<(), ReapiLoadError> {
     let refused = |said: String| ReapiLoadError::Refused { target, said };
     let store = |operation: ReapiOperation, body: Bytes| async move {
-        match connection.call(path(operation), body).await {
+        let call = tokio::time::timeout(PREPARATION, connection.call(path(operation), body));
+        match call.await.unwrap_or(Err(ErrorKind::TimedOut)) {
             Ok(Answer::Messages(messages)) => Ok(messages),
             Ok(Answer::Refused(code)) => Err(refused(status(code))),
             Err(kind) => Err(refused(kind.name().to_owned())),
