@@ -360,6 +360,11 @@ impl<'a, D: Driver> Generator<'a, D> {
                     if !self.interpret(index, held, read, done) || !more {
                         return;
                     }
+                    // An answer without end must not keep the thread here.
+                    if self.connections[index].is_overdue(done, self.plan.timeout_ns) {
+                        self.fail(index, ErrorKind::TimedOut, done);
+                        return;
+                    }
                 }
             }
         }
@@ -489,9 +494,7 @@ impl<'a, D: Driver> Generator<'a, D> {
     fn expire(&mut self, now: u64) {
         for index in 0..self.connections.len() {
             let connection = &self.connections[index];
-            if connection.phase != Phase::Free
-                && now >= connection.sent.saturating_add(self.plan.timeout_ns)
-            {
+            if connection.is_overdue(now, self.plan.timeout_ns) {
                 let kind = if connection.phase == Phase::Connecting {
                     ErrorKind::ConnectFailed
                 } else {

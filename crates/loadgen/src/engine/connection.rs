@@ -91,6 +91,11 @@ impl<P: Default> Connection<P> {
         self.watch(epoll, index, stream.into()).map_err(Into::into)
     }
 
+    /// Whether the request in flight was sent longer ago than the time-out.
+    pub(super) fn is_overdue(&self, now: u64, timeout_ns: u64) -> bool {
+        self.phase != Phase::Free && now >= self.sent.saturating_add(timeout_ns)
+    }
+
     /// What events of the present socket carry: the connection's index and which socket it is.
     pub(super) fn mark(&self, index: usize) -> u64 {
         u64::from(self.generation) << 32 | index as u64
