@@ -30,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     target("memcached-request", 40_000, wire::memcached_request),
     target("memcached-reply", 40_000, wire::memcached_reply),
     target("load-memcached-reply", 40_000, kendall_loadgen::fuzzing::memcached_reply),
+    target("load-redis-reply", 40_000, kendall_loadgen::fuzzing::redis_reply),
     target("load-http-reply", 20_000, kendall_loadgen::fuzzing::http_reply),
     target("synthetic-head", 20_000, kendall_synthetic::fuzz_head),
     target("compute-body", 20_000, wire::compute_body),

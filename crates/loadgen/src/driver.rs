@@ -4,6 +4,8 @@
 //! once. One driver serves all connections of one generator thread, so what belongs to a single
 //! request in flight lives in [`Driver::Pending`].
 
+use std::net::SocketAddr;
+
 /// Writes requests and reads replies of one protocol.
 pub trait Driver: Send {
     /// What the reply of one connection is read against. Reused, so that nothing is allocated.
@@ -19,6 +21,22 @@ pub trait Driver: Send {
     ///
     /// Consumes all that it can, so that what is left over is a part of a line at most.
     fn read(&mut self, pending: &mut Self::Pending, input: &[u8]) -> Progress;
+
+    /// Where the request goes; `None` for the target of its connection.
+    fn node(&self, _pending: &Self::Pending) -> Option<SocketAddr> {
+        None
+    }
+
+    /// What is sent on a new connection before its first request. The replies to it come first.
+    fn greeting(&mut self, _pending: &mut Self::Pending) -> &[u8] {
+        &[]
+    }
+
+    /// Appends what [`Reply::onward`] left to send.
+    fn write_on(&mut self, _pending: &mut Self::Pending, _out: &mut Vec<u8>) {}
+
+    /// The request in flight has failed, and its connection is closed.
+    fn lost(&mut self, _pending: &mut Self::Pending) {}
 
     /// The server closed its side while a reply was awaited. Only a protocol whose replies may end
     /// that way returns one.
@@ -46,6 +64,11 @@ pub struct Reply {
     pub status: u16,
     /// The connection cannot be used again.
     pub close: bool,
+    /// This is the reply to a part of the request: what is left goes to where [`Driver::node`] says.
+    pub onward: bool,
+    /// Redirects of a cluster that were followed: `MOVED` and `ASK`.
+    pub moved: u32,
+    pub asked: u32,
 }
 
 impl Reply {
@@ -101,6 +124,18 @@ error_kinds! {
     ClientError = "client_error",
     /// The server failed (`SERVER_ERROR`).
     ServerError = "server_error",
+    /// The user, the password or the rights were not accepted.
+    AccessDenied = "access_denied",
+    /// The server, or its part of a cluster, does not serve at the moment.
+    Unavailable = "unavailable",
+    /// A write to a server that only reads.
+    ReadOnly = "read_only",
+    /// A value of another type than the command is for.
+    WrongType = "wrong_type",
+    /// The server has no memory left for it.
+    OutOfMemory = "out_of_memory",
+    /// Redirected too often, or to an address that cannot be followed.
+    Redirected = "redirected",
     /// HTTP status 1xx where an answer was due.
     Status1xx = "status_1xx",
     /// HTTP status 3xx.

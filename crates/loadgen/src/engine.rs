@@ -307,9 +307,32 @@ impl<'a, D: Driver> Generator<'a, D> {
         connection.begin(operation, due, sent);
         self.busy += 1;
         self.left -= 1;
-        if let Err(kind) = connection.send(&self.epoll, index, &self.outbox) {
-            self.fail(index, kind, sent);
+        self.dispatch(index, sent);
+    }
+
+    /// Hands the outbox to the connection to where the driver sends it; false when that failed.
+    fn dispatch(&mut self, index: usize, now: u64) -> bool {
+        let connection = &mut self.connections[index];
+        connection.turn_to(self.driver.node(&connection.pending));
+        if connection.is_new() {
+            let greeting = self.driver.greeting(&mut connection.pending);
+            drop(self.outbox.splice(..0, greeting.iter().copied()));
         }
+        if let Err(kind) = connection.send(&self.epoll, index, &self.outbox) {
+            self.fail(index, kind, now);
+            return false;
+        }
+        true
+    }
+
+    /// Sends what a reply to a part of the request left; false when that failed.
+    fn go_onward(&mut self, index: usize, reply: Reply, now: u64) -> bool {
+        let connection = &mut self.connections[index];
+        connection.part_done();
+        self.outbox.clear();
+        self.driver.write_on(&mut connection.pending, &mut self.outbox);
+        self.recorder.onward(connection.operation, self.outbox.len() as u64, reply);
+        self.dispatch(index, now)
     }
 
     /// Something happened on a connection.
@@ -393,6 +416,9 @@ impl<'a, D: Driver> Generator<'a, D> {
             // More than was asked for: the stream is out of step.
             reply = Reply::broken(ErrorKind::Garbage);
         }
+        if reply.onward {
+            return self.go_onward(index, reply, done);
+        }
         self.complete(index, reply, done);
         !reply.close
     }
@@ -445,6 +471,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         self.recorder.failed(connection.operation, kind, now);
         self.recorder.tally.reconnects += 1;
         self.busy -= 1;
+        self.driver.lost(&mut connection.pending);
         connection.close();
         let pause = connection.pause_after_failure(LONGEST_PAUSE_NS);
         connection.finish();

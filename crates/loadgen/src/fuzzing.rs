@@ -1,7 +1,7 @@
 //! For `fuzz/`: what servers answer, without a connection around it, and what Bazel prints. No interface for programs.
 
 use crate::driver::{ErrorKind, Progress, Reply};
-use crate::{http, memcached};
+use crate::{http, memcached, redis};
 
 /// Pieces that a reply comes in: as it was, byte by byte, and in between.
 const PIECES: [usize; 3] = [usize::MAX, 1, 7];
@@ -22,6 +22,15 @@ pub fn http_reply(bytes: &[u8]) {
 pub fn memcached_reply(bytes: &[u8]) {
     let [kind, keys, input @ ..] = bytes else { return };
     same(input, || memcached::fuzz_reader(*kind, *keys));
+}
+
+/// Redis replies; the first byte says to how many commands.
+///
+/// # Panics
+/// When what is found in them depends on the pieces in which they came.
+pub fn redis_reply(bytes: &[u8]) {
+    let Some((commands, input)) = bytes.split_first() else { return };
+    same(input, || redis::fuzz_reader(*commands));
 }
 
 /// What Bazel prints, or its profile.

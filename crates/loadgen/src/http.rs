@@ -6,6 +6,7 @@ mod reply;
 mod template;
 mod url;
 
+pub(crate) use template::{Part, split};
 pub use template::{PlaceholderError, Template, Values};
 pub use url::{Url, UrlError};
 

@@ -13,6 +13,7 @@ mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod http;
+pub mod keyspace;
 pub mod load;
 pub mod memcached;
 mod pace;
@@ -20,6 +21,8 @@ pub mod queue;
 pub mod random;
 pub mod reapi;
 mod recorder;
+pub mod redis;
+mod refusals;
 pub mod stages;
 mod tasks;
 mod turns;

@@ -27,7 +27,9 @@ use crate::random::{Purpose, stream};
 use crate::recorder::{Recorder, Tally, WindowExchange, WindowRecord};
 use crate::stages::Stages;
 use collector::{Collected, Collector};
-use kendall_protocols::load_result::{GapCheck, GeneratorThread, LoadResult, RESULT_VERSION};
+use kendall_protocols::load_result::{
+    GapCheck, GeneratorThread, LoadResult, RESULT_VERSION, Redirects,
+};
 
 /// Windows that each thread has in reserve, and that may wait for the collector.
 const WINDOWS_IN_RESERVE: usize = 3;
@@ -447,6 +449,7 @@ fn result(
         unsent: ends.iter().map(|end| end.tally.unsent).sum(),
         gap_check,
         reconnects: ends.iter().map(|end| end.tally.reconnects).sum(),
+        redirects: redirects(ends),
         seed: plan.seed,
         threads: ends.iter().map(|end| end.cost.clone()).collect(),
         statuses: statuses(ends),
@@ -461,6 +464,13 @@ fn result(
         &verdict::Evidence { late, lateness, connection_wait },
     );
     result
+}
+
+/// Redirects of a cluster, where there were any.
+fn redirects(ends: &[ThreadEnd]) -> Option<Redirects> {
+    let sum = |of: fn(&Tally) -> u64| ends.iter().map(|end| of(&end.tally)).sum();
+    let all = Redirects { moved: sum(|tally| tally.moved), ask: sum(|tally| tally.asked) };
+    (all.moved + all.ask > 0).then_some(all)
 }
 
 /// Replies by status code.

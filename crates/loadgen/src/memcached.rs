@@ -1,16 +1,15 @@
 //! The memcached driver: text protocol, mixes of commands, keys and values that can be checked.
 
-mod keyspace;
 mod prefill;
 mod reply;
 
-use rand::Rng as _;
-
-pub use keyspace::{KeyChoice, Keyspace, KeyspaceError, KeyspacePlan, Size};
+pub use crate::keyspace::{KeyChoice, Keyspace, KeyspaceError, KeyspacePlan, Size};
 pub use prefill::{PrefillError, prefill};
 
 use crate::driver::{Driver, Progress};
+use crate::keyspace;
 use crate::random::Random;
+use crate::turns::Weighted;
 use reply::ReplyReader;
 
 /// A command that a mix may hold.
@@ -133,8 +132,7 @@ pub struct MixError {
 pub struct Memcached<'a> {
     keyspace: &'a Keyspace,
     plan: &'a MemcachedPlan,
-    /// Bounds of the mix on the scale of 32 random bits.
-    bounds: Vec<u64>,
+    mix: Weighted,
     random: Random,
 }
 
@@ -149,34 +147,13 @@ impl<'a> Memcached<'a> {
     /// A driver that draws from `random`.
     #[must_use]
     pub fn new(keyspace: &'a Keyspace, plan: &'a MemcachedPlan, random: Random) -> Self {
-        const SCALE: f64 = 4_294_967_296.0; // 2^32
-        let total: f64 = plan.mix.iter().map(|(_, weight)| weight).sum();
-        let mut sum = 0.0;
-        let bounds = plan
-            .mix
-            .iter()
-            .map(|(_, weight)| {
-                sum += weight;
-                kendall_units::whole_u64((sum / total * SCALE).round())
-            })
-            .collect();
-        Self { keyspace, plan, bounds, random }
-    }
-
-    fn draw_operation(&mut self) -> usize {
-        if self.bounds.len() == 1 {
-            return 0;
-        }
-        let draw = self.random.next_u64() >> 32;
-        self.bounds.iter().position(|bound| draw < *bound).unwrap_or(self.bounds.len() - 1)
+        let mix = Weighted::new(plan.mix.iter().map(|(_, weight)| *weight));
+        Self { keyspace, plan, mix, random }
     }
 
     fn draw_key(&mut self, retrieval: bool) -> u64 {
-        let key = self.keyspace.choose(&mut self.random);
-        let absent = retrieval
-            && self.plan.expected_misses > 0.0
-            && crate::distribution::unit_interval(&mut self.random) < self.plan.expected_misses;
-        if absent { self.keyspace.absent(key) } else { key }
+        let misses = if retrieval { self.plan.expected_misses } else { 0.0 };
+        self.keyspace.choose_or_miss(misses, &mut self.random)
     }
 }
 
@@ -188,7 +165,7 @@ impl Driver for Memcached<'_> {
     }
 
     fn write(&mut self, pending: &mut MemcachedPending, out: &mut Vec<u8>) -> usize {
-        let operation = self.draw_operation();
+        let operation = self.mix.draw(&mut self.random);
         let command = self.plan.mix[operation].0;
         let keys = if command == Command::MultiGet { self.plan.keys_per_multi_get } else { 1 };
         pending.keys.clear();

@@ -14,7 +14,6 @@ mod client;
 mod content;
 mod conversation;
 mod duplicates;
-mod refusals;
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,6 +29,7 @@ use crate::load::{LoadError, LoadPlan, LoadProgress, Start, run_threads};
 use crate::memcached::Size;
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
+use crate::refusals::Said;
 use crate::tasks;
 pub use access::{Access, AccessError};
 use call::Connection;
@@ -38,7 +38,6 @@ pub use conversation::Conversation;
 use duplicates::Taken;
 use kendall_protocols::load_result::LoadResult;
 pub use kendall_protocols::queue::{OPEN_CALLS, streams_needed};
-use refusals::Said;
 
 /// Requests of the preparation that are under way together.
 const TOGETHER: usize = 64;

@@ -133,6 +133,9 @@ pub(crate) struct Tally {
     pub(crate) unsent: u64,
     /// How long each request had waited that was under way at the end.
     pub(crate) waiting: Vec<u64>,
+    /// Redirects of a cluster that were followed.
+    pub(crate) moved: u64,
+    pub(crate) asked: u64,
     /// Connections made again after one broke.
     pub(crate) reconnects: u64,
     /// Replies by HTTP status code.
@@ -180,6 +183,8 @@ impl Recorder {
                 late: 0,
                 unsent: 0,
                 waiting: Vec::new(),
+                moved: 0,
+                asked: 0,
                 reconnects: 0,
                 statuses: Box::new([0; STATUSES]),
                 silences: Histogram::with_room(ROOM_NS),
@@ -233,6 +238,17 @@ impl Recorder {
         }
     }
 
+    /// Counts the reply to a part of a request, and the bytes of the next.
+    pub(crate) fn onward(&mut self, operation: usize, bytes: u64, reply: Reply) {
+        self.window.operations[operation].bytes_out += bytes;
+        self.redirects(reply);
+    }
+
+    fn redirects(&mut self, reply: Reply) {
+        self.tally.moved += u64::from(reply.moved);
+        self.tally.asked += u64::from(reply.asked);
+    }
+
     /// Counts a complete reply. A time of 0 is kept as 1 ns, which the histogram can hold.
     pub(crate) fn replied(
         &mut self,
@@ -244,6 +260,7 @@ impl Recorder {
     ) {
         self.roll(done);
         self.tally.silent_until(done);
+        self.redirects(reply);
         if let Some(count) = self.tally.statuses.get_mut(usize::from(reply.status)) {
             *count += 1;
         }

@@ -89,6 +89,9 @@ pub struct LoadResult {
     /// Seed of all draws.
     #[serde(default)]
     pub seed: u64,
+    /// Redis: redirects of a cluster that were followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redirects: Option<Redirects>,
     /// HTTP: replies by status code.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub statuses: BTreeMap<u16, u64>,
@@ -233,6 +236,15 @@ pub struct Stalls {
     /// 99th percentile of what an arrival at a random moment would have had to wait for the end
     /// of a stall.
     pub arrival_wait_p99_ns: u64,
+}
+
+/// Redirects of a Redis cluster that were followed. Each is a further round trip of its request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Redirects {
+    /// To the node that has the slot now.
+    pub moved: u64,
+    /// To the node that a slot is on its way to, for one command.
+    pub ask: u64,
 }
 
 /// Requests without an answer when the load ended, that had waited for far longer than any that was

@@ -40,6 +40,7 @@ pub(crate) fn check(workload: &Workload, tier: &str, address: &str) -> Result<()
             let answers = &["VERSION", "ERROR", "CLIENT_ERROR", "SERVER_ERROR"];
             ("version\r\n".to_owned(), answers)
         }
+        ("redis", _) => ("PING\r\n".to_owned(), &["+", "-"]),
         _ => return Ok(()),
     };
     let Ok(answer) = first_bytes(address, &request) else { return Ok(()) };
@@ -107,6 +108,8 @@ mod tests {
         assert_eq!(error.answer, "-ERR wrong number of arguments");
         assert!(error.to_string().starts_with("tier `db` at 127.0.0.1:"), "{error}");
         assert!(asked("memcached", "HTTP/1.1 400 Bad Request\r\n\r\n").is_err());
+        assert!(asked("redis", "ERROR\r\n").is_err());
+        assert_eq!(asked("redis", "-NOAUTH Authentication required.\r\n"), Ok(()));
         assert_eq!(asked("http", "HTTP/1.1 500 Oh\r\n\r\n"), Ok(()));
         assert_eq!(asked("memcached", "VERSION 1.6\r\n"), Ok(()));
         // Closed without a word: the load will say more.

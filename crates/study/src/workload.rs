@@ -6,6 +6,7 @@ mod memcached;
 mod program;
 mod queue;
 mod reapi;
+mod redis;
 
 use kendall_keys::Form;
 use kendall_units::{Seconds, counted, exact_f64};
@@ -42,6 +43,7 @@ pub const PROTOCOLS: &[Protocol] = &[
     memcached::PROTOCOL,
     http::PROTOCOL,
     queue::PROTOCOL,
+    redis::PROTOCOL,
     reapi::PROTOCOL,
     bazel::PROTOCOL,
     program::PROTOCOL,

@@ -121,6 +121,26 @@ impl Process {
         process
     }
 
+    /// A Redis without files, which answers.
+    ///
+    /// # Panics
+    /// When it is missing, or does not answer.
+    #[must_use]
+    pub fn redis(address: SocketAddr, folder: &Path, more: &[&str]) -> Self {
+        let child = Command::new("redis-server")
+            .args(["--bind", &address.ip().to_string(), "--port", &address.port().to_string()])
+            .args(["--save", "", "--appendonly", "no", "--protected-mode", "no", "--dir"])
+            .arg(folder)
+            .args(more)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("redis-server is missing: run `make packages-test`");
+        let process = Self(child);
+        wait_until("redis to answer", || TcpStream::connect(address).is_ok());
+        process
+    }
+
     /// A Prometheus with this configuration, which is ready, and where it is.
     ///
     /// # Panics

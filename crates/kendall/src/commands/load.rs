@@ -7,10 +7,12 @@ mod drawn;
 mod http;
 mod human;
 mod intervals;
+mod keys;
 mod live;
 mod memcached;
 mod queue;
 mod reapi;
+mod redis;
 mod stages;
 mod summary;
 
@@ -36,6 +38,7 @@ enum Protocol {
     Memcached(Box<memcached::LoadMemcached>),
     Queue(Box<queue::LoadQueue>),
     Reapi(Box<reapi::LoadReapi>),
+    Redis(Box<redis::LoadRedis>),
 }
 
 impl Load {
@@ -46,6 +49,7 @@ impl Load {
             Protocol::Memcached(load) => load.run(),
             Protocol::Queue(load) => load.run(),
             Protocol::Reapi(load) => load.run(),
+            Protocol::Redis(load) => load.run(),
         }
     }
 }

@@ -3,8 +3,10 @@
 mod circles;
 mod documented_keys;
 mod fit;
+mod hostile;
 mod layers;
 mod load_http;
+mod load_redis;
 mod observe;
 mod serve_proxy;
 mod solve;

@@ -40,8 +40,14 @@ pub(super) enum Input {
 
 #[derive(Debug)]
 pub(super) struct Connection<P> {
+    /// Where requests go that the driver sends nowhere else.
+    home: SocketAddr,
     target: SocketAddr,
     socket: Option<OwnedFd>,
+    /// Nothing was sent on the socket yet.
+    unused: bool,
+    /// Sockets to other nodes of a cluster, for when the driver turns to them again.
+    parked: Vec<Parked>,
     pub(super) phase: Phase,
     pub(super) pending: P,
     pub(super) operation: usize,
@@ -54,15 +60,35 @@ pub(super) struct Connection<P> {
     unsent: Vec<u8>,
     unsent_from: usize,
     failures: u32,
-    /// Sockets that this connection has had.
+    /// Number of the present socket, and of the last one that this connection had.
     generation: u32,
+    generations: u32,
+}
+
+/// A socket that is not in use at the moment.
+#[derive(Debug)]
+struct Parked {
+    target: SocketAddr,
+    socket: OwnedFd,
+    generation: u32,
+}
+
+impl Parked {
+    /// Whether the server has neither closed it nor said anything unasked on it.
+    fn is_quiet(&self) -> bool {
+        let flags = net::RecvFlags::PEEK | net::RecvFlags::DONTWAIT;
+        net::recv(&self.socket, &mut [0], flags) == Err(Errno::AGAIN)
+    }
 }
 
 impl<P: Default> Connection<P> {
     pub(super) fn new(target: SocketAddr) -> Self {
         Self {
+            home: target,
             target,
             socket: None,
+            unused: true,
+            parked: Vec::new(),
             phase: Phase::Free,
             pending: P::default(),
             operation: 0,
@@ -74,6 +100,7 @@ impl<P: Default> Connection<P> {
             unsent_from: 0,
             failures: 0,
             generation: 0,
+            generations: 0,
         }
     }
 
@@ -115,12 +142,43 @@ impl<P: Default> Connection<P> {
         self.phase = Phase::Busy;
     }
 
-    /// The request is over.
-    pub(super) fn finish(&mut self) {
-        self.phase = Phase::Free;
+    /// Turns to a node, or back home; the socket of before is kept for later.
+    pub(super) fn turn_to(&mut self, node: Option<SocketAddr>) {
+        let target = node.unwrap_or(self.home);
+        if target == self.target {
+            return;
+        }
+        if let Some(socket) = self.socket.take() {
+            let generation = self.generation;
+            self.parked.push(Parked { target: self.target, socket, generation });
+        }
+        self.target = target;
+        self.next_generation();
+        let at = self.parked.iter().position(|parked| parked.target == target);
+        let parked = at.map(|at| self.parked.swap_remove(at)).filter(Parked::is_quiet);
+        if let Some(parked) = parked {
+            self.generation = parked.generation;
+            self.socket = Some(parked.socket);
+            self.unused = false;
+        }
+    }
+
+    /// Whether the next request is the first on its socket.
+    pub(super) fn is_new(&self) -> bool {
+        self.socket.is_none() || self.unused
+    }
+
+    /// A part of the request is answered.
+    pub(super) fn part_done(&mut self) {
         self.kept.clear();
         self.unsent.clear();
         self.unsent_from = 0;
+    }
+
+    /// The request is over.
+    pub(super) fn finish(&mut self) {
+        self.phase = Phase::Free;
+        self.part_done();
     }
 
     /// Sends a request, or keeps what the kernel does not take. Connects first where it must.
@@ -130,6 +188,7 @@ impl<P: Default> Connection<P> {
         index: usize,
         request: &[u8],
     ) -> Result<(), ErrorKind> {
+        self.unused = false;
         let Some(socket) = &self.socket else {
             self.unsent.extend_from_slice(request);
             self.phase = Phase::Connecting;
@@ -202,8 +261,13 @@ impl<P: Default> Connection<P> {
     /// Closes the socket; the kernel takes it off the epoll instance.
     pub(super) fn close(&mut self) {
         self.socket = None;
-        self.generation = self.generation.wrapping_add(1);
+        self.next_generation();
         self.kept.clear();
+    }
+
+    fn next_generation(&mut self) {
+        self.generations = self.generations.wrapping_add(1);
+        self.generation = self.generations;
     }
 
     /// How long to wait before the next attempt: nothing after the first failure, then doubling.

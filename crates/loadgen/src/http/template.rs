@@ -2,6 +2,8 @@
 //! value drawn anew for every request.
 
 use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::distribution::{Distribution, DistributionError, Unit, index_below};
 use crate::random::Random;
@@ -13,6 +15,8 @@ pub enum Values {
     Number(Distribution, Option<u64>),
     /// One of these lines, each as likely.
     Lines(Vec<String>),
+    /// Whole numbers in turn, over all threads: how many were drawn, the first, and the last before the first again.
+    Sequence(Arc<AtomicU64>, u64, u64),
 }
 
 /// Stands between a distribution and the largest number that is sent.
@@ -36,6 +40,10 @@ pub enum PlaceholderError {
         "placeholder `{name}`: `{most}` is not a whole number; write it like `exponential:300000 at most 1000000`"
     )]
     Most { name: String, most: String },
+    #[error(
+        "placeholder `{name}`: `{range}` is not a range of whole numbers; write it like `sequential:1..1000`"
+    )]
+    Sequence { name: String, range: String },
     #[error("placeholder `{name}`: cannot read lines from `{path}`")]
     File {
         name: String,
@@ -72,6 +80,17 @@ impl Values {
                 Err(source) => Err(PlaceholderError::File { name, path: path.to_owned(), source }),
             };
         }
+        if let Some(range) = values.strip_prefix("sequential:") {
+            let ends = range.split_once("..").and_then(|(low, high)| {
+                Some((low.trim().parse().ok()?, high.trim().parse().ok()?))
+            });
+            return match ends {
+                Some((low, high)) if low <= high => {
+                    Ok((name, Self::Sequence(Arc::default(), low, high)))
+                }
+                _ => Err(PlaceholderError::Sequence { name, range: range.to_owned() }),
+            };
+        }
         let (drawn, most) = match values.split_once(AT_MOST) {
             None => (values, None),
             Some((drawn, most)) => match most.trim().parse() {
@@ -85,12 +104,17 @@ impl Values {
         }
     }
 
-    fn write(&self, random: &mut Random, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, random: &mut Random, out: &mut Vec<u8>) {
         match self {
             Self::Number(distribution, most) => {
                 let drawn = kendall_units::whole_u64(distribution.sample(random).round());
                 let number = most.map_or(drawn, |most| drawn.min(most));
                 write!(out, "{number}").unwrap_or_default();
+            }
+            Self::Sequence(drawn, low, high) => {
+                let turn = drawn.fetch_add(1, Ordering::Relaxed);
+                let count = (high - low).saturating_add(1);
+                write!(out, "{}", low + turn % count).unwrap_or_default();
             }
             Self::Lines(lines) => {
                 out.extend_from_slice(lines[index_below(random, lines.len())].as_bytes());
@@ -99,8 +123,9 @@ impl Values {
     }
 }
 
-#[derive(Debug, Clone)]
-enum Part {
+/// A piece of a text with placeholders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Part {
     Literal(Vec<u8>),
     Placeholder(usize),
 }
@@ -185,7 +210,7 @@ impl Template {
 }
 
 /// Takes a text apart at `{name}` of the given names. Other braces, as JSON has them, stay.
-fn split(text: &[u8], names: &[&str]) -> Vec<Part> {
+pub(crate) fn split(text: &[u8], names: &[&str]) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut literal = Vec::new();
     let mut rest = text;
@@ -245,6 +270,18 @@ mod tests {
         assert!(free.iter().any(|n| *n > 1000) && bounded.contains(&1000));
         assert!(free.iter().zip(&bounded).all(|(free, bounded)| (*free).min(1000) == *bounded));
         assert!(Values::parse("n=exponential:300 at most many").is_err());
+    }
+
+    #[test]
+    fn a_sequence_has_each_number_in_turn_and_begins_again() {
+        let (_, values) = Values::parse("id=sequential:7..9").unwrap();
+        let copies = [values.clone(), values];
+        let mut out = Vec::new();
+        for turn in 0..5 {
+            copies[turn % 2].write(&mut stream(1, Purpose::Requests, 0), &mut out);
+        }
+        assert_eq!(out, b"78978");
+        assert!(Values::parse("id=sequential:9..7").is_err());
     }
 
     #[test]

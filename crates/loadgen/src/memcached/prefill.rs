@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use super::{Keyspace, keyspace};
+use crate::keyspace::{self, Keyspace};
 
 /// Requests that are sent before their replies are read.
 const BATCH_REQUESTS: u64 = 256;

@@ -14,7 +14,7 @@ use prost::Message as _;
 
 use super::call::{self, Connection, Refusal};
 use super::conversation::Conversation;
-use super::{CLIENTS_A_STREAM, Calls, Crowd, QueueOperation, QueuePlan};
+use super::{ACKNOWLEDGE, CLIENTS_A_STREAM, Calls, Crowd, QueueOperation, QueuePlan};
 use crate::driver::{ErrorKind, Reply};
 use crate::load::{LoadError, LoadPlan, PacePlan, Start};
 use crate::random::Random;
@@ -302,7 +302,10 @@ impl Client for QueueClient {
         match self.ask().await {
             Ok((answer, bytes)) => Ok((self.reply(answer).unwrap_or_else(Reply::refused), bytes)),
             Err(refusal) => {
-                self.crowd.said.note(method(self.next.operation), &refusal);
+                if let Refusal::Status { .. } = refusal {
+                    let name = self.next.operation.map_or(ACKNOWLEDGE, QueueOperation::name);
+                    self.crowd.said.note(name, &refusal.to_string());
+                }
                 match refusal {
                     Refusal::Status { code, .. } => Ok((Reply::refused(call::kind(code)), 0)),
                     Refusal::Ended { .. } => Err(ErrorKind::ConnectionClosed),

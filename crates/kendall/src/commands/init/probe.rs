@@ -36,6 +36,14 @@ pub(super) enum Protocol {
     Http,
     Https,
     Memcached,
+    Redis,
+}
+
+impl Protocol {
+    /// Whether the load stores its keys before a run.
+    pub(super) fn is_filled(self) -> bool {
+        matches!(self, Self::Memcached | Self::Redis)
+    }
 }
 
 impl Found {
@@ -48,6 +56,7 @@ impl Found {
             Protocol::Http => "HTTP",
             Protocol::Https => "HTTPS",
             Protocol::Memcached => "memcached's protocol",
+            Protocol::Redis => "Redis's protocol",
         }
     }
 
@@ -199,8 +208,8 @@ fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Resu
         }
         return Ok(Found { protocol: Protocol::Http, time: timed(address, &request) });
     }
-    if is_memcached(address)? {
-        return Ok(Found { protocol: Protocol::Memcached, time: timed(address, "version\r\n") });
+    if let Some((protocol, request)) = a_cache(address)? {
+        return Ok(Found { protocol, time: timed(address, request) });
     }
     Err(match answer {
         Answer::Silent => format!(
@@ -208,15 +217,15 @@ fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Resu
              needs a longer --ready-deadline"
         ),
         Answer::Closed => format!(
-            "closed each connection without an answer to GET {path}, for {deadline}; `kendall init` knows HTTP and \
-             memcached's protocol"
+            "closed each connection without an answer to GET {path}, for {deadline}; `kendall init` knows HTTP and the \
+             protocols of memcached and Redis"
         ),
         Answer::Said(text) => {
             let start: String =
                 text.chars().take(40).map(|c| if c.is_control() { ' ' } else { c }).collect();
             format!(
-                "answered GET {path} with `{}`, which is neither HTTP nor memcached's protocol, which are what \
-                 `kendall init` knows",
+                "answered GET {path} with `{}`, which is neither HTTP nor the protocol of memcached or Redis, which \
+                 are what `kendall init` knows",
                 start.trim()
             )
         }
@@ -228,16 +237,26 @@ fn first_answer(address: &str, request: &str, end: u64) -> Result<Answer, String
     loop {
         let left = Duration::from_nanos(end.saturating_sub(now_ns())).max(PAUSE);
         let answer = ask(address, request, left)?;
-        if answer != Answer::Closed || now_ns() >= end || is_memcached(address)? {
+        if answer != Answer::Closed || now_ns() >= end || a_cache(address)?.is_some() {
             return Ok(answer);
         }
         std::thread::sleep(PAUSE);
     }
 }
 
-fn is_memcached(address: &str) -> Result<bool, String> {
-    let answer = ask(address, "version\r\n", Duration::from_secs(1))?;
-    Ok(matches!(answer, Answer::Said(text) if text.starts_with("VERSION")))
+/// The protocol of a cache, with a request that it answers.
+fn a_cache(address: &str) -> Result<Option<(Protocol, &'static str)>, String> {
+    for (protocol, request, begins) in [
+        (Protocol::Memcached, "version\r\n", &["VERSION"][..]),
+        (Protocol::Redis, "PING\r\n", &["+PONG", "-NOAUTH", "-DENIED", "-LOADING"][..]),
+    ] {
+        if let Answer::Said(text) = ask(address, request, Duration::from_secs(1))?
+            && begins.iter().any(|begin| text.starts_with(begin))
+        {
+            return Ok(Some((protocol, request)));
+        }
+    }
+    Ok(None)
 }
 
 /// What came of a question.

@@ -67,9 +67,9 @@ fn tier(asked: &Asked<'_>, looked: &Looked, speaks: Option<Protocol>) -> String 
         |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ");
     let ready = match speaks {
         Some(Protocol::Http | Protocol::Https) => format!("{{ http = {} }}", quoted(asked.path)),
-        Some(Protocol::Memcached) | None => "\"tcp\"".to_owned(),
+        Some(Protocol::Memcached | Protocol::Redis) | None => "\"tcp\"".to_owned(),
     };
-    let fill = if speaks == Some(Protocol::Memcached) { "fill = true\n" } else { "" };
+    let fill = if speaks.is_some_and(Protocol::is_filled) { "fill = true\n" } else { "" };
     let backends = match &looked.backends[..] {
         [] => String::new(),
         some => format!("backends = [{}]\n", list(some)),
@@ -103,7 +103,7 @@ pub(super) fn attached(
             )
         },
     );
-    let fill = if found.protocol == Protocol::Memcached { "fill = true\n" } else { "" };
+    let fill = if found.protocol.is_filled() { "fill = true\n" } else { "" };
     format!(
         "# Made by `kendall init --attach {target}`. Every key: docs/study-files.md.\n\n\
          name = {name}\n\
@@ -135,8 +135,9 @@ fn workload(found: &Found, path: &str) -> String {
     let closed = "loop = \"closed\"                          # clients wait for their answers; \"open\" with a rate does not\n\
                   clients = 1                              # varied below\n";
     match found.protocol {
-        Protocol::Memcached => format!(
-            "[workload]\nprotocol = \"memcached\"\n{closed}mix = {{ set = 1, get = 10 }}\nvalue_size = \"1KiB\"\nkeys = 10_000\n"
+        Protocol::Memcached | Protocol::Redis => format!(
+            "[workload]\nprotocol = \"{}\"\n{closed}mix = {{ set = 1, get = 10 }}\nvalue_size = \"1KiB\"\nkeys = 10_000\n",
+            if found.protocol == Protocol::Redis { "redis" } else { "memcached" }
         ),
         protocol => {
             let scheme = if protocol == Protocol::Https {
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn what_is_written_is_accepted_whatever_the_command_holds() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();
-        for protocol in [Protocol::Http, Protocol::Https, Protocol::Memcached] {
+        for protocol in [Protocol::Http, Protocol::Https, Protocol::Memcached, Protocol::Redis] {
             let found = Found { protocol, time: Some(Seconds::new(0.002)) };
             for command in ["./shop -w 1 -b :80", "./shop 'a\"b\\c' {x} ''' -b {address}"] {
                 let command = words(command);

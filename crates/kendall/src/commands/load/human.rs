@@ -139,13 +139,19 @@ fn outcomes(document: &mut Section, result: &LoadResult) {
         document.text(if result.protocol == "queue" {
             format!("{name}: {}, {misses} times none", counted(*hits, "message"))
         } else {
-            format!("keys of {name}: {}, {}", counted(*hits, "hit"), counted(*misses, "miss"))
+            let share = kendall_units::ratio(*hits, hits + misses).unwrap_or(0.0) * 100.0;
+            let (hits, misses) = (counted(*hits, "hit"), counted(*misses, "miss"));
+            format!("keys of {name}: {hits}, {misses}: {share:.1} % hits")
         });
     }
     for (name, operation) in &result.operations {
         for (kind, count) in &operation.errors {
             document.note(Level::Bad, format!("errors of {name}: {kind} {count}"));
         }
+    }
+    if let Some(redirects) = result.redirects {
+        let (moved, ask) = (redirects.moved, redirects.ask);
+        document.text(format!("redirects of the cluster, followed: {moved} MOVED, {ask} ASK"));
     }
     if !result.statuses.is_empty() {
         document.text(format!("status codes: {}", statuses(&result.statuses)));

@@ -3,14 +3,12 @@
 use std::sync::atomic::Ordering;
 
 use kendall_loadgen::load;
-use kendall_loadgen::memcached::{
-    KeyChoice, Keyspace, KeyspacePlan, Memcached, MemcachedPlan, PrefillError, Size, parse_mix,
-    prefill,
-};
+use kendall_loadgen::memcached::{Memcached, MemcachedPlan, PrefillError, parse_mix, prefill};
 use kendall_loadgen::random::{Purpose, stream};
 use kendall_units::parse_share;
 
 use super::common::{Common, load_error, resolve};
+use super::keys::Keys;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 use crate::output;
 
@@ -33,22 +31,8 @@ pub(crate) struct LoadMemcached {
     #[arg(long, default_value_t = 1, value_name = "KEYS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     multiget: u32,
 
-    /// Number of different keys
-    #[arg(long, default_value_t = 10_000, value_name = "N")]
-    keys: u64,
-
-    /// Size of keys: `16B`, `uniform:10B..40B`, or `etc` (Facebook's ETC pool)
-    #[arg(long, default_value = "16B", value_name = "SIZE")]
-    key_size: String,
-
-    /// Size of values: `1KiB`, `uniform:10B..2KiB`, or `etc` (Facebook's ETC pool); each key keeps its own
-    #[arg(long, default_value = "1KiB", value_name = "SIZE")]
-    value_size: String,
-
-    /// How keys are chosen: `uniform`, `zipf:0.99`, `hotspot:10%,90%` (10% of the keys get 90% of
-    /// the requests), or `fixed`
-    #[arg(long, default_value = "uniform", value_name = "CHOICE")]
-    key_distribution: String,
+    #[command(flatten)]
+    keys: Keys,
 
     /// Share of retrieved keys that were never stored
     #[arg(long, default_value = "0%", value_name = "SHARE", value_parser = parse_share)]
@@ -76,14 +60,7 @@ pub(crate) struct LoadMemcached {
 
 impl LoadMemcached {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let keyspace = Keyspace::new(KeyspacePlan {
-            keys: self.keys,
-            key_size: Size::parse(&self.key_size).map_err(refused)?,
-            value_size: Size::parse(&self.value_size).map_err(refused)?,
-            choice: KeyChoice::parse(&self.key_distribution).map_err(refused)?,
-            seed: self.common.seed,
-        })
-        .map_err(refused)?;
+        let keyspace = self.keys.keyspace(self.common.seed)?;
         let content = MemcachedPlan {
             mix: parse_mix(&self.mix, self.multiget as usize).map_err(refused)?,
             keys_per_multi_get: self.multiget as usize,

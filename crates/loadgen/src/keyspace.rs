@@ -242,6 +242,12 @@ impl Keyspace {
         }
     }
 
+    /// The same, but for a share of the draws one that was never stored.
+    pub(crate) fn choose_or_miss(&self, misses: f64, random: &mut Random) -> u64 {
+        let key = self.choose(random);
+        if misses > 0.0 && unit_interval(random) < misses { self.absent(key) } else { key }
+    }
+
     /// The number of a key that was never stored, of the same size as `key`.
     #[must_use]
     pub fn absent(&self, key: u64) -> u64 {
@@ -376,7 +382,7 @@ fn filler_start(key: u64) -> usize {
 }
 
 /// Appends `number` in decimal with at least `width` digits.
-pub(super) fn write_decimal(out: &mut Vec<u8>, mut number: u64, width: usize) {
+pub(crate) fn write_decimal(out: &mut Vec<u8>, mut number: u64, width: usize) {
     let mut digits = [b'0'; 20];
     let mut at = digits.len();
     while number > 0 {

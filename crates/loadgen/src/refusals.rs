@@ -3,35 +3,39 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::call::Refusal;
 use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
 
 /// Characters of a refusal that are kept.
 const LONGEST: usize = 200;
 
-/// The first refusal of each operation, by its name in the protocol.
+/// The first refusal of each operation, by its name in the result.
 #[derive(Debug, Default)]
-pub(super) struct Said {
-    first: Mutex<BTreeMap<&'static str, String>>,
+pub(crate) struct Said {
+    first: Mutex<BTreeMap<String, String>>,
 }
 
 impl Said {
-    /// Keeps what the service said, if it is the first of this method.
-    pub(super) fn note(&self, method: &'static str, refusal: &Refusal) {
-        if let Refusal::Status { .. } = refusal {
-            let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-            let text = || refusal.to_string().chars().take(LONGEST).collect();
-            first.entry(method).or_insert_with(text);
+    /// Keeps what the service said, if it is the first of this operation.
+    pub(crate) fn note(&self, operation: &str, text: &str) {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        if !first.contains_key(operation) {
+            let text = text.chars().take(LONGEST).collect();
+            first.insert(operation.to_owned(), text);
         }
+    }
+
+    /// What was said at first, of any operation.
+    pub(crate) fn first(&self) -> Option<String> {
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        first.values().next().cloned()
     }
 
     /// Rejects a load of which an operation was always refused, since the others found another
     /// queue than they would have: without sends there is nothing to receive. Otherwise adds a caveat.
-    pub(super) fn tell(&self, result: &mut LoadResult) {
+    pub(crate) fn tell(&self, result: &mut LoadResult) {
         let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
-        for (method, text) in first.iter() {
-            let name = method.to_lowercase();
-            let Some(operation) = result.operations.get(&name) else { continue };
+        for (name, text) in first.iter() {
+            let Some(operation) = result.operations.get(name) else { continue };
             let failed: u64 = operation.errors.values().sum();
             if operation.completed == 0 {
                 let text = format!(
@@ -51,17 +55,12 @@ mod tests {
     use super::*;
     use kendall_protocols::load_result::Operation;
 
-    fn refused(text: &str) -> Refusal {
-        Refusal::Status { code: 3, text: text.to_owned() }
-    }
-
     #[test]
     fn an_operation_that_was_always_refused_rejects_the_load() {
         let said = Said::default();
-        said.note("Send", &refused("too long"));
-        said.note("Send", &refused("something else"));
-        said.note("Receive", &refused("try later"));
-        said.note("Read", &Refusal::Broken(crate::driver::ErrorKind::TimedOut));
+        said.note("send", "too long (gRPC status 3)");
+        said.note("send", "something else");
+        said.note("receive", "try later (gRPC status 3)");
         let mut result = LoadResult::default();
         let errors = [("client_error".to_owned(), 7)];
         for (name, completed) in [("send", 0), ("receive", 5), ("read", 0)] {

@@ -1,0 +1,38 @@
+//! Options of the keys and values of a load.
+
+use kendall_loadgen::keyspace::{KeyChoice, Keyspace, KeyspacePlan, Size};
+
+use crate::exit::refused;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Keys {
+    /// Number of different keys
+    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    keys: u64,
+
+    /// Size of keys: `16B`, `uniform:10B..40B`, or `etc` (Facebook's ETC pool)
+    #[arg(long, default_value = "16B", value_name = "SIZE")]
+    key_size: String,
+
+    /// Size of values: `1KiB`, `uniform:10B..2KiB`, or `etc` (Facebook's ETC pool); each key keeps its own
+    #[arg(long, default_value = "1KiB", value_name = "SIZE")]
+    value_size: String,
+
+    /// How keys are chosen: `uniform`, `zipf:0.99`, `hotspot:10%,90%` (10% of the keys get 90% of
+    /// the requests), or `fixed`
+    #[arg(long, default_value = "uniform", value_name = "CHOICE")]
+    key_distribution: String,
+}
+
+impl Keys {
+    pub(super) fn keyspace(&self, seed: u64) -> anyhow::Result<Keyspace> {
+        Keyspace::new(KeyspacePlan {
+            keys: self.keys,
+            key_size: Size::parse(&self.key_size).map_err(refused)?,
+            value_size: Size::parse(&self.value_size).map_err(refused)?,
+            choice: KeyChoice::parse(&self.key_distribution).map_err(refused)?,
+            seed,
+        })
+        .map_err(refused)
+    }
+}

@@ -1,0 +1,170 @@
+//! What comes before a load: whether the servers let it in, where the slots are, storing the keys.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+use super::{Redis, RedisAccess, RedisCommand, RedisLoad, RedisPlan, Slots};
+use crate::load::{self, LoadError, LoadPlan, PacePlan};
+use crate::random::{Purpose, stream};
+use crate::refusals::Said;
+
+/// Longest answer to `CLUSTER NODES`: a thousand nodes, with slots in pieces.
+const LONGEST_ANSWER: u64 = 16 << 20;
+
+/// Longest line.
+const LONGEST_LINE: u64 = 16 << 10;
+
+/// Commands of one request of the filling, and clients that fill.
+const FILLED_AT_ONCE: usize = 100;
+const FILLERS: usize = 8;
+
+/// Longest time that storing all keys takes: a day.
+const LONGEST_FILLING_NS: u64 = 86_400_000_000_000;
+
+/// A server that does not let the load in.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    #[error("cannot connect to {target}; is the server running?")]
+    Connect {
+        target: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    /// The user, the password or the database was not accepted.
+    #[error("{target} refused {what}: `{answer}`")]
+    Refused { target: SocketAddr, what: &'static str, answer: String },
+    #[error("{target} does not speak Redis's protocol: it answered `{answer}`")]
+    OtherProtocol { target: SocketAddr, answer: String },
+}
+
+/// A filling that did not store every key.
+#[derive(Debug, thiserror::Error)]
+pub enum PrefillError {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("{failed} of {requests} requests to store keys failed{said}")]
+    Failed { failed: u64, requests: u64, said: String },
+}
+
+/// Asks each target whether it lets the load in, and where the slots are if it is part of a cluster.
+///
+/// # Errors
+/// [`PrepareError`] for a target that cannot be reached, refuses, or speaks something else.
+pub fn prepare(
+    targets: &[SocketAddr],
+    access: &RedisAccess,
+    timeout: Duration,
+) -> Result<Slots, PrepareError> {
+    let mut slots = Slots::default();
+    for target in targets {
+        let stream = TcpStream::connect_timeout(target, timeout).and_then(|stream| {
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
+            Ok(stream)
+        });
+        let connect = |source| PrepareError::Connect { target: *target, source };
+        let mut stream = BufReader::new(stream.map_err(connect)?);
+        let (mut request, greetings) = access.greeting();
+        request.extend_from_slice(b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n");
+        stream.get_mut().write_all(&request).map_err(connect)?;
+        let mut next = || answer(&mut stream).map_err(connect);
+        let refuse = |what, answer| PrepareError::Refused { target: *target, what, answer };
+        for _ in 0..greetings {
+            if let Err(said) = next()? {
+                let known = ["WRONGPASS", "NOAUTH", "ERR", "NOPERM"];
+                if !known.iter().any(|kind| said.starts_with(kind)) {
+                    return Err(PrepareError::OtherProtocol { target: *target, answer: said });
+                }
+                return Err(refuse("the user, the password or the database", said));
+            }
+        }
+        match next()? {
+            Ok(text) => slots.read(&text, *target),
+            Err(said) if said.starts_with("NOAUTH") => {
+                return Err(refuse("a load without a password", said));
+            }
+            // No part of a cluster, or not for this user to ask: then redirects tell.
+            Err(said) if said.starts_with("ERR") || said.starts_with("NOPERM") => {}
+            Err(said) => return Err(PrepareError::OtherProtocol { target: *target, answer: said }),
+        }
+    }
+    Ok(slots)
+}
+
+/// One reply that is a line or a text; an error, or anything else that was said, is the inner error.
+fn answer(stream: &mut BufReader<TcpStream>) -> std::io::Result<Result<String, String>> {
+    let mut line = Vec::new();
+    stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+    let is_whole = line.ends_with(b"\n");
+    if !is_whole && (line.len() as u64) < LONGEST_LINE {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+    let shown = || text.chars().take(100).filter(|letter| !letter.is_control()).collect();
+    if !is_whole {
+        return Ok(Err(shown()));
+    }
+    Ok(match text.split_at_checked(1) {
+        Some(("+", rest)) => Ok(rest.to_owned()),
+        Some(("-", rest)) => Err(rest.chars().take(200).collect()),
+        Some(("$", length)) => match length.parse::<u64>() {
+            Ok(length) if length <= LONGEST_ANSWER => {
+                let mut bytes = Vec::new();
+                let read = stream.by_ref().take(length + 2).read_to_end(&mut bytes)?;
+                if (read as u64) < length + 2 {
+                    return Err(std::io::ErrorKind::UnexpectedEof.into());
+                }
+                Ok(String::from_utf8_lossy(&bytes).into_owned())
+            }
+            _ => Err(shown()),
+        },
+        _ => Err(shown()),
+    })
+}
+
+/// Stores every key of a load, on all targets of the plan together: a cluster, or one server. Ends early,
+/// without an error, once `stop` says so.
+///
+/// # Errors
+/// [`PrefillError`] when a target cannot be reached, or a key was not stored.
+pub fn prefill(plan: &LoadPlan, load: &RedisLoad, stop: &AtomicBool) -> Result<u64, PrefillError> {
+    let keys = load.keyspace.keys();
+    let filling = RedisPlan {
+        commands: vec![(RedisCommand::set(), 1.0)],
+        pipeline: FILLED_AT_ONCE,
+        expected_misses: 0.0,
+        values: Vec::new(),
+        access: load.plan.access.clone(),
+    };
+    let requests = keys.div_ceil(FILLED_AT_ONCE as u64);
+    let filler = RedisLoad {
+        plan: filling,
+        keyspace: Arc::clone(&load.keyspace),
+        slots: load.slots.clone(),
+        said: Said::default(),
+        next_key: Some(AtomicU64::new(0)),
+    };
+    let clients = FILLERS.min(usize::try_from(requests).unwrap_or(FILLERS));
+    let plan = LoadPlan {
+        clients,
+        threads: 1,
+        duration_ns: LONGEST_FILLING_NS,
+        requests: NonZeroU64::new(requests),
+        pace: PacePlan::Closed { think_time: None },
+        start_at_ns: None,
+        ..plan.clone()
+    };
+    let driver = |thread| Redis::new(&filler, stream(plan.seed, Purpose::Requests, thread));
+    let result = load::run("redis", &plan, &driver, stop, &mut |_| ())?;
+    let errors = result.operations.values().flat_map(|operation| operation.errors.values());
+    let failed: u64 = errors.sum();
+    if failed > 0 {
+        let said = filler.said.first().map_or_else(String::new, |text| format!(": {text}"));
+        return Err(PrefillError::Failed { failed, requests, said });
+    }
+    Ok(keys)
+}

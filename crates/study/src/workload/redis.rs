@@ -1,0 +1,57 @@
+//! `protocol = "redis"`.
+
+use kendall_keys::Form;
+use toml::Value;
+
+use crate::section::{Key, Problem, Section};
+use crate::workload::{Driver, Jobs, Protocol, weights};
+
+pub(super) const PROTOCOL: Protocol =
+    Protocol { name: "redis", keys: &[KEYS], read, jobs: Jobs::Never };
+
+const KEYS: &[Key] = &[
+    Key::new(
+        "mix",
+        Form::Named(&Form::Number),
+        "weights of `get` and `set`, such as `{ set = 1, get = 10 }`, which they are unless there are `commands`",
+    )
+    .optional(),
+    Key::texts(
+        "commands",
+        "others, as `kendall load redis --command` takes them, such as `[\"3 INCR {key}\"]`",
+    ),
+    Key::count("pipeline", 1, 10_000, "commands of each request").or("1"),
+    Key::count("keys", 1, u64::MAX, "how many").or("10_000"),
+    Key::text("value_size", "`1KiB`, `uniform:10B..2KiB`, `etc`").or("'1KiB'"),
+    Key::text("key_distribution", "`uniform`, `zipf:0.99`, …").or("'uniform'"),
+    Key::flag("prefill", "whether every server is filled before a run").or("true"),
+    Key::texts("options", "further arguments of `kendall load redis`, such as `--vary`"),
+];
+
+fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
+    let form = "a table of weights such as { set = 1, get = 10 }";
+    let mut shared = Vec::new();
+    for (option, key) in [("--keys", "keys"), ("--pipeline", "pipeline")] {
+        shared.extend([option.to_owned(), section.count(key)?.to_string()]);
+    }
+    shared.extend(["--value-size".to_owned(), section.text("value_size")?]);
+    let mut options = shared.clone();
+    options.extend(["--key-distribution".to_owned(), section.text("key_distribution")?]);
+    match section.raw("mix") {
+        None => {}
+        Some(Value::Table(table)) if !table.is_empty() => {
+            options.extend(["--mix".to_owned(), weights(section, table, &["get", "set"], form)?]);
+        }
+        Some(other) => return Err(section.problem("mix", format!("`{other}` is not {form}"))),
+    }
+    for command in section.words("commands")? {
+        options.extend(["--command".to_owned(), command]);
+    }
+    let filled = section.flag("prefill")?;
+    options.extend(section.words("options")?);
+    let prefill = filled.then(|| {
+        shared.push("--prefill-only".into());
+        shared
+    });
+    Ok(Driver { options, prefill, ..Driver::default() })
+}
