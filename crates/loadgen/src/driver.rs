@@ -134,6 +134,12 @@ error_kinds! {
     WrongType = "wrong_type",
     /// The server has no memory left for it.
     OutOfMemory = "out_of_memory",
+    /// A transaction that could not be put in one order with others.
+    SerializationFailure = "serialization_failure",
+    /// Transactions that waited for each other.
+    Deadlock = "deadlock",
+    /// A row that a constraint of its table forbids.
+    ConstraintViolation = "constraint_violation",
     /// Redirected too often, or to an address that cannot be followed.
     Redirected = "redirected",
     /// HTTP status 1xx where an answer was due.

@@ -17,6 +17,7 @@ pub mod keyspace;
 pub mod load;
 pub mod memcached;
 mod pace;
+pub mod postgres;
 pub mod queue;
 pub mod random;
 pub mod reapi;

@@ -295,19 +295,19 @@ impl<F: Future + 'static> hyper::rt::Executor<F> for SameThread {
 }
 
 /// A timer of the kernel, to the nanosecond.
-struct Timer(AsyncFd<std::os::fd::OwnedFd>);
+pub(crate) struct Timer(AsyncFd<std::os::fd::OwnedFd>);
 
 impl Timer {
     #[expect(
         deprecated,
         reason = "`register` is unsafe because a type may change its descriptor; an `OwnedFd` cannot"
     )]
-    fn new() -> Result<Self, std::io::Error> {
+    pub(crate) fn new() -> Result<Self, std::io::Error> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         Ok(Self(AsyncFd::new(timerfd_create(TimerfdClockId::Monotonic, flags)?)?))
     }
 
-    async fn sleep_until(&self, moment_ns: u64) -> Result<(), std::io::Error> {
+    pub(crate) async fn sleep_until(&self, moment_ns: u64) -> Result<(), std::io::Error> {
         if moment_ns <= now_ns() {
             return Ok(());
         }

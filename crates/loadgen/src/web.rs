@@ -5,7 +5,7 @@
 //! compression make of them is the libraries' own business.
 
 mod connection;
-mod tls;
+pub(crate) mod tls;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

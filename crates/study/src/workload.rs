@@ -3,6 +3,7 @@
 mod bazel;
 mod http;
 mod memcached;
+mod postgres;
 mod program;
 mod queue;
 mod reapi;
@@ -44,6 +45,7 @@ pub const PROTOCOLS: &[Protocol] = &[
     http::PROTOCOL,
     queue::PROTOCOL,
     redis::PROTOCOL,
+    postgres::PROTOCOL,
     reapi::PROTOCOL,
     bazel::PROTOCOL,
     program::PROTOCOL,

@@ -10,6 +10,7 @@ mod intervals;
 mod keys;
 mod live;
 mod memcached;
+mod postgres;
 mod queue;
 mod reapi;
 mod redis;
@@ -36,6 +37,7 @@ enum Protocol {
     Bazel(Box<bazel::LoadBazel>),
     Http(Box<http::LoadHttp>),
     Memcached(Box<memcached::LoadMemcached>),
+    Postgres(Box<postgres::LoadPostgres>),
     Queue(Box<queue::LoadQueue>),
     Reapi(Box<reapi::LoadReapi>),
     Redis(Box<redis::LoadRedis>),
@@ -47,6 +49,7 @@ impl Load {
             Protocol::Bazel(load) => load.run(),
             Protocol::Http(load) => load.run(),
             Protocol::Memcached(load) => load.run(),
+            Protocol::Postgres(load) => load.run(),
             Protocol::Queue(load) => load.run(),
             Protocol::Reapi(load) => load.run(),
             Protocol::Redis(load) => load.run(),

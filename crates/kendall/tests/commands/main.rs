@@ -6,6 +6,7 @@ mod fit;
 mod hostile;
 mod layers;
 mod load_http;
+mod load_postgres;
 mod load_redis;
 mod observe;
 mod serve_proxy;

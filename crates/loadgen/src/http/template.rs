@@ -104,6 +104,13 @@ impl Values {
         }
     }
 
+    /// Begins a sequence again.
+    pub(crate) fn restart(&self) {
+        if let Self::Sequence(drawn, ..) = self {
+            drawn.store(0, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn write(&self, random: &mut Random, out: &mut Vec<u8>) {
         match self {
             Self::Number(distribution, most) => {

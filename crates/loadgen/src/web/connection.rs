@@ -31,7 +31,8 @@ impl Connector {
     pub(super) fn new(web: &WebPlan) -> Result<Self, std::io::Error> {
         let tls = match &web.tls {
             Some(name) => {
-                let config = tls::config(web.insecure, web.http2)?;
+                let protocol: &[u8] = if web.http2 { b"h2" } else { b"http/1.1" };
+                let config = tls::config(web.insecure, &[protocol])?;
                 let name = ServerName::try_from(name.clone()).map_err(std::io::Error::other)?;
                 Some((TlsConnector::from(Arc::new(config)), name))
             }

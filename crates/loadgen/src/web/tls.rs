@@ -7,7 +7,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// The configuration of all connections of a load.
-pub(super) fn config(insecure: bool, http2: bool) -> Result<ClientConfig, std::io::Error> {
+pub(crate) fn config(insecure: bool, protocols: &[&[u8]]) -> Result<ClientConfig, std::io::Error> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
@@ -20,7 +20,6 @@ pub(super) fn config(insecure: bool, http2: bool) -> Result<ClientConfig, std::i
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         builder.with_root_certificates(roots).with_no_client_auth()
     };
-    let protocol: &[u8] = if http2 { b"h2" } else { b"http/1.1" };
-    config.alpn_protocols = vec![protocol.to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(config)
 }

@@ -1,0 +1,278 @@
+//! PostgreSQL: transactions of prepared statements, with parameters drawn for each.
+//!
+//! A request is a script: all of its statements, one after the other on one connection; its response
+//! time ends with the last answer. The library of PostgreSQL speaks the protocol, so a request
+//! costs several times as much processor time as one of the engine's own clients.
+
+mod client;
+mod expression;
+mod script;
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+pub use script::{Script, ScriptError};
+use tokio::task::LocalSet;
+
+use crate::driver::{ErrorKind, Reply};
+use crate::http::Values;
+use crate::load::{LoadError, LoadPlan, LoadProgress, Place, Start, run_threads};
+use crate::random::{Purpose, Random, stream};
+use crate::recorder::Recorder;
+use crate::refusals::Said;
+use crate::tasks::{self, Client, Timer};
+use crate::turns::Weighted;
+use client::{Connection, Connector, Failure};
+use expression::Value;
+use kendall_protocols::load_result::LoadResult;
+use script::Action;
+
+/// The variable that has the number of the client.
+const CLIENT: &str = "client_id";
+
+/// What a load of PostgreSQL sends, and how.
+#[derive(Debug, Clone)]
+pub struct PostgresPlan {
+    pub user: String,
+    pub password: Option<String>,
+    pub database: String,
+    pub tls: Option<PostgresTls>,
+    pub scripts: Vec<Script>,
+    /// Variables that stay the same.
+    pub defined: Vec<(String, String)>,
+    /// Variables that are drawn for each request.
+    pub varied: Vec<(String, Values)>,
+}
+
+/// How a connection is encrypted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PostgresTls {
+    /// The name that the server's certificate must have.
+    pub name: String,
+    /// Take any certificate.
+    pub insecure: bool,
+}
+
+/// Variables that every script has: those that are defined, those that are varied, the client's number.
+#[must_use]
+pub fn given(defined: &[(String, String)], varied: &[(String, Values)]) -> Vec<String> {
+    let names = defined.iter().map(|(name, _)| name).chain(varied.iter().map(|(name, _)| name));
+    names.cloned().chain([CLIENT.to_owned()]).collect()
+}
+
+/// A load of PostgreSQL that did not take place.
+#[derive(Debug, thiserror::Error)]
+pub enum PostgresLoadError {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error(transparent)]
+    Script(#[from] ScriptError),
+    /// The server would not let the load in, or does not speak its protocol.
+    #[error("{target} refused the connection: {said}")]
+    Refused { target: SocketAddr, said: String },
+    #[error("{script}, line {line}: {target} cannot prepare the statement: {said}")]
+    Statement { target: SocketAddr, script: String, line: usize, said: String },
+}
+
+/// What the clients of a load share.
+struct Shared {
+    plan: PostgresPlan,
+    connector: Connector,
+    mix: Weighted,
+    said: Said,
+}
+
+/// Runs a load test of PostgreSQL.
+///
+/// # Errors
+/// [`PostgresLoadError`] when a target cannot be reached, or refuses the user or a statement. What happens
+/// later is counted.
+pub fn run(
+    plan: &LoadPlan,
+    postgres: &PostgresPlan,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&LoadProgress),
+) -> Result<LoadResult, PostgresLoadError> {
+    let shared = Arc::new(Shared {
+        connector: Connector::new(postgres).map_err(LoadError::Thread)?,
+        mix: Weighted::new(postgres.scripts.iter().map(|script| script.weight)),
+        said: Said::default(),
+        plan: postgres.clone(),
+    });
+    check(plan, &shared)?;
+    let body = |start: Start<'_>, recorder: Recorder| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let load = async {
+            let clients = connect_all(&start.place, &shared).await;
+            tasks::run_thread(&start, clients, recorder).await
+        };
+        LocalSet::new().block_on(&runtime, load)
+    };
+    let names = postgres.scripts.iter().map(|script| script.name.clone()).collect();
+    let mut result = run_threads("postgres", plan, names, &body, stop, progress)?;
+    shared.said.tell(&mut result);
+    Ok(result)
+}
+
+/// Draws each script once, and prepares it on each target: what is wrong with it is told before the load.
+fn check(plan: &LoadPlan, shared: &Arc<Shared>) -> Result<(), PostgresLoadError> {
+    let mut random = stream(plan.seed, Purpose::Requests, 0);
+    let (mut values, mut actions) = (Vec::new(), Vec::new());
+    for script in &shared.plan.scripts {
+        shared.give(0, &mut values, &mut random);
+        script.draw(&mut values, &mut random, &mut actions)?;
+    }
+    shared.plan.varied.iter().for_each(|(_, varied)| varied.restart());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(LoadError::Thread)?;
+    LocalSet::new().block_on(&runtime, async {
+        for target in &plan.targets {
+            match open(*target, shared, plan.timeout_ns).await {
+                Ok(_connection) => {}
+                Err(Failure::Connect(source)) => {
+                    return Err(LoadError::Connect { target: *target, source }.into());
+                }
+                Err(Failure::Refused(said)) => {
+                    return Err(PostgresLoadError::Refused { target: *target, said });
+                }
+                Err(Failure::Statement { script, line, said }) => {
+                    return Err(PostgresLoadError::Statement {
+                        target: *target,
+                        script,
+                        line,
+                        said,
+                    });
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A connection with all statements prepared, within the time-out.
+async fn open(target: SocketAddr, shared: &Shared, timeout_ns: u64) -> Result<Connection, Failure> {
+    let limit = Duration::from_nanos(timeout_ns);
+    let opened = tokio::time::timeout(limit, shared.connector.open(target, &shared.plan.scripts));
+    opened.await.unwrap_or_else(|_| Err(Failure::Connect(std::io::ErrorKind::TimedOut.into())))
+}
+
+async fn connect_all(
+    place: &Place<'_>,
+    shared: &Arc<Shared>,
+) -> Result<Vec<PostgresClient>, LoadError> {
+    let random = stream(place.plan.seed, Purpose::Requests, place.thread);
+    let random = Rc::new(RefCell::new(random));
+    let mut clients = Vec::new();
+    for (target, number) in place.connections().into_iter().zip(place.clients()) {
+        let connection = open(target, shared, place.plan.timeout_ns).await;
+        let connection = connection
+            .map_err(|failure| LoadError::Connect { target, source: failure.into_io() })?;
+        clients.push(PostgresClient {
+            target,
+            number,
+            shared: Arc::clone(shared),
+            random: Rc::clone(&random),
+            connection: Some(connection),
+            timer: Timer::new().map_err(LoadError::Thread)?,
+            script: 0,
+            values: Vec::new(),
+            actions: Vec::new(),
+            wrong: None,
+        });
+    }
+    Ok(clients)
+}
+
+impl Shared {
+    /// The given variables of one request.
+    fn give(&self, client: usize, values: &mut Vec<Value>, random: &mut Random) {
+        values.clear();
+        let defined = self.plan.defined.iter().map(|(_, value)| Value::Text(value.clone()));
+        values.extend(defined);
+        for (_, varied) in &self.plan.varied {
+            let mut text = Vec::new();
+            varied.write(random, &mut text);
+            values.push(Value::Text(String::from_utf8_lossy(&text).into_owned()));
+        }
+        values.push(Value::Whole(i64::try_from(client).unwrap_or(i64::MAX)));
+    }
+}
+
+/// One connection and the transaction that it does next.
+struct PostgresClient {
+    target: SocketAddr,
+    number: usize,
+    shared: Arc<Shared>,
+    random: Rc<RefCell<Random>>,
+    connection: Option<Connection>,
+    timer: Timer,
+    script: usize,
+    values: Vec<Value>,
+    actions: Vec<Action>,
+    /// Why the script could not be drawn.
+    wrong: Option<ScriptError>,
+}
+
+impl Client for PostgresClient {
+    fn draw(&mut self) -> (usize, u64) {
+        let mut random = self.random.borrow_mut();
+        self.script = self.shared.mix.draw(&mut random);
+        self.shared.give(self.number, &mut self.values, &mut random);
+        let script = &self.shared.plan.scripts[self.script];
+        self.wrong = script.draw(&mut self.values, &mut random, &mut self.actions).err();
+        let bytes = self.actions.iter().map(|action| match action {
+            Action::Sleep(_) => 0,
+            Action::Execute(_, parameters) => parameters.iter().map(String::len).sum::<usize>(),
+        });
+        (self.script, bytes.sum::<usize>() as u64)
+    }
+
+    async fn exchange(&mut self) -> Result<(Reply, u64), ErrorKind> {
+        let shared = Arc::clone(&self.shared);
+        let script = &shared.plan.scripts[self.script];
+        if let Some(wrong) = self.wrong.take() {
+            shared.said.note(&script.name, &wrong.to_string());
+            return Ok((Reply::refused(ErrorKind::ClientError), 0));
+        }
+        if self.connection.as_ref().is_none_or(Connection::is_closed) {
+            let opened = shared.connector.open(self.target, &shared.plan.scripts).await;
+            self.connection = Some(opened.map_err(|failure| {
+                shared.said.note(&script.name, &failure.into_io().to_string());
+                ErrorKind::ConnectFailed
+            })?);
+        }
+        let Some(connection) = &self.connection else { return Err(ErrorKind::ConnectFailed) };
+        let mut bytes = 0;
+        for action in &self.actions {
+            match action {
+                Action::Sleep(time_ns) => {
+                    let until = crate::clock::now_ns().saturating_add(*time_ns);
+                    self.timer.sleep_until(until).await.map_err(|_| ErrorKind::TimedOut)?;
+                }
+                Action::Execute(statement, parameters) => {
+                    match connection.execute((self.script, *statement), parameters).await {
+                        Ok(read) => bytes += read,
+                        Err(error) => {
+                            let (kind, said) = client::kind(&error)?;
+                            shared.said.note(&script.name, &said);
+                            // The connection is for the next transaction, whatever this one had begun.
+                            if connection.roll_back().await.is_err() {
+                                self.connection = None;
+                            }
+                            return Ok((Reply::refused(kind), bytes));
+                        }
+                    }
+                }
+            }
+        }
+        Ok((Reply::default(), bytes))
+    }
+
+    fn failed(&mut self, _kind: ErrorKind) {
+        self.connection = None;
+    }
+}

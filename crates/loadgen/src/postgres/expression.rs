@@ -1,0 +1,412 @@
+//! Expressions of `\set`: what pgbench's are, as far as numbers go.
+
+use kendall_units::exact_f64;
+use rand_distr::Distribution as _;
+
+use crate::distribution::{index_below, unit_interval};
+use crate::random::Random;
+
+/// Parentheses and signs inside one another.
+const DEEPEST: usize = 50;
+
+/// Limits of pgbench for the parameters of its distributions.
+const LEAST_ZIPF: f64 = 1.001;
+const MOST_ZIPF: f64 = 1000.0;
+const LEAST_GAUSSIAN: f64 = 2.0;
+
+/// What a variable is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Value {
+    Whole(i64),
+    Real(f64),
+    Text(String),
+}
+
+impl std::fmt::Display for Value {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Whole(number) => number.fmt(f),
+            Self::Real(number) => number.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// An expression, with its variables by number.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Expression {
+    Value(Value),
+    Variable(usize),
+    Minus(Box<Self>),
+    Two(char, Box<(Self, Self)>),
+    Call(Function, Vec<Self>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Function {
+    Random,
+    Exponential,
+    Gaussian,
+    Zipfian,
+    Abs,
+    Least,
+    Greatest,
+}
+
+impl Function {
+    /// All of them, with the fewest and the most arguments.
+    const ALL: [(&'static str, Self, usize, usize); 7] = [
+        ("random", Self::Random, 2, 2),
+        ("random_exponential", Self::Exponential, 3, 3),
+        ("random_gaussian", Self::Gaussian, 3, 3),
+        ("random_zipfian", Self::Zipfian, 3, 3),
+        ("abs", Self::Abs, 1, 1),
+        ("least", Self::Least, 1, 64),
+        ("greatest", Self::Greatest, 1, 64),
+    ];
+}
+
+/// Reads an expression. `variable` knows the numbers of the variables.
+pub(super) fn parse(
+    text: &str,
+    variable: &dyn Fn(&str) -> Option<usize>,
+) -> Result<Expression, String> {
+    let mut parser = Parser { rest: text.trim(), variable, depth: 0 };
+    let expression = parser.sum()?;
+    if parser.rest.is_empty() {
+        Ok(expression)
+    } else {
+        Err(format!("`{}` is not understood", parser.rest))
+    }
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+    variable: &'a dyn Fn(&str) -> Option<usize>,
+    depth: usize,
+}
+
+impl<'a> Parser<'a> {
+    /// The next sign, if it is one of these.
+    fn sign(&mut self, signs: &[char]) -> Option<char> {
+        let sign = self.rest.chars().next().filter(|sign| signs.contains(sign))?;
+        self.rest = self.rest[1..].trim_start();
+        Some(sign)
+    }
+
+    /// Letters, digits and underscores, or the digits and points of a number.
+    fn word(&mut self, more: &str) -> &'a str {
+        let is_inside = |letter: char| letter.is_ascii_alphanumeric() || more.contains(letter);
+        let end = self.rest.find(|letter| !is_inside(letter)).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest.trim_start();
+        word
+    }
+
+    fn sum(&mut self) -> Result<Expression, String> {
+        let mut left = self.product()?;
+        while let Some(sign) = self.sign(&['+', '-']) {
+            left = Expression::Two(sign, Box::new((left, self.product()?)));
+        }
+        Ok(left)
+    }
+
+    fn product(&mut self) -> Result<Expression, String> {
+        let mut left = self.single()?;
+        while let Some(sign) = self.sign(&['*', '/', '%']) {
+            left = Expression::Two(sign, Box::new((left, self.single()?)));
+        }
+        Ok(left)
+    }
+
+    fn single(&mut self) -> Result<Expression, String> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(format!("is nested more than {DEEPEST} deep"));
+        }
+        let single = self.single_inside();
+        self.depth -= 1;
+        single
+    }
+
+    fn single_inside(&mut self) -> Result<Expression, String> {
+        if self.sign(&['-']).is_some() {
+            return Ok(Expression::Minus(Box::new(self.single()?)));
+        }
+        if self.sign(&['(']).is_some() {
+            let inside = self.sum()?;
+            return self.close().map(|()| inside);
+        }
+        if self.sign(&[':']).is_some() {
+            let name = self.word("_");
+            let number = (self.variable)(name);
+            return number.map(Expression::Variable).ok_or_else(|| unknown_variable(name));
+        }
+        if self.rest.starts_with(|letter: char| letter.is_ascii_digit() || letter == '.') {
+            let word = self.word(".");
+            let whole = word.parse().map(Value::Whole);
+            let value = whole.or_else(|_| word.parse().map(Value::Real));
+            let value = value.map_err(|_| format!("`{word}` is not a number"))?;
+            return Ok(Expression::Value(value));
+        }
+        let name = self.word("_");
+        if name.is_empty() {
+            return Err(match self.rest {
+                "" => "ends where a value should be".to_owned(),
+                rest => format!("`{rest}` is not understood"),
+            });
+        }
+        self.call(name)
+    }
+
+    fn call(&mut self, name: &str) -> Result<Expression, String> {
+        let known = Function::ALL.iter().find(|known| known.0 == name);
+        let Some((_, function, fewest, most)) = known else {
+            let names = Function::ALL.map(|known| known.0).join(", ");
+            return Err(format!("there is no function `{name}` here (there are {names})"));
+        };
+        if self.sign(&['(']).is_none() {
+            return Err(format!("`{name}` needs its arguments in parentheses"));
+        }
+        let mut arguments = vec![self.sum()?];
+        while self.sign(&[',']).is_some() {
+            arguments.push(self.sum()?);
+        }
+        self.close()?;
+        if (*fewest..=*most).contains(&arguments.len()) {
+            Ok(Expression::Call(*function, arguments))
+        } else {
+            Err(format!("`{name}` has {} arguments, and needs {fewest}", arguments.len()))
+        }
+    }
+
+    fn close(&mut self) -> Result<(), String> {
+        self.sign(&[')']).map(drop).ok_or_else(|| "a `)` is missing".to_owned())
+    }
+}
+
+pub(super) fn unknown_variable(name: &str) -> String {
+    format!("`:{name}` is set nowhere before; set it with `\\set`, --vary or --define")
+}
+
+impl Expression {
+    /// Its value with these variables.
+    pub(super) fn value(&self, variables: &[Value], random: &mut Random) -> Result<Value, String> {
+        match self {
+            Self::Value(value) => Ok(value.clone()),
+            Self::Variable(number) => numeric(&variables[*number]),
+            Self::Minus(inside) => match inside.value(variables, random)? {
+                Value::Whole(number) => {
+                    number.checked_neg().map(Value::Whole).ok_or_else(too_large)
+                }
+                other => Ok(Value::Real(-real(&other))),
+            },
+            Self::Two(sign, both) => {
+                let left = both.0.value(variables, random)?;
+                two(*sign, &left, &both.1.value(variables, random)?)
+            }
+            Self::Call(function, arguments) => {
+                let values: Result<Vec<Value>, String> =
+                    arguments.iter().map(|argument| argument.value(variables, random)).collect();
+                call(*function, &values?, random)
+            }
+        }
+    }
+}
+
+fn too_large() -> String {
+    "has a result beyond 64 bits".to_owned()
+}
+
+fn numeric(value: &Value) -> Result<Value, String> {
+    let Value::Text(text) = value else { return Ok(value.clone()) };
+    let whole = text.parse().map(Value::Whole);
+    let value = whole.or_else(|_| text.parse().map(Value::Real));
+    value.map_err(|_| format!("needs a number where it has `{text}`"))
+}
+
+fn real(value: &Value) -> f64 {
+    match value {
+        Value::Whole(number) => {
+            let size = nearest_f64(number.unsigned_abs());
+            if *number < 0 { -size } else { size }
+        }
+        Value::Real(number) => *number,
+        Value::Text(_) => f64::NAN,
+    }
+}
+
+/// The nearest number of 53 bits.
+fn nearest_f64(number: u64) -> f64 {
+    const HALF: f64 = 4_294_967_296.0; // 2^32
+    exact_f64(number >> 32).mul_add(HALF, exact_f64(number & 0xFFFF_FFFF))
+}
+
+fn two(sign: char, left: &Value, right: &Value) -> Result<Value, String> {
+    if let (Value::Whole(left), Value::Whole(right)) = (left, right) {
+        if matches!(sign, '/' | '%') && *right == 0 {
+            return Err("divides by zero".to_owned());
+        }
+        let result = match sign {
+            '+' => left.checked_add(*right),
+            '-' => left.checked_sub(*right),
+            '*' => left.checked_mul(*right),
+            '/' => left.checked_div(*right),
+            _ => left.checked_rem(*right),
+        };
+        return result.map(Value::Whole).ok_or_else(too_large);
+    }
+    let (left, right) = (real(left), real(right));
+    let result = match sign {
+        '+' => left + right,
+        '-' => left - right,
+        '*' => left * right,
+        '/' => left / right,
+        _ => left % right,
+    };
+    if result.is_finite() { Ok(Value::Real(result)) } else { Err(too_large()) }
+}
+
+fn call(function: Function, values: &[Value], random: &mut Random) -> Result<Value, String> {
+    let by_size = |left: &&Value, right: &&Value| real(left).total_cmp(&real(right));
+    let chosen = match function {
+        Function::Abs => {
+            return match &values[0] {
+                Value::Whole(number) => {
+                    number.checked_abs().map(Value::Whole).ok_or_else(too_large)
+                }
+                other => Ok(Value::Real(real(other).abs())),
+            };
+        }
+        Function::Least => values.iter().min_by(by_size),
+        Function::Greatest => values.iter().max_by(by_size),
+        _ => return drawn(function, values, random).map(Value::Whole),
+    };
+    Ok(chosen.cloned().unwrap_or(Value::Whole(0)))
+}
+
+/// A whole number from the first to the second, both included.
+fn drawn(function: Function, values: &[Value], random: &mut Random) -> Result<i64, String> {
+    let (Value::Whole(low), Value::Whole(high)) = (&values[0], &values[1]) else {
+        return Err("needs whole numbers as bounds".to_owned());
+    };
+    let span = high.checked_sub(*low).and_then(|span| span.checked_add(1));
+    let span = span.and_then(|span| usize::try_from(span).ok()).filter(|span| *span > 0);
+    let span = span.ok_or_else(|| format!("has the bounds {low} and {high}: none lies between"))?;
+    let parameter = values.get(2).map_or(0.0, real);
+    let least = match function {
+        Function::Zipfian => LEAST_ZIPF,
+        Function::Gaussian => LEAST_GAUSSIAN,
+        _ => f64::MIN_POSITIVE,
+    };
+    let is_zipf = function == Function::Zipfian;
+    if function != Function::Random && !(parameter >= least && (!is_zipf || parameter <= MOST_ZIPF))
+    {
+        let most = if is_zipf { " to 1000" } else { "" };
+        let least = if least < 1.0 { "above 0".to_owned() } else { format!("from {least}{most}") };
+        return Err(format!("has the parameter {parameter}; it is {least}"));
+    }
+    let of_share = |share: f64| {
+        let place = share * nearest_f64(span as u64);
+        usize::try_from(kendall_units::whole_u64(place.floor())).unwrap_or(0).min(span - 1)
+    };
+    let place = match function {
+        // Density falls as exp(−parameter·x) over [0, 1]: the inverse of its distribution function.
+        Function::Exponential => {
+            let rest = (-parameter).exp_m1();
+            of_share(-(unit_interval(random) * rest).ln_1p() / parameter)
+        }
+        // A standard normal within ± parameter, stretched over the bounds.
+        Function::Gaussian => loop {
+            let normal: f64 = rand_distr::StandardNormal.sample(random);
+            if normal.abs() < parameter {
+                break of_share((normal / parameter + 1.0) / 2.0);
+            }
+        },
+        Function::Zipfian => {
+            let ranks = nearest_f64(span as u64);
+            let zipf =
+                rand_distr::Zipf::new(ranks, parameter).map_err(|error| error.to_string())?;
+            let rank = kendall_units::whole_u64(zipf.sample(random));
+            usize::try_from(rank).unwrap_or(span).clamp(1, span) - 1
+        }
+        _ => index_below(random, span),
+    };
+    i64::try_from(place).ok().and_then(|place| low.checked_add(place)).ok_or_else(too_large)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::{Purpose, stream};
+
+    fn value(text: &str) -> Result<Value, String> {
+        let variable = |name: &str| ["scale", "name"].iter().position(|known| *known == name);
+        let variables = [Value::Whole(10), Value::Text("7.5".to_owned())];
+        parse(text, &variable)?.value(&variables, &mut stream(1, Purpose::Requests, 0))
+    }
+
+    #[test]
+    fn numbers_are_calculated_as_pgbench_does() {
+        for (text, expected) in [
+            ("1 + 2 * 3", Value::Whole(7)),
+            ("(1 + 2) * -3", Value::Whole(-9)),
+            ("100000 * :scale", Value::Whole(1_000_000)),
+            ("7 / 2 % 2", Value::Whole(1)),
+            ("7 / 2.0", Value::Real(3.5)),
+            (":name - 0.5", Value::Real(7.0)),
+            ("abs(-4) + least(3, 2) + greatest(1, :scale)", Value::Whole(16)),
+            ("random(5, 5)", Value::Whole(5)),
+        ] {
+            assert_eq!(value(text), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_calculated_says_why() {
+        let deep = "(".repeat(60) + "1" + &")".repeat(60);
+        for (text, said) in [
+            ("", "ends where"),
+            ("1 +", "ends where"),
+            ("1 2", "`2` is not understood"),
+            ("1 / 0", "divides by zero"),
+            ("9223372036854775807 + 1", "beyond 64 bits"),
+            (":unknown", "`:unknown` is set nowhere"),
+            ("hash(1)", "no function `hash`"),
+            ("random(1)", "1 arguments, and needs 2"),
+            ("random(2, 1)", "none lies between"),
+            ("random_zipfian(1, 10, 1)", "parameter 1; it is from 1.001 to 1000"),
+            ("random_gaussian(1, 10, 1.5)", "it is from 2"),
+            ("random_exponential(1, 10, 0)", "it is above 0"),
+            ("random(1, 2", "a `)` is missing"),
+            ("1.2.3", "not a number"),
+            (&deep, "nested more than"),
+        ] {
+            let error = value(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    /// Of 10,000 draws of 1 to 10. Uniform: each has 1,000 ± 4·√900 = 120. Zipf of exponent 1.5: the first has the
+    /// share 1/Σk^−1.5 = 1/1.9953 = 0.5012. Exponential of parameter 5: the first tenth has
+    /// (1 − e^−0.5)/(1 − e^−5) = 0.3961. Gaussian of parameter 2.5: the fifth and sixth tenth lie within half a
+    /// deviation, erf(0.5/√2)/erf(2.5/√2) = 0.3829/0.9876 = 0.3877. Four deviations of a binomial are 200 at most.
+    #[test]
+    fn draws_have_the_shares_of_their_distribution() {
+        let mut random = stream(7, Purpose::Requests, 0);
+        let mut counts = |text: &str| {
+            let expression = parse(text, &|_| None).unwrap();
+            let mut counts = [0_i32; 10];
+            for _ in 0..10_000 {
+                let Ok(Value::Whole(drawn)) = expression.value(&[], &mut random) else { panic!() };
+                counts[usize::try_from(drawn - 1).unwrap()] += 1;
+            }
+            counts
+        };
+        assert!(counts("random(1, 10)").iter().all(|count| (count - 1_000).abs() < 120));
+        assert!((counts("random_zipfian(1, 10, 1.5)")[0] - 5_012).abs() < 200);
+        assert!((counts("random_exponential(1, 10, 5)")[0] - 3_961).abs() < 200);
+        let gaussian = counts("random_gaussian(1, 10, 2.5)");
+        assert!((gaussian[4] + gaussian[5] - 3_877).abs() < 200, "{gaussian:?}");
+    }
+}
