@@ -2,7 +2,7 @@
 //! moments. Sampling lives with the simulator.
 
 use statrs::function::erf::erfc;
-use statrs::function::gamma::ln_gamma;
+use statrs::function::gamma::{checked_gamma_lr, ln_gamma};
 
 /// A distribution of a time, in seconds. Made by its constructors, which check the parameters.
 #[derive(Debug, Clone, PartialEq)]
@@ -439,6 +439,86 @@ impl Distribution {
         moment.is_finite().then_some(moment)
     }
 
+    /// E\[T^order; T ≤ x\], the part of a moment that values up to `x` make; of order 0 it is
+    /// P(T ≤ x). `None` where the shape is not known.
+    pub(crate) fn below(&self, order: u32, x: f64) -> Option<f64> {
+        let k = f64::from(order);
+        let power = order.min(9).cast_signed();
+        let whole = self.moment(order)?;
+        Some(match self {
+            Self::Exponential { mean_s } => whole * lower_gamma(1.0 + k, x / mean_s),
+            Self::Erlang { stages, mean_s } => {
+                let stages = f64::from(*stages);
+                whole * lower_gamma(stages + k, x * stages / mean_s)
+            }
+            Self::Gamma { mean_s, scv } => whole * lower_gamma(1.0 / scv + k, x / (mean_s * scv)),
+            Self::Hyperexponential { probabilities, means_s } => probabilities
+                .iter()
+                .zip(means_s)
+                .map(|(p, m)| p * factorial(order) * m.powi(power) * lower_gamma(1.0 + k, x / m))
+                .sum(),
+            Self::Lognormal { mean_s, scv } => {
+                let variance = scv.ln_1p();
+                let location = mean_s.ln() - variance / 2.0 + k * variance;
+                whole * normal_below((x.ln() - location) / variance.sqrt())
+            }
+            Self::Uniform { low_s, high_s } => {
+                let top = x.clamp(*low_s, *high_s);
+                let terms = (0..=power).map(|i| top.powi(i) * low_s.powi(power - i));
+                let width = (high_s - low_s).max(f64::MIN_POSITIVE);
+                terms.sum::<f64>() * (top - low_s) / width / (k + 1.0)
+            }
+            Self::Weibull { shape, scale_s } => {
+                whole * lower_gamma(1.0 + k / shape, (x / scale_s).powf(*shape))
+            }
+            Self::BoundedPareto { shape, low_s, high_s } => {
+                if x <= *low_s {
+                    return Some(0.0);
+                }
+                let front = -(shape * (low_s / high_s).ln()).exp_m1();
+                let top = x.min(*high_s);
+                let own = -(shape * (low_s / top).ln()).exp_m1();
+                own / front * bounded_pareto_moment(*shape, *low_s, top, k)
+            }
+            Self::TruncatedNormal { location_s, scale_s } => {
+                truncated_normal_below(*location_s, *scale_s, order, x)
+            }
+            Self::Deterministic { value_s } => {
+                if x >= *value_s {
+                    whole
+                } else {
+                    0.0
+                }
+            }
+            Self::Empirical { values_s } => {
+                let n = kendall_units::exact_f64(values_s.len());
+                values_s.iter().filter(|v| **v <= x).map(|v| v.powi(power)).sum::<f64>() / n
+            }
+            Self::General { .. } => return None,
+        })
+    }
+
+    /// The values that it takes with their probabilities, in rising order, where they are few.
+    pub(crate) fn atoms(&self) -> Option<Vec<(f64, f64)>> {
+        let mut values = match self {
+            Self::Deterministic { value_s } => vec![*value_s],
+            Self::Lognormal { mean_s, scv } if *scv <= 0.0 => vec![*mean_s],
+            Self::Uniform { low_s, high_s } if low_s >= high_s => vec![*low_s],
+            Self::Empirical { values_s } => values_s.clone(),
+            _ => return None,
+        };
+        values.sort_by(f64::total_cmp);
+        let each = 1.0 / kendall_units::exact_f64(values.len());
+        let mut atoms: Vec<(f64, f64)> = Vec::new();
+        for value in values {
+            match atoms.last_mut() {
+                Some((last, p)) if last.total_cmp(&value).is_eq() => *p += each,
+                _ => atoms.push((value, each)),
+            }
+        }
+        Some(atoms)
+    }
+
     /// Letter of the Kendall notation: M, D, E, H or G.
     #[must_use]
     pub fn letter(&self) -> &'static str {
@@ -460,6 +540,16 @@ impl Distribution {
             _ => false,
         }
     }
+}
+
+/// P(a, x), the lower incomplete gamma function over Γ(a).
+fn lower_gamma(a: f64, x: f64) -> f64 {
+    if x <= 0.0 { 0.0 } else { checked_gamma_lr(a, x.min(1e300)).unwrap_or(1.0) }
+}
+
+/// P(standard normal ≤ z).
+fn normal_below(z: f64) -> f64 {
+    0.5 * erfc(-z / std::f64::consts::SQRT_2)
 }
 
 fn factorial(order: u32) -> f64 {
@@ -493,6 +583,28 @@ fn truncated_normal_moment(location: f64, scale: f64, order: u32) -> f64 {
         now = next;
     }
     if order == 0 { 1.0 } else { now }
+}
+
+/// By parts over 0 to x, as the whole moment is over 0 to ∞.
+fn truncated_normal_below(location: f64, scale: f64, order: u32, x: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    let (from, to) = (-location / scale, (x - location) / scale);
+    let above = normal_below(-from);
+    let density = |z: f64| (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt() / above;
+    let mut last = (normal_below(to) - normal_below(from)) / above;
+    if order == 0 {
+        return last;
+    }
+    let mut now = location * last + scale * (density(from) - density(to));
+    for k in 2..=order {
+        let edge = x.powi(k.cast_signed() - 1) * scale * density(to);
+        let next = location * now + f64::from(k - 1) * scale * scale * last - edge;
+        last = now;
+        now = next;
+    }
+    now
 }
 
 #[cfg(test)]
@@ -533,6 +645,37 @@ mod tests {
         assert!(Distribution::erlang(0, 1.0).is_err());
         assert!(Distribution::hyperexponential(vec![0.5], vec![1.0, 2.0]).is_err());
         assert!(Distribution::general(1.0, 1.0, Some(0.1)).is_err());
+    }
+
+    /// The parts of moments add up to them, and their differences are those of Riemann sums.
+    #[test]
+    fn parts_of_moments_grow_to_the_whole() {
+        for d in [
+            Distribution::exponential(0.7).unwrap(),
+            Distribution::erlang(3, 0.7).unwrap(),
+            Distribution::gamma(0.7, 2.5).unwrap(),
+            Distribution::hyperexponential_balanced(0.7, 4.0).unwrap(),
+            Distribution::lognormal(0.7, 3.0).unwrap(),
+            Distribution::uniform(0.2, 1.2).unwrap(),
+            Distribution::weibull(0.8, 0.7).unwrap(),
+            Distribution::bounded_pareto(1.5, 0.2, 9.0).unwrap(),
+            Distribution::truncated_normal(0.5, 0.4).unwrap(),
+            Distribution::empirical(vec![0.1, 0.5, 0.5, 2.0]).unwrap(),
+        ] {
+            for order in 0..3 {
+                let whole = d.moment(order).unwrap_or(1.0);
+                near(d.below(order, 1e6).unwrap(), whole, 1e-9);
+                // E[T^k; a < T ≤ b] lies between a^k and b^k times P(a < T ≤ b).
+                for (a, b) in [(0.2, 0.21), (0.5, 0.51), (1.0, 1.01)] {
+                    let mass = d.below(0, b).unwrap() - d.below(0, a).unwrap();
+                    let part = d.below(order, b).unwrap() - d.below(order, a).unwrap();
+                    let power = order.cast_signed();
+                    let (least, most) = (mass * f64::powi(a, power), mass * f64::powi(b, power));
+                    let fits = part >= least - 1e-13 && part <= most + 1e-13;
+                    assert!(fits, "{d:?} {order} {a}: {least} {part} {most}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -9,12 +9,15 @@ use crate::solver::{Solution, Solver, solve};
 
 /// What no model should hold.
 const HOSTILE: [f64; 8] = [-1.0, 0.0, 0.5, 1e-308, 1e15, 9e15, 1e300, f64::MAX];
-const DISCIPLINES: [&str; 8] = [
+const DISCIPLINES: [&str; 11] = [
     "fcfs",
     "ps",
     "lcfs",
     "lcfs-pr",
     "siro",
+    "sjf",
+    "srpt",
+    "dps",
     "is",
     "priority-non-preemptive",
     "priority-preemptive",

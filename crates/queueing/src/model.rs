@@ -128,6 +128,12 @@ pub enum Discipline {
     Ps,
     /// In random order.
     Siro,
+    /// Shortest service first; who is in service stays.
+    Sjf,
+    /// Shortest remaining service first, at once; who was in service goes on later.
+    Srpt,
+    /// All share the server in proportion to the weights of their classes.
+    Dps,
     /// Infinite servers.
     Is,
     /// Lowest `priority` number first; who is in service stays.
@@ -151,6 +157,8 @@ pub struct Station {
     pub capacity: Option<u64>,
     /// Who is served next.
     pub discipline: Discipline,
+    /// Weight of each class where customers share by weights; empty: all alike.
+    pub weights: Vec<f64>,
     /// Load dependence: with n customers here the station works `rate_multipliers[n−1]` times as
     /// fast as with one (the last entry goes on for ever). Empty: min(n, servers).
     pub rate_multipliers: Vec<f64>,
@@ -419,6 +427,7 @@ impl Station {
             servers,
             capacity: None,
             discipline: Discipline::Fcfs,
+            weights: Vec::new(),
             rate_multipliers: Vec::new(),
             patience: None,
             balking: Balking::Never,
@@ -784,12 +793,33 @@ fn check_station(path: &str, station: &Station) -> Result<(), ModelError> {
             return Err(refused(format!("{path}.rate_multipliers"), rate, "numbers above 0"));
         }
     }
+    check_order(path, station)?;
     if let Balking::Table(table) = &station.balking
         && (table.is_empty() || table.iter().any(|p| !(0.0..=1.0).contains(p)))
     {
         return Err(refused(format!("{path}.join_probabilities"), "a list", "numbers from 0 to 1"));
     }
     check_fork(path, station)
+}
+
+/// What an order of service cannot be combined with.
+fn check_order(path: &str, station: &Station) -> Result<(), ModelError> {
+    if let Some(weight) = station.weights.iter().find(|weight| !(1e-9..=1e9).contains(*weight)) {
+        return Err(refused(format!("{path}.weight"), weight, "numbers from 1e-9 to 1e9"));
+    }
+    if station.discipline != Discipline::Dps {
+        return Ok(());
+    }
+    if station.servers != 1 {
+        let expected = "1 with `discipline = \"dps\"`: which of several servers a customer gets \
+                        follows from no weight";
+        return Err(refused(format!("{path}.servers"), station.servers, expected));
+    }
+    if !station.rate_multipliers.is_empty() {
+        let expected = "none with `discipline = \"dps\"`";
+        return Err(refused(format!("{path}.rate_multipliers"), "a list", expected));
+    }
+    Ok(())
 }
 
 fn check_fork(path: &str, station: &Station) -> Result<(), ModelError> {

@@ -408,6 +408,9 @@ fn refuse_features(model: &Model) -> Result<(), SolveError> {
             Discipline::PriorityNonPreemptive | Discipline::PriorityPreemptive => {
                 return needs("priorities in a network", station);
             }
+            Discipline::Sjf | Discipline::Srpt | Discipline::Dps => {
+                return needs("an order by size or weight in a network", station);
+            }
             _ => {}
         }
         if station.fork.is_some() && station.servers > 1 {

@@ -14,6 +14,7 @@ mod impatient;
 mod law;
 mod markov;
 mod priority;
+mod sized;
 mod transform;
 mod unequal;
 
@@ -23,13 +24,16 @@ pub use general::{batch_mm1, gm1, md1, mdm, mg1, mg1_lcfs_pr, mg1_ps};
 pub(crate) use ggm::measured_wait;
 pub use ggm::{GgmFormula, MeasuredWait, ggm};
 pub(crate) use idle::unvisited;
-pub use impatient::{mmm_balking, mmm_impatient};
+pub use impatient::{mmm_balking, mmm_impatient, mmm_impatient_general};
 pub use law::{StateLaw, TimeLaw};
 pub use markov::{
     erlang_b, erlang_b_servers, erlang_c, erlang_c_servers, finite_population, mm_infinity, mm1,
     mm1k, mmm, mmmk,
 };
-pub use priority::{PriorityClass, PriorityResult, Scheduling, mg1_priority, mmm_priority};
+pub use priority::{
+    PriorityClass, PriorityResult, Scheduling, mg1_priority, mm1_discriminatory, mmm_priority,
+};
+pub use sized::{BySize, mg1_by_size};
 pub use unequal::mmm_unequal;
 
 /// Most servers for which state probabilities are summed.

@@ -6,8 +6,8 @@ use crate::TextbookError;
 
 /// What notation looks like, for messages.
 pub(crate) const FORM: &str = "Kendall's notation (M/M/1, M/M/m, M/M/5/20, M/M/m//N, M/M/inf, \
-                               M/M/m+M, M/D/1, M/E2/1, M/H2/1, M/G/1, M/G/1-PS, M/G/1-LCFS-PR, \
-                               M/M/1-LCFS, M/M/1-SIRO, M/G/1-priority, D/M/1, GI/G/m, M^[x]/M/1)";
+                               M/M/m+M, M/M/m+G, M/D/1, M/E2/1, M/H2/1, M/G/1, M/G/1-PS, \
+                               M/G/1-LCFS-PR, M/G/1-SJF, M/G/1-SRPT, M/M/1-LCFS, M/M/1-SIRO, M/G/1-priority, D/M/1, GI/G/m, M^[x]/M/1)";
 
 /// What stands for a distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,18 +52,27 @@ pub(crate) enum Suffix {
     Siro,
     /// `-priority`.
     Priority,
+    /// `-SJF`.
+    Sjf,
+    /// `-SRPT`.
+    Srpt,
     /// `+M`.
     Impatient,
+    /// `+G`.
+    ImpatientGeneral,
 }
 
-const SUFFIXES: [(&str, Suffix); 7] = [
+const SUFFIXES: [(&str, Suffix); 10] = [
     ("-lcfs-pr", Suffix::LcfsPr),
     ("-lcfs", Suffix::Lcfs),
     ("-ps", Suffix::Ps),
     ("-siro", Suffix::Siro),
     ("-fcfs", Suffix::None),
+    ("-sjf", Suffix::Sjf),
+    ("-srpt", Suffix::Srpt),
     ("-priority", Suffix::Priority),
     ("+m", Suffix::Impatient),
+    ("+g", Suffix::ImpatientGeneral),
 ];
 
 /// A kind in Kendall's notation.
@@ -214,6 +223,8 @@ mod tests {
         assert!(parse("M/M/m//N").unwrap().population_given());
         assert_eq!(parse("M/G/1-LCFS-PR").unwrap().suffix, Suffix::LcfsPr);
         assert_eq!(parse("M/M/m+M").unwrap().suffix, Suffix::Impatient);
+        assert_eq!(parse("M/M/m+G").unwrap().suffix, Suffix::ImpatientGeneral);
+        assert_eq!(parse("M/G/1-SRPT").unwrap().suffix, Suffix::Srpt);
         assert!(parse("M^[x]/M/1").unwrap().batches);
         for none in ["", "M", "M/M", "M/M/", "M/X/1", "M/M/1/2/3/4", "M/M/1-slow", "mm1", "E/M/1"] {
             assert!(parse(none).is_none(), "{none}");

@@ -23,6 +23,7 @@ const POPULATION: &[Key] = &[Key::new("population", WHOLE, "N").optional()];
 const THINK: &[Key] = &[Key::number("think_time_s", "Z, between the requests of a customer")];
 const PATIENCE: &[Key] =
     &[Key::number("patience_time_s", "mean time after which a waiting customer leaves unserved")];
+const PATIENCE_SHAPE: &[Key] = &[Key::new("patience", SHAPE, "a distribution").optional()];
 const BATCH: &[Key] = &[Key::new(
     "batch_size",
     Form::Special(
@@ -152,7 +153,9 @@ fn declare(notation: &Notation, section: &mut Section<'_>) {
     more(POPULATION, notation.population_given());
     more(THINK, closed);
     more(SERVICE, true);
-    more(PATIENCE, notation.suffix == Suffix::Impatient);
+    let general = notation.suffix == Suffix::ImpatientGeneral;
+    more(PATIENCE, notation.suffix == Suffix::Impatient || general);
+    more(PATIENCE_SHAPE, general);
     more(BATCH, notation.batches);
     let markov = (notation.arrivals, notation.service) == (Letter::Markov, Letter::Markov);
     let plain = notation.suffix == Suffix::None && !notation.batches;
@@ -222,7 +225,9 @@ impl Lowered {
             Suffix::Lcfs => Some("lcfs"),
             Suffix::LcfsPr => Some("lcfs-pr"),
             Suffix::Siro => Some("siro"),
-            Suffix::None | Suffix::Priority | Suffix::Impatient => None,
+            Suffix::Sjf => Some("sjf"),
+            Suffix::Srpt => Some("srpt"),
+            Suffix::None | Suffix::Priority | Suffix::Impatient | Suffix::ImpatientGeneral => None,
         };
         if let Some(discipline) = discipline {
             lowered.station.insert("discipline".into(), discipline.into());
@@ -232,6 +237,12 @@ impl Lowered {
                 return Err(TextbookError::missing("patience_time_s", "a number"));
             }
             copy(section, &["patience_time_s"], &mut lowered.station);
+        }
+        if notation.suffix == Suffix::ImpatientGeneral {
+            if !section.has("patience") {
+                return Err(TextbookError::missing("patience", "a distribution"));
+            }
+            copy(section, &["patience", "patience_time_s"], &mut lowered.station);
         }
         if section.has("join_probabilities") {
             copy(section, &["join_probabilities"], &mut lowered.station);

@@ -27,7 +27,7 @@ const MOST_POINTS: usize = 100_000;
 
 /// Solves a queueing model given by flags or by a file
 ///
-/// MODEL is a kind (mm1, mm1k, mmm, mmmk, mmmm, mmmn, mminf, md1, mdm, mg1, mg1ps, gm1, gg1, ggm,
+/// MODEL is a kind (mm1, mm1k, mmm, mmmk, mmmm, mmmn, mminf, md1, mdm, mg1, mg1ps, mg1sjf, mg1srpt, gm1, gg1, ggm,
 /// mxm1, mmm+m, erlang-a, erlang-b, erlang-c) with its flags, or a model file (.toml or .json), whose keys
 /// docs/models.md describes. A number in a file may be a sweep: { from = 1, to = 600, step = 10 }.
 /// A file with `kind = "M/M/5"` is a textbook model in its short form; one with a list of `cases` is

@@ -84,11 +84,20 @@ pub const STATION: &[Key] = &[
             "lcfs",
             "lcfs-pr",
             "siro",
+            "sjf",
+            "srpt",
+            "dps",
             "is",
             "priority-non-preemptive",
             "priority-preemptive",
         ],
         "who is served next; `fcfs` unless it is a delay",
+    )
+    .optional(),
+    Key::new(
+        "weight",
+        BY_CLASS,
+        "of `dps`: shares of the server are in proportion; 1 unless given",
     )
     .optional(),
     Key::new(

@@ -248,8 +248,8 @@ struct StationKeys<'a, 'b> {
 }
 
 /// Keys whose value may be a table with an entry for each class.
-const BY_CLASS: [&str; 5] =
-    ["service_time_s", "service_rate_per_s", "service_demand_s", "service", "visits"];
+const BY_CLASS: [&str; 6] =
+    ["service_time_s", "service_rate_per_s", "service_demand_s", "service", "visits", "weight"];
 
 impl StationKeys<'_, '_> {
     fn path(&self, key: &str) -> String {
@@ -281,6 +281,7 @@ impl StationKeys<'_, '_> {
         }
         station.servers = self.section.count("servers")?;
         station.discipline = self.discipline(station.center)?;
+        station.weights = self.weights(station.discipline)?;
         station.capacity = self.section.opt_count("capacity")?;
         station.rate_multipliers = self.rate_multipliers()?;
         self.impatience(&mut station)?;
@@ -422,12 +423,27 @@ impl StationKeys<'_, '_> {
             Some("lcfs-pr") => Discipline::LcfsPr,
             Some("ps") => Discipline::Ps,
             Some("siro") => Discipline::Siro,
+            Some("sjf") => Discipline::Sjf,
+            Some("srpt") => Discipline::Srpt,
+            Some("dps") => Discipline::Dps,
             Some("is") => Discipline::Is,
             Some("priority-non-preemptive") => Discipline::PriorityNonPreemptive,
             Some("priority-preemptive") => Discipline::PriorityPreemptive,
             // The words are checked where they are read.
             None | Some(_) => Discipline::Fcfs,
         })
+    }
+
+    fn weights(&mut self, discipline: Discipline) -> Result<Vec<f64>, ModelError> {
+        if !self.section.has("weight") {
+            return Ok(Vec::new());
+        }
+        if discipline != Discipline::Dps {
+            let expected = "`discipline = \"dps\"` beside it";
+            return Err(self.refused("weight", "without dps", expected));
+        }
+        let classes = self.classes.iter();
+        classes.map(|class| Ok(self.number("weight", &class.name)?.unwrap_or(1.0))).collect()
     }
 
     fn rate_multipliers(&mut self) -> Result<Vec<f64>, ModelError> {

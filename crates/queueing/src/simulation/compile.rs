@@ -109,12 +109,13 @@ impl Compiler<'_> {
             }
         }
         for station in &self.model.stations {
-            let interrupts = station.discipline == Discipline::PriorityPreemptive;
+            let interrupts =
+                matches!(station.discipline, Discipline::PriorityPreemptive | Discipline::Srpt);
             if interrupts && !station.rate_multipliers.is_empty() {
                 return Err(SimulationError::Unsupported {
                     station: station.name.clone(),
                     what: "pre-emption with rate_multipliers",
-                    instead: "leave out rate_multipliers, or use priority-non-preemptive",
+                    instead: "leave out rate_multipliers, or use priority-non-preemptive or sjf",
                 });
             }
             if let Some(fork) = station.fork
@@ -462,6 +463,11 @@ impl Compiler<'_> {
                 plan.work.push(work);
                 plan.levels.push(levels[self.order[class].class]);
             }
+            let weights = self.station_behind(station).map_or(&[][..], |s| s.weights.as_slice());
+            if !weights.is_empty() {
+                let own = self.order.iter().map(|context| weights[context.class]);
+                self.plan.stations[station].weights = own.collect();
+            }
             let real = self.model.stations.get(station).filter(|s| s.fork.is_none());
             let patience = real.and_then(|s| s.patience.as_ref()).map(Sampler::new);
             let uses_levels = real.is_none_or(|s| {
@@ -477,6 +483,19 @@ impl Compiler<'_> {
             }
         }
         Ok((self.plan, self.layout))
+    }
+
+    /// The station of the model that one of the plan is, or is a branch of.
+    fn station_behind(&self, index: usize) -> Option<&model::Station> {
+        let of_branch = |branches: &Option<(u32, u32)>| {
+            branches.is_some_and(|(first, count)| {
+                (first as usize..(first + count) as usize).contains(&index)
+            })
+        };
+        self.model.stations.get(index).or_else(|| {
+            let forked = self.layout.branches.iter().position(of_branch)?;
+            self.model.stations.get(forked)
+        })
     }
 
     fn branch_count(&self) -> usize {
@@ -539,8 +558,13 @@ fn station_plan(station: &model::Station) -> StationPlan {
     plan.speeds.clone_from(&station.rate_multipliers);
     let dependent = !station.rate_multipliers.is_empty();
     match station.discipline {
-        Discipline::Ps | Discipline::Is => {
+        Discipline::Ps | Discipline::Is | Discipline::Dps => {
             plan.service = Service::Shared { slots: UNLIMITED };
+        }
+        Discipline::Sjf => plan.order = Order::Shortest,
+        Discipline::Srpt => {
+            plan.order = Order::Shortest;
+            plan.preemption = Preemption::ByRemaining;
         }
         // Exponential service makes no difference; else this is what being pre-empted amounts to
         // on average, and the order within does not matter for the means (both are insensitive).

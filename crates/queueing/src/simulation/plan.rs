@@ -50,6 +50,8 @@ pub(super) struct StationPlan {
     pub(super) preemption: Preemption,
     /// Level of each class, 0 first.
     pub(super) levels: Vec<u32>,
+    /// Shared stations: the weight of each class; empty: all alike.
+    pub(super) weights: Vec<f64>,
     /// Most customers, those in service included.
     pub(super) capacity: u32,
     /// A customer from another station waits there until there is room, instead of being lost.
@@ -80,7 +82,7 @@ pub(super) enum Service {
 pub(super) enum Order {
     FirstCome,
     LastCome,
-    #[expect(dead_code, reason = "the model description has no name for it yet")]
+    /// By what is left of their services.
     Shortest,
     Random,
 }
@@ -92,6 +94,8 @@ pub(super) enum Preemption {
     ByLevel,
     /// Every arrival interrupts.
     ByArrival,
+    /// A shorter service interrupts the one of which most is left.
+    ByRemaining,
 }
 
 /// What a class wants from a station.
@@ -178,6 +182,7 @@ impl StationPlan {
             order: Order::FirstCome,
             preemption: Preemption::None,
             levels: vec![0; classes],
+            weights: Vec::new(),
             capacity: UNLIMITED,
             blocks: false,
             speeds: Vec::new(),
@@ -185,6 +190,11 @@ impl StationPlan {
             patience: vec![None; classes],
             joining: Vec::new(),
         }
+    }
+
+    #[inline]
+    pub(super) fn weight(&self, class: u16) -> f64 {
+        self.weights.get(usize::from(class)).copied().unwrap_or(1.0)
     }
 
     /// Work done per second with `present` customers in a shared station.

@@ -26,9 +26,11 @@ pub(super) struct StationState {
     pub(super) interruptible: List,
     /// Customers elsewhere who wait for room here, in order, with where they go.
     pub(super) blocked: std::collections::VecDeque<(u32, Hop)>,
-    /// Work given so far to each of those who share.
+    /// Work given so far to each of those who share, per weight.
     pub(super) given: f64,
     pub(super) given_at: f64,
+    /// Weight of all who share.
+    pub(super) weight: f64,
     /// Those who share: a heap by the value of `given` at which they end.
     pub(super) sharing: Vec<(f64, u32)>,
     /// Number of the event that counts for those who share.
@@ -48,6 +50,7 @@ impl StationState {
             blocked: std::collections::VecDeque::new(),
             given: 0.0,
             given_at: 0.0,
+            weight: 0.0,
             sharing: Vec::new(),
             event: 0,
             tally: StationTally::default(),

@@ -96,7 +96,9 @@ impl Engine<'_> {
         let state = &mut self.stations[station as usize];
         state.serving += 1;
         if let Service::Shared { .. } = plan.service {
-            let ends = state.given + left;
+            let weight = plan.weight(class);
+            let ends = state.given + left / weight;
+            state.weight += weight;
             heap::push(&mut state.sharing, (ends, customer));
             return;
         }
@@ -122,23 +124,26 @@ impl Engine<'_> {
             (place.station, place.class)
         };
         let plan = &self.plan.stations[station as usize];
-        let own = plan.levels[usize::from(class)];
         let mut victim = NONE;
-        let mut victim_level = own;
+        let mut victim_level = plan.levels[usize::from(class)];
+        let mut most_left = self.customers[customer as usize].left;
         let mut at = self.stations[station as usize].interruptible.head;
         while at != NONE {
             let other = &self.customers[at as usize];
             let level = plan.levels[usize::from(other.class)];
+            let left = other.left - (self.now - other.since);
             // Of the lowest level the one that began last; where every arrival interrupts, the
             // one that began first. A customer that is blocked holds its server.
             let takes = match plan.preemption {
                 Preemption::ByLevel => level > victim_level,
                 Preemption::ByArrival => true,
+                Preemption::ByRemaining => left > most_left,
                 Preemption::None => false,
             };
             if takes && other.event != 0 {
                 victim = at;
                 victim_level = level;
+                most_left = left;
             }
             at = other.next;
         }
@@ -178,9 +183,6 @@ impl Engine<'_> {
         state.waiting += 1;
         let mut list = state.queues[level];
         match plan.order {
-            _ if interrupted => self.link_front(&mut list, customer),
-            Order::LastCome => self.link_front(&mut list, customer),
-            Order::FirstCome | Order::Random => self.link_before(&mut list, NONE, customer),
             Order::Shortest => {
                 let left = self.customers[customer as usize].left;
                 let mut at = list.head;
@@ -189,6 +191,9 @@ impl Engine<'_> {
                 }
                 self.link_before(&mut list, at, customer);
             }
+            _ if interrupted => self.link_front(&mut list, customer),
+            Order::LastCome => self.link_front(&mut list, customer),
+            Order::FirstCome | Order::Random => self.link_before(&mut list, NONE, customer),
         }
         self.stations[station as usize].queues[level] = list;
         if interrupted {
@@ -259,6 +264,9 @@ impl Engine<'_> {
         let state = &mut self.stations[station as usize];
         state.present -= 1;
         state.serving -= 1;
+        if shared {
+            state.weight = if state.serving == 0 { 0.0 } else { state.weight - plan.weight(class) };
+        }
         if state.waiting > 0 {
             self.serve_next(station);
         }
@@ -362,7 +370,7 @@ impl Engine<'_> {
         if state.serving == 0 {
             state.given = 0.0;
         } else {
-            let each = plan.speed(state.present) / f64::from(state.serving);
+            let each = plan.speed(state.present) / state.weight;
             state.given += each * (self.now - state.given_at);
         }
         state.given_at = self.now;
@@ -373,7 +381,7 @@ impl Engine<'_> {
         let state = &mut self.stations[station as usize];
         state.event = 0;
         let Some(&(ends, _)) = state.sharing.first() else { return };
-        let each = plan.speed(state.present) / f64::from(state.serving);
+        let each = plan.speed(state.present) / state.weight;
         if each > 0.0 {
             let time = self.now + ((ends - state.given) / each).max(0.0);
             state.event = self.events.schedule(time, What::Shared, station);

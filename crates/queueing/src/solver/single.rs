@@ -4,9 +4,10 @@ use super::{Caveat, ClassResult, Solution, SolveError, Solver, StationResult};
 use crate::Distribution;
 use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
 use crate::station::{
-    Accuracy, GgmFormula, PriorityClass, PriorityResult, Scheduling, StationError, StationSolution,
-    batch_mm1, finite_population, ggm, mdm, measured_wait, mg1, mg1_lcfs_pr, mg1_priority, mg1_ps,
-    mg1k, mm_infinity, mmm, mmm_balking, mmm_impatient, mmm_priority, mmmk, unvisited,
+    Accuracy, BySize, GgmFormula, PriorityClass, PriorityResult, Scheduling, StationError,
+    StationSolution, batch_mm1, finite_population, ggm, mdm, measured_wait, mg1, mg1_by_size,
+    mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity, mm1_discriminatory, mmm, mmm_balking,
+    mmm_impatient, mmm_impatient_general, mmm_priority, mmmk, unvisited,
 };
 
 /// The solution, or `None` when the model is a matter for network solvers.
@@ -78,6 +79,13 @@ fn one_open(model: &Model, formula: GgmFormula) -> Result<Option<StationSolution
     let poisson = interarrival.is_exponential();
     let markov = poisson && service.is_exponential();
     let m = station.servers;
+    let limited = station.capacity.is_some()
+        || station.patience.is_some()
+        || station.balking != Balking::Never
+        || *batch != Batch::Fixed(1);
+    if limited && by_size(station) {
+        return needs("an order by size beside batches, limits or impatience");
+    }
     if *batch != Batch::Fixed(1) {
         let covered = markov
             && m == 1
@@ -133,6 +141,11 @@ fn one_open(model: &Model, formula: GgmFormula) -> Result<Option<StationSolution
         .map_or_else(|| needs("this discipline with these distributions"), |s| Ok(Some(s)))
 }
 
+/// Whether the order of service depends on service times, so that it changes means.
+fn by_size(station: &Station) -> bool {
+    matches!(station.discipline, Discipline::Sjf | Discipline::Srpt)
+}
+
 fn impatient(
     station: &Station,
     lambda: f64,
@@ -146,8 +159,15 @@ fn impatient(
         return needs("impatience unless arrivals and service are exponential");
     }
     match &station.patience {
-        Some(patience) if !patience.is_exponential() || station.balking != Balking::Never => {
-            needs("patience that is not exponential, or that comes with balking")
+        Some(_) if station.balking != Balking::Never => needs("patience beside balking"),
+        Some(patience) if !patience.is_exponential() => {
+            if station.capacity.is_some() || matches!(patience, Distribution::General { .. }) {
+                return needs("patience with a capacity, or of which only moments are known");
+            }
+            if patience.mean() <= 0.0 || station.discipline != Discipline::Fcfs {
+                return needs("patience of 0, or with another order than fcfs");
+            }
+            mmm_impatient_general(lambda, mu, station.servers, patience).map(Some).map_err(failed)
         }
         Some(patience) => {
             mmm_impatient(lambda, mu, station.servers, 1.0 / patience.mean(), station.capacity)
@@ -174,6 +194,16 @@ fn queue(
         Discipline::Ps | Discipline::LcfsPr if !poisson => Ok(None),
         Discipline::Ps if m == 1 => mg1_ps(lambda, service).map(Some),
         Discipline::LcfsPr if m == 1 => mg1_lcfs_pr(lambda, service).map(Some),
+        Discipline::Dps if m == 1 && poisson => mg1_ps(lambda, service).map(Some),
+        Discipline::Sjf | Discipline::Srpt | Discipline::Dps => {
+            let known = poisson && m == 1 && !matches!(service, Distribution::General { .. });
+            let rule = if station.discipline == Discipline::Srpt {
+                BySize::ShortestRemaining
+            } else {
+                BySize::Shortest
+            };
+            known.then(|| mg1_by_size(lambda, service, rule)).transpose()
+        }
         Discipline::Ps | Discipline::LcfsPr => {
             // Symmetric disciplines do not depend on the shape of service.
             let mut solved = mmm(lambda, 1.0 / service.mean(), m)?;
@@ -218,6 +248,8 @@ fn order(solved: &mut StationSolution, discipline: Discipline) {
         Discipline::LcfsPr => ("LCFS-PR", None),
         Discipline::Ps => ("PS", None),
         Discipline::Siro => ("SIRO", Some(2.0 / (1.0 + idle))),
+        // One class: its weight does not matter. The others have formulas of their own.
+        Discipline::Dps | Discipline::Sjf | Discipline::Srpt => return,
         // One class only: its priority does not matter, and nobody is interrupted.
         Discipline::PriorityNonPreemptive | Discipline::PriorityPreemptive => return,
     };
@@ -251,6 +283,7 @@ fn one_closed(model: &Model) -> Result<Option<StationSolution>, StationError> {
         && demand.service.is_exponential()
         && demand.service.mean() > 0.0
         && !station.is_delay()
+        && !by_size(station)
         && station.rate_multipliers.is_empty()
         && station.patience.is_none()
         && station.balking == Balking::Never;
@@ -285,15 +318,22 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
         let arrival_rate = model.classes[*class].arrival_rate_per_s();
         classes.push(PriorityClass { arrival_rate, service: demand.service.clone() });
     }
+    if !simple {
+        return Ok(None);
+    }
     let scheduling = match station.discipline {
         Discipline::PriorityNonPreemptive => Some(Scheduling::NonPreemptive),
         Discipline::PriorityPreemptive => Some(Scheduling::PreemptiveResume),
         Discipline::Fcfs => None,
+        Discipline::Dps if classes.iter().all(|c| c.service.is_exponential()) => {
+            let weight = |class: &usize| station.weights.get(*class).copied().unwrap_or(1.0);
+            let weights: Vec<f64> = order.iter().map(weight).collect();
+            let results = mm1_discriminatory(&classes, &weights)?;
+            let method = "M/M/1 shared by weights (Fayolle, Mitrani, Iasnogorodski 1980)";
+            return Ok(Some(several(model, &order, &results, method)));
+        }
         _ => return Ok(None),
     };
-    if !simple {
-        return Ok(None);
-    }
     let first = classes[0].service.mean();
     let equal = classes
         .iter()

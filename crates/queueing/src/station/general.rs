@@ -68,16 +68,16 @@ pub fn mg1(arrival_rate: f64, service: &Distribution) -> Result<StationSolution,
 }
 
 /// What M/G/1 needs to know of its load.
-struct Load {
-    lambda: f64,
-    mean: f64,
-    second: f64,
-    rho: f64,
+pub(super) struct Load {
+    pub(super) lambda: f64,
+    pub(super) mean: f64,
+    pub(super) second: f64,
+    pub(super) rho: f64,
     /// 1 − ρ, with one rounding only: near saturation everything is divided by it.
-    idle: f64,
+    pub(super) idle: f64,
 }
 
-fn checked(rate: f64, service: &Distribution) -> Result<Load, StationError> {
+pub(super) fn checked(rate: f64, service: &Distribution) -> Result<Load, StationError> {
     let lambda = positive("arrival rate", rate)?;
     let mean = positive("mean service time", service.mean())?;
     let rho = lambda * mean;
@@ -98,7 +98,12 @@ fn idle_share(lambda: f64, mean: f64) -> f64 {
 
 /// The variance of the duration is `E[S²]/(1−ρ)³ − E[S]²/(1−ρ)²`, without the difference: for a constant
 /// service at light load it is all that is left of two equal numbers.
-fn busy_period(lambda: f64, service: &Distribution, second: f64, idle: f64) -> BusyPeriod {
+pub(super) fn busy_period(
+    lambda: f64,
+    service: &Distribution,
+    second: f64,
+    idle: f64,
+) -> BusyPeriod {
     let mean = service.mean();
     let rho = lambda * mean;
     let duration = mean / idle;

@@ -5,6 +5,7 @@ use kendall_units::exact_f64;
 use super::birth_death::{BirthDeath, number_moments, solved};
 use super::law::StateLaw;
 use super::{Accuracy, Moments, StationError, StationSolution, positive, servers_of};
+use crate::Distribution;
 use crate::model::Balking;
 
 /// M/M/m+M (Erlang A): customers that wait leave unserved after an exponential patience with mean
@@ -59,6 +60,162 @@ pub fn mmm_balking(
     };
     solution.method = "birth–death process [Jain91 §31.1]";
     Ok(solution)
+}
+
+/// M/M/m+G: customers that wait leave unserved after a patience of any distribution. There is a
+/// steady state at any load.
+///
+/// Waiting and response times are means over all customers, those that leave included.
+///
+/// # Errors
+/// [`StationError::Number`] for rates that are not positive, and where of the patience no more than
+/// moments are known.
+///
+/// # Source
+/// Baccelli, Hebuterne 1981; Zeltyn, Mandelbaum 2005: with H(x) = E\[min(patience, x)\] the time
+/// that a customer of endless patience would wait has the density e^(λ·H(x) − m·µ·x) up to a factor.
+pub fn mmm_impatient_general(
+    arrival_rate: f64,
+    service_rate: f64,
+    servers: u64,
+    patience: &Distribution,
+) -> Result<StationSolution, StationError> {
+    let lambda = positive("arrival rate", arrival_rate)?;
+    let mu = positive("service rate", service_rate)?;
+    let servers = servers_of(servers)?;
+    let mean = positive("mean patience", patience.mean())?;
+    let (m, a) = (exact_f64(servers), lambda / mu);
+    if patience.below(0, mean).is_none() {
+        return Err(StationError::Number {
+            name: "patience scv",
+            value: patience.scv(),
+            expected: "that of a named distribution: who leaves depends on more than two moments",
+        });
+    }
+    let ([density, leaving, waiting], top) = virtual_wait(lambda, m * mu, patience);
+    // P(wait) = r/(1 + r), r = λ·∫·B(m − 1).
+    let at_once = if servers == 1 { 1.0 } else { super::erlang_b(a, servers - 1)? };
+    let odds = ((lambda * density).ln() + top + at_once.ln()).min(700.0).exp();
+    let queueing = odds / (1.0 + odds);
+    let (wait, leave) = (queueing * waiting / density, queueing * leaving / density);
+    let busy = a * (1.0 - leave);
+    let (number_waiting, accepted) = (lambda * wait, lambda);
+    Ok(StationSolution {
+        notation: format!("M/M/{servers}+{}", patience.letter()),
+        method: "M/M/m+G [ZM05]",
+        accuracy: Accuracy::Exact,
+        arrival_rate: lambda,
+        throughput: lambda * (1.0 - leave),
+        offered_load: a,
+        utilization: busy / m,
+        p0: None,
+        ln_p0: None,
+        p_queueing: Some(queueing),
+        loss_probability: leave,
+        number: Moments::mean_only(number_waiting + busy),
+        number_waiting: Moments::mean_only(number_waiting),
+        response_time: Moments::mean_only((number_waiting + busy) / lambda),
+        waiting_time: Moments::mean_only(wait),
+        busy_period: None,
+        states: None,
+        response_law: None,
+        waiting_law: None,
+        more: vec![
+            ("accepted_rate_per_s", accepted),
+            ("abandonment_probability", leave),
+            ("abandonment_rate_per_s", lambda * leave),
+        ],
+    })
+}
+
+/// ∫ of e^(λ·H(x) − speed·x − top), of that times P(patience ≤ x), and of that times H(x); and `top`, the
+/// greatest value of the exponent.
+fn virtual_wait(lambda: f64, speed: f64, patience: &Distribution) -> ([f64; 3], f64) {
+    let at = |x: f64| {
+        let gone = patience.below(0, x).unwrap_or(1.0).clamp(0.0, 1.0);
+        let waited = patience.below(1, x).unwrap_or(0.0) + x * (1.0 - gone);
+        (lambda * waited - speed * x, gone, waited)
+    };
+    let (from, to, top) = extent(|x| at(x).0, 1.0 / speed);
+    let mut ends: Vec<f64> = (0..=64).map(|i| from + (to - from) * f64::from(i) / 64.0).collect();
+    let atoms = patience.atoms().unwrap_or_default();
+    ends.extend(atoms.iter().map(|(x, _)| *x).filter(|x| *x > from && *x < to).take(1_000));
+    ends.sort_by(f64::total_cmp);
+    let mut sums = [0.0; 3];
+    for piece in ends.windows(2) {
+        let weighted = |x: f64| {
+            // An atom counts from where it is: the piece before it ends just below.
+            let (exponent, gone, waited) = at(x.min(piece[1].next_down()).max(piece[0]));
+            let weight = (exponent - top).exp();
+            [weight, gone * weight, waited * weight]
+        };
+        let part = integral(&weighted, piece[0], piece[1]);
+        sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+    }
+    (sums, top)
+}
+
+/// Where a concave exponent that is 0 at 0 is within 60 of its greatest value, and that value.
+fn extent(exponent: impl Fn(f64) -> f64, scale: f64) -> (f64, f64, f64) {
+    let mut end = scale;
+    let mut top = 0.0_f64;
+    for _ in 0..800 {
+        let value = exponent(end);
+        top = top.max(value);
+        if value < top - 60.0 {
+            break;
+        }
+        end *= 1.25;
+    }
+    let (mut low, mut high) = (0.0, end);
+    for _ in 0..200 {
+        let (a, b) = (low + (high - low) / 3.0, high - (high - low) / 3.0);
+        if exponent(a) < exponent(b) { low = a } else { high = b }
+    }
+    let peak = f64::midpoint(low, high);
+    let top = top.max(exponent(peak));
+    let edge = |inside: f64, outside: f64| {
+        let (mut inside, mut outside) = (inside, outside);
+        for _ in 0..60 {
+            let middle = f64::midpoint(inside, outside);
+            if exponent(middle) < top - 60.0 { outside = middle } else { inside = middle }
+        }
+        outside
+    };
+    let from = if top < 60.0 { 0.0 } else { edge(peak, 0.0) };
+    (from, edge(peak, end), top)
+}
+
+/// Integrals of three functions from one evaluation, by Simpson's rule on halves until they agree.
+fn integral(f: &dyn Fn(f64) -> [f64; 3], from: f64, to: f64) -> [f64; 3] {
+    let simpson = |a: [f64; 3], middle: [f64; 3], b: [f64; 3], width: f64| {
+        std::array::from_fn(|i| (a[i] + 4.0 * middle[i] + b[i]) * width / 6.0)
+    };
+    let middle = f64::midpoint(from, to);
+    let ends = [f(from), f(middle), f(to)];
+    let whole: [f64; 3] = simpson(ends[0], ends[1], ends[2], to - from);
+    let mut open = vec![(from, to, ends, whole, 0_u32)];
+    let mut sum = [0.0; 3];
+    while let Some((from, to, [a, c, b], whole, depth)) = open.pop() {
+        let middle = f64::midpoint(from, to);
+        let (left, right) = (f(f64::midpoint(from, middle)), f(f64::midpoint(middle, to)));
+        let first: [f64; 3] = simpson(a, left, c, middle - from);
+        let second: [f64; 3] = simpson(c, right, b, to - middle);
+        let fits = (0..3).all(|i| {
+            let both = first[i] + second[i];
+            (both - whole[i]).abs() <= 1e-11 * both.abs() + 1e-15 * (to - from)
+        });
+        if fits || depth >= 24 {
+            for i in 0..3 {
+                let both = first[i] + second[i];
+                sum[i] += both + (both - whole[i]) / 15.0;
+            }
+        } else {
+            open.push((from, middle, [a, left, c], first, depth + 1));
+            open.push((middle, to, [c, right, b], second, depth + 1));
+        }
+    }
+    sum
 }
 
 struct Rates {

@@ -1,6 +1,7 @@
 //! Classes of different priority at one station.
 
 use kendall_units::exact_f64;
+use nalgebra::{DMatrix, DVector};
 
 use super::{StationError, erlang_b, erlang_c, positive, servers_of, stable};
 use crate::Distribution;
@@ -153,6 +154,56 @@ fn not_negative(name: &'static str, value: f64) -> Result<f64, StationError> {
 /// Share of the loads around them below which the difference of two queues is taken from the slope of
 /// their length: rounding leaves 2·10⁻¹⁰ of the difference there, the slope is right to 10⁻¹³.
 const TOO_CLOSE: f64 = 1e-6;
+
+/// M/M/1 shared by classes in proportion to their weights (discriminatory processor sharing).
+///
+/// # Errors
+/// [`StationError::Unstable`] when the classes together offer 1 erlang or more.
+///
+/// # Source
+/// Fayolle, Mitrani, Iasnogorodski 1980: with weights g the mean responses solve
+/// Tₖ = 1/µₖ + Σⱼ λⱼ·gⱼ·(Tₖ + Tⱼ)/(µⱼ·gⱼ + µₖ·gₖ).
+pub fn mm1_discriminatory(
+    classes: &[PriorityClass],
+    weights: &[f64],
+) -> Result<Vec<PriorityResult>, StationError> {
+    let mut load = 0.0;
+    let mut rate = 0.0;
+    for (class, weight) in classes.iter().zip(weights) {
+        rate += not_negative("arrival rate", class.arrival_rate)?;
+        load += class.arrival_rate * positive("mean service time", class.service.mean())?;
+        positive("weight", *weight)?;
+    }
+    stable(load, 1, rate)?;
+    let speed: Vec<f64> = classes.iter().zip(weights).map(|(c, g)| g / c.service.mean()).collect();
+    let count = classes.len();
+    let mut matrix = DMatrix::identity(count, count);
+    for k in 0..count {
+        for (j, other) in classes.iter().enumerate() {
+            let share = other.arrival_rate * weights[j] / (speed[j] + speed[k]);
+            matrix[(k, k)] -= share;
+            matrix[(k, j)] -= share;
+        }
+    }
+    let alone = DVector::from_iterator(count, classes.iter().map(|c| c.service.mean()));
+    let solved = matrix.lu().solve(&alone);
+    let unstable = || StationError::Number { name: "load", value: load, expected: "below 1" };
+    let responses = solved.filter(|t| t.iter().all(|t| *t > 0.0)).ok_or_else(unstable)?;
+    Ok(classes
+        .iter()
+        .zip(&responses)
+        .map(|(class, response)| {
+            let waiting_time = (response - class.service.mean()).max(0.0);
+            PriorityResult {
+                utilization: class.arrival_rate * class.service.mean(),
+                waiting_time,
+                response_time: *response,
+                number: class.arrival_rate * response,
+                number_waiting: class.arrival_rate * waiting_time,
+            }
+        })
+        .collect())
+}
 
 /// Customers that wait in M/M/m at the second of two loads less those at the first, for one more erlang:
 /// what each of the class between them waits, in service times. The numbers in service cancel.

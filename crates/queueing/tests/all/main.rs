@@ -2,6 +2,7 @@
 
 mod approximations;
 mod coverage;
+mod disciplines;
 mod edges;
 mod hostile;
 mod independent;

@@ -49,9 +49,9 @@ pub(super) struct Flags {
     at_most: Option<f64>,
 }
 
-const KNOWN: [&str; 20] = [
+const KNOWN: [&str; 22] = [
     "mm1", "mm1k", "mm1n", "mmm", "mmmk", "mmmm", "mmmn", "mminf", "md1", "mdm", "mg1", "mg1ps",
-    "gm1", "gg1", "ggm", "mxm1", "mmm+m", "erlang-a", "erlang-b", "erlang-c",
+    "mg1sjf", "mg1srpt", "gm1", "gg1", "ggm", "mxm1", "mmm+m", "erlang-a", "erlang-b", "erlang-c",
 ];
 
 impl Flags {
@@ -114,8 +114,8 @@ impl Flags {
         if let Some(capacity) = self.capacity_of(&kind)? {
             station.insert("capacity".to_owned(), json!(capacity));
         }
-        if kind == "mg1ps" {
-            station.insert("discipline".to_owned(), json!("ps"));
+        if let Some(discipline) = kind.strip_prefix("mg1").filter(|name| !name.is_empty()) {
+            station.insert("discipline".to_owned(), json!(discipline));
         }
         match (kind.as_str(), self.patience) {
             ("mmm+m" | "erlang-a", Some(patience)) => {
@@ -183,10 +183,10 @@ impl Flags {
     }
 
     fn service_shape(&self, kind: &str) -> anyhow::Result<&str> {
-        let general = matches!(kind, "mg1" | "mg1ps" | "gg1" | "ggm");
+        let general = kind.starts_with("mg1") || matches!(kind, "gg1" | "ggm");
         match &self.service {
             Some(text) if general => Ok(text),
-            Some(_) => bail!("--service is for mg1, mg1ps, gg1 and ggm; {kind} has its own"),
+            Some(_) => bail!("--service is for mg1…, gg1 and ggm; {kind} has its own"),
             None if general => bail!("{kind} needs --service, such as lognormal:2 or general:0.5"),
             None if kind.starts_with("md") => Ok("deterministic"),
             None => Ok("exponential"),
@@ -195,10 +195,8 @@ impl Flags {
 
     /// `None`: infinitely many.
     fn servers_of(&self, kind: &str) -> anyhow::Result<Option<u64>> {
-        let one = matches!(
-            kind,
-            "mm1" | "mm1k" | "mm1n" | "md1" | "mg1" | "mg1ps" | "gm1" | "gg1" | "mxm1"
-        );
+        let one = kind.starts_with("mg1")
+            || matches!(kind, "mm1" | "mm1k" | "mm1n" | "md1" | "gm1" | "gg1" | "mxm1");
         let many =
             matches!(kind, "mmm" | "mmmk" | "mmmm" | "mmmn" | "mdm" | "ggm" | "mmm+m" | "erlang-a");
         match (one, many, self.servers) {

@@ -1,0 +1,180 @@
+//! One server that knows how long services are: the shortest first.
+
+use super::general::{Load, checked};
+use super::{Accuracy, Moments, StationError, StationSolution, ln_idle};
+use crate::Distribution;
+
+/// Cells between the least and the greatest service time; even.
+const CELLS: usize = 8_000;
+/// Share of the probability, or of the second moment, that is left out at either end.
+const LEFT_OUT: f64 = 1e-13;
+
+/// Which of the waiting services goes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BySize {
+    /// The shortest; who is in service stays (SJF).
+    Shortest,
+    /// The one of which least is left, at once; who was in service goes on later (SRPT).
+    ShortestRemaining,
+}
+
+/// M/G/1 with the shortest service, or the shortest remaining service, first. Means only.
+///
+/// # Errors
+/// [`StationError::Unstable`] when λ·E\[S\] ≥ 1; [`StationError::Number`] where of the service no
+/// more than moments are known, since the order depends on its shape.
+///
+/// # Source
+/// Phipps 1956 (SJF), Schrage and Miller 1966 (SRPT); [HB13 ch. 31, 33]. Services between two
+/// neighboring points of a fine grid are taken as one priority class, once with every point and
+/// once with every second, and the error of second order is removed (Richardson 1911).
+pub fn mg1_by_size(
+    arrival_rate: f64,
+    service: &Distribution,
+    rule: BySize,
+) -> Result<StationSolution, StationError> {
+    let load = checked(arrival_rate, service)?;
+    let Some(points) = points(service, &load) else {
+        return Err(StationError::Number {
+            name: "service time scv",
+            value: service.scv(),
+            expected: "that of a named distribution: the order depends on more than two moments",
+        });
+    };
+    let excess = match &points {
+        Points::Values(list) => excess(list, &load, rule, false),
+        Points::Grid(list) => {
+            let every_second: Vec<Point> = list.iter().step_by(2).copied().collect();
+            let fine = excess(list, &load, rule, true);
+            let coarse = excess(&every_second, &load, rule, true);
+            (4.0 * fine - coarse) / 3.0
+        }
+    };
+    let Load { lambda, mean, rho, idle, .. } = load;
+    let (name, method) = match rule {
+        BySize::Shortest => ("SJF", "M/G/1, shortest service first [HB13 ch. 31]"),
+        BySize::ShortestRemaining => ("SRPT", "M/G/1, shortest remaining first [HB13 ch. 33]"),
+    };
+    Ok(StationSolution {
+        notation: format!("M/{}/1 ({name})", service.letter()),
+        method,
+        accuracy: Accuracy::Exact,
+        arrival_rate: lambda,
+        throughput: lambda,
+        offered_load: rho,
+        utilization: rho,
+        p0: Some(idle),
+        ln_p0: Some(ln_idle(rho, idle)),
+        p_queueing: (rule == BySize::Shortest).then_some(rho),
+        loss_probability: 0.0,
+        number: Moments::mean_only(rho + lambda * excess),
+        number_waiting: Moments::mean_only(lambda * excess),
+        response_time: Moments::mean_only(mean + excess),
+        waiting_time: Moments::mean_only(excess),
+        busy_period: Some(super::general::busy_period(lambda, service, load.second, idle)),
+        states: None,
+        response_law: None,
+        waiting_law: None,
+        more: vec![("service_time_scv", service.scv())],
+    })
+}
+
+/// A service time, and what is known of those up to it.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    time: f64,
+    /// P(S ≤ time).
+    probability: f64,
+    /// 1 − λ·E\[S; S ≤ time\].
+    idle: f64,
+    /// λ·(E\[S²; S ≤ time\] + time²·P(S > time))/2.
+    residual: f64,
+}
+
+enum Points {
+    /// All the values that there are.
+    Values(Vec<Point>),
+    /// Points in between which there are others.
+    Grid(Vec<Point>),
+}
+
+fn points(service: &Distribution, load: &Load) -> Option<Points> {
+    let at = |time: f64| -> Option<Point> {
+        let probability = service.below(0, time)?.min(1.0);
+        // What is above, so that near saturation nothing is lost.
+        let above = load.mean - service.below(1, time)?;
+        let second = service.below(2, time)? + time * time * (1.0 - probability);
+        Some(Point {
+            time,
+            probability,
+            idle: load.idle + load.lambda * above.max(0.0),
+            residual: load.lambda * second / 2.0,
+        })
+    };
+    if let Some(atoms) = service.atoms() {
+        return atoms.iter().map(|(time, _)| at(*time)).collect::<Option<_>>().map(Points::Values);
+    }
+    // The ends: next to nothing is below the first, and of the second moment above the last.
+    let start = edge(load.mean, |x| Some(service.below(0, x)? > LEFT_OUT))?;
+    let end =
+        edge(load.mean, |x| Some(load.second - service.below(2, x)? <= LEFT_OUT * load.second))?;
+    let step = (end / start).ln() / kendall_units::exact_f64(CELLS);
+    let grid = (0..=CELLS).map(|i| at(start * (step * kendall_units::exact_f64(i)).exp()));
+    grid.collect::<Option<_>>().map(Points::Grid)
+}
+
+/// Where a condition that holds from some time on begins to hold, starting to look at `near`.
+fn edge(near: f64, holds: impl Fn(f64) -> Option<bool>) -> Option<f64> {
+    let (mut low, mut high) = (near, near);
+    for _ in 0..900 {
+        if !holds(low)? || low < 1e-280 {
+            break;
+        }
+        low /= 2.0;
+    }
+    for _ in 0..900 {
+        if holds(high)? || high > 1e280 {
+            break;
+        }
+        high *= 2.0;
+    }
+    for _ in 0..80 {
+        let middle = f64::midpoint(low, high);
+        if holds(middle)? { high = middle } else { low = middle }
+    }
+    Some(high)
+}
+
+/// Mean time at the station beyond the service itself.
+fn excess(points: &[Point], load: &Load, rule: BySize, between: bool) -> f64 {
+    let first = Point {
+        time: 0.0,
+        probability: 0.0,
+        idle: load.idle + load.lambda * load.mean,
+        residual: 0.0,
+    };
+    let whole = load.lambda * load.second / 2.0;
+    let mut sum = 0.0;
+    let mut before = first;
+    for &point in points {
+        let residual = match rule {
+            BySize::Shortest => whole,
+            BySize::ShortestRemaining if between => f64::midpoint(before.residual, point.residual),
+            BySize::ShortestRemaining => point.residual,
+        };
+        sum += (point.probability - before.probability) * residual / (before.idle * point.idle);
+        if rule == BySize::ShortestRemaining {
+            // Stretched by arrivals of less than what is left: ∫ P(S > t)·ρ(t)/(1 − ρ(t)) dt.
+            let stretch = |p: &Point| (1.0 - p.probability) * (1.0 - p.idle) / p.idle;
+            sum += if between && before.time > 0.0 {
+                // On a grid of equal ratios, by the trapezoid of the logarithm.
+                let ends = before.time * stretch(&before) + point.time * stretch(&point);
+                ends / 2.0 * (point.time / before.time).ln()
+            } else {
+                (point.time - before.time) * stretch(&before)
+            };
+        }
+        before = point;
+    }
+    sum
+}
