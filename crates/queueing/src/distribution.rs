@@ -1,10 +1,18 @@
 //! Distributions of service, inter-arrival, think and patience times: what they are and their
 //! moments. Sampling lives with the simulator.
 
+mod fitted;
+mod phases;
+
 use statrs::function::erf::erfc;
 use statrs::function::gamma::{checked_gamma_lr, ln_gamma};
 
-/// A distribution of a time, in seconds. Made by its constructors, which check the parameters.
+pub use fitted::{MapFit, MapFitError, fit_map};
+pub use phases::MOST_PHASES;
+pub(crate) use phases::{Process, exits, stationary};
+
+/// A distribution of a time, in seconds, or a process of events with such times between them. Made
+/// by its constructors, which check the parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Distribution {
     /// Memoryless.
@@ -77,6 +85,25 @@ pub enum Distribution {
     },
     /// Each of these values alike.
     Empirical {
+        /// The values.
+        values_s: Vec<f64>,
+    },
+    /// Exponential phases until the last is left.
+    PhaseType {
+        /// Probability of beginning in each phase.
+        initial: Vec<f64>,
+        /// Rates between phases, row by row; on the diagonal less the rate of leaving.
+        generator: Vec<Vec<f64>>,
+    },
+    /// Times between the events of a Markovian arrival process: they depend on one another.
+    Map {
+        /// D0: rates without an event, on the diagonal less the rate of leaving.
+        hidden: Vec<Vec<f64>>,
+        /// D1: rates with an event.
+        marked: Vec<Vec<f64>>,
+    },
+    /// These values in this order, again and again.
+    Trace {
         /// The values.
         values_s: Vec<f64>,
     },
@@ -332,6 +359,15 @@ impl Distribution {
             Self::Empirical { values_s } => {
                 Self::Empirical { values_s: values_s.iter().map(|value| value * by).collect() }
             }
+            Self::PhaseType { initial, generator } => {
+                Self::PhaseType { initial: initial.clone(), generator: scaled(generator, 1.0 / by) }
+            }
+            Self::Map { hidden, marked } => {
+                Self::Map { hidden: scaled(hidden, 1.0 / by), marked: scaled(marked, 1.0 / by) }
+            }
+            Self::Trace { values_s } => {
+                Self::Trace { values_s: values_s.iter().map(|value| value * by).collect() }
+            }
             Self::General { mean_s, scv, third_moment_s3 } => Self::General {
                 mean_s: mean_s * by,
                 scv: *scv,
@@ -364,7 +400,7 @@ impl Distribution {
             Self::Lognormal { scv, .. } | Self::Gamma { scv, .. } | Self::General { scv, .. } => {
                 *scv
             }
-            Self::Empirical { values_s } => {
+            Self::Empirical { values_s } | Self::Trace { values_s } => {
                 let mean = self.mean();
                 let n = kendall_units::exact_f64(values_s.len());
                 let var = values_s.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n;
@@ -425,10 +461,11 @@ impl Distribution {
             Self::TruncatedNormal { location_s, scale_s } => {
                 truncated_normal_moment(*location_s, *scale_s, order)
             }
-            Self::Empirical { values_s } => {
+            Self::Empirical { values_s } | Self::Trace { values_s } => {
                 let n = kendall_units::exact_f64(values_s.len());
                 values_s.iter().map(|value| value.powi(power)).sum::<f64>() / n
             }
+            Self::PhaseType { .. } | Self::Map { .. } => return self.moment_of_phases(order),
             Self::General { mean_s, scv, third_moment_s3 } => match order {
                 1 => *mean_s,
                 2 => mean_s * mean_s * (1.0 + scv),
@@ -494,7 +531,10 @@ impl Distribution {
                 let n = kendall_units::exact_f64(values_s.len());
                 values_s.iter().filter(|v| **v <= x).map(|v| v.powi(power)).sum::<f64>() / n
             }
-            Self::General { .. } => return None,
+            Self::PhaseType { .. }
+            | Self::Map { .. }
+            | Self::Trace { .. }
+            | Self::General { .. } => return None,
         })
     }
 
@@ -519,7 +559,7 @@ impl Distribution {
         Some(atoms)
     }
 
-    /// Letter of the Kendall notation: M, D, E, H or G.
+    /// Letters of the Kendall notation: M, D, E, H, PH, MAP or G.
     #[must_use]
     pub fn letter(&self) -> &'static str {
         match self {
@@ -527,6 +567,8 @@ impl Distribution {
             Self::Deterministic { .. } => "D",
             Self::Erlang { .. } => "E",
             Self::Hyperexponential { .. } => "H",
+            Self::PhaseType { .. } => "PH",
+            Self::Map { .. } => "MAP",
             _ => "G",
         }
     }
@@ -537,9 +579,15 @@ impl Distribution {
         match self {
             Self::Exponential { .. } | Self::Erlang { stages: 1, .. } => true,
             Self::Hyperexponential { means_s, .. } => means_s.len() == 1,
+            Self::PhaseType { initial, .. } => initial.len() == 1,
+            Self::Map { hidden, .. } => hidden.len() == 1,
             _ => false,
         }
     }
+}
+
+fn scaled(rows: &[Vec<f64>], by: f64) -> Vec<Vec<f64>> {
+    rows.iter().map(|row| row.iter().map(|rate| rate * by).collect()).collect()
 }
 
 /// P(a, x), the lower incomplete gamma function over Γ(a).

@@ -793,6 +793,10 @@ fn check_station(path: &str, station: &Station) -> Result<(), ModelError> {
             return Err(refused(format!("{path}.rate_multipliers"), rate, "numbers above 0"));
         }
     }
+    if station.patience.as_ref().is_some_and(|patience| !patience.is_independent()) {
+        let expected = "a distribution: customers do not share their patience";
+        return Err(refused(format!("{path}.patience"), "a process", expected));
+    }
     check_order(path, station)?;
     if let Balking::Table(table) = &station.balking
         && (table.is_empty() || table.iter().any(|p| !(0.0..=1.0).contains(p)))

@@ -299,7 +299,7 @@ pub fn simulate(
     Ok(results::simulated(model, &plan, &layout, &sample, settings))
 }
 
-/// `count` independent times from a distribution; the same for the same seed.
+/// `count` times from a distribution, one after the other; the same for the same seed.
 ///
 /// # Example
 /// ```
@@ -311,7 +311,8 @@ pub fn simulate(
 pub fn draw(distribution: &crate::Distribution, seed: u64, count: usize) -> Vec<f64> {
     let sampler = streams::Sampler::new(distribution);
     let mut stream = streams::streams(seed, 0, 1).remove(0);
-    (0..count).map(|_| sampler.sample(&mut stream)).collect()
+    let mut at = streams::BEGINNING;
+    (0..count).map(|_| sampler.sample(&mut stream, &mut at)).collect()
 }
 
 /// Refuses open models in which a station without a way out for its surplus cannot keep up.

@@ -430,7 +430,20 @@ fn refuse_features(model: &Model) -> Result<(), SolveError> {
             );
         }
     }
+    for station in &model.stations {
+        if station.demands.iter().flatten().any(|demand| !demand.service.is_independent()) {
+            return needs("service times that depend on one another", station);
+        }
+    }
     for class in &model.classes {
+        let (crate::model::Workload::Open { interarrival: time, .. }
+        | crate::model::Workload::Closed { think_time: time, .. }) = &class.workload;
+        if !time.is_independent() {
+            return Err(SolveError::NeedsSimulation {
+                feature: "arrivals or think times that depend on one another in a network",
+                station: class.name.clone(),
+            });
+        }
         if let crate::model::Workload::Open { batch, .. } = &class.workload
             && *batch != Batch::Fixed(1)
         {

@@ -12,7 +12,9 @@ mod ggm;
 mod idle;
 mod impatient;
 mod law;
+mod levels;
 mod markov;
+mod phase_type;
 mod priority;
 mod sized;
 mod transform;
@@ -30,8 +32,10 @@ pub use markov::{
     erlang_b, erlang_b_servers, erlang_c, erlang_c_servers, finite_population, mm_infinity, mm1,
     mm1k, mmm, mmmk,
 };
+pub use phase_type::map_ph;
 pub use priority::{
     PriorityClass, PriorityResult, Scheduling, mg1_priority, mm1_discriminatory, mmm_priority,
+    mmm_priority_two,
 };
 pub use sized::{BySize, mg1_by_size};
 pub use unequal::mmm_unequal;

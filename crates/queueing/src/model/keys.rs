@@ -10,6 +10,8 @@ const SHAPE_BY_CLASS: Form =
     Form::Either(&[Form::Table(&[DISTRIBUTION]), Form::Named(&Form::Table(&[DISTRIBUTION]))]);
 /// A distribution.
 const SHAPE: Form = Form::Table(&[DISTRIBUTION]);
+/// A square matrix.
+const ROWS: Form = Form::Special("a list of lists of numbers, one for each phase");
 /// Any whole number; bounds are the model's, which say why.
 const WHOLE: Form = Form::Count { from: 0, to: 9_000_000_000_000_000 };
 
@@ -193,12 +195,37 @@ const LOW: Key = Key::number("low_s", "least value of `uniform` and `pareto`");
 const HIGH: Key = Key::number("high_s", "greatest value of `uniform` and `pareto`");
 const DEVIATION: Key = Key::number("sd_s", "standard deviation of `normal`");
 const VALUES: Key =
-    Key::new("values_s", Form::Numbers, "measured values of `empirical`").optional();
+    Key::new("values_s", Form::Numbers, "measured values of `empirical`, or in order of `trace`")
+        .optional();
+const INITIAL: Key =
+    Key::new("initial", Form::Numbers, "of `phase-type`: probability of each first phase")
+        .optional();
+const GENERATOR: Key = Key::new(
+    "generator",
+    ROWS,
+    "of `phase-type`: rates between phases, on the diagonal less that of leaving; of `mmpp`: rates \
+     between phases",
+)
+.optional();
+const STAGE_RATES: Key =
+    Key::new("rates_per_s", Form::Numbers, "of the stages of `coxian`").optional();
+const CONTINUES: Key = Key::new(
+    "continue_probabilities",
+    Form::Numbers,
+    "of `coxian`: that the next stage follows each but the last",
+)
+.optional();
+const HIDDEN: Key =
+    Key::new("d0", ROWS, "of `map`: rates without an event, the diagonal less that of leaving")
+        .optional();
+const MARKED: Key = Key::new("d1", ROWS, "of `map`: rates with an event").optional();
+const PHASE_RATES: Key =
+    Key::new("arrival_rates_per_s", Form::Numbers, "of `mmpp`: in each phase").optional();
 const VARIANCE: Key = Key::number("variance_s2", "of `general`, instead of `scv`");
 const THIRD: Key = Key::number("third_moment_s3", "E[S³] of `general`");
 
 /// Names of distributions.
-pub const SHAPES: [&str; 12] = [
+pub const SHAPES: [&str; 17] = [
     "exponential",
     "deterministic",
     "erlang",
@@ -210,6 +237,11 @@ pub const SHAPES: [&str; 12] = [
     "normal",
     "pareto",
     "empirical",
+    "trace",
+    "phase-type",
+    "coxian",
+    "map",
+    "mmpp",
     "general",
 ];
 
@@ -228,6 +260,13 @@ pub const DISTRIBUTION: &[Key] = &[
     HIGH,
     DEVIATION,
     VALUES,
+    INITIAL,
+    GENERATOR,
+    STAGE_RATES,
+    CONTINUES,
+    HIDDEN,
+    MARKED,
+    PHASE_RATES,
     VARIANCE,
     THIRD,
 ];
@@ -244,7 +283,11 @@ pub(super) fn of_shape(name: &str) -> Keys {
         "weibull" => &[&[SHAPE_NAME, SHAPE_PARAMETER, SCALE, MEAN, RATE]],
         "normal" => &[&[SHAPE_NAME, MEAN, RATE, DEVIATION]],
         "pareto" => &[&[SHAPE_NAME, SHAPE_PARAMETER, LOW, HIGH]],
-        "empirical" => &[&[SHAPE_NAME, VALUES]],
+        "empirical" | "trace" => &[&[SHAPE_NAME, VALUES]],
+        "phase-type" => &[&[SHAPE_NAME, SCV, MEAN, RATE, INITIAL, GENERATOR]],
+        "coxian" => &[&[SHAPE_NAME, STAGE_RATES, CONTINUES]],
+        "map" => &[&[SHAPE_NAME, HIDDEN, MARKED]],
+        "mmpp" => &[&[SHAPE_NAME, PHASE_RATES, GENERATOR]],
         "general" => &[&[SHAPE_NAME, SCV, VARIANCE, THIRD, MEAN, RATE]],
         _ => &[DISTRIBUTION],
     }

@@ -159,8 +159,59 @@ impl Shape<'_> {
                 let values = self.section.numbers("values_s")?.unwrap_or_default();
                 self.own_mean(Distribution::empirical(values).map_err(failed)?)?
             }
+            "trace" => {
+                let values = self.section.numbers("values_s")?.unwrap_or_default();
+                self.own_mean(Distribution::trace(values).map_err(failed)?)?
+            }
+            "phase-type" => self.phase_type()?,
+            "coxian" => {
+                let rates = self.section.numbers("rates_per_s")?.unwrap_or_default();
+                let on = self.section.numbers("continue_probabilities")?.unwrap_or_default();
+                self.own_mean(Distribution::coxian(&rates, &on).map_err(failed)?)?
+            }
+            "map" => {
+                let (hidden, marked) = (self.rows("d0")?, self.rows("d1")?);
+                self.own_mean(Distribution::map(hidden, marked).map_err(failed)?)?
+            }
+            "mmpp" => {
+                let rates = self.section.numbers("arrival_rates_per_s")?.unwrap_or_default();
+                let generator = self.rows("generator")?;
+                self.own_mean(Distribution::mmpp(&rates, &generator).map_err(failed)?)?
+            }
             _ => self.general()?,
         })
+    }
+
+    /// By its phases, or by mean and spread.
+    fn phase_type(&mut self) -> Result<Distribution, ModelError> {
+        let path = super::bracketed(self.section.path());
+        let failed = |error: DistributionError| refused(&path, error.value, error.to_string());
+        if !self.section.has("initial") && !self.section.has("generator") {
+            let scv = self.need("scv")?;
+            return Distribution::phases_of_moments(self.mean()?, scv).map_err(failed);
+        }
+        if let Some(key) = ["scv", "mean_s", "rate_per_s"].iter().find(|k| self.section.has(k)) {
+            return Err(self.both(key, "`generator`"));
+        }
+        let initial = self.section.numbers("initial")?.unwrap_or_default();
+        let generator = self.rows("generator")?;
+        self.own_mean(Distribution::phase_type(initial, generator).map_err(failed)?)
+    }
+
+    /// A matrix, as a list of its rows.
+    fn rows(&self, key: &str) -> Result<Vec<Vec<f64>>, ModelError> {
+        let path = self.section.path_of(key);
+        let form = "a list of lists of numbers, such as [[-3, 1], [0, -2]]";
+        let Some(value) = self.section.raw(key) else {
+            let path = super::bracketed(&path);
+            return Err(ModelError::Missing { path, expected: form.to_owned() });
+        };
+        let rows = value.as_array().ok_or_else(|| refused(bracketed(&path), value, form))?;
+        let numbers = |row: &Value| -> Result<Vec<f64>, ModelError> {
+            let row = row.as_array().ok_or_else(|| refused(bracketed(&path), row, form))?;
+            row.iter().map(|number| finite(&path, number)).collect()
+        };
+        rows.iter().map(numbers).collect()
     }
 
     /// Two moments, perhaps three.

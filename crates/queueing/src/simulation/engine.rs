@@ -8,7 +8,7 @@ use rand::RngExt as _;
 use super::events::{Event, Events, MOST_CUSTOMERS, MOST_EVENTS, What};
 use super::plan::{Batch, EXIT, Hop, Kind, NO_HOP, Plan, Route, Work};
 use super::state::{NONE, StationState};
-use super::streams::{Stream, streams};
+use super::streams::{BEGINNING, Stream, streams};
 use super::tally::{Cell, SystemCell, Totals};
 
 /// Hops that a customer may make at one moment.
@@ -79,6 +79,10 @@ pub(super) struct Engine<'p> {
     /// Stations where a place was freed that a blocked customer may take.
     pub(super) freed: Vec<u32>,
     sources: Vec<Stream>,
+    /// Where each source, and each class's service at each station, is in what goes on from one
+    /// time to the next.
+    arrivals_at: Vec<u32>,
+    services_at: Vec<u32>,
     pub(super) services: Vec<Stream>,
     routings: Vec<Stream>,
     pub(super) moods: Vec<Stream>,
@@ -110,6 +114,8 @@ impl<'p> Engine<'p> {
             free_joins: Vec::new(),
             freed: Vec::new(),
             sources: all,
+            arrivals_at: vec![BEGINNING; classes],
+            services_at: vec![BEGINNING; stations * classes],
             services,
             routings,
             moods,
@@ -127,7 +133,8 @@ impl<'p> Engine<'p> {
         for (class, class_plan) in (0_u16..).zip(&plan.classes) {
             match &class_plan.kind {
                 Kind::Open { gap, .. } => {
-                    let first = gap.sample(&mut self.sources[usize::from(class)]);
+                    let at = &mut self.arrivals_at[usize::from(class)];
+                    let first = gap.sample(&mut self.sources[usize::from(class)], at);
                     self.events.schedule(first, What::Arrival, u32::from(class));
                 }
                 Kind::Closed { population } => {
@@ -254,7 +261,7 @@ impl<'p> Engine<'p> {
         let source = index as usize;
         let Kind::Open { gap, batch } = &plan.classes[source].kind else { return };
         let stream = &mut self.sources[source];
-        let next = self.now + gap.sample(stream);
+        let next = self.now + gap.sample(stream, &mut self.arrivals_at[source]);
         self.events.schedule(next, What::Arrival, index);
         let size = match batch {
             Batch::Fixed(size) => *size,
@@ -503,7 +510,10 @@ impl<'p> Engine<'p> {
     #[inline]
     pub(super) fn draw_work(&mut self, station: u32, class: u16) -> f64 {
         match &self.plan.stations[station as usize].work[usize::from(class)] {
-            Work::Time(sampler) => sampler.sample(&mut self.services[station as usize]),
+            Work::Time(sampler) => {
+                let at = &mut self.services_at[self.plan.cell(station, class)];
+                sampler.sample(&mut self.services[station as usize], at)
+            }
             Work::Fork { .. } | Work::Hold | Work::Never => 0.0,
         }
     }

@@ -11,7 +11,7 @@ use super::engine::{Halt, LOOK_EVERY};
 use super::events::MOST_CUSTOMERS;
 use super::heap;
 use super::plan::{Batch, EXIT, Hop, Kind, NO_HOP, Order, Plan, Preemption, Service, Work};
-use super::streams::{Sampler, Stream, streams};
+use super::streams::{BEGINNING, Sampler, Stream, streams};
 use super::tally::{Cell, Level, StationTally, SystemCell, Times, Totals};
 
 /// A customer that waits.
@@ -38,6 +38,8 @@ pub(super) struct Line<'p> {
     most_customers: u32,
     gaps: Stream,
     services: Stream,
+    /// Where gaps and services are in what goes on from one time to the next.
+    at: (u32, u32),
     pub(super) now: f64,
     next_arrival: f64,
     present: u32,
@@ -90,7 +92,8 @@ impl<'p> Line<'p> {
         let mut streams = streams(seed, replication, 2);
         let services = streams.pop()?;
         let mut gaps = streams.pop()?;
-        let next_arrival = gap.sample(&mut gaps).min(f64::MAX);
+        let mut at = (BEGINNING, BEGINNING);
+        let next_arrival = gap.sample(&mut gaps, &mut at.0).min(f64::MAX);
         Some(Self {
             gap,
             service,
@@ -100,6 +103,7 @@ impl<'p> Line<'p> {
             most_customers: most_customers.min(MOST_CUSTOMERS),
             gaps,
             services,
+            at,
             now: 0.0,
             next_arrival,
             present: 0,
@@ -157,7 +161,7 @@ impl<'p> Line<'p> {
     #[inline]
     fn arrive(&mut self) -> Result<(), Halt> {
         let now = self.next_arrival;
-        self.next_arrival = (now + self.gap.sample(&mut self.gaps)).min(f64::MAX);
+        self.next_arrival = (now + self.gap.sample(&mut self.gaps, &mut self.at.0)).min(f64::MAX);
         self.scheduled += 1;
         self.advance(now);
         if self.present >= self.most_customers {
@@ -168,7 +172,7 @@ impl<'p> Line<'p> {
             self.lost += 1;
             return Ok(());
         }
-        let service = self.service.sample(&mut self.services);
+        let service = self.service.sample(&mut self.services, &mut self.at.1);
         if self.present < self.servers {
             self.scheduled += 1;
             heap::push(
@@ -324,12 +328,18 @@ mod tests {
             |servers: u64, each: f64| Station::queue("q", servers).with_service_time(0, each);
         let last = Station { discipline: Discipline::Lcfs, ..queue(2, 1.6) };
         let full = Station { capacity: Some(4), ..queue(2, 3.0) };
+        let mut switched = Class::open("c", 1.0);
+        if let Workload::Open { interarrival, .. } = &mut switched.workload {
+            *interarrival =
+                Distribution::mmpp(&[3.0, 0.1], &[vec![0.0, 0.2], vec![0.1, 0.0]]).unwrap();
+        }
         let constant = Distribution::deterministic(2.7).unwrap();
         let beyond = Distribution::deterministic(9_000.0).unwrap();
         for plan in [
             plan_of(open(), queue(1, 0.8)),
             plan_of(open(), queue(1, 1.05)),
             plan_of(open(), queue(3, 2.7)),
+            plan_of(switched, queue(1, 0.8)),
             plan_of(renewal, Station::queue("q", 1).with_service(0, heavy)),
             plan_of(open(), Station::queue("q", 3).with_service(0, constant)),
             plan_of(open(), last),

@@ -7,6 +7,7 @@ use super::events::What;
 use super::heap;
 use super::plan::{Hop, Order, Preemption, Service, StationPlan, UNLIMITED, Work};
 use super::state::{List, NONE};
+use super::streams::BEGINNING;
 
 impl Engine<'_> {
     /// Brings a station's integrals to now. Called before anything there changes.
@@ -200,7 +201,8 @@ impl Engine<'_> {
             return;
         }
         if let Some(patience) = &plan.patience[usize::from(class)] {
-            let time = self.now + patience.sample(&mut self.moods[station as usize]);
+            let time =
+                self.now + patience.sample(&mut self.moods[station as usize], &mut { BEGINNING });
             let number = self.events.schedule(time, What::Patience, customer);
             self.customers[customer as usize].event = number;
         }

@@ -68,7 +68,21 @@ pub(super) enum Sampler {
         scale: f64,
     },
     Empirical(Box<[f64]>),
+    Trace(Box<[f64]>),
+    Phases(Box<Phases>),
 }
+
+/// A walk through phases: where it begins, and for each phase its mean duration and the cumulative
+/// probabilities of what follows: every phase without an event, then every phase with one.
+#[derive(Debug, Clone)]
+pub(super) struct Phases {
+    begins: Box<[f64]>,
+    means: Box<[f64]>,
+    follows: Box<[Box<[f64]>]>,
+}
+
+/// Where a source is that nothing was drawn from yet: in which phase, or at which value of a trace.
+pub(super) const BEGINNING: u32 = u32::MAX;
 
 /// Stages up to which a sum of exponentials is cheaper than a gamma variate.
 const FEW_STAGES: u32 = 8;
@@ -113,22 +127,35 @@ impl Sampler {
                 Self::TruncatedNormal { location: *location_s, scale: *scale_s }
             }
             Distribution::Empirical { values_s } => Self::Empirical(values_s.clone().into()),
+            Distribution::Trace { values_s } => Self::Trace(values_s.clone().into()),
+            Distribution::PhaseType { .. } | Distribution::Map { .. } => phases(distribution)
+                .map_or(Self::Exponential(distribution.mean()), |p| Self::Phases(Box::new(p))),
             Distribution::General { mean_s, scv, .. } => general(*mean_s, *scv),
         }
     }
 
-    /// The next time, in seconds; never negative.
+    /// The next time, in seconds; never negative. `at` is where the source is in what goes on from
+    /// one time to the next.
     #[inline]
-    pub(super) fn sample(&self, stream: &mut Stream) -> f64 {
+    pub(super) fn sample(&self, stream: &mut Stream, at: &mut u32) -> f64 {
         match self {
             Self::Exponential(mean) => mean * exponential(stream),
             Self::Deterministic(value) => *value,
-            _ => self.sample_other(stream),
+            _ => self.sample_other(stream, at),
         }
     }
 
-    fn sample_other(&self, stream: &mut Stream) -> f64 {
+    fn sample_other(&self, stream: &mut Stream, at: &mut u32) -> f64 {
         match self {
+            Self::Trace(values) => {
+                if *at == BEGINNING {
+                    *at = index(stream.random_range(0..values.len()));
+                }
+                let value = values[*at as usize];
+                *at = (*at + 1) % index(values.len());
+                value
+            }
+            Self::Phases(phases) => phases.walk(stream, at),
             Self::Deterministic(value) => *value,
             Self::Exponential(mean) => mean * exponential(stream),
             Self::Erlang { stages, stage_mean } => {
@@ -154,6 +181,52 @@ impl Sampler {
             Self::Empirical(values) => values[stream.random_range(0..values.len())],
         }
     }
+}
+
+impl Phases {
+    fn walk(&self, stream: &mut Stream, at: &mut u32) -> f64 {
+        let count = self.means.len();
+        let mut phase = if *at == BEGINNING { pick(&self.begins, stream) } else { *at as usize };
+        let mut time = 0.0;
+        loop {
+            time += self.means[phase] * exponential(stream);
+            let next = pick(&self.follows[phase], stream);
+            if next >= count {
+                *at = index(next - count);
+                return time;
+            }
+            phase = next;
+        }
+    }
+}
+
+fn index(value: usize) -> u32 {
+    u32::try_from(value).unwrap_or(BEGINNING - 1)
+}
+
+fn phases(distribution: &Distribution) -> Option<Phases> {
+    let process = distribution.process()?;
+    let cumulative = |weights: &mut dyn Iterator<Item = f64>| -> Box<[f64]> {
+        let mut sum = 0.0;
+        weights
+            .map(|p| {
+                sum += p;
+                sum
+            })
+            .collect()
+    };
+    let count = process.hidden.nrows();
+    let follows = (0..count).map(|i| {
+        let leaving = -process.hidden[(i, i)];
+        let hidden = (0..count).map(|j| if i == j { 0.0 } else { process.hidden[(i, j)] });
+        let marked = (0..count).map(|j| process.marked[(i, j)]);
+        cumulative(&mut hidden.chain(marked).map(|rate| rate / leaving))
+    });
+    Some(Phases {
+        follows: follows.collect(),
+        begins: cumulative(&mut process.after_event()?.iter().copied()),
+        means: (0..count).map(|i| -1.0 / process.hidden[(i, i)]).collect(),
+    })
 }
 
 /// Index of the first cumulative probability above a uniform draw.
@@ -226,6 +299,8 @@ mod tests {
             Distribution::empirical(vec![1.0, 2.0, 6.0]),
             Distribution::general(2.0, 0.4, None),
             Distribution::general(2.0, 4.0, None),
+            Distribution::phases_of_moments(2.0, 0.3),
+            Distribution::coxian(&[2.0, 0.5], &[0.4]),
         ];
         let mut stream = streams(7, 0, 1).remove(0);
         for distribution in distributions {
@@ -233,8 +308,9 @@ mod tests {
             let sampler = Sampler::new(&distribution);
             let n = 200_000;
             for order in [1, 2] {
-                let draws: Vec<f64> =
-                    (0..n).map(|_| sampler.sample(&mut stream).powi(order)).collect();
+                let draws: Vec<f64> = (0..n)
+                    .map(|_| sampler.sample(&mut stream, &mut { BEGINNING }).powi(order))
+                    .collect();
                 let count = f64::from(n);
                 let mean = draws.iter().sum::<f64>() / count;
                 let variance = draws.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;

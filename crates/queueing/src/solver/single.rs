@@ -5,9 +5,10 @@ use crate::Distribution;
 use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
 use crate::station::{
     Accuracy, BySize, GgmFormula, PriorityClass, PriorityResult, Scheduling, StationError,
-    StationSolution, batch_mm1, finite_population, ggm, mdm, measured_wait, mg1, mg1_by_size,
-    mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity, mm1_discriminatory, mmm, mmm_balking,
-    mmm_impatient, mmm_impatient_general, mmm_priority, mmmk, unvisited,
+    StationSolution, batch_mm1, finite_population, ggm, map_ph, mdm, measured_wait, mg1,
+    mg1_by_size, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity, mm1_discriminatory, mmm,
+    mmm_balking, mmm_impatient, mmm_impatient_general, mmm_priority, mmm_priority_two, mmmk,
+    unvisited,
 };
 
 /// The solution, or `None` when the model is a matter for network solvers.
@@ -72,6 +73,9 @@ fn one_open(model: &Model, formula: GgmFormula) -> Result<Option<StationSolution
     let needs =
         |feature| Err(SolveError::NeedsSimulation { feature, station: station.name.clone() });
     let (lambda, service) = (*arrival_rate_per_s, &demand.service);
+    if let Some(feature) = uncovered(station, (interarrival, service), batch) {
+        return needs(feature);
+    }
     if service.mean() <= 0.0 || !station.rate_multipliers.is_empty() {
         return Ok(None);
     }
@@ -79,13 +83,6 @@ fn one_open(model: &Model, formula: GgmFormula) -> Result<Option<StationSolution
     let poisson = interarrival.is_exponential();
     let markov = poisson && service.is_exponential();
     let m = station.servers;
-    let limited = station.capacity.is_some()
-        || station.patience.is_some()
-        || station.balking != Balking::Never
-        || *batch != Batch::Fixed(1);
-    if limited && by_size(station) {
-        return needs("an order by size beside batches, limits or impatience");
-    }
     if *batch != Batch::Fixed(1) {
         let covered = markov
             && m == 1
@@ -116,29 +113,69 @@ fn one_open(model: &Model, formula: GgmFormula) -> Result<Option<StationSolution
         return impatient(station, lambda, mu, markov);
     }
     if let Some(capacity) = station.capacity {
-        let loss = poisson && capacity == m;
-        let one = poisson && m == 1 && station.discipline == Discipline::Fcfs;
-        if !(markov || loss || one) {
-            return needs("a finite capacity unless M/M/m/B, M/G/1/B or M/G/m/m");
-        }
-        let mut solved = if markov || loss {
-            mmmk(lambda, mu, m, capacity)
-        } else {
-            mg1k(lambda, service, capacity)
-        }
-        .map_err(failed)?;
-        if loss && !service.is_exponential() {
-            // The loss model does not depend on the shape of service.
-            solved.notation = format!("M/{}/{m}/{capacity}", service.letter());
-            solved.response_time.variance = Some(service.variance());
-            solved.response_law = None;
-        }
-        order(&mut solved, station.discipline);
-        return Ok(Some(solved));
+        return finite(station, capacity, (lambda, interarrival), service)
+            .map_err(failed)?
+            .map_or_else(
+                || needs("a finite capacity unless M/M/m/B, M/G/1/B, M/G/m/m or MAP/PH/m/B"),
+                |solved| Ok(Some(solved)),
+            );
     }
     queue(station, (lambda, interarrival), service, formula)
         .map_err(failed)?
         .map_or_else(|| needs("this discipline with these distributions"), |s| Ok(Some(s)))
+}
+
+/// What no formula for one station and one class covers, whatever the numbers.
+fn uncovered(
+    station: &Station,
+    (interarrival, service): (&Distribution, &Distribution),
+    batch: &Batch,
+) -> Option<&'static str> {
+    let in_line = interarrival.is_independent() || station.discipline == Discipline::Fcfs;
+    if !service.is_independent() || !in_line {
+        return Some("times that depend on one another, unless arrivals (map) at a fcfs queue");
+    }
+    let limited = station.capacity.is_some()
+        || station.patience.is_some()
+        || station.balking != Balking::Never
+        || *batch != Batch::Fixed(1);
+    (limited && by_size(station))
+        .then_some("an order by size beside batches, limits or impatience")
+}
+
+/// A station with room for `capacity`; `None` where no formula knows it.
+fn finite(
+    station: &Station,
+    capacity: u64,
+    (lambda, interarrival): (f64, &Distribution),
+    service: &Distribution,
+) -> Result<Option<StationSolution>, StationError> {
+    let (m, mu) = (station.servers, 1.0 / service.mean());
+    let poisson = interarrival.is_exponential();
+    let markov = poisson && service.is_exponential();
+    let loss = poisson && capacity == m;
+    let fcfs = station.discipline == Discipline::Fcfs;
+    let embedded = !matches!(service, Distribution::PhaseType { .. });
+    if !(markov || loss || poisson && m == 1 && fcfs && embedded) {
+        return if fcfs {
+            map_ph((lambda, interarrival), service, m, Some(capacity))
+        } else {
+            Ok(None)
+        };
+    }
+    let mut solved = if markov || loss {
+        mmmk(lambda, mu, m, capacity)?
+    } else {
+        mg1k(lambda, service, capacity)?
+    };
+    if loss && !service.is_exponential() {
+        // The loss model does not depend on the shape of service.
+        solved.notation = format!("M/{}/{m}/{capacity}", service.letter());
+        solved.response_time.variance = Some(service.variance());
+        solved.response_law = None;
+    }
+    order(&mut solved, station.discipline);
+    Ok(Some(solved))
 }
 
 /// Whether the order of service depends on service times, so that it changes means.
@@ -161,8 +198,8 @@ fn impatient(
     match &station.patience {
         Some(_) if station.balking != Balking::Never => needs("patience beside balking"),
         Some(patience) if !patience.is_exponential() => {
-            if station.capacity.is_some() || matches!(patience, Distribution::General { .. }) {
-                return needs("patience with a capacity, or of which only moments are known");
+            if station.capacity.is_some() || patience.below(0, patience.mean()).is_none() {
+                return needs("patience with a capacity, of phases, or with moments only");
             }
             if patience.mean() <= 0.0 || station.discipline != Discipline::Fcfs {
                 return needs("patience of 0, or with another order than fcfs");
@@ -196,7 +233,7 @@ fn queue(
         Discipline::LcfsPr if m == 1 => mg1_lcfs_pr(lambda, service).map(Some),
         Discipline::Dps if m == 1 && poisson => mg1_ps(lambda, service).map(Some),
         Discipline::Sjf | Discipline::Srpt | Discipline::Dps => {
-            let known = poisson && m == 1 && !matches!(service, Distribution::General { .. });
+            let known = poisson && m == 1 && service.below(0, service.mean()).is_some();
             let rule = if station.discipline == Discipline::Srpt {
                 BySize::ShortestRemaining
             } else {
@@ -214,8 +251,23 @@ fn queue(
         _ => {
             let deterministic = matches!(service, Distribution::Deterministic { .. });
             let best = formula == GgmFormula::Best;
+            let phases = match (poisson, m, service) {
+                // The transform, or the embedded chain, knows as much.
+                (true, 1, Distribution::PhaseType { .. }) => true,
+                (true, 1, _) => false,
+                (true, _, _) => !service.is_exponential(),
+                (false, 1, _) if service.is_exponential() => {
+                    crate::station::gm1(interarrival, 1.0 / service.mean()).is_err()
+                }
+                (false, ..) => true,
+            };
             let exact = if best && poisson && deterministic && m > 1 && m <= 200 {
                 mdm(lambda, service.mean(), m).ok()
+            } else if best
+                && phases
+                && let Some(solved) = map_ph((lambda, interarrival), service, m, None)?
+            {
+                Some(solved)
             } else if best && poisson && service.is_exponential() {
                 Some(mmm(lambda, 1.0 / service.mean(), m)?)
             } else if best && poisson && m == 1 {
@@ -225,6 +277,7 @@ fn queue(
             };
             let mut solved = match exact {
                 Some(exact) => exact,
+                None if !interarrival.is_independent() => return Ok(None),
                 None => ggm(interarrival, service, m, formula)?,
             };
             order(&mut solved, station.discipline);
@@ -280,6 +333,7 @@ fn one_closed(model: &Model) -> Result<Option<StationSolution>, StationError> {
         && *population <= 1_000_000
         && think_time.mean() > 0.0
         && think_time.is_exponential()
+        && demand.service.is_independent()
         && demand.service.is_exponential()
         && demand.service.mean() > 0.0
         && !station.is_delay()
@@ -344,6 +398,10 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
             let rates: Vec<f64> = classes.iter().map(|c| c.arrival_rate).collect();
             mmm_priority(&rates, 1.0 / first, m, scheduling)?
         }
+        (Some(scheduling), m) => match two_rates(&classes, m, scheduling)? {
+            Some(results) => results,
+            None => return Ok(None),
+        },
         // One queue for all: every class waits alike, behind the mixture.
         (None, 1) => shared_queue(&classes)?,
         _ => return Ok(None),
@@ -353,6 +411,21 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
         None => "M/G/1 with several classes, Pollaczek–Khinchine",
     };
     Ok(Some(several(model, &order, &results, method)))
+}
+
+/// Two classes with exponential services of their own rates.
+fn two_rates(
+    classes: &[PriorityClass],
+    servers: u64,
+    scheduling: Scheduling,
+) -> Result<Option<Vec<PriorityResult>>, StationError> {
+    match classes {
+        [high, low] if high.service.is_exponential() && low.service.is_exponential() => {
+            let of = |class: &PriorityClass| (class.arrival_rate, 1.0 / class.service.mean());
+            mmm_priority_two([of(high), of(low)], servers, scheduling)
+        }
+        _ => Ok(None),
+    }
 }
 
 fn is_poisson_one(class: &Class) -> bool {

@@ -3,6 +3,7 @@
 use kendall_units::exact_f64;
 use nalgebra::{DMatrix, DVector};
 
+use super::levels::{Levels, Move};
 use super::{StationError, erlang_b, erlang_c, positive, servers_of, stable};
 use crate::Distribution;
 
@@ -154,6 +155,126 @@ fn not_negative(name: &'static str, value: f64) -> Result<f64, StationError> {
 /// Share of the loads around them below which the difference of two queues is taken from the slope of
 /// their length: rounding leaves 2·10⁻¹⁰ of the difference there, the slope is right to 10⁻¹³.
 const TOO_CLOSE: f64 = 1e-6;
+
+/// Most phases of a level of the chain behind [`mmm_priority_two`].
+const MOST_PHASES: usize = 250;
+
+/// M/M/m with two priority classes that each have an arrival and a service rate, the first served
+/// first. `None` where the chain is too large, or a class has no arrivals.
+///
+/// # Errors
+/// [`StationError::Unstable`] when the classes together offer m erlangs or more.
+///
+/// # Source
+/// A quasi birth–death process (Neuts 1981) with the number of the second class as its level, cut
+/// off where more of the first class are less likely than 1e-13.
+pub fn mmm_priority_two(
+    [high, low]: [(f64, f64); 2],
+    servers: u64,
+    scheduling: Scheduling,
+) -> Result<Option<Vec<PriorityResult>>, StationError> {
+    let mut loads = [0.0; 2];
+    for (load, (lambda, mu)) in loads.iter_mut().zip([high, low]) {
+        *load = not_negative("arrival rate", lambda)? / positive("service rate", mu)?;
+    }
+    let servers = servers_of(servers)?;
+    let m = exact_f64(servers);
+    stable(loads[0] + loads[1], servers, high.0 + low.0)?;
+    let most = m + (-30.0 / (loads[0] / m).ln()).ceil();
+    // Phases of a level, and the work for all levels.
+    let served = if scheduling == Scheduling::PreemptiveResume { 1.0 } else { m + 1.0 };
+    let phases = (most + 1.0) * served;
+    let large = phases > exact_f64(MOST_PHASES) || m * phases.powi(3) > 3e8;
+    if high.0 <= 0.0 || low.0 <= 0.0 || large {
+        return Ok(None);
+    }
+    let (m, most) = (kendall_units::whole_u64(m), kendall_units::whole_u64(most));
+    let (m, most) = (usize::try_from(m).unwrap_or(1), usize::try_from(most).unwrap_or(1));
+    let chain = TwoClasses { rates: [high, low], servers: m, most, scheduling };
+    let levels = Levels::build(m, |n| chain.states(n), |n, state| chain.moves(n, state));
+    let Some(steady) = levels.endless() else { return Ok(None) };
+    let Some(tail) = steady.tail() else { return Ok(None) };
+    let Some(beyond) = steady.from_last() else { return Ok(None) };
+    let number = |level: &nalgebra::RowDVector<f64>, n: usize| -> f64 {
+        let states = chain.states(n);
+        states.iter().zip(level.iter()).map(|((first, _), p)| exact_f64(*first) * p).sum()
+    };
+    let below = steady.levels[..m].iter().enumerate();
+    let first = below.clone().map(|(n, level)| number(level, n)).sum::<f64>() + number(&beyond, m);
+    let second = below.map(|(n, level)| exact_f64(n) * level.sum()).sum::<f64>()
+        + exact_f64(m) * tail[0]
+        + tail[1];
+    let result = |number: f64, (lambda, mu): (f64, f64)| {
+        let response_time = number / lambda;
+        let waiting_time = (response_time - 1.0 / mu).max(0.0);
+        PriorityResult {
+            utilization: lambda / mu / exact_f64(m),
+            waiting_time,
+            response_time,
+            number,
+            number_waiting: lambda * waiting_time,
+        }
+    };
+    Ok(Some(vec![result(first, high), result(second, low)]))
+}
+
+/// The chain of two classes: how many of the first are there, and how many of the second are in
+/// service (0 where the first interrupts, and this follows).
+struct TwoClasses {
+    rates: [(f64, f64); 2],
+    servers: usize,
+    most: usize,
+    scheduling: Scheduling,
+}
+
+impl TwoClasses {
+    fn states(&self, level: usize) -> Vec<(usize, usize)> {
+        let first = 0..=self.most;
+        if self.scheduling == Scheduling::PreemptiveResume {
+            return first.map(|i| (i, 0)).collect();
+        }
+        // One of the second class waits only while all servers are busy.
+        let m = self.servers;
+        first
+            .flat_map(|i| (0..=level.min(m)).map(move |l| (i, l)))
+            .filter(|(i, l)| *l == level || i + l >= m)
+            .collect()
+    }
+
+    fn moves(&self, level: usize, &(i, l): &(usize, usize)) -> Vec<Move<(usize, usize)>> {
+        let m = self.servers;
+        let [(lambda_1, mu_1), (lambda_2, mu_2)] = self.rates;
+        let rate = |mu: f64, busy: usize| mu * exact_f64(busy);
+        let mut moves = Vec::new();
+        if i < self.most {
+            moves.push((0, (i + 1, l), lambda_1));
+        }
+        if self.scheduling == Scheduling::PreemptiveResume {
+            let first = i.min(m);
+            moves.push((1, (i, 0), lambda_2));
+            if i > 0 {
+                moves.push((0, (i - 1, 0), rate(mu_1, first)));
+            }
+            let second = level.min(m - first);
+            if second > 0 {
+                moves.push((-1, (i, 0), rate(mu_2, second)));
+            }
+            return moves;
+        }
+        let first = i.min(m - l);
+        let idle = usize::from(first + l < m);
+        moves.push((1, (i, l + idle), lambda_2));
+        // Who takes a free server: the first class if one waits, else the second.
+        let second_next = usize::from(i == first && level > l);
+        if first > 0 {
+            moves.push((0, (i - 1, l + second_next), rate(mu_1, first)));
+        }
+        if l > 0 {
+            moves.push((-1, (i, l - 1 + second_next), rate(mu_2, l)));
+        }
+        moves
+    }
+}
 
 /// M/M/1 shared by classes in proportion to their weights (discriminatory processor sharing).
 ///

@@ -8,6 +8,7 @@ mod hostile;
 mod independent;
 mod measured;
 mod networks;
+mod phases;
 mod scalability;
 mod simulation;
 mod stations;

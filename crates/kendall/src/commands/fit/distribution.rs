@@ -40,7 +40,7 @@ pub(crate) struct FitDistribution {
 }
 
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
-enum TimeUnit {
+pub(super) enum TimeUnit {
     #[default]
     S,
     Ms,
@@ -49,7 +49,7 @@ enum TimeUnit {
 }
 
 impl TimeUnit {
-    fn in_seconds(self) -> f64 {
+    pub(super) fn in_seconds(self) -> f64 {
         match self {
             Self::S => 1.0,
             Self::Ms => 1e-3,
