@@ -244,6 +244,9 @@ fn routes(chance: &mut Choices<'_>, classes: &[String], stations: &[String]) -> 
             set(&mut route, "class", class.as_str());
             set(&mut route, "from", from);
             set(&mut route, "to", to);
+            if chance.one_in(8) {
+                set(&mut route, "choose", chance.of(&["shortest-queue", "round-robin"]));
+            }
             routes.push(route);
         }
     }

@@ -50,6 +50,8 @@ pub struct Model {
     pub stations: Vec<Station>,
     /// Where customers go next. Empty: each class visits the stations as their `visits` say.
     pub routes: Vec<Leg>,
+    /// Where the next station is not drawn by the probabilities of `routes`.
+    pub choices: Vec<Choice>,
     /// Passive resources: tokens held while stations are visited.
     pub pools: Vec<Pool>,
     /// Which solver was asked for (`auto` unless the file says so); see `solver`.
@@ -223,6 +225,30 @@ pub struct Leg {
     pub to: Place,
     /// How likely.
     pub probability: f64,
+}
+
+/// How the next of several stations is chosen, for one class from one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// Class before the step.
+    pub class: usize,
+    /// Where from.
+    pub from: Place,
+    /// Which is taken.
+    pub rule: Rule,
+}
+
+/// Which of several stations is next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// The one with the fewest customers (the first of equals is drawn) among `of` that are drawn at
+    /// random; among all of them when there are no more.
+    ShortestQueue {
+        /// How many are compared.
+        of: u32,
+    },
+    /// Each in its turn.
+    RoundRobin,
 }
 
 /// A passive resource: a worker, a connection, a lock. A customer takes a token when it comes to
@@ -568,6 +594,7 @@ impl Model {
             classes,
             stations,
             routes: Vec::new(),
+            choices: Vec::new(),
             pools: Vec::new(),
             solver: "auto".to_owned(),
             quantiles: Vec::new(),
@@ -631,6 +658,7 @@ impl Model {
         }
         self.close_rounds()?;
         self.check_routes()?;
+        self.check_choices()?;
         self.check_work()?;
         Ok(self)
     }
@@ -661,6 +689,34 @@ impl Model {
         }
         if pool.classes.iter().any(|class| *class >= self.classes.len()) {
             return Err(refused(format!("{path}.classes"), "an index", "classes of the model"));
+        }
+        Ok(())
+    }
+
+    fn check_choices(&self) -> Result<(), ModelError> {
+        for choice in &self.choices {
+            let from = |leg: &&Leg| leg.class == choice.class && leg.from == choice.from;
+            let legs: Vec<&Leg> = self.routes.iter().filter(from).collect();
+            let each = legs.first().map_or(0.0, |leg| leg.probability);
+            let alike = legs.iter().all(|leg| {
+                matches!(leg.to, Place::Station(_)) && (leg.probability - each).abs() <= 1e-9
+            });
+            if legs.len() < 2 || !alike {
+                let place = match choice.from {
+                    Place::Outside => "in",
+                    Place::Station(index) => {
+                        self.stations.get(index).map_or("", |station| station.name.as_str())
+                    }
+                };
+                let expected = "two stations or more with equal probabilities, and no `out`, behind \
+                                a choice by queues or in turn";
+                return Err(refused("routes.choose", format!("that from `{place}`"), expected));
+            }
+            if let Rule::ShortestQueue { of } = choice.rule
+                && of == 0
+            {
+                return Err(refused("routes.choices", of, "1 or above"));
+            }
         }
         Ok(())
     }

@@ -329,6 +329,13 @@ fn check_stable(model: &Model) -> Result<(), SimulationError> {
             }
         }
     }
+    // Where customers go by the state, the visits are not known.
+    let by_queues = |choice: &crate::model::Choice| {
+        matches!(choice.rule, crate::model::Rule::ShortestQueue { .. })
+    };
+    if model.choices.iter().any(by_queues) {
+        return Ok(());
+    }
     for (station, load) in model.stations.iter().zip(offered) {
         let bounded = station.capacity.is_some()
             || station.patience.is_some()

@@ -342,6 +342,16 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
             instead: "that",
         });
     }
+    if let Some(choice) = model.choices.first() {
+        let from = match choice.from {
+            crate::model::Place::Outside => &model.classes[choice.class].name,
+            crate::model::Place::Station(index) => &model.stations[index].name,
+        };
+        return Err(SolveError::NeedsSimulation {
+            feature: "a choice of the next station by queues or in turn",
+            station: from.clone(),
+        });
+    }
     let mut solution = match single::solve(model, solver)? {
         Some(solution) => solution,
         None if model.pools.is_empty() => solve_network(model, solver)?,

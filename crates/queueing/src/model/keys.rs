@@ -153,6 +153,19 @@ pub const ROUTE: &[Key] = &[
         "probabilities of stations, or `out`; they add to 1. `\"disk:write\"` continues as class \
          `write`",
     ),
+    Key::choice(
+        "choose",
+        &["random", "shortest-queue", "round-robin"],
+        "how the next station is chosen: by these probabilities, the one with the fewest \
+         customers, each in turn (both with equal probabilities)",
+    )
+    .or("'random'"),
+    Key::new(
+        "choices",
+        WHOLE,
+        "of `shortest-queue`: compares only this many, drawn at random; all unless given",
+    )
+    .optional(),
 ];
 
 /// `[[pools]]`.

@@ -7,8 +7,8 @@ use toml::{Table, Value};
 use super::keys::MODEL;
 use super::shape::{exponential, finite, read_distribution, read_shape};
 use super::{
-    Balking, Batch, Center, Class, Demand, Discipline, Fork, Leg, Model, ModelError, Place, Pool,
-    SimulationOptions, Station, Workload, bracketed, refused,
+    Balking, Batch, Center, Choice, Class, Demand, Discipline, Fork, Leg, Model, ModelError, Place,
+    Pool, Rule, SimulationOptions, Station, Workload, bracketed, refused,
 };
 use crate::Distribution;
 
@@ -50,6 +50,7 @@ impl Model {
             stations: stations(&mut root, &classes, routed)?,
             classes,
             routes: Vec::new(),
+            choices: Vec::new(),
             pools: Vec::new(),
             solver: root.text("solver")?,
             quantiles: root
@@ -61,7 +62,10 @@ impl Model {
             simulation: simulation(root.section("simulation")?)?,
         };
         for route in root.sections("routes")? {
-            let legs = read_route(route, &model)?;
+            let (legs, rule) = read_route(route, &model)?;
+            if let (Some(rule), Some(leg)) = (rule, legs.first()) {
+                model.choices.push(Choice { class: leg.class, from: leg.from, rule });
+            }
             model.routes.extend(legs);
         }
         for pool in root.sections("pools")? {
@@ -489,8 +493,32 @@ impl StationKeys<'_, '_> {
     }
 }
 
-fn read_route(mut section: Section<'_>, model: &Model) -> Result<Vec<Leg>, ModelError> {
+/// How the next station is chosen; `None`: by the probabilities.
+fn rule(section: &mut Section<'_>) -> Result<Option<Rule>, ModelError> {
+    let choices = section.opt_count("choices")?;
+    let shortest = Rule::ShortestQueue {
+        of: choices.map_or(u32::MAX, |of| u32::try_from(of).unwrap_or(u32::MAX)),
+    };
+    let rule = match section.text("choose")?.as_str() {
+        "shortest-queue" => Some(shortest),
+        "round-robin" => Some(Rule::RoundRobin),
+        _ => None,
+    };
+    match choices {
+        Some(_) if rule != Some(shortest) => {
+            let path = bracketed(&section.path_of("choices"));
+            Err(refused(path, "without shortest-queue", "`choose = \"shortest-queue\"` beside it"))
+        }
+        _ => Ok(rule),
+    }
+}
+
+fn read_route(
+    mut section: Section<'_>,
+    model: &Model,
+) -> Result<(Vec<Leg>, Option<Rule>), ModelError> {
     section.known()?;
+    let rule = rule(&mut section)?;
     let path = |key: &str| bracketed(&section.path_of(key));
     let (class_path, from_path, place) = (path("class"), path("from"), path("to"));
     let class = match section.opt_text("class")? {
@@ -528,7 +556,7 @@ fn read_route(mut section: Section<'_>, model: &Model) -> Result<Vec<Leg>, Model
         let expected = "probabilities such as { disk = 0.8, out = 0.2 }".to_owned();
         return Err(ModelError::Missing { path: place, expected });
     }
-    Ok(legs)
+    Ok((legs, rule))
 }
 
 fn close_to<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::SimulationError;
 use super::events::MOST_CUSTOMERS;
 use super::plan::{
-    Batch, ClassPlan, EXIT, Hop, Kind, NO_HOP, Order, Plan, Preemption, Route, Service,
+    Batch, ClassPlan, EXIT, Hop, Kind, NO_HOP, Order, Plan, Preemption, Route, Rule, Service,
     StationPlan, UNLIMITED, Work,
 };
 use super::state::NONE;
@@ -105,6 +105,16 @@ impl Compiler<'_> {
                     what: format!("population of class `{}`", class.name),
                     value: class.population(),
                     limit: u64::from(MOST_CUSTOMERS),
+                });
+            }
+        }
+        for choice in &self.model.choices {
+            let class = &self.model.classes[choice.class];
+            if choice.from == Place::Outside && !class.is_open() && class.think_time_s() <= 0.0 {
+                return Err(SimulationError::Unsupported {
+                    station: class.name.clone(),
+                    what: "a choice from `in` by queues or in turn, without think time",
+                    instead: "give the class a think time, or choose from a station",
                 });
             }
         }
@@ -446,7 +456,7 @@ impl Compiler<'_> {
             if top && comes && entry.is_empty() {
                 return Err(ModelError::VisitsNothing { class: real.name.clone() }.into());
             }
-            let entry = self.plan.add_route(&entry);
+            let entry = self.add_route(&entry, context.class, Place::Outside);
             let closed = !real.is_open();
             let reported = context.class;
             self.plan.classes.push(ClassPlan { reported, closed, kind, entry, think });
@@ -455,8 +465,16 @@ impl Compiler<'_> {
             for class in 0..classes {
                 let key = (number(station), u16::try_from(class).expect("checked when made"));
                 let hops = self.routes.remove(&key).unwrap_or_default();
-                let route =
-                    if hops.is_empty() { Route::default() } else { self.plan.add_route(&hops) };
+                let place = if station < self.model.stations.len() {
+                    Place::Station(station)
+                } else {
+                    Place::Outside
+                };
+                let route = if hops.is_empty() {
+                    Route::default()
+                } else {
+                    self.add_route(&hops, self.order[class].class, place)
+                };
                 self.plan.routes.push(route);
                 let work = self.work.remove(&key).unwrap_or(Work::Never);
                 let plan = &mut self.plan.stations[station];
@@ -483,6 +501,22 @@ impl Compiler<'_> {
             }
         }
         Ok((self.plan, self.layout))
+    }
+
+    /// A route, with how its hops are chosen. The ways that lead back from where tokens are held have
+    /// one hop, which is taken whatever the rule.
+    fn add_route(&mut self, hops: &[Hop], class: usize, from: Place) -> Route {
+        let route = self.plan.add_route(hops);
+        let mut choices = self.model.choices.iter();
+        let rule = match choices.find(|c| c.class == class && c.from == from).map(|c| c.rule) {
+            None => Rule::Random,
+            Some(model::Rule::ShortestQueue { of }) => Rule::Shortest(of),
+            Some(model::Rule::RoundRobin) => {
+                self.plan.turns += 1;
+                Rule::InTurn(self.plan.turns - 1)
+            }
+        };
+        Route { rule, ..route }
     }
 
     /// The station of the model that one of the plan is, or is a branch of.

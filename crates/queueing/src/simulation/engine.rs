@@ -6,7 +6,7 @@
 use rand::RngExt as _;
 
 use super::events::{Event, Events, MOST_CUSTOMERS, MOST_EVENTS, What};
-use super::plan::{Batch, EXIT, Hop, Kind, NO_HOP, Plan, Route, Work};
+use super::plan::{Batch, EXIT, Hop, Kind, NO_HOP, Plan, Route, Rule, Work};
 use super::state::{NONE, StationState};
 use super::streams::{BEGINNING, Stream, streams};
 use super::tally::{Cell, SystemCell, Totals};
@@ -82,6 +82,8 @@ pub(super) struct Engine<'p> {
     /// Where each source, and each class's service at each station, is in what goes on from one
     /// time to the next.
     arrivals_at: Vec<u32>,
+    /// Whose turn it was, of routes that take each in its turn.
+    turns: Vec<u32>,
     services_at: Vec<u32>,
     pub(super) services: Vec<Stream>,
     routings: Vec<Stream>,
@@ -114,6 +116,7 @@ impl<'p> Engine<'p> {
             free_joins: Vec::new(),
             freed: Vec::new(),
             sources: all,
+            turns: vec![0; plan.turns as usize],
             arrivals_at: vec![BEGINNING; classes],
             services_at: vec![BEGINNING; stations * classes],
             services,
@@ -341,10 +344,49 @@ impl<'p> Engine<'p> {
         }
         let stations = self.stations.len();
         // One stream a station for what comes after it, one a class for where it begins.
-        let stream = &mut self.routings[after.map_or(stations + class, |station| station as usize)];
+        let own = after.map_or(stations + class, |station| station as usize);
+        match route.rule {
+            Rule::Random => {}
+            Rule::Shortest(of) => return self.shortest(hops, of, own),
+            Rule::InTurn(counter) => {
+                let turn = &mut self.turns[counter as usize];
+                *turn = (*turn + 1) % route.length;
+                return hops[*turn as usize];
+            }
+        }
+        let stream = &mut self.routings[own];
         let draw = stream.random::<f64>();
         let last = hops.len() - 1;
         hops[..last].iter().find(|hop| draw < hop.cumulative).copied().unwrap_or(hops[last])
+    }
+
+    /// The hop to the station with the fewest customers, among `of` of them that are drawn; of equals
+    /// one is drawn.
+    fn shortest(&mut self, hops: &[Hop], of: u32, own: usize) -> Hop {
+        let stream = &mut self.routings[own];
+        let (mut wanted, mut best, mut fewest, mut equals) = (of as usize, hops[0], u32::MAX, 0);
+        for (index, &hop) in hops.iter().enumerate() {
+            let left = hops.len() - index;
+            if wanted < left && stream.random_range(0..left) >= wanted {
+                continue;
+            }
+            wanted = wanted.min(left).saturating_sub(1);
+            let mut target = hop;
+            // Out of pools, or into one: where the customer will be next.
+            while target.to == EXIT && target.then != NO_HOP {
+                target = self.plan.hops[target.then as usize];
+            }
+            let present = self.stations.get(target.to as usize).map_or(0, |s| s.present);
+            if present < fewest {
+                (best, fewest, equals) = (hop, present, 1);
+            } else if present == fewest {
+                equals += 1;
+                if stream.random_range(0..equals) == 0 {
+                    best = hop;
+                }
+            }
+        }
+        best
     }
 
     #[inline]

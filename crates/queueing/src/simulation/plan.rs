@@ -16,6 +16,8 @@ pub(super) struct Plan {
     pub(super) hops: Vec<Hop>,
     /// Route of class `c` after station `s`, at `s · classes + c`.
     pub(super) routes: Vec<Route>,
+    /// Counters of [`Rule::InTurn`].
+    pub(super) turns: u32,
 }
 
 /// One way to go on.
@@ -40,6 +42,19 @@ pub(super) const NO_HOP: u32 = u32::MAX;
 pub(super) struct Route {
     pub(super) start: u32,
     pub(super) length: u32,
+    pub(super) rule: Rule,
+}
+
+/// Which hop of a route is taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Rule {
+    /// Drawn by the probabilities.
+    #[default]
+    Random,
+    /// To the station with the fewest customers among so many.
+    Shortest(u32),
+    /// Each in its turn, counted by this counter.
+    InTurn(u32),
 }
 
 #[derive(Debug, Clone)]
@@ -157,7 +172,7 @@ impl Plan {
         let start = u32::try_from(self.hops.len()).expect("fewer than 2^32 hops");
         let length = u32::try_from(hops.len()).expect("fewer than 2^32 hops");
         self.hops.extend_from_slice(hops);
-        Route { start, length }
+        Route { start, length, rule: Rule::Random }
     }
 
     #[inline]

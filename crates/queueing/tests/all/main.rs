@@ -9,6 +9,7 @@ mod independent;
 mod measured;
 mod networks;
 mod phases;
+mod routing;
 mod scalability;
 mod simulation;
 mod stations;

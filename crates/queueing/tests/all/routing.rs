@@ -1,0 +1,139 @@
+//! Routing by the state: simulated, against a Markov chain, against queues behind every n-th arrival, and
+//! against the mean field.
+
+use kendall_queueing::Distribution;
+use kendall_queueing::model::Model;
+use kendall_queueing::simulation::{Measured, Settings, simulate};
+use kendall_queueing::solver::{Solver, solve};
+use kendall_queueing::station::gm1;
+
+use crate::independent::chain;
+
+/// `count` equal single servers of rate 1 with `rate` each, and how an arrival chooses among them.
+fn balanced(count: u32, rate: f64, choose: &str) -> Model {
+    let stations: Vec<String> =
+        (0..count).map(|i| format!("{{ name = 's{i}', service_time_s = 1.0 }}")).collect();
+    let to: Vec<String> =
+        (0..count).map(|i| format!("s{i} = {}", 1.0 / f64::from(count))).collect();
+    let out: Vec<String> =
+        (0..count).map(|i| format!("{{ from = 's{i}', to = {{ out = 1 }} }}")).collect();
+    let text = format!(
+        "arrival_rate_per_s = {}\nstations = [{}]\nroutes = [{{ from = 'in', to = {{ {} }}, {choose} \
+         }}, {}]",
+        f64::from(count) * rate,
+        stations.join(", "),
+        to.join(", "),
+        out.join(", ")
+    );
+    toml::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn response(model: &Model, width: f64) -> Measured {
+    let settings = Settings {
+        confidence: 0.999,
+        relative_half_width: width,
+        most_customers: 4_000_000,
+        ..Settings::of(model)
+    };
+    simulate(model, &settings, &mut |_| {}).unwrap().classes[0].response_time_mean_s.unwrap()
+}
+
+#[track_caller]
+fn covers(have: Measured, want: f64) {
+    println!("{have:?} for {want}: {:+.4}", have.center / want - 1.0);
+    assert!(have.covers(want), "{have:?} for {want}");
+}
+
+/// Two queues, cut off at 37 customers each.
+#[test]
+fn the_shorter_of_two_queues_is_the_markov_chain() {
+    for rate in [0.5, 0.8] {
+        let states = chain((0_u32, 0_u32), |&(a, b)| {
+            let mut next = Vec::new();
+            let joins =
+                |a: u32, b: u32| if a < b { 1.0 } else { f64::from(u8::from(a == b)) / 2.0 };
+            for (to, share) in [((a + 1, b), joins(a, b)), ((a, b + 1), joins(b, a))] {
+                if share > 0.0 && to.0 < 38 && to.1 < 38 {
+                    next.push((to, 2.0 * rate * share));
+                }
+            }
+            if a > 0 {
+                next.push(((a - 1, b), 1.0));
+            }
+            if b > 0 {
+                next.push(((a, b - 1), 1.0));
+            }
+            next
+        });
+        let number = states.mean(|s| f64::from(s.0 + s.1));
+        let model = balanced(2, rate, "choose = 'shortest-queue'");
+        covers(response(&model, 0.01), number / (2.0 * rate));
+    }
+}
+
+/// Every third arrival: Erlang gaps of three stages at each.
+#[test]
+fn each_in_turn_has_erlang_gaps() {
+    for rate in [0.5, 0.85] {
+        let gaps = Distribution::erlang(3, 1.0 / rate).unwrap();
+        let want = gm1(&gaps, 1.0).unwrap().response_time.mean;
+        covers(response(&balanced(3, rate, "choose = 'round-robin'"), 0.01), want);
+    }
+}
+
+/// Vvedenskaya, Dobrushin, Karpelevich 1996; Mitzenmacher 2001: of endlessly many queues the share with k
+/// customers or more is ρ^((dᵏ − 1)/(d − 1)); one choice is M/M/1. Of 100 queues it is that to a few per cent.
+#[test]
+fn two_choices_of_many_queues_are_the_mean_field() {
+    for (rate, choices) in [(0.5, 2_i32), (0.9, 2), (0.9, 5)] {
+        let d = f64::from(choices);
+        let share = |k: i32| f64::powf(rate, (d.powi(k) - 1.0) / (d - 1.0));
+        let field = (1..40).map(share).sum::<f64>() / rate;
+        let rule = format!("choose = 'shortest-queue', choices = {choices}");
+        let have = response(&balanced(100, rate, &rule), 0.005);
+        println!("{choices} choices at {rate}: {have:?}, mean field {field}");
+        assert!((have.center / field - 1.0).abs() < 0.04, "{have:?} for {field}");
+    }
+    let one = response(&balanced(4, 0.8, "choose = 'shortest-queue', choices = 1"), 0.02);
+    covers(one, 5.0);
+}
+
+#[test]
+fn choices_need_stations_alike_and_the_simulator() {
+    let model = balanced(3, 0.5, "choose = 'shortest-queue'");
+    let error = solve(&model, Solver::Auto).unwrap_err().to_string();
+    assert!(error.contains("simulation"), "{error}");
+    let routes = |to: &str, more: &str| {
+        let text = format!(
+            "arrival_rate_per_s = 1\nstations = [{{ name = 'a', service_time_s = 0.1 }}, {{ name = \
+             'b', service_time_s = 0.1 }}]\nroutes = [{{ from = 'in', to = {to}, {more} }}, {{ from = \
+             'a', to = {{ out = 1 }} }}, {{ from = 'b', to = {{ out = 1 }} }}]"
+        );
+        toml::from_str::<Model>(&text).map_err(|error| error.to_string())
+    };
+    for (to, more) in [
+        ("{ a = 0.4, b = 0.6 }", "choose = 'round-robin'"),
+        ("{ a = 1 }", "choose = 'round-robin'"),
+        ("{ a = 0.5, b = 0.5 }", "choices = 2"),
+        ("{ a = 0.5, b = 0.5 }", "choose = 'shortest-queue', choices = 0"),
+        ("{ a = 0.5, b = 0.5 }", "choose = 'shortest'"),
+        ("{ a = 0.5, out = 0.5 }", "choose = 'shortest-queue'"),
+    ] {
+        let error = routes(to, more).unwrap_err();
+        assert!(error.contains("routes"), "{error}");
+    }
+    // Unequal servers, of which the slower would be overloaded by half of the arrivals.
+    let text = "arrival_rate_per_s = 1.5\nstations = [{ name = 'a', service_time_s = 0.5 }, { name = 'b', \
+                service_time_s = 2 }]\nroutes = [{ from = 'in', to = { a = 0.5, b = 0.5 }, choose = \
+                'shortest-queue' }, { from = 'a', to = { out = 1 } }, { from = 'b', to = { out = 1 } }]";
+    let model: Model = toml::from_str(text).unwrap();
+    assert!(response(&model, 0.05).center < 5.0);
+    // Closed, with think time, and from a station.
+    let closed = "population = 4\nthink_time_s = 1\nstations = [{ name = 'a', service_time_s = 0.5 }, { \
+                  name = 'b', service_time_s = 0.5 }]\nroutes = [{ from = 'in', to = { a = 0.5, b = 0.5 \
+                  }, choose = 'round-robin' }, { from = 'a', to = { out = 1 } }, { from = 'b', to = { out = \
+                  1 } }]";
+    let model: Model = toml::from_str(closed).unwrap();
+    let random: Model = toml::from_str(&closed.replace(", choose = 'round-robin'", "")).unwrap();
+    assert!(response(&model, 0.01).center < response(&random, 0.01).center);
+}
