@@ -15,6 +15,7 @@ mod design;
 mod erlang;
 mod fields;
 mod fork_join;
+pub mod jmva;
 mod laws;
 mod lowered;
 mod network;
@@ -24,6 +25,7 @@ mod scaling;
 mod station;
 mod unit;
 mod wanted;
+mod xml;
 
 use kendall_keys::{Problem, Section};
 use kendall_queueing::DistributionError;

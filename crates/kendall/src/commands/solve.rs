@@ -27,9 +27,10 @@ const MOST_POINTS: usize = 100_000;
 
 /// Solves a queueing model given by flags or by a file
 ///
-/// MODEL is a kind (mm1, mm1k, mmm, mmmk, mmmm, mmmn, mminf, md1, mdm, mg1, mg1ps, mg1sjf, mg1srpt, gm1, gg1, ggm,
-/// mxm1, mmm+m, erlang-a, erlang-b, erlang-c) with its flags, or a model file (.toml or .json), whose keys
-/// docs/models.md describes. A number in a file may be a sweep: { from = 1, to = 600, step = 10 }.
+/// MODEL is a kind (mm1, mm1k, mmm, mmmk, mmmm, mmmn, mminf, md1, mdm, mg1, mg1ps, mg1sjf, mg1srpt,
+/// gm1, gg1, ggm, mxm1, mmm+m, erlang-a, erlang-b, erlang-c) with its flags, or a model file (.toml or
+/// .json), whose keys docs/models.md describes, or one of JMT's analytical solver (.jmva). A number
+/// in a file may be a sweep: { from = 1, to = 600, step = 10 }.
 /// A file with `kind = "M/M/5"` is a textbook model in its short form; one with a list of `cases` is
 /// solved case by case and compared with the outputs that it expects (exit code 4 when not met).
 /// The answer says which solver gave it, and whether it is exact, a bound, an approximation or an
@@ -66,6 +67,9 @@ pub(crate) struct Solve {
     /// Plots throughput and response time of a sweep; file ending .svg or .html
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
+    /// Writes the model for JMT's analytical solver; file ending .jmva
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -103,6 +107,9 @@ impl Solve {
         let points = input::expand(&document, MOST_POINTS).map_err(refused)?;
         let names = self.solvers(&document)?;
         if points.len() > 1 || !points[0].at.is_empty() {
+            if self.write.is_some() {
+                return Err(refused(anyhow!("--write is for one model, and this is a sweep")));
+            }
             return self.swept(&file, &points, &names);
         }
         if self.csv.is_some() || self.plot.is_some() {
@@ -112,6 +119,13 @@ impl Solve {
             )));
         }
         let model = model(&file, &points[0].model)?;
+        if let Some(path) = &self.write {
+            if path.extension().is_none_or(|ending| ending != "jmva") {
+                return Err(refused(anyhow!("--write {}: write a file .jmva", path.display())));
+            }
+            let text = kendall_textbook::jmva::write(&model).map_err(refused)?;
+            output::file(path, &text)?;
+        }
         let mut answers = Vec::new();
         for name in &names {
             answers.push((name.clone(), self.solved(&model, name)?));
@@ -144,6 +158,7 @@ impl Solve {
             ("--sweep", !self.sweep.is_empty()),
             ("--csv", self.csv.is_some()),
             ("--plot", self.plot.is_some()),
+            ("--write", self.write.is_some()),
             ("--solver", self.solver.is_some()),
             ("--compare", !self.compare.is_empty()),
         ];

@@ -1,0 +1,541 @@
+//! Models of JMT's analytical solver (`.jmva`): read as model files, and written.
+
+use std::collections::BTreeMap;
+
+use kendall_queueing::Model;
+use kendall_queueing::model::{Balking, Batch, Discipline, Station, Workload};
+use toml::{Table, Value};
+
+use crate::xml::{Element, XmlError, coded, parse};
+
+/// Most service times of a load-dependent station that are written.
+const MOST_ENTRIES: u64 = 10_000;
+
+/// A model file that says the same, and what of the document it does not say.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Jmva {
+    /// The model file.
+    pub table: Table,
+    /// What was left out, or means something else.
+    pub notes: Vec<String>,
+}
+
+/// A document that is no model, or a model that cannot be such a document.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum JmvaError {
+    /// Not XML.
+    #[error(transparent)]
+    Xml(#[from] XmlError),
+    /// An element is missing or makes no sense.
+    #[error("{place}: {what}")]
+    Element {
+        /// Which.
+        place: String,
+        /// What is wrong, and what to write.
+        what: String,
+    },
+    /// The format has no place for it.
+    #[error("a .jmva file has no place for {what} (at `{at}`)")]
+    NoPlace {
+        /// For what.
+        what: &'static str,
+        /// Where.
+        at: String,
+    },
+}
+
+fn wrong(place: impl Into<String>, what: impl Into<String>) -> JmvaError {
+    JmvaError::Element { place: place.into(), what: what.into() }
+}
+
+fn list(tables: Vec<Table>) -> Value {
+    Value::Array(tables.into_iter().map(Value::Table).collect())
+}
+
+/// Reads a document.
+///
+/// # Errors
+/// [`JmvaError`] for what is not XML, or lacks what a model needs; the numbers themselves are checked
+/// where the model file is read.
+pub fn read(text: &str) -> Result<Jmva, JmvaError> {
+    let root = parse(text)?;
+    let mut notes = Vec::new();
+    if root.name != "model" {
+        return Err(wrong(format!("<{}>", root.name), "expected <model>, as JMVA writes it"));
+    }
+    let parameters =
+        root.child("parameters").ok_or_else(|| wrong("<model>", "has no <parameters>"))?;
+    let need = |name: &str| {
+        parameters.child(name).ok_or_else(|| wrong("<parameters>", format!("has no <{name}>")))
+    };
+    let classes = need("classes")?.children.iter().map(|c| class(c, &mut notes));
+    let classes = classes.collect::<Result<Vec<Table>, JmvaError>>()?;
+    let several = classes.len() > 1;
+    let stations = need("stations")?.children.iter().map(|s| station(s, several));
+    let stations = stations.collect::<Result<Vec<Table>, JmvaError>>()?;
+    let mut table = Table::new();
+    if let Some(solver) = solver(&root, &mut notes) {
+        table.insert("solver".to_owned(), solver.into());
+    }
+    table.insert("classes".to_owned(), list(classes));
+    table.insert("stations".to_owned(), list(stations));
+    if parameters.child("ReferenceStation").is_some() {
+        notes.push(
+            "<ReferenceStation> is left out: throughputs are of requests that make the visits of the \
+             file"
+                .to_owned(),
+        );
+    }
+    for left_out in ["whatIf", "solutions", "normalizationConstant"] {
+        if root.child(left_out).is_some() {
+            let instead = if left_out == "whatIf" { "; use --sweep" } else { "" };
+            notes.push(format!("<{left_out}> is left out{instead}"));
+        }
+    }
+    Ok(Jmva { table, notes })
+}
+
+fn named<'a>(element: &'a Element, place: &str) -> Result<&'a str, JmvaError> {
+    element.attribute("name").ok_or_else(|| wrong(place, "has no attribute `name`"))
+}
+
+fn number(place: &str, text: &str) -> Result<f64, JmvaError> {
+    let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
+    number.ok_or_else(|| wrong(place, format!("`{text}` is not a finite number")))
+}
+
+fn class(element: &Element, notes: &mut Vec<String>) -> Result<Table, JmvaError> {
+    let place = format!("<{}>", element.name);
+    let name = named(element, &place)?;
+    let mut table = Table::new();
+    table.insert("name".to_owned(), name.into());
+    let key = match element.name.as_str() {
+        "closedclass" => "population",
+        "openclass" => "rate",
+        _ => return Err(wrong(place, "expected <closedclass> or <openclass>")),
+    };
+    let place = format!("{place} `{name}`, attribute `{key}`");
+    let text = element.attribute(key).ok_or_else(|| wrong(&place, "is missing"))?;
+    let value = number(&place, text)?;
+    if key == "population" {
+        let whole = text.trim().parse::<i64>();
+        let whole = whole.map_err(|_| wrong(&place, format!("`{text}` is not a whole number")))?;
+        table.insert("population".to_owned(), whole.into());
+    } else {
+        table.insert("arrival_rate_per_s".to_owned(), value.into());
+    }
+    if element.attribute("priority").is_some_and(|priority| priority.trim() != "0") {
+        notes.push(format!("the priority of `{name}` is left out: JMVA does not use it either"));
+    }
+    Ok(table)
+}
+
+/// Texts by class, from the children of a part of a station.
+fn by_class<'a>(
+    element: &'a Element,
+    part: &str,
+    place: &str,
+) -> Result<BTreeMap<&'a str, &'a str>, JmvaError> {
+    let Some(part) = element.child(part) else { return Ok(BTreeMap::new()) };
+    let entry = |child: &'a Element| -> Result<(&'a str, &'a str), JmvaError> {
+        let class = child.attribute("customerclass");
+        let class = class.ok_or_else(|| {
+            wrong(format!("{place}, <{}>", child.name), "has no attribute `customerclass`")
+        })?;
+        Ok((class, child.text.as_str()))
+    };
+    part.children.iter().map(entry).collect()
+}
+
+fn station(element: &Element, several: bool) -> Result<Table, JmvaError> {
+    let place = format!("<{}>", element.name);
+    let name = named(element, &place)?;
+    let place = format!("{place} `{name}`");
+    let mut table = Table::new();
+    table.insert("name".to_owned(), name.into());
+    match element.name.as_str() {
+        "delaystation" => {
+            table.insert("type".to_owned(), "delay".into());
+        }
+        "listation" | "ldstation" if several => {
+            // What JMVA solves, whatever the discipline is called.
+            table.insert("discipline".to_owned(), "ps".into());
+        }
+        "listation" | "ldstation" => {}
+        _ => return Err(wrong(place, "expected <delaystation>, <listation> or <ldstation>")),
+    }
+    let servers = element.attribute("servers").filter(|_| element.name == "listation");
+    if let Some(servers) = servers {
+        let what = || wrong(&place, format!("servers `{servers}` is not a whole number"));
+        let servers = servers.trim().parse::<i64>().map_err(|_| what())?;
+        if servers != 1 {
+            table.insert("servers".to_owned(), servers.into());
+        }
+    }
+    let times = by_class(element, "servicetimes", &place)?;
+    let written = by_class(element, "visits", &place)?;
+    let (mut service, mut visits) = (Table::new(), Table::new());
+    let mut multipliers: Option<Vec<f64>> = None;
+    for (class, text) in times {
+        let at = format!("{place}, class `{class}`");
+        let visit = written.get(class).map_or(Ok(1.0), |text| number(&at, text))?;
+        let list = text.split(';').map(|time| number(&at, time));
+        let list = list.collect::<Result<Vec<f64>, _>>()?;
+        let first = list.first().copied().unwrap_or(0.0);
+        if visit == 0.0 {
+            continue;
+        }
+        service.insert(class.to_owned(), first.into());
+        visits.insert(class.to_owned(), visit.into());
+        if element.name == "ldstation" && first > 0.0 {
+            let own: Vec<f64> = list.iter().map(|time| first / time).collect();
+            let alike = |other: &Vec<f64>| {
+                other.len() == own.len()
+                    && other.iter().zip(&own).all(|(a, b)| (a - b).abs() <= 1e-9 * b.abs())
+            };
+            if multipliers.as_ref().is_some_and(|other| !alike(other)) {
+                let what = "times of several classes must depend on the number alike";
+                return Err(wrong(at, what));
+            }
+            multipliers = Some(own);
+        }
+    }
+    if let Some(multipliers) = multipliers.filter(|list| list.len() > 1) {
+        table.insert("rate_multipliers".to_owned(), Value::from(multipliers));
+    }
+    table.insert("service_time_s".to_owned(), Value::Table(service));
+    table.insert("visits".to_owned(), Value::Table(visits));
+    Ok(table)
+}
+
+fn solver(root: &Element, notes: &mut Vec<String>) -> Option<&'static str> {
+    let name = root.child("algParams")?.child("algType")?.attribute("name")?;
+    match name {
+        "Bard-Schweitzer" => Some("schweitzer"),
+        "Linearizer" => Some("linearizer"),
+        "MVA" => None,
+        other => {
+            notes.push(format!("algorithm `{other}` is not one of Kendall's: `auto` instead"));
+            None
+        }
+    }
+}
+
+/// The model as a document: stations with product form, open and closed classes, visits.
+///
+/// # Errors
+/// [`JmvaError::NoPlace`] for what the format has no place for: routes by the state, pools, limits,
+/// impatience, forks, priorities, classes that switch, other than Poisson arrivals.
+pub fn write(model: &Model) -> Result<String, JmvaError> {
+    let no_place = |what, at: &str| Err(JmvaError::NoPlace { what, at: at.to_owned() });
+    if let Some(pool) = model.pools.first() {
+        return no_place("pools", &pool.name);
+    }
+    if model.routes.iter().any(|leg| leg.class != leg.to_class) || !model.choices.is_empty() {
+        return no_place("classes that switch, or choices by queues", &model.name);
+    }
+    for class in &model.classes {
+        if let Workload::Open { interarrival, batch, .. } = &class.workload
+            && (!interarrival.is_exponential() || *batch != Batch::Fixed(1))
+        {
+            return no_place("other than Poisson arrivals", &class.name);
+        }
+    }
+    for station in &model.stations {
+        check(station)?;
+    }
+    let visits =
+        model.visits().map_err(|error| wrong(format!("`{}`", model.name), error.to_string()))?;
+    let thinks: Vec<usize> = (0..model.classes.len())
+        .filter(|class| model.classes[*class].think_time_s() > 0.0)
+        .collect();
+    let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"no\"?>\n<model \
+                    xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" \
+                    xsi:noNamespaceSchemaLocation=\"JMTmodel.xsd\">\n  <parameters>\n"
+        .to_owned();
+    text += &format!("    <classes number=\"{}\">\n", model.classes.len());
+    for class in &model.classes {
+        let name = coded(&class.name);
+        text += &match class.workload {
+            Workload::Closed { population, .. } => {
+                format!("      <closedclass name=\"{name}\" population=\"{population}\"/>\n")
+            }
+            Workload::Open { arrival_rate_per_s, .. } => {
+                format!("      <openclass name=\"{name}\" rate=\"{arrival_rate_per_s:?}\"/>\n")
+            }
+        };
+    }
+    let count = model.stations.len() + usize::from(!thinks.is_empty());
+    text += &format!("    </classes>\n    <stations number=\"{count}\">\n");
+    if !thinks.is_empty() {
+        let rows: Vec<(usize, f64, f64)> = thinks
+            .iter()
+            .map(|class| (*class, model.classes[*class].think_time_s(), 1.0))
+            .collect();
+        one(&mut text, model, ("delaystation", &free_name(model)), (&rows, &[]));
+    }
+    for (index, station) in model.stations.iter().enumerate() {
+        let rows: Vec<(usize, f64, f64)> = (0..model.classes.len())
+            .filter_map(|class| {
+                let demand = station.demand_at(class)?;
+                Some((class, demand.service.mean(), visits[index][class]))
+            })
+            .collect();
+        let speeds = speeds(model, station)?;
+        let kind = match (station.is_delay(), speeds.is_empty()) {
+            (true, _) => "delaystation",
+            (false, true) => "listation",
+            (false, false) => "ldstation",
+        };
+        one(&mut text, model, (kind, &station.name), (&rows, &speeds));
+    }
+    text.push_str(
+        "    </stations>\n  </parameters>\n  <algParams>\n    <algType name=\"MVA\" \
+         tolerance=\"1.0E-7\"/>\n    <compareAlgs value=\"false\"/>\n  </algParams>\n</model>\n",
+    );
+    Ok(text)
+}
+
+/// A name for the station of think times.
+fn free_name(model: &Model) -> String {
+    let mut name = "think time".to_owned();
+    while model.station_index(&name).is_some() {
+        name.push('\'');
+    }
+    name
+}
+
+/// A station, with class, service time and visits of each that comes.
+fn one(
+    text: &mut String,
+    model: &Model,
+    (kind, name): (&str, &str),
+    (rows, speeds): (&[(usize, f64, f64)], &[f64]),
+) {
+    let servers = if kind == "listation" { " servers=\"1\"" } else { "" };
+    *text += &format!("      <{kind} name=\"{}\"{servers}>\n        <servicetimes>\n", coded(name));
+    let part = if speeds.is_empty() { "servicetime" } else { "servicetimes" };
+    let of = |class: usize| coded(&model.classes[class].name);
+    for (class, time, _) in rows {
+        let list = if speeds.is_empty() { &[1.0][..] } else { speeds };
+        let times: Vec<String> = list.iter().map(|speed| format!("{:?}", time / speed)).collect();
+        let times = times.join(";");
+        let class = of(*class);
+        *text += &format!("          <{part} customerclass=\"{class}\">{times}</{part}>\n");
+    }
+    text.push_str("        </servicetimes>\n        <visits>\n");
+    for (class, _, visits) in rows {
+        let class = of(*class);
+        *text += &format!("          <visit customerclass=\"{class}\">{visits:?}</visit>\n");
+    }
+    *text += &format!("        </visits>\n      </{kind}>\n");
+}
+
+/// Speeds with 1, 2, … customers of a queue that is not of constant speed.
+fn speeds(model: &Model, station: &Station) -> Result<Vec<f64>, JmvaError> {
+    let plain = station.servers == 1 && station.rate_multipliers.is_empty();
+    if station.is_delay() || plain {
+        return Ok(Vec::new());
+    }
+    let listed = u64::try_from(station.rate_multipliers.len()).unwrap_or(u64::MAX);
+    let known = station.servers.max(listed);
+    let there: u64 = model.classes.iter().map(|class| class.population()).sum();
+    let open = model.classes.iter().any(kendall_queueing::model::Class::is_open);
+    let most = if open { known } else { there.max(1) };
+    if most > MOST_ENTRIES {
+        let what = "a load-dependent station with more than 10,000 customers";
+        return Err(JmvaError::NoPlace { what, at: station.name.clone() });
+    }
+    Ok((1..=most).map(|n| station.rate_multiplier(n) / station.rate_multiplier(1)).collect())
+}
+
+fn check(station: &Station) -> Result<(), JmvaError> {
+    let no_place = |what| Err(JmvaError::NoPlace { what, at: station.name.clone() });
+    if station.capacity.is_some() {
+        return no_place("a capacity");
+    }
+    if station.patience.is_some() || station.balking != Balking::Never {
+        return no_place("impatience");
+    }
+    if station.fork.is_some() {
+        return no_place("a fork");
+    }
+    let shared = matches!(station.discipline, Discipline::Ps | Discipline::LcfsPr | Discipline::Is);
+    let insensitive = shared || station.is_delay();
+    let times: Vec<f64> = station.demands.iter().flatten().map(|d| d.service.mean()).collect();
+    let first = times.first().copied().unwrap_or(0.0);
+    let alike = times.iter().all(|time| (time - first).abs() <= 1e-9 * first)
+        && station.demands.iter().flatten().all(|d| d.service.is_exponential());
+    let in_line = station.discipline == Discipline::Fcfs && alike;
+    if insensitive || in_line {
+        Ok(())
+    } else {
+        no_place("a discipline or services without product form")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kendall_queueing::solver::{Solution, Solver, solve};
+
+    use super::*;
+
+    fn solved(text: &str) -> Solution {
+        let read = read(text).unwrap();
+        solve(&Model::read(&read.table).unwrap(), Solver::Auto).unwrap()
+    }
+
+    /// A document of closed classes and single servers; of each station its kind and, for each class,
+    /// service time and visits.
+    fn document(populations: &[u64], stations: &[(&str, &[(f64, f64)])]) -> String {
+        let classes: Vec<String> = (0..)
+            .zip(populations)
+            .map(|(i, n)| format!("<closedclass name=\"c{i}\" population=\"{n}\"/>"))
+            .collect();
+        let rows = |part: &str, values: &mut dyn Iterator<Item = f64>| -> String {
+            let row = |(i, value): (usize, f64)| {
+                format!("<{part} customerclass=\"c{i}\">{value}</{part}>")
+            };
+            values.enumerate().map(row).collect()
+        };
+        let stations: Vec<String> = (0..)
+            .zip(stations)
+            .map(|(i, (kind, demands))| {
+                let times = rows("servicetime", &mut demands.iter().map(|d| d.0));
+                let visits = rows("visit", &mut demands.iter().map(|d| d.1));
+                format!(
+                    "<{kind} name=\"s{i}\"><servicetimes>{times}</servicetimes><visits>{visits}\
+                     </visits></{kind}>"
+                )
+            })
+            .collect();
+        format!(
+            "<?xml version=\"1.0\"?><model><parameters><classes number=\"1\">{}</classes><stations \
+             number=\"1\">{}</stations></parameters></model>",
+            classes.join(""),
+            stations.join("")
+        )
+    }
+
+    #[track_caller]
+    fn near(have: f64, want: f64) {
+        assert!((have / want - 1.0).abs() < 2e-6, "{have} for {want}");
+    }
+
+    /// Values that JMVA stores with its example models.
+    #[test]
+    fn documents_have_the_answers_that_jmva_gives() {
+        let one = |time: f64| vec![(time, 1.0)];
+        let (think, a, b, c) = (one(15.0), one(2.1), one(1.35), one(0.605));
+        let text = document(
+            &[10],
+            &[("delaystation", &think), ("listation", &a), ("listation", &b), ("listation", &c)],
+        );
+        let found = solved(&text);
+        near(found.classes[0].throughput, 0.400_205);
+        for (station, want) in
+            found.stations.iter().zip([6.003_069, 2.656_17, 1.029_188, 0.311_573])
+        {
+            near(station.number[0], want);
+        }
+        let two = |a: f64, b: f64| vec![(a, 1.0), (b, 1.0)];
+        let (users, cpu, disk) = (two(5.0, 10.0), two(0.01, 0.1), two(0.035, 0.035));
+        let disks = [("listation", disk.as_slice()); 4];
+        let mut stations = vec![("delaystation", users.as_slice()), ("listation", cpu.as_slice())];
+        stations.extend(disks);
+        let found = solved(&document(&[40, 4], &stations));
+        near(found.classes[0].throughput, 7.891_588);
+        near(found.classes[1].throughput, 0.277_270);
+        near(found.stations[0].number[0], 39.457_941);
+        // Of a station that is all there is JMVA states the throughput at it.
+        let found = solved(&document(&[40], &[("listation", &[(0.277_269_24, 0.317_621_60)])]));
+        near(found.stations[0].throughput[0], 3.606_602_8);
+        near(found.stations[0].residence_time[0], 3.522_667_9);
+    }
+
+    #[test]
+    fn what_is_written_is_solved_alike() {
+        for text in [
+            "population = 12\nthink_time_s = 2\nstations = [{ name = 'cpu', servers = 3, service_time_s \
+             = 0.4, discipline = 'ps' }, { name = 'disk <1>', service_time_s = 0.1, visits = 2.5 }]",
+            "arrival_rate_per_s = 2\nstations = [{ name = 'a', service_time_s = 0.1 }, { name = 'd', \
+             type = 'delay', service_time_s = 1 }]\nroutes = [{ from = 'in', to = { a = 1 } }, { from = \
+             'a', to = { a = 0.3, d = 0.7 } }, { from = 'd', to = { out = 1 } }]",
+            "classes = [{ name = 'a', population = 3, think_time_s = 1 }, { name = 'b', \
+             arrival_rate_per_s = 0.5 }]\nstations = [{ name = 'x', discipline = 'ps', service_time_s = \
+             { a = 0.2, b = 0.4 } }, { name = 'y', service_time_s = 0.3 }]",
+            "population = 9\nstations = [{ name = 'x', service_time_s = 0.2, rate_multipliers = [1, 1.8, \
+             2.2] }, { name = 'y', service_time_s = 0.3 }]",
+        ] {
+            let model = Model::read(&text.parse().unwrap()).unwrap();
+            let document = write(&model).unwrap();
+            let again = read(&document).unwrap();
+            assert!(again.notes.is_empty(), "{:?}", again.notes);
+            let again = solve(&Model::read(&again.table).unwrap(), Solver::Auto).unwrap();
+            let direct = solve(&model, Solver::Auto).unwrap();
+            for (a, b) in again.classes.iter().zip(&direct.classes) {
+                near(a.throughput, b.throughput);
+            }
+            for (a, b) in again.stations.iter().rev().zip(direct.stations.iter().rev()) {
+                for (a, b) in a.number.iter().zip(&b.number) {
+                    near(*a, *b);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_map_is_said_or_refused() {
+        let with = |more: &str| {
+            format!(
+                "<model><parameters><classes><closedclass name='c' population='2' \
+                 priority='3'/></classes><stations><listation name='s' \
+                 servers='2'><servicetimes><servicetime \
+                 customerclass='c'>1</servicetime></servicetimes></listation></stations></parameters>\
+                 {more}</model>"
+            )
+        };
+        let found =
+            read(&with("<algParams><algType name='CoMoM'/></algParams><whatIf/><solutions/>"));
+        let notes = found.unwrap().notes.join("\n");
+        for said in ["priority", "CoMoM", "whatIf", "solutions"] {
+            assert!(notes.contains(said), "{notes}");
+        }
+        for (text, says) in [
+            ("<sim/>".to_owned(), "<sim>"),
+            ("<model/>".to_owned(), "<parameters>"),
+            (with("").replace("population='2'", "population='2.5'"), "whole number"),
+            (with("").replace("population='2'", ""), "population"),
+            (with("").replace(">1<", ">one<"), "`one`"),
+            (with("").replace("listation", "magicstation"), "expected <delaystation>"),
+            (with("").replace("servers='2'", "servers='two'"), "two"),
+            (with("").replace("</model>", ""), "no end"),
+        ] {
+            let error = read(&text).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        // Cut anywhere, or with any character changed, it is read or refused.
+        let text = with("");
+        for at in 0..text.len() {
+            let _ = read(&text[..at]);
+            for other in ["<", ">", "\"", "'", "&", "9", "-", ";", ""] {
+                let changed = format!("{}{other}{}", &text[..at], &text[at + 1..]);
+                if let Ok(found) = read(&changed) {
+                    let _ = Model::read(&found.table);
+                }
+            }
+        }
+        for text in [
+            "arrival_rate_per_s = 1\nstations = [{ name = 'a', service_time_s = 0.1, capacity = 4 }]",
+            "arrival_rate_per_s = 1\nstations = [{ name = 'a', service_time_s = 0.1, branches = 2 }]",
+            "arrival_rate_per_s = 1\nstations = [{ name = 'a', service = { distribution = \
+             'deterministic', mean_s = 0.1 } }]",
+            "arrival_rate_per_s = 1\nstations = [{ name = 'a', service_time_s = 0.1 }]\npools = [{ name \
+             = 'p', tokens = 1, stations = ['a'] }]",
+        ] {
+            let model = Model::read(&text.parse().unwrap()).unwrap();
+            let error = write(&model).unwrap_err().to_string();
+            assert!(error.contains("no place for"), "{error}");
+        }
+    }
+}
