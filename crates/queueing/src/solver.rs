@@ -32,6 +32,8 @@ pub enum Solver {
     Schweitzer,
     /// Bard–Schweitzer, several servers after Seidmann.
     Seidmann,
+    /// Bard's approximation for many customers.
+    Bard,
     /// Linearizer.
     Linearizer,
     /// A formula for one G/G/m station.
@@ -42,16 +44,18 @@ pub enum Solver {
 
 impl Solver {
     /// All of them, with their names in files and on the command line.
-    pub const ALL: [(&'static str, Self); 11] = [
+    pub const ALL: [(&'static str, Self); 13] = [
         ("auto", Self::Auto),
         ("mva", Self::Mva),
         ("convolution", Self::Convolution),
         ("schweitzer", Self::Schweitzer),
         ("seidmann", Self::Seidmann),
+        ("bard", Self::Bard),
         ("linearizer", Self::Linearizer),
         ("allen-cunneen", Self::Ggm(GgmFormula::AllenCunneen)),
         ("kraemer-langenbach-belz", Self::Ggm(GgmFormula::KraemerLangenbachBelz)),
         ("whitt", Self::Ggm(GgmFormula::Whitt)),
+        ("marchal", Self::Ggm(GgmFormula::Marchal)),
         ("kingman", Self::Ggm(GgmFormula::Kingman)),
         ("simulation", Self::Simulation),
     ];
@@ -513,6 +517,7 @@ pub fn by(network: &network::Network, solver: Solver) -> Result<NetworkSolution,
         Solver::Convolution => network::convolution(network),
         Solver::Schweitzer => network::schweitzer(network, Iteration::default()),
         Solver::Seidmann => network::schweitzer(network, seidmann),
+        Solver::Bard => network::bard(network, Iteration::default().tolerance),
         Solver::Linearizer => network::linearizer(network, Iteration::default()),
         _ => network::mixed(network),
     }

@@ -630,6 +630,7 @@ fn formulas(answer: &mut Answer, model: &Model, unit: Unit) {
         ("allen_cunneen", GgmFormula::AllenCunneen),
         ("klb", GgmFormula::KraemerLangenbachBelz),
         ("whitt", GgmFormula::Whitt),
+        ("marchal", GgmFormula::Marchal),
         ("kingman", GgmFormula::Kingman),
     ] {
         let solved = solve_model(model, Solver::Ggm(formula)).ok();

@@ -20,6 +20,8 @@ pub enum GgmFormula {
     KraemerLangenbachBelz,
     /// Whitt 1993.
     Whitt,
+    /// Marchal 1976: exact for M/G/1, with the M/M/m wait for several servers.
+    Marchal,
     /// Upper bound for one server: λ·(σ_a² + σ_s²)/(2(1 − ρ)).
     Kingman,
 }
@@ -33,6 +35,7 @@ impl GgmFormula {
             Self::AllenCunneen => "allen-cunneen",
             Self::KraemerLangenbachBelz => "kraemer-langenbach-belz",
             Self::Whitt => "whitt",
+            Self::Marchal => "marchal",
             Self::Kingman => "kingman",
         }
     }
@@ -92,7 +95,7 @@ pub(crate) fn measured_wait(
 ///
 /// # Source
 /// [Bolch06 §6.3], Kraemer and Langenbach-Belz 1976 \[KLB76\], Whitt 1993 \[Whitt93\],
-/// Kingman 1962 \[Kingman62\].
+/// Kingman 1962 \[Kingman62\], Marchal 1976.
 pub fn ggm(
     interarrival: &Distribution,
     service: &Distribution,
@@ -167,6 +170,12 @@ impl Input {
             }
             GgmFormula::KraemerLangenbachBelz => {
                 (half * mmm_wait * self.klb(rho), KLB, Accuracy::Approximation)
+            }
+            GgmFormula::Marchal => {
+                let spread = rho * rho * self.cs2;
+                let shape = f64::midpoint(1.0, self.cs2);
+                let factor = shape * (self.ca2 + spread) / (1.0 + spread);
+                (factor * mmm_wait, "Marchal 1976", Accuracy::Approximation)
             }
             GgmFormula::Kingman => {
                 if self.servers != 1 {

@@ -20,6 +20,7 @@ fn near(have: f64, want: f64, relative: f64) {
 
 /// Simulated mean response of a class, which covers the formula at 99.9 %.
 #[track_caller]
+#[expect(clippy::print_stdout, reason = "the figures say how close formula and simulation are")]
 fn simulated(model: &Model, formula: &[f64]) {
     let settings = Settings {
         confidence: 0.999,

@@ -39,6 +39,7 @@ fn response(model: &Model, width: f64) -> Measured {
 }
 
 #[track_caller]
+#[expect(clippy::print_stdout, reason = "the figures say how close formula and simulation are")]
 fn covers(have: Measured, want: f64) {
     println!("{have:?} for {want}: {:+.4}", have.center / want - 1.0);
     assert!(have.covers(want), "{have:?} for {want}");
