@@ -27,6 +27,7 @@ mod write;
 use crate::Distribution;
 use kendall_keys::bracketed;
 pub use shape::read_distribution;
+pub(crate) use visits::legs_from_visits;
 pub use write::WriteError;
 
 /// Most classes that a model may have.

@@ -2,6 +2,7 @@
 
 mod chains;
 mod layered;
+mod qna;
 mod single;
 mod tandem;
 
@@ -141,10 +142,12 @@ pub enum Caveat {
         /// Where.
         station: String,
     },
-    /// Arrivals at a station inside a network are taken as Poisson.
-    PoissonAssumed {
+    /// Gaps between arrivals at a station inside a network are taken as independent.
+    Decomposed {
         /// Where.
         station: String,
+        /// Their squared coefficient of variation.
+        arrivals_scv: f64,
     },
     /// Percentiles come from a distribution that was matched to two moments.
     MatchedPercentiles,
@@ -188,9 +191,11 @@ impl std::fmt::Display for Caveat {
                 "`{station}` is FCFS with service times that are not one exponential for all \
                  classes: an approximation"
             ),
-            Self::PoissonAssumed { station } => {
-                write!(f, "arrivals at `{station}` are taken as Poisson")
-            }
+            Self::Decomposed { station, arrivals_scv } => write!(
+                f,
+                "arrivals at `{station}` are taken as independent, with a squared coefficient of \
+                 variation of {arrivals_scv:.3} (docs/models.md)"
+            ),
             Self::MatchedPercentiles => f.write_str(
                 "means are exact, and percentiles come from a distribution matched to two moments: \
                  their error is unknown",
@@ -490,13 +495,11 @@ fn solve_network(model: &Model, solver: Solver) -> Result<Solution, SolveError> 
     if let Some((_, change)) = solved.iterations.filter(|(_, change)| *change > UNSETTLED) {
         caveats.push(Caveat::Unsettled { change });
     }
-    if caveats.iter().any(|c| matches!(c, Caveat::NotProductForm { .. })) {
+    if !product_form {
         chained.correct_open(model, &mut solved, &mut caveats)?;
         if solved.accuracy == Accuracy::Exact {
             solved.accuracy = Accuracy::Approximation;
         }
-    } else if !product_form && solved.accuracy == Accuracy::Exact {
-        solved.accuracy = Accuracy::Approximation;
     }
     // Without a product form the error of the solver is the smaller part; a fork–join by itself is
     // measured with any service, but with Poisson arrivals.

@@ -15,14 +15,14 @@ use super::plan::{
 use super::state::NONE;
 use super::streams::Sampler;
 use crate::Distribution;
-use crate::model::{self, Balking, Discipline, Model, ModelError, Place, Workload};
+use crate::model::{
+    self, Balking, Discipline, Model, ModelError, Place, Workload, legs_from_visits,
+};
 
 /// Branches of a fork that are simulated.
 const MOST_BRANCHES: u32 = 1_000;
 /// Cells (stations × classes) that are kept.
 const MOST_CELLS: usize = 4_000_000;
-/// Stations up to which any may follow any when only visit ratios are known.
-const MOST_MESHED: usize = 300;
 /// Numbers of customers for which a reciprocal balking probability is kept apart.
 const BALKING_ENTRIES: u32 = 10_000;
 
@@ -619,51 +619,4 @@ fn station_plan(station: &model::Station) -> StationPlan {
         plan.service = Service::Shared { slots: 1 };
     }
     plan
-}
-
-/// Steps whose visit ratios are the given ones. Where no station is visited more than once on
-/// average, stations are passed in their order, each with the probability of its visits (and so
-/// in networks too large to mesh, with repetitions); where the first is visited once more than
-/// all others together, it is the hub of a central-server network; else any may follow any.
-fn legs_from_visits(visits: &[(usize, f64)]) -> Vec<(Place, Place, f64)> {
-    let sum: f64 = visits.iter().map(|(_, v)| v).sum();
-    let Some(&(first, hub)) = visits.first() else { return Vec::new() };
-    let mut legs = Vec::new();
-    if visits.iter().all(|(_, v)| *v <= 1.0) || visits.len() > MOST_MESHED {
-        for from in 0..=visits.len() {
-            let (place, again) = match from.checked_sub(1).map(|last| visits[last]) {
-                None => (Place::Outside, 0.0),
-                Some((station, v)) => (Place::Station(station), (1.0 - 1.0 / v).max(0.0)),
-            };
-            legs.push((place, place, again));
-            let mut left = 1.0 - again;
-            for &(to, v) in &visits[from..] {
-                legs.push((place, Place::Station(to), left * v.min(1.0)));
-                left *= 1.0 - v.min(1.0);
-                if left <= 0.0 {
-                    break;
-                }
-            }
-            legs.push((place, Place::Outside, left));
-        }
-    } else if (hub - 1.0 - (sum - hub)).abs() <= 1e-9 * hub {
-        legs.push((Place::Outside, Place::Station(first), 1.0));
-        for &(to, v) in &visits[1..] {
-            legs.push((Place::Station(first), Place::Station(to), v / hub));
-            legs.push((Place::Station(to), Place::Station(first), 1.0));
-        }
-        legs.push((Place::Station(first), Place::Outside, 1.0 / hub));
-    } else {
-        // The number of visits is geometric with mean `sum` (above 1 here), each to any station.
-        for &(to, v) in visits {
-            legs.push((Place::Outside, Place::Station(to), v / sum));
-            for &(from, _) in visits {
-                let share = (1.0 - 1.0 / sum) * v / sum;
-                legs.push((Place::Station(from), Place::Station(to), share));
-            }
-            legs.push((Place::Station(to), Place::Outside, 1.0 / sum));
-        }
-    }
-    legs.retain(|(_, _, probability)| *probability > 0.0);
-    legs
 }

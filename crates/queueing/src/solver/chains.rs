@@ -1,5 +1,6 @@
 //! A model as a product-form network: classes that turn into one another become one chain.
 
+use super::qna::{Server, arrival_scvs};
 use super::{Caveat, ClassResult, Solution, SolveError, StationResult};
 use crate::Distribution;
 use crate::model::{Class, Discipline, Model, ModelError, Station, Workload};
@@ -80,7 +81,31 @@ impl Chained {
         caveats
     }
 
-    /// In open networks, FCFS stations without product form become M/G/m stations of their own.
+    /// Variability of arrivals at each station of an open network.
+    fn arrival_scvs(
+        &self,
+        model: &Model,
+        solved: &NetworkSolution,
+    ) -> Result<Vec<f64>, SolveError> {
+        let mut rates = vec![vec![0.0; model.classes.len()]; model.stations.len()];
+        for (position, chain) in self.chains.iter().enumerate() {
+            for class in chain {
+                for (row, visits) in rates.iter_mut().zip(&self.visits) {
+                    row[*class] = solved.throughput[position] * visits[*class];
+                }
+            }
+        }
+        let mut servers = Vec::new();
+        for (index, station) in model.stations.iter().enumerate() {
+            let utilization = solved.utilization[index].iter().sum();
+            let mixture = if in_line(station) { self.mixture(model, index, solved)? } else { None };
+            servers.push(Server { utilization, scv: mixture.map(|(_, service)| service.scv()) });
+        }
+        Ok(arrival_scvs(model, &rates, &servers))
+    }
+
+    /// In open networks, FCFS stations without product form, or with other than Poisson arrivals,
+    /// become G/G/m stations of their own.
     pub(super) fn correct_open(
         &self,
         model: &Model,
@@ -90,9 +115,15 @@ impl Chained {
         if self.network.has_closed() {
             return Ok(());
         }
+        let scvs = self.arrival_scvs(model, solved)?;
+        if model.stations.iter().all(|station| station.is_delay() || in_line(station)) {
+            caveats.retain(|c| !matches!(c, Caveat::ArrivalsTakenAsPoisson { .. }));
+        }
         for (index, station) in model.stations.iter().enumerate() {
             let row = &self.visits[index];
-            if is_product_form(station, row) || !station.rate_multipliers.is_empty() {
+            let poisson = (scvs[index] - 1.0).abs() < 1e-9;
+            let poisson = poisson || !in_line(station);
+            if !station.rate_multipliers.is_empty() || is_product_form(station, row) && poisson {
                 continue;
             }
             let Some((rate, service_time)) = self.mixture(model, index, solved)? else { continue };
@@ -110,7 +141,12 @@ impl Chained {
                 None => {
                     let failed =
                         |source| SolveError::Station { station: station.name.clone(), source };
-                    let gap = Distribution::Exponential { mean_s: 1.0 / rate };
+                    let gap = if poisson {
+                        Distribution::exponential(1.0 / rate)
+                    } else {
+                        Distribution::general(1.0 / rate, scvs[index], None)
+                    };
+                    let gap = gap.map_err(|error| failed(error.into()))?;
                     ggm(&gap, &service_time, station.servers, GgmFormula::Best)
                         .map_err(failed)?
                         .waiting_time
@@ -123,7 +159,8 @@ impl Chained {
                 solved.residence[index][position] = residence;
                 solved.number[index][position] = residence * solved.throughput[position];
             }
-            caveats.push(Caveat::PoissonAssumed { station: station.name.clone() });
+            let station = station.name.clone();
+            caveats.push(Caveat::Decomposed { station, arrivals_scv: scvs[index] });
         }
         for position in 0..self.chains.len() {
             solved.system_response[position] =
@@ -302,6 +339,14 @@ pub(super) fn kind(station: &Station) -> Kind {
         return Kind::LoadDependent(station.rate_multipliers.clone());
     }
     if station.servers == 1 { Kind::Queue } else { Kind::Servers(station.servers) }
+}
+
+/// Whether customers wait in line for servers of constant speed.
+fn in_line(station: &Station) -> bool {
+    !station.is_delay()
+        && station.fork.is_none()
+        && station.rate_multipliers.is_empty()
+        && !matches!(station.discipline, Discipline::Ps | Discipline::LcfsPr)
 }
 
 pub(super) fn service(station: &Station, class: usize) -> f64 {

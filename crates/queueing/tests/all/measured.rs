@@ -9,7 +9,7 @@ use kendall_queueing::model::{Batch, Class, Model, Pool, Station, Workload};
 use kendall_queueing::network::{ForkJoin, MeasuredError, fork_join_general, fork_join_unequal};
 use kendall_queueing::simulation::{Settings, draw, simulate};
 use kendall_queueing::solver::{Caveat, Solution, Solver, solve};
-use kendall_queueing::station::mg1;
+use kendall_queueing::station::{GgmFormula, ggm, mg1};
 
 use crate::approximations::Draw;
 use crate::independent::chain;
@@ -387,3 +387,53 @@ fn waits_of_ggm_err_as_their_answers_say() {
     queues(8, false, 33, ["Whitt, 2 to 8 servers, c_a² 0.1 to 1, W", "the same, R"]);
     queues(8, true, 34, ["Whitt, 2 to 8 servers, c_a² 1 to 4, W", "the same, R"]);
 }
+
+/// Two to five FCFS stations in a row, the first with gaps of any family: the whole response by the queueing
+/// network analyzer, and with Poisson arrivals everywhere, as it was before.
+#[test]
+fn open_networks_err_as_documented() {
+    let mut carried = Errors::new("2 to 5 G/G/m in a row by QNA, R");
+    let mut poisson = Errors::new("the same with Poisson arrivals everywhere, R");
+    let mut draw = Draw(41);
+    while carried.found.len() < 60 {
+        let gap = law(&mut draw, 6);
+        let stations: Vec<Station> = (0..2 + draw.below(4))
+            .map(|at| {
+                let m = 1 + draw.below(3);
+                let mean = (0.3 + 0.6 * draw.unit()) * kendall_units::exact_f64(m);
+                let service = law(&mut draw, 6).with_mean(mean).unwrap();
+                Station::queue(&format!("s{at}"), m).with_service(0, service)
+            })
+            .collect();
+        let alone = |station: &Station| {
+            let exponential = Distribution::exponential(1.0).unwrap();
+            let service = &station.demands[0].as_ref().unwrap().service;
+            let solved = ggm(&exponential, service, station.servers, GgmFormula::Best);
+            solved.unwrap().response_time.mean
+        };
+        let apart: f64 = stations.iter().map(alone).sum();
+        let mut class = Class::open("c", 1.0);
+        if let Workload::Open { interarrival, .. } = &mut class.workload {
+            *interarrival = gap;
+        }
+        let model = Model::new("m", vec![class], stations).unwrap();
+        let settings = Settings {
+            relative_half_width: 0.01,
+            most_customers: 2_000_000,
+            seed: 100 + carried.found.len() as u64,
+            ..Settings::of(&model)
+        };
+        let found = simulate(&model, &settings, &mut |_| {}).unwrap();
+        let truth = found.classes[0].response_time_mean_s.unwrap();
+        if truth.half_width.unwrap() > 0.02 * truth.center {
+            continue;
+        }
+        carried.add(solve(&model, Solver::Auto).unwrap().classes[0].system_response, truth.center);
+        poisson.add(apart, truth.center);
+    }
+    poisson.within(f64::INFINITY);
+    carried.within(QNA);
+}
+
+/// Largest error of the response of [`open_networks_err_as_documented`] in docs/models.md, in percent.
+const QNA: f64 = 100.0;
