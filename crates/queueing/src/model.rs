@@ -59,6 +59,9 @@ pub struct Model {
     pub solver: String,
     /// Percentiles of response time asked for, as quantiles from 0 to 1.
     pub quantiles: Vec<f64>,
+    /// Arrival rate in 1/s of the only class before it stepped to its own: how long until the new
+    /// steady state.
+    pub rate_before: Option<f64>,
     /// What a simulation should do; solvers that do not simulate ignore it.
     pub simulation: SimulationOptions,
 }
@@ -599,6 +602,7 @@ impl Model {
             pools: Vec::new(),
             solver: "auto".to_owned(),
             quantiles: Vec::new(),
+            rate_before: None,
             simulation: SimulationOptions::default(),
         };
         model.checked()
@@ -655,6 +659,13 @@ impl Model {
         for quantile in &self.quantiles {
             if !(*quantile > 0.0 && *quantile < 1.0) {
                 return Err(refused("percentiles", quantile * 100.0, "above 0 and below 100"));
+            }
+        }
+        if let Some(rate) = self.rate_before {
+            let fits = (0.0..=1e90).contains(&rate) && self.classes.len() == 1;
+            if !(fits && self.classes[0].is_open() && self.stations.len() == 1) {
+                let expected = "a rate of 0 or above, with one open class at one station";
+                return Err(refused("arrival_rate_before_per_s", rate, expected));
             }
         }
         self.close_rounds()?;

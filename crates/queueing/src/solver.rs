@@ -12,7 +12,7 @@ use crate::model::{Balking, Batch, Discipline, Model, ModelError, Station};
 use crate::network::{
     self, Accuracy, Bottleneck, Iteration, MultiServer, NetworkError, NetworkSolution,
 };
-use crate::station::{GgmFormula, MeasuredWait, StationError, StationSolution};
+use crate::station::{GgmFormula, MeasuredWait, Settling, StationError, StationSolution};
 use chains::Chained;
 
 /// Last change of an iteration from which its answer carries a caveat: beyond the digits that are
@@ -322,6 +322,8 @@ pub struct Solution {
     pub response_quantiles: Vec<(f64, f64)>,
     /// Quantiles of the waiting time likewise.
     pub waiting_quantiles: Vec<(f64, f64)>,
+    /// How the station settles after a step of the arrival rate that was asked for.
+    pub settling: Option<Settling>,
     /// Rounds and last change of an iteration.
     pub iterations: Option<(u32, f64)>,
     /// What the answer rests on.
@@ -367,6 +369,9 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
         None => layered::solve(model)?,
     };
     percentiles(model, &mut solution)?;
+    if let Some(before) = model.rate_before {
+        solution.settling = Some(single::settled(model, before)?);
+    }
     let measured = solution
         .caveats
         .iter()

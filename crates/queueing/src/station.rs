@@ -18,6 +18,7 @@ mod phase_type;
 mod priority;
 mod sized;
 mod transform;
+mod transient;
 mod unequal;
 
 pub use birth_death::{BirthDeath, birth_death};
@@ -26,6 +27,7 @@ pub use general::{batch_mm1, gm1, md1, mdm, mg1, mg1_lcfs_pr, mg1_ps};
 pub(crate) use ggm::measured_wait;
 pub use ggm::{GgmFormula, MeasuredWait, ggm};
 pub(crate) use idle::unvisited;
+pub(crate) use impatient::joins;
 pub use impatient::{mmm_balking, mmm_impatient, mmm_impatient_general};
 pub use law::{StateLaw, TimeLaw};
 pub use markov::{
@@ -38,6 +40,7 @@ pub use priority::{
     mmm_priority_two,
 };
 pub use sized::{BySize, mg1_by_size};
+pub use transient::{Settling, settling};
 pub use unequal::mmm_unequal;
 
 /// Most servers for which state probabilities are summed.

@@ -47,6 +47,10 @@ pub const MODEL: &[Key] = &[
     )
     .or("'auto'"),
     Key::new("percentiles", Form::Numbers, "percentiles of response and waiting time").optional(),
+    Key::number(
+        "arrival_rate_before_per_s",
+        "of the only class, at one station, before it stepped to its own: how it settles",
+    ),
     Key::new("simulation", Form::Table(&[SIMULATION]), "what a simulation does").optional(),
 ];
 

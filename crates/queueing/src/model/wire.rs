@@ -59,6 +59,7 @@ impl Model {
                 .iter()
                 .map(|percent| percent / 100.0)
                 .collect(),
+            rate_before: root.number("arrival_rate_before_per_s")?,
             simulation: simulation(root.section("simulation")?)?,
         };
         for route in root.sections("routes")? {

@@ -46,6 +46,9 @@ impl Model {
         if !self.quantiles.is_empty() {
             line(&mut text, "percentiles", &numbers(self.quantiles.iter().map(|q| 100.0 * q)));
         }
+        if let Some(before) = self.rate_before {
+            line(&mut text, "arrival_rate_before_per_s", &number(before));
+        }
         for one in &self.stations {
             text += "\n[[stations]]\n";
             station(&mut text, one)?;

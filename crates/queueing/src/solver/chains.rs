@@ -245,6 +245,7 @@ impl Chained {
             station: None,
             response_quantiles: Vec::new(),
             waiting_quantiles: Vec::new(),
+            settling: None,
             iterations: solved.iterations,
             caveats,
         }

@@ -150,6 +150,7 @@ fn answer(
         station: None,
         response_quantiles: Vec::new(),
         waiting_quantiles: Vec::new(),
+        settling: None,
         iterations: None,
         caveats: model
             .pools

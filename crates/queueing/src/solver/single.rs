@@ -4,11 +4,11 @@ use super::{Caveat, ClassResult, Solution, SolveError, Solver, StationResult};
 use crate::Distribution;
 use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
 use crate::station::{
-    Accuracy, BySize, GgmFormula, PriorityClass, PriorityResult, Scheduling, StationError,
-    StationSolution, batch_mm1, finite_population, ggm, map_ph, mdm, measured_wait, mg1,
-    mg1_by_size, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity, mm1_discriminatory, mmm,
-    mmm_balking, mmm_impatient, mmm_impatient_general, mmm_priority, mmm_priority_two, mmmk,
-    unvisited,
+    Accuracy, BirthDeath, BySize, GgmFormula, PriorityClass, PriorityResult, Scheduling, Settling,
+    StationError, StationSolution, batch_mm1, finite_population, ggm, map_ph, mdm, measured_wait,
+    mg1, mg1_by_size, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity, mm1_discriminatory,
+    mmm, mmm_balking, mmm_impatient, mmm_impatient_general, mmm_priority, mmm_priority_two, mmmk,
+    settling, unvisited,
 };
 
 /// The solution, or `None` when the model is a matter for network solvers.
@@ -139,8 +139,7 @@ fn uncovered(
         || station.patience.is_some()
         || station.balking != Balking::Never
         || *batch != Batch::Fixed(1);
-    (limited && by_size(station))
-        .then_some("an order by size beside batches, limits or impatience")
+    (limited && by_size(station)).then_some("an order by size beside batches, limits or impatience")
 }
 
 /// A station with room for `capacity`; `None` where no formula knows it.
@@ -176,6 +175,63 @@ fn finite(
     }
     order(&mut solved, station.discipline);
     Ok(Some(solved))
+}
+
+/// How the number settles after a step of the arrival rate, for stations that are birth–death
+/// processes.
+pub(super) fn settled(model: &Model, before: f64) -> Result<Settling, SolveError> {
+    let station = &model.stations[0];
+    let failed = |source| SolveError::Station { station: station.name.clone(), source };
+    let Workload::Open { arrival_rate_per_s, interarrival, batch } = &model.classes[0].workload
+    else {
+        let (feature, station) = ("a step of a closed class", station.name.clone());
+        return Err(SolveError::NeedsSimulation { feature, station });
+    };
+    let service = station.demand_at(0).map(|demand| &demand.service);
+    let exponential = |time: &Distribution| time.is_exponential() && time.mean() > 0.0;
+    let patience = station.patience.as_ref();
+    let covered = interarrival.is_exponential()
+        && *batch == Batch::Fixed(1)
+        && service.is_some_and(exponential)
+        && patience.is_none_or(exponential)
+        && station.fork.is_none()
+        && model.routes.is_empty()
+        && model.pools.is_empty()
+        && !by_size(station);
+    let Some(service) = service.filter(|_| covered) else {
+        return Err(SolveError::Model(crate::model::refused(
+            "arrival_rate_before_per_s",
+            before,
+            "exponential gaps, service and patience at one station: the number must be a \
+             birth–death process",
+        )));
+    };
+    let (mu, theta) = (1.0 / service.mean(), patience.map_or(0.0, |time| 1.0 / time.mean()));
+    let m = kendall_units::exact_f64(station.servers);
+    let deaths = |n: u64| {
+        let beyond = (kendall_units::exact_f64(n) - m).max(0.0);
+        let leaving = if station.is_delay() { 0.0 } else { theta * beyond };
+        mu * station.rate_multiplier(n) + leaving
+    };
+    let joins = |n: u64| crate::station::joins(&station.balking, n);
+    let first = |n: u64| before * joins(n);
+    let second = |n: u64| arrival_rate_per_s * joins(n);
+    let process = |births| BirthDeath { births, deaths: &deaths, last: station.capacity };
+    // The new steady state is solved before; the old one may not be there.
+    let speed = station.rate_multipliers.last().copied().unwrap_or(m);
+    if station.capacity.is_none() && theta <= 0.0 && !station.is_delay() {
+        let load = before * joins(1_000_000) / mu;
+        if load >= speed {
+            let name = "arrival_rate_before_per_s";
+            let source = StationError::Number {
+                name,
+                value: before,
+                expected: "one at which there is a steady state, as there must be before the step",
+            };
+            return Err(failed(source));
+        }
+    }
+    settling(&process(&first), &process(&second)).map_err(failed)
 }
 
 /// Whether the order of service depends on service times, so that it changes means.
@@ -501,6 +557,7 @@ fn several(
         station: None,
         response_quantiles: Vec::new(),
         waiting_quantiles: Vec::new(),
+        settling: None,
         iterations: None,
         caveats: Vec::new(),
     }
@@ -553,6 +610,7 @@ fn wrap(model: &Model, solved: StationSolution) -> Solution {
         response_quantiles,
         waiting_quantiles,
         station: Some(solved),
+        settling: None,
         iterations: None,
         caveats,
     }

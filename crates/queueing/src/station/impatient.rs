@@ -226,7 +226,7 @@ struct Rates {
 }
 
 /// Probability that who finds n customers joins.
-pub(super) fn joins(balking: &Balking, n: u64) -> f64 {
+pub(crate) fn joins(balking: &Balking, n: u64) -> f64 {
     match balking {
         Balking::Never => 1.0,
         Balking::Reciprocal => 1.0 / (exact_f64(n) + 1.0),

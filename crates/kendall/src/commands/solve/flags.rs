@@ -10,6 +10,9 @@ pub(super) struct Flags {
     /// λ, such as 7538.59/s
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     arrival_rate: Option<Rate>,
+    /// λ before it stepped to --arrival-rate: how long until the new steady state
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    step_from: Option<Rate>,
     /// µ of one server, such as 66/s
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     service_rate: Option<Rate>,
@@ -66,9 +69,10 @@ impl Flags {
         self.all().into_iter().find(given).map(|(name, _)| name)
     }
 
-    fn all(&self) -> [(&'static str, bool); 13] {
+    fn all(&self) -> [(&'static str, bool); 14] {
         [
             ("--arrival-rate", self.arrival_rate.is_some()),
+            ("--step-from", self.step_from.is_some()),
             ("--service-rate", self.service_rate.is_some()),
             ("--service-time", self.service_time.is_some()),
             ("--servers", self.servers.is_some()),
@@ -128,6 +132,9 @@ impl Flags {
         let mut model = json!({
             "name": kind, "classes": [self.class(&kind)?], "stations": [station],
         });
+        if let Some(before) = self.step_from {
+            model["arrival_rate_before_per_s"] = json!(before.get());
+        }
         if !percentiles_given {
             model["percentiles"] = json!([50, 90, 95, 99]);
         }
@@ -229,6 +236,7 @@ impl Flags {
             "--arrivals",
             "--batch-size",
             "--patience",
+            "--step-from",
         ];
         if self.offered_load.is_some() {
             others.extend(["--service-rate", "--service-time"]);

@@ -42,6 +42,21 @@ fn formula(model: &Model, s: &Solution) -> Section {
             }
         }
     }
+    if let Some(settling) = &s.settling {
+        let (from, to) = settling.number_mean;
+        document.text(format!(
+            "after a step from {} to {} at the station: 95 % of it after {}",
+            Unit::Number.print(from),
+            Unit::Number.print(to),
+            TIME.print(settling.time_s)
+        ));
+        document.table(
+            Table::of("settling", "Mean number after the step", &settling.curve)
+                .column("time_s", "time", TIME, |point| point.0)
+                .column("number_mean", "number", Unit::Number, |point| point.1)
+                .table(),
+        );
+    }
     if let Some((rounds, change)) = s.iterations {
         let rounds = counted(rounds, "round");
         document.text(format!("settled after {rounds}, last change {change:.1e}"));

@@ -50,6 +50,15 @@ fn formula(model: &Model, s: &Solution) -> Value {
     if let Some(single) = &s.station {
         value["station"] = single_station(single);
     }
+    if let Some(settling) = &s.settling {
+        let point = |(time, number): &(f64, f64)| json!({ "time_s": time, "number_mean": number });
+        value["settling"] = json!({
+            "number_before": settling.number_mean.0,
+            "number_after": settling.number_mean.1,
+            "time_s": settling.time_s,
+            "curve": settling.curve.iter().map(point).collect::<Vec<_>>(),
+        });
+    }
     if let Some((rounds, change)) = s.iterations {
         value["iteration_rounds"] = json!(rounds);
         value["iteration_last_change"] = json!(change);
