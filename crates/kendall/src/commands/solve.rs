@@ -64,7 +64,8 @@ pub(crate) struct Solve {
     /// Writes the table of a sweep as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Plots throughput and response time of a sweep; file ending .svg or .html
+    /// Plots throughput and response time of a sweep, or of one class against its population or
+    /// arrival rate, with bounds where there are any; file ending .svg or .html
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Writes the model for JMT's analytical solver; file ending .jmva
@@ -104,7 +105,14 @@ impl Solve {
         if !self.percentiles.is_empty() {
             input::set(&mut document, "percentiles", Value::from(self.percentiles.clone()));
         }
-        let points = input::expand(&document, MOST_POINTS).map_err(refused)?;
+        let mut points = input::expand(&document, MOST_POINTS).map_err(refused)?;
+        if self.plot.is_some() && points[0].at.is_empty() {
+            let model = model(&file, &points[0].model)?;
+            if let Some(text) = sweep::of_its_own(&model) {
+                input::set_sweep(&mut document, &text).map_err(refused)?;
+                points = input::expand(&document, MOST_POINTS).map_err(refused)?;
+            }
+        }
         let names = self.solvers(&document)?;
         if points.len() > 1 || !points[0].at.is_empty() {
             if self.write.is_some() {
@@ -114,8 +122,8 @@ impl Solve {
         }
         if self.csv.is_some() || self.plot.is_some() {
             return Err(refused(anyhow!(
-                "--csv and --plot are for sweeps: add --sweep population=1:600:10, or write a \
-                 number of the file as {{ from = 1, to = 600, step = 10 }}"
+                "--csv and --plot are for sweeps (or --plot for one class): add --sweep \
+                 population=1:600:10, or write a number of the file as {{ from = 1, to = 600, step = 10 }}"
             )));
         }
         let model = model(&file, &points[0].model)?;

@@ -1,6 +1,7 @@
 //! The table of a sweep, and its drawing.
 
 use kendall_queueing::Model;
+use kendall_queueing::solver::{Solver, solve};
 use kendall_report::document::{Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series, svg};
 use kendall_units::counted;
@@ -139,6 +140,9 @@ impl Sweep<'_> {
                 }
             }
         }
+        if self.model.classes.len() == 1 && self.rows[0].at.len() == 1 && !self.several {
+            self.add_bounds(which, &mut series);
+        }
         Plot {
             id: title.replace(' ', "-"),
             title: format!("{title} against {key}"),
@@ -148,6 +152,50 @@ impl Sweep<'_> {
             series,
         }
     }
+}
+
+impl Sweep<'_> {
+    /// The asymptotic bounds of the only class, where it is closed.
+    fn add_bounds(&self, which: usize, series: &mut Vec<Series>) {
+        let think = self.model.classes[0].think_time_s();
+        for (name, upper) in [("lower bound", false), ("upper bound", true)] {
+            let point = |row: &Row| {
+                let Solved::Formula(solution) = row.solved()? else { return None };
+                let class = &solution.classes[0];
+                let (low, high) = class.throughput_bounds?;
+                // The upper bound of the response is the lower one of the throughput.
+                let rate = if upper == (which == 0) { high } else { low };
+                let round = class.throughput * (class.system_response + think);
+                let value = if which == 0 { rate } else { (round / rate - think).max(0.0) };
+                value.is_finite().then(|| Point::new(row.at[0].1, value))
+            };
+            let points: Vec<Point> = self.rows.iter().filter_map(point).collect();
+            if !points.is_empty() {
+                let color = series.len() % svg::COLORS;
+                series.push(Series { name: name.to_owned(), mark: Mark::Line, color, points });
+            }
+        }
+    }
+}
+
+/// The sweep of a model of one class that says none: of its population to twice that, or of its arrival
+/// rate to twice that or near saturation.
+pub(super) fn of_its_own(model: &Model) -> Option<String> {
+    let [class] = &model.classes[..] else { return None };
+    if !class.is_open() {
+        let most = 2 * class.population().clamp(1, 100_000);
+        return Some(format!("population=1:{most}:{}", most.div_ceil(100)));
+    }
+    let rate = class.arrival_rate_per_s();
+    let solved = solve(model, Solver::Auto).ok()?;
+    let bottleneck = solved.classes[0].bottleneck.as_ref().map(|found| found.most_throughput);
+    let alone = solved.station.as_ref().map(|station| match station.loss_probability {
+        lost if lost > 0.0 => f64::INFINITY,
+        _ => station.arrival_rate / station.utilization,
+    });
+    let most = bottleneck.or(alone).unwrap_or(f64::INFINITY);
+    let step = (0.97 * most).min(2.0 * rate).max(rate) / 50.0;
+    (step > 0.0).then(|| format!("arrival_rate_per_s={step}:{}:{step}", 50.0 * step))
 }
 
 /// How a key of a model is shown, whose name ends with its unit: units of times stand in the cells.
@@ -161,6 +209,17 @@ fn heading(key: &str) -> (&str, Unit) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_model_of_one_class_is_swept_by_what_loads_it() {
+        let of = |text: &str| of_its_own(&toml::from_str(text).unwrap());
+        let queue = "stations = [{ name = 'a', service_time_s = 0.1 }]";
+        assert_eq!(of(&format!("population = 200\n{queue}")).unwrap(), "population=1:400:4");
+        let open = of(&format!("arrival_rate_per_s = 9\n{queue}")).unwrap();
+        assert!(open.starts_with("arrival_rate_per_s=0.194:9.7:0.194"), "{open}");
+        let two = "classes = [{ name = 'a', population = 1 }, { name = 'b', population = 1 }]";
+        assert_eq!(of(&format!("{two}\n{queue}")), None);
+    }
 
     #[test]
     fn a_key_is_shown_by_the_unit_that_ends_its_name() {
