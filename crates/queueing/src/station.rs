@@ -15,6 +15,7 @@ mod law;
 mod levels;
 mod markov;
 mod phase_type;
+mod polling;
 mod priority;
 mod sized;
 mod transform;
@@ -35,6 +36,7 @@ pub use markov::{
     mm1k, mmm, mmmk,
 };
 pub use phase_type::map_ph;
+pub use polling::{Polling, Retrial, Visit, mg1_retrial, polling};
 pub use priority::{
     PriorityClass, PriorityResult, Scheduling, mg1_priority, mm1_discriminatory, mmm_priority,
     mmm_priority_two,

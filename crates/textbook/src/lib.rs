@@ -20,6 +20,7 @@ mod laws;
 mod lowered;
 mod network;
 mod notation;
+mod polling;
 mod regression;
 mod scaling;
 mod station;
@@ -151,6 +152,18 @@ const NAMED: &[Named] = &[
         help: "parallel work of a request; `service_time_s` as a list for unequal branches",
         keys: fork_join::KEYS,
         solve: fork_join::solve,
+    },
+    Named {
+        name: "polling",
+        help: "one server that goes round equal queues",
+        keys: polling::POLLING,
+        solve: polling::solve,
+    },
+    Named {
+        name: "retrial",
+        help: "M/G/1 without a queue: who finds the server busy tries again",
+        keys: polling::RETRIAL,
+        solve: polling::solve,
     },
     network("closed-single-class", "a fixed number of customers in a network"),
     network("closed-multi-class", "several closed classes"),

@@ -127,7 +127,7 @@ fn of_case(error: SolveError) -> TextbookError {
     }
 }
 
-fn of_model(error: ModelError) -> TextbookError {
+pub(crate) fn of_model(error: ModelError) -> TextbookError {
     let Some(path) = error.path() else { return error.into() };
     let own = path.replace("stations[0].", "").replace("classes[0].", "");
     let text = error.to_string();

@@ -3,11 +3,11 @@
 
 use kendall_queueing::Distribution;
 use kendall_queueing::model::{Class, Discipline, Model, Station};
-use kendall_queueing::simulation::{Settings, simulate};
+use kendall_queueing::simulation::{Settings, draw, simulate};
 use kendall_queueing::solver::{Solver, solve};
 use kendall_queueing::station::{
-    BySize, PriorityClass, erlang_c, mg1, mg1_by_size, mg1_ps, mm1_discriminatory, mmm,
-    mmm_impatient, mmm_impatient_general,
+    BySize, PriorityClass, Visit, erlang_c, mg1, mg1_by_size, mg1_ps, mg1_retrial,
+    mm1_discriminatory, mmm, mmm_impatient, mmm_impatient_general, polling,
 };
 
 use crate::independent::chain;
@@ -266,4 +266,109 @@ fn what_no_formula_covers_is_left_to_the_simulator() {
         let error = toml::from_str::<Model>(text).unwrap_err().to_string();
         assert!(error.contains("stations[0]"), "{error}");
     }
+}
+
+/// (in service, waiting to try again), cut off at 400.
+#[test]
+fn retrials_satisfy_global_balance() {
+    let (lambda, mu, retry) = (0.6, 1.0, 0.7);
+    let states = chain((0_u32, 0_u32), |&(busy, orbit)| {
+        let mut next = Vec::new();
+        if busy == 0 {
+            next.push(((1, orbit), lambda));
+            if orbit > 0 {
+                next.push(((1, orbit - 1), f64::from(orbit) / retry));
+            }
+        } else {
+            next.push(((0, orbit), mu));
+            if orbit < 400 {
+                next.push(((1, orbit + 1), lambda));
+            }
+        }
+        next
+    });
+    let service = Distribution::exponential(1.0 / mu).unwrap();
+    let solved = mg1_retrial(lambda, &service, retry).unwrap();
+    near(solved.number_waiting, states.mean(|s| f64::from(s.1)), 1e-8);
+    near(solved.utilization, states.mean(|s| f64::from(s.0)), 1e-8);
+    assert!(mg1_retrial(1.0, &service, retry).is_err());
+    assert!(mg1_retrial(0.5, &service, f64::NAN).is_err());
+}
+
+/// Mean wait at equal queues that one server goes round, customer by customer: 40 batches, and the standard
+/// error of their mean.
+fn simulated_polling(
+    (lambda, queues): (f64, usize),
+    service: &Distribution,
+    switching: &Distribution,
+    visit: Visit,
+) -> (f64, f64) {
+    let total = 410_000;
+    let gaps = draw(&Distribution::exponential(1.0 / lambda).unwrap(), 1, total);
+    let places = draw(&Distribution::uniform(0.0, 1.0).unwrap(), 2, total);
+    let services = draw(service, 3, total);
+    let switches = draw(switching, 4, 1_000_000);
+    let mut waiting: Vec<std::collections::VecDeque<f64>> = vec![Default::default(); queues];
+    let (mut arrival, mut coming, mut now, mut served, mut turn) = (gaps[0], 0, 0.0, 0, 0_usize);
+    let mut batches = vec![0.0; 41];
+    let count = kendall_units::exact_f64(queues);
+    while served < total - 1_000 {
+        let at = turn % queues;
+        let mut admit = |until: f64, waiting: &mut [std::collections::VecDeque<f64>]| {
+            while arrival <= until && coming + 1 < total {
+                let place = kendall_units::whole_u64(places[coming] * count);
+                let place = usize::try_from(place).unwrap();
+                waiting[place.min(queues - 1)].push_back(arrival);
+                coming += 1;
+                arrival += gaps[coming];
+            }
+        };
+        admit(now, &mut waiting);
+        let mut allowed = match visit {
+            Visit::Exhaustive => usize::MAX,
+            Visit::Gated => waiting[at].len(),
+            Visit::Limited => 1,
+        };
+        while allowed > 0
+            && let Some(came) = waiting[at].pop_front()
+        {
+            batches[(served / 10_000).min(40)] += (now - came) / 10_000.0;
+            now += services[served];
+            served += 1;
+            allowed -= 1;
+            admit(now, &mut waiting);
+            if served >= total - 1_000 {
+                break;
+            }
+        }
+        now += switches[turn % switches.len()];
+        turn += 1;
+    }
+    let kept = &batches[1..40];
+    let mean = kept.iter().sum::<f64>() / 39.0;
+    let variance = kept.iter().map(|b| (b - mean).powi(2)).sum::<f64>() / 38.0;
+    (mean, (variance / 39.0_f64).sqrt())
+}
+
+#[test]
+fn a_server_that_goes_round_waits_as_takagi_says() {
+    let service = Distribution::erlang(2, 1.0).unwrap();
+    for switching in
+        [Distribution::deterministic(0.3).unwrap(), Distribution::exponential(0.2).unwrap()]
+    {
+        for visit in [Visit::Exhaustive, Visit::Gated, Visit::Limited] {
+            let solved = polling(0.6, &service, 4, &switching, visit).unwrap();
+            let (mean, error) = simulated_polling((0.6, 4), &service, &switching, visit);
+            println!("{visit:?} {mean} ± {error} for {}", solved.waiting_time);
+            assert!(
+                (mean - solved.waiting_time).abs() < 4.0 * error,
+                "{visit:?} {mean} {solved:?}"
+            );
+        }
+    }
+    // Without switching it is M/G/1, whatever the rule.
+    let none = Distribution::deterministic(0.0).unwrap();
+    let plain = mg1(0.6, &service).unwrap().waiting_time.mean;
+    near(polling(0.6, &service, 4, &none, Visit::Gated).unwrap().waiting_time, plain, 1e-12);
+    assert!(polling(0.9, &service, 4, &service, Visit::Limited).is_err());
 }
