@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier fit store observations report
 
-.PHONY: help demo test lint test-clients quick fuzz kill build static install check-dashboards packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-answers bench-build test-hosts gallery
+.PHONY: help demo test lint test-clients quick fuzz kill build static install image check-dashboards packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-answers bench-build test-hosts gallery
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -69,6 +69,9 @@ install: build ## installs the program, its manual pages and completions below P
 	$(KENDALL) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/kendall
 	$(KENDALL) completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_kendall
 	$(KENDALL) completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/kendall.fish
+
+image: static ## writes the container image as an OCI layout into target/image, and as the archive target/kendall-image.tar
+	scripts/image --program $(KENDALL)-static --out target/image --archive target/kendall-image.tar
 
 check-dashboards: build ## the dashboards against Grafana's schema, and each query on a Prometheus that scrapes the tiers
 	@scripts/packages test
