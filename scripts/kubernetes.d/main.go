@@ -15,6 +15,7 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
@@ -25,6 +26,7 @@ func main() {
 		"controller-manager": controllers.NewControllerManagerCommand,
 		"scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 		"kubelet":            func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
+		"proxy":              func() *cobra.Command { return proxy.NewProxyCommand() },
 		"kubectl":            func() *cobra.Command { return kubectl.NewDefaultKubectlCommand() },
 	}
 	if len(os.Args) > 1 && os.Args[1] == "etcd" {
@@ -32,7 +34,7 @@ func main() {
 		return
 	}
 	if len(os.Args) < 2 || parts[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "the first word is etcd, apiserver, controller-manager, scheduler, kubelet or kubectl")
+		fmt.Fprintln(os.Stderr, "the first word is etcd, apiserver, controller-manager, scheduler, kubelet, proxy or kubectl")
 		os.Exit(2)
 	}
 	make := parts[os.Args[1]]
