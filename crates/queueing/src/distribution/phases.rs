@@ -99,7 +99,7 @@ impl Distribution {
         continue_probabilities: &[f64],
     ) -> Result<Self, DistributionError> {
         let (name, stages) = ("coxian", rates_per_s.len());
-        let fits = stages >= 1 && stages <= MOST_PHASES;
+        let fits = (1..=MOST_PHASES).contains(&stages);
         checked(name, "number of rates_per_s", exact_f64(stages), fits, "1 to 100")?;
         let count = exact_f64(continue_probabilities.len());
         let fits = continue_probabilities.len() + 1 == stages;

@@ -180,7 +180,7 @@ impl Steady {
     }
 
     /// The phases in the last level and all beyond.
-    pub(super) fn from_last(&self) -> Option<RowDVector<f64>> {
+    pub(super) fn last_row(&self) -> Option<RowDVector<f64>> {
         let last = self.levels.last()?;
         let Some(ratio) = &self.ratio else { return Some(last.clone()) };
         let gap = DMatrix::identity(ratio.nrows(), ratio.nrows()) - ratio;

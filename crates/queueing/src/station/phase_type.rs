@@ -293,7 +293,7 @@ impl Queue {
         let own = DMatrix::identity(self.rates.nrows(), self.rates.nrows()) + &self.rates / rate;
         let ratio = steady.ratio.as_ref()?;
         let last = steady.levels.last()?;
-        let all = steady.from_last()?;
+        let all = steady.last_row()?;
         let marks = DMatrix::from_column_slice(
             self.arrivals.marked.nrows(),
             1,

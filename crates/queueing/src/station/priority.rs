@@ -194,7 +194,7 @@ pub fn mmm_priority_two(
     let levels = Levels::build(m, |n| chain.states(n), |n, state| chain.moves(n, state));
     let Some(steady) = levels.endless() else { return Ok(None) };
     let Some(tail) = steady.tail() else { return Ok(None) };
-    let Some(beyond) = steady.from_last() else { return Ok(None) };
+    let Some(beyond) = steady.last_row() else { return Ok(None) };
     let number = |level: &nalgebra::RowDVector<f64>, n: usize| -> f64 {
         let states = chain.states(n);
         states.iter().zip(level.iter()).map(|((first, _), p)| exact_f64(*first) * p).sum()

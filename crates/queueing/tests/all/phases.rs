@@ -1,6 +1,7 @@
 //! Arrivals and services in phases, and priorities with rates of their own: matrix-analytic answers
 //! against global balance by elimination, against the closed forms that some have, and against the
 //! simulator.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kendall_queueing::Distribution;
 use kendall_queueing::model::{Class, Discipline, Model, Station, Workload};

@@ -1,5 +1,6 @@
 //! Routing by the state: simulated, against a Markov chain, against queues behind every n-th arrival, and
 //! against the mean field.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kendall_queueing::Distribution;
 use kendall_queueing::model::Model;
