@@ -738,8 +738,12 @@ mod tests {
     fn the_one_thread_of_a_proxy_is_its_limit() {
         let mut point = point();
         point.tiers[0].workers_busy = 6.0;
-        let thread =
-            |name: &str, cpu_cores| ThreadView { name: name.to_owned(), threads: 1.0, cpu_cores };
+        let thread = |name: &str, cpu_cores| ThreadView {
+            name: name.to_owned(),
+            threads: 1.0,
+            cpu_cores,
+            ..ThreadView::default()
+        };
         point.processes[0] = ProcessView {
             cpu_cores: 0.97,
             cpu_cores_limit: 1.0,

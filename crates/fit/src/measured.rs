@@ -275,6 +275,9 @@ pub struct ThreadView {
     pub threads: f64,
     /// CPU seconds per second, all of them together.
     pub cpu_cores: f64,
+    /// Seconds per second in which they were ready and had no core.
+    #[serde(default)]
+    pub run_queue_wait: f64,
 }
 
 /// Growth of the mean batch, along a curve or above 1, from which requests are no longer taken to be

@@ -183,6 +183,7 @@ fn uses(point: &OperatingPoint) -> BTreeMap<Part, PartUse> {
             cpu_s: (process.cpu_cores - process.spun_cores).max(0.0) / x,
             switches: process.switches_per_s / x,
             run_queue_wait_s: process.run_queue_wait.unwrap_or(0.0) / x,
+            worker_run_queue_wait_s: worker.map(|group| group.run_queue_wait / x),
             worker_share: worker.filter(|_| all > 0.0).map(|group| group.cpu_cores / all),
             worker_threads: small(worker.map_or(0.0, |group| group.threads)),
             other_threads: small(others).max(1),

@@ -343,19 +343,26 @@ fn add_threads(views: &mut Vec<ThreadView>, group: &ThreadUse) {
         Some(view) => {
             view.threads += threads;
             view.cpu_cores += group.cores_busy;
+            view.run_queue_wait += group.run_queue_wait;
         }
         None => views.push(ThreadView {
             name: group.name.clone(),
             threads,
             cpu_cores: group.cores_busy,
+            run_queue_wait: group.run_queue_wait,
         }),
     }
 }
 
-fn threads_cpu(point: &OperatingPoint, part: &Part, name: &str) -> f64 {
+fn of_threads(
+    point: &OperatingPoint,
+    part: &Part,
+    name: &str,
+    value: fn(&ThreadView) -> f64,
+) -> f64 {
     let process = point.process(part);
     let mut groups = process.into_iter().flat_map(|process| &process.threads);
-    groups.find(|group| group.name == name).map_or(0.0, |group| group.cpu_cores)
+    groups.find(|group| group.name == name).map_or(0.0, value)
 }
 
 /// Means over the runs of one configuration: of rates and levels over the runs, of times over the
@@ -509,9 +516,15 @@ impl Together<'_> {
             threads: view
                 .threads
                 .iter()
-                .map(|group| ThreadView {
-                    cpu_cores: self.mean(|point| threads_cpu(point, &view.part, &group.name)),
-                    ..group.clone()
+                .map(|group| {
+                    let mean = |value: fn(&ThreadView) -> f64| {
+                        self.mean(|point| of_threads(point, &view.part, &group.name, value))
+                    };
+                    ThreadView {
+                        cpu_cores: mean(|group| group.cpu_cores),
+                        run_queue_wait: mean(|group| group.run_queue_wait),
+                        ..group.clone()
+                    }
                 })
                 .collect(),
             ..view.clone()

@@ -126,6 +126,8 @@ pub struct ThreadUse {
     pub threads: u64,
     /// Cores that they kept busy on average, together.
     pub cores_busy: f64,
+    /// Seconds per second in which they were ready and had no core.
+    pub run_queue_wait: f64,
 }
 
 impl ProcessUse {
@@ -289,10 +291,12 @@ fn thread_uses(samples: &[ThreadSample], window: &MeasuredWindow) -> Vec<ThreadU
             let to = nearest(samples, window.to_ns, moment)?;
             let length_s = seconds_between(from.at_ns, to.at_ns);
             let cpu_s = seconds_between(from.cpu_ns, to.cpu_ns);
+            let waited_s = seconds_between(from.run_queue_wait_ns, to.run_queue_wait_ns);
             (length_s > 0.0).then(|| ThreadUse {
                 name: to.name.clone(),
                 threads: to.threads,
                 cores_busy: cpu_s / length_s,
+                run_queue_wait: waited_s / length_s,
             })
         })
         .collect();

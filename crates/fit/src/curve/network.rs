@@ -809,6 +809,7 @@ mod tests {
                 name: name.to_owned(),
                 threads,
                 cpu_cores,
+                ..crate::measured::ThreadView::default()
             };
             let process = |name: &str, instances, threads: Vec<_>, each_s: f64| ProcessView {
                 part: Part { name: name.to_owned(), ..Part::default() },

@@ -122,6 +122,8 @@ pub struct PartUse {
     pub switches: f64,
     /// Time that its threads were ready and had no core, for a request, in s.
     pub run_queue_wait_s: f64,
+    /// The same of the threads of a worker pool; `None` without such threads.
+    pub worker_run_queue_wait_s: Option<f64>,
     /// Share of the processor time that threads of a worker pool used; `None` without such threads.
     pub worker_share: Option<f64>,
     /// Threads of the worker pool.
