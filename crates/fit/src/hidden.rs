@@ -8,7 +8,7 @@
 //! told together.
 
 use kendall_stats::estimate::Estimate;
-use kendall_stats::load_curve::{Evidence, Shape};
+use kendall_stats::load_curve::{Evidence, Posterior, Shape};
 use kendall_units::exact_f64;
 use serde::{Deserialize, Serialize};
 
@@ -56,16 +56,7 @@ const STEPS: u32 = 40;
 /// Finds it in the runs of a closed loop; `None` where the loads are no numbers of clients.
 #[must_use]
 pub fn hidden_station(runs: &Evidence, confidence: f64) -> Option<HiddenStation> {
-    let levels = runs.levels();
-    let high = *levels.last()?;
-    if high > HIGHEST_LOAD || levels.iter().any(|load| load.fract() != 0.0) {
-        return None;
-    }
-    let mut cells = Cells::whole(high);
-    for _ in 0..2 {
-        cells = cells.iter().map(|cells| cells.around(runs)).collect();
-    }
-    let posterior = runs.posterior(cells.iter().flat_map(Cells::stations).collect());
+    let posterior = stations(runs)?;
     let shapes = posterior.shapes();
     let mut sizes: Vec<u32> = shapes.iter().map(|station| station.servers).collect();
     sizes.sort_unstable();
@@ -90,6 +81,25 @@ pub fn hidden_station(runs: &Evidence, confidence: f64) -> Option<HiddenStation>
         capacity_per_s: capacity,
         worst_error: posterior.worst_error(runs, |at| shapes[at].servers == size),
     })
+}
+
+/// X of one more run at another load, by all stations that the runs leave: median and interval.
+pub(crate) fn station_at(runs: &Evidence, load: f64, confidence: f64) -> Option<Estimate> {
+    let solved = load <= HIGHEST_LOAD && load.fract() == 0.0;
+    solved.then(|| stations(runs)).flatten().map(|found| found.run_at(runs, load, confidence))
+}
+
+fn stations(runs: &Evidence) -> Option<Posterior<Station>> {
+    let levels = runs.levels();
+    let high = *levels.last()?;
+    if high > HIGHEST_LOAD || levels.iter().any(|load| load.fract() != 0.0) {
+        return None;
+    }
+    let mut cells = Cells::whole(high);
+    for _ in 0..2 {
+        cells = cells.iter().map(|cells| cells.around(runs)).collect();
+    }
+    Some(runs.posterior(cells.iter().flat_map(Cells::stations).collect()))
 }
 
 /// M/M/m and a delay, in a closed loop whose cycle at light load is one unit of time.

@@ -8,6 +8,7 @@ mod answer;
 mod between;
 mod by_load;
 mod file;
+mod ladder;
 mod question;
 mod runs;
 mod signature;
@@ -15,6 +16,7 @@ mod signature;
 pub use answer::{Answer, AskError, StudyModel};
 pub use by_load::Model;
 pub use file::{ModelFile, ModelProcess, model_file};
+pub use ladder::{Judged, Rung};
 pub use question::Question;
 pub use runs::{
     Calibration, FactorLevel, PartUse, RunFacts, StudyRun, TierSeen, graph_level, lookup, number,

@@ -18,6 +18,7 @@
 mod analytic;
 mod calibrate;
 pub mod demand;
+mod interval;
 mod predict;
 mod scheduler;
 mod simulate;
@@ -29,7 +30,8 @@ pub use calibrate::{
     CalibrationError, Lack, MOST_FOREIGN_CORES, MOST_STOLEN_CORES, MeasuredRun, Misfit, ProcessUse,
     Twin, calibrate, most_stolen,
 };
+pub use interval::{Interval, Why};
 pub(crate) use predict::BUSY;
-pub use predict::{Bottleneck, Distance, Interval, MOST_REACH, Prediction, Refusal, Share, Why};
+pub use predict::{Bottleneck, Distance, MOST_REACH, Prediction, Refusal, Share};
 pub use simulate::{Length, Machine, Simulated, simulate};
 pub use system::{Commit, Host, Pool, Process, Spread, Step, System, SystemError, Work, Workload};

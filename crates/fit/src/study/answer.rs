@@ -1,6 +1,7 @@
 //! A twin of the runs that do one kind of work, and questions to it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
 
 use kendall_protocols::topology::{Graph, Part, PoolKind, Role, TierNode};
 use kendall_stats::histogram::Histogram;
@@ -10,6 +11,7 @@ use serde::Serialize;
 
 use super::between::Between;
 use super::by_load::{Along, Five, LoadRun, Model};
+use super::ladder::{self, Judged, Ladder, LeftOut, Rung};
 use super::question::Question;
 use super::runs::{Calibration, PartUse, RunFacts, graph_level, lookup, number, small};
 use super::signature::Signature;
@@ -21,8 +23,8 @@ use crate::twin::structure::{
     structure,
 };
 use crate::twin::{
-    BUSY, Bottleneck, CalibrationError, Host, MeasuredRun, Prediction, ProcessUse, Refusal, Spread,
-    System, Twin, Why, Workload, calibrate,
+    BUSY, Bottleneck, CalibrationError, Host, Interval, MeasuredRun, Prediction, ProcessUse,
+    Refusal, Spread, System, Twin, Why, Workload, calibrate,
 };
 
 /// Time that a worker is held without a processor, from which it is a wait of its own and no error of
@@ -121,12 +123,24 @@ pub struct StudyModel {
     common: Common,
     /// Runs that nothing disturbed, in the order of time.
     loads: Vec<LoadRun>,
+    sources: Arc<Sources>,
+    /// What the models say of configurations that they are not fitted to, found when it is first needed.
+    left_out: Arc<OnceLock<Vec<LeftOut>>>,
     /// The same of all kinds of work.
     of_all_kinds: Vec<LoadRun>,
     /// Nothing but the operating system tells of it what a request waits for.
     tells_nothing: bool,
     /// That other programs disturbed its runs, where there are no others.
     all_disturbed: Option<String>,
+}
+
+/// What a model was made of, to make it again without a configuration.
+#[derive(Debug)]
+struct Sources {
+    /// Those of the runs that nothing disturbed.
+    runs: Vec<RunFacts>,
+    one_client: Vec<RunFacts>,
+    most_foreign: f64,
 }
 
 /// An answer, with what it rests on.
@@ -137,9 +151,11 @@ pub struct Answer {
     pub prediction: Prediction,
     /// What was assumed.
     pub assumed: Vec<String>,
-    /// Which model gave them.
+    /// Which model gave them, or most of them.
     #[serde(flatten)]
     pub model: Model,
+    /// All models that have an answer, the simplest first; none where the configuration, or what lies around it, was run.
+    pub ladder: Vec<Judged>,
 }
 
 /// What all configurations of one kind of work share.
@@ -237,6 +253,12 @@ impl Calibration {
             )
         });
         let loads = LoadRun::undisturbed(facts.iter().copied(), most_foreign);
+        let undisturbed = facts.iter().filter(|facts| facts.disturbed(most_foreign).is_none());
+        let sources = Sources {
+            runs: undisturbed.copied().cloned().collect(),
+            one_client: one_client.iter().map(|place| self.one_client[*place].clone()).collect(),
+            most_foreign,
+        };
         let tells_nothing =
             first.tiers.is_empty() && first.graph.tiers.iter().all(|node| node.pools.is_empty());
         let signature = signature.clone();
@@ -248,6 +270,8 @@ impl Calibration {
             assumptions,
             common,
             loads,
+            sources: sources.into(),
+            left_out: Arc::default(),
             of_all_kinds: self.loads(),
             tells_nothing,
             all_disturbed,
@@ -634,9 +658,8 @@ fn infer(
 impl StudyModel {
     /// Answers a question. `slowness` is the machine's, where it is known: see [`Twin::slowness`].
     ///
-    /// What was run is answered by its measurement. Another load is answered by the curve through the runs where they
-    /// contradict the twin, where the curve errs less, or where nothing but the operating system tells what a request
-    /// waits for; all else by the twin.
+    /// What was run is answered by its measurement; all else by the mean of the models of the ladder, each weighed by
+    /// what it said of configurations that it was not fitted to.
     ///
     /// # Errors
     /// [`AskError`] for what the runs say nothing about.
@@ -646,20 +669,26 @@ impl StudyModel {
         if question.signature != self.signature {
             return self.between(question, &system);
         }
-        if let Some(along) = Along::of(&self.loads, question) {
-            let by_curve =
-                || along.curve().filter(|(model, _)| self.prefers(model, question.workload));
-            if let Some((model, five)) = along.measured().or_else(by_curve) {
-                self.twin.check(&system, &question.levels)?;
-                return Ok(self.along(question, &system, (&along, model, five)));
-            }
+        let along = Along::of(&self.loads, question);
+        if let Some((model, five)) = along.as_ref().and_then(Along::measured) {
+            self.twin.check(&system, &question.levels)?;
+            return Ok(self.told(question, &system, along.as_ref(), (model, five)));
         }
+        self.by_ladder(question, &system, (along.as_ref(), slowness))
+    }
+
+    /// The twin's answer; where nothing tells whether instances share what was inferred, for either.
+    fn by_twin(
+        &self,
+        question: &Question,
+        system: &System,
+        slowness: Option<f64>,
+    ) -> Result<Prediction, AskError> {
         let mut prediction = self
             .twin
-            .predict(&system, &question.levels, slowness)
+            .predict(system, &question.levels, slowness)
             .map_err(|refusal| self.with_served(refusal, question))?;
         prediction.caveats.extend(self.all_disturbed.iter().cloned());
-        self.plateau(question, &mut prediction);
         if let Some(tier) = self.unshared(question) {
             let shared = self.system_of(question, true)?;
             prediction.or(&self.twin.predict(&shared, &question.levels, slowness)?);
@@ -668,7 +697,115 @@ impl StudyModel {
                  the prediction is for one of its own each; a run with two instances tells"
             ));
         }
-        Ok(Answer { prediction, assumed: self.assumed(question), model: Model::Twin })
+        Ok(prediction)
+    }
+
+    fn by_ladder(
+        &self,
+        question: &Question,
+        system: &System,
+        (along, slowness): (Option<&Along<'_>>, Option<f64>),
+    ) -> Result<Answer, AskError> {
+        let curve = along.and_then(Along::curve);
+        let by_twin = match self.by_twin(question, system, slowness) {
+            // What was served at rates around it can be served.
+            Err(AskError::Refused(Refusal::Overloaded { .. })) if curve.is_some() => None,
+            told => Some(told?),
+        };
+        let at = |slowness| self.twin.center(system, slowness);
+        let speed = slowness.and_then(|slow| at(Some(slow)).zip(at(None)));
+        let asked = ladder::Asked {
+            along,
+            speed: speed.map_or([0.0; 2], |(known, not)| [0, 1].map(|of| known[of] - not[of])),
+            twin: (&self.twin, system),
+            by_twin: by_twin.as_ref().map(|told| [told.throughput_per_s, told.response_mean_s]),
+            by_curve: curve.map(|[x, mean, ..]| [x, mean]),
+            tail_by_twin: by_twin
+                .as_ref()
+                .map(|told| told.response_p99_s.center / told.response_mean_s.center),
+            is_blind: along.is_some() && self.is_blind(),
+        };
+        let ladder = Ladder::of(&asked, self.left_out());
+        let is_structure = ladder.leads().is_of_the_structure();
+        let told = by_twin.map(|prediction| {
+            let assumed = self.assumed(question);
+            Answer { prediction, assumed, model: Model::Twin, ladder: Vec::new() }
+        });
+        let runs = along.map_or(0, Along::runs);
+        let curve =
+            curve.map(|five| self.told(question, system, along, (Model::Curve { runs }, five)));
+        let mut all: Vec<Answer> = told.into_iter().chain(curve).collect();
+        let of_structure = |answer: &Answer| (answer.model == Model::Twin) == is_structure;
+        let place = all.iter().position(of_structure).unwrap_or(0);
+        let mut answer = all.swap_remove(place);
+        let shared = self.unshared(question).map(|_| answer.prediction.clone());
+        let is_closed = matches!(question.workload, Workload::Closed { .. });
+        if let Some(mut mean) = ladder.mean() {
+            let at_highest = along.filter(|_| !is_structure).and_then(Along::at_highest);
+            if let Some(at_highest) = at_highest {
+                reaches_down(question, &mut mean, at_highest.low);
+            }
+            answer.prediction.caveats.extend(self.plateau(question, &mut mean));
+            answer.prediction.moved(mean, ladder.tail(), is_closed);
+        }
+        shared.iter().for_each(|either| answer.prediction.or(either));
+        answer.model = match ladder.leads() {
+            Rung::Curve => Model::Curve { runs },
+            other => other.model(),
+        };
+        answer.ladder = ladder.shown();
+        Ok(answer)
+    }
+
+    /// Nothing but the operating system tells what a request waits for, and neither a full processor nor the curve does; or
+    /// nothing could be left out to judge what they tell.
+    fn is_blind(&self) -> bool {
+        let is_inferred = self.common.facts.values().any(|facts| facts.hidden.is_some());
+        let is_full = self.sources.runs.iter().any(|facts| facts.busy() > BUSY);
+        self.tells_nothing && (self.left_out().is_empty() || !is_inferred && !is_full)
+    }
+
+    /// Each configuration, and each level of a factor, left out in turn: what the models of the others say of it.
+    fn left_out(&self) -> &[LeftOut] {
+        self.left_out.get_or_init(|| {
+            let groups = ladder::groups(&self.loads);
+            groups.iter().flat_map(|group| self.without(group)).collect()
+        })
+    }
+
+    /// Runs by their place in [`Sources`], those of a configuration together.
+    fn without(&self, group: &[Vec<usize>]) -> Vec<LeftOut> {
+        let is_other = |place: &usize| group.iter().all(|runs| !runs.contains(place));
+        let others: Vec<usize> = (0..self.loads.len()).filter(is_other).collect();
+        let loads: Vec<&LoadRun> = others.iter().map(|place| &self.loads[*place]).collect();
+        let model = self.of_others(&others);
+        let left_out = |runs: &Vec<usize>| {
+            let facts = &self.sources.runs[*runs.first()?];
+            let model = model
+                .as_ref()
+                .and_then(|(twin, common)| Some((twin, common.measured(facts, &[]).ok()?.system)));
+            let runs: Vec<&LoadRun> = runs.iter().map(|place| &self.loads[*place]).collect();
+            LeftOut::of(&runs, &loads, model.as_ref().map(|(twin, system)| (*twin, system)))
+        };
+        group.iter().filter_map(left_out).collect()
+    }
+
+    /// The model of some of its runs.
+    fn of_others(&self, others: &[usize]) -> Option<(Twin, Common)> {
+        let runs: Vec<&RunFacts> = others.iter().map(|place| &self.sources.runs[*place]).collect();
+        if runs.is_empty() {
+            return None;
+        }
+        let (mut common, _) = Common::of(&runs, self.sources.most_foreign);
+        common.hosts.clone_from(&self.common.hosts);
+        common.places.clone_from(&self.common.places);
+        for (tier, facts) in &self.common.facts {
+            common.facts.entry(tier.clone()).or_default().misses = facts.misses;
+        }
+        let alone = self.sources.one_client.iter();
+        let all = runs.iter().copied().chain(alone).map(|facts| common.measured(facts, &[]));
+        let twin = self.twin.of_others(&all.collect::<Result<Vec<_>, _>>().ok()?)?;
+        Some((twin, common))
     }
 
     /// A parameter between two levels that were run.
@@ -678,7 +815,7 @@ impl StudyModel {
             let (asked, measured) = (question.signature.to_string(), self.signature.to_string());
             return Err(AskError::OtherWork { asked, measured });
         };
-        Ok(self.told(question, system, Bottleneck::Nothing, (model, five)))
+        Ok(self.told(question, system, None, (model, five)))
     }
 
     /// What was served there can be served.
@@ -695,30 +832,26 @@ impl StudyModel {
     }
 
     /// Beyond the loads that were run, a service of which nothing tells what it waits for may carry no more than it did.
-    fn plateau(&self, question: &Question, prediction: &mut Prediction) {
-        let Workload::Closed { clients, think_time_s } = question.workload else { return };
+    fn plateau(&self, question: &Question, told: &mut [Interval; 2]) -> Option<String> {
+        let Workload::Closed { clients, .. } = question.workload else { return None };
         let of_closed = |run: &LoadRun| match run.workload {
             Workload::Closed { clients, .. } => Some((clients, run.throughput_per_s)),
             Workload::Open { .. } => None,
         };
         let highest = self.loads.iter().filter_map(of_closed).max_by(|a, b| a.0.cmp(&b.0));
-        let Some((highest, carried)) = highest else { return };
+        let (highest, carried) = highest?;
         let is_inferred = self.common.facts.values().any(|facts| facts.hidden.is_some());
         if !self.tells_nothing || is_inferred || clients <= highest {
-            return;
+            return None;
         }
-        let slowest = f64::from(clients) / carried - think_time_s;
-        let (x, r) = (&mut prediction.throughput_per_s, &mut prediction.response_mean_s);
-        if carried < x.low {
-            (x.low, x.why) = (carried, Why::Model);
-            (r.high, r.why) = (r.high.max(slowest), Why::Model);
-            prediction.caveats.push(format!(
+        reaches_down(question, told, carried).then(|| {
+            format!(
                 "nothing tells what a request waits for, so it may carry no more than the {carried:.0}/s at {}, the most \
                  that were run; a run with {} tells",
                 counted(highest as usize, "client"),
                 counted(clients as usize, "client")
-            ));
-        }
+            )
+        })
     }
 
     /// The tier with an inferred station of which several instances are asked for.
@@ -740,41 +873,16 @@ impl StudyModel {
         }
     }
 
-    /// Whether the curve is the better model of another load.
-    fn prefers(&self, curve: &Model, workload: Workload) -> bool {
-        let Model::Curve { left_out_error, .. } = curve else { return false };
-        let misfit = &self.twin.misfit;
-        // Of an open load the throughput is its rate: what a model errs by is the response time.
-        let error = match workload {
-            Workload::Closed { .. } => misfit.throughput,
-            Workload::Open { .. } => misfit.response,
-        };
-        let errs_less = |left_out: f64| left_out < error.max(misfit.expected);
-        let is_better = left_out_error.is_some_and(errs_less);
-        self.tells_nothing
-            || misfit.contradicted && left_out_error.is_none_or(errs_less)
-            || is_better && error > 3.0 * misfit.expected
-    }
-
-    fn along(
-        &self,
-        question: &Question,
-        system: &System,
-        (along, model, five): (&Along<'_>, Model, Five),
-    ) -> Answer {
-        let bends = along.bends(five[0].center);
-        let without_host = if bends { Bottleneck::Unseen } else { Bottleneck::Nothing };
-        self.told(question, system, without_host, (model, five))
-    }
-
-    /// An answer that no structure gave; `without_host` bounds it where no host is full.
+    /// An answer that no structure gave.
     fn told(
         &self,
         question: &Question,
         system: &System,
-        without_host: Bottleneck,
+        along: Option<&Along<'_>>,
         (model, [x, mean, p50, p90, p99]): (Model, Five),
     ) -> Answer {
+        let bends = along.is_some_and(|along| along.bends(x.center));
+        let without_host = if bends { Bottleneck::Unseen } else { Bottleneck::Nothing };
         let busy = self.twin.busy(system, &x);
         let full = busy.iter().find(|host| host.share.center > BUSY);
         let bottleneck =
@@ -808,7 +916,7 @@ impl StudyModel {
             analytic_throughput_per_s: None,
             caveats,
         };
-        Answer { prediction, assumed: Vec::new(), model }
+        Answer { prediction, assumed: Vec::new(), model, ladder: Vec::new() }
     }
 
     /// The structure of a question.
@@ -932,6 +1040,18 @@ impl StudyModel {
         }
         assumed
     }
+}
+
+/// Throughput of a closed load may be as low as this; whether it was not before.
+fn reaches_down(question: &Question, [x, r]: &mut [Interval; 2], throughput_per_s: f64) -> bool {
+    let Workload::Closed { clients, think_time_s } = question.workload else { return false };
+    let is_lower = throughput_per_s < x.low;
+    if is_lower {
+        let slowest = f64::from(clients) / throughput_per_s - think_time_s;
+        (x.low, x.why) = (throughput_per_s, Why::Model);
+        (r.high, r.why) = (r.high.max(slowest), Why::Model);
+    }
+    is_lower
 }
 
 /// Fewest values that tell a distribution.

@@ -1,18 +1,20 @@
-//! Answers about another load of what was run: the measurement where there is one, else the curve through the runs.
+//! Answers about another load of what was run: the measurement where there is one, else what curves through the runs say.
 //!
 //! A service of which only the operating system tells something waits for what no counter shows: a lock, a pool, a
 //! service elsewhere. What it does at another load follows from its own curve, not from an assumed structure.
 //! The curve's family, scatter and outliers are those of [`kendall_stats::load_curve`].
 
 use kendall_protocols::topology::Graph;
+use kendall_queueing::scalability::{Options, fit};
 use kendall_stats::distribution::t_two_sided;
-use kendall_stats::load_curve::{CurveRun, run_at};
+use kendall_stats::load_curve::{CurveRun, Evidence, run_at};
 use kendall_units::exact_f64;
 use serde::Serialize;
 
 use super::question::Question;
 use super::runs::RunFacts;
-use crate::model::{CONFIDENCE, NORMAL};
+use crate::hidden::station_at;
+use crate::model::CONFIDENCE;
 use crate::twin::{Interval, Why, Workload};
 
 /// Spread of a run, as σ of the logarithm, worth one run, where few were repeated: throughput, then times.
@@ -34,12 +36,20 @@ pub enum Model {
         /// So often.
         runs: usize,
     },
+    /// Straight lines between the loads that were run.
+    Line,
+    /// The Universal Scalability Law.
+    ScalingLaw,
+    /// A network of the known stations, with what a request costs held constant.
+    Network,
+    /// The same with what a request costs falling with load as it was measured.
+    FallingNetwork,
+    /// A station that no counter shows, beside a delay.
+    HiddenStation,
     /// The curve of throughput over the load.
     Curve {
         /// Through so many runs.
         runs: usize,
-        /// Root mean square of ln(measured/predicted) where each load is left out in turn; none of two loads.
-        left_out_error: Option<f64>,
     },
     /// The runs at the two levels of a parameter around what is asked.
     Between {
@@ -97,29 +107,38 @@ impl LoadRun {
         runs.filter(|facts| facts.disturbed(most_foreign).is_none()).map(Self::of).collect()
     }
 
-    /// Whether it served the rate that was offered, to within the chance of the arrivals.
-    fn serves(&self) -> bool {
-        let rate_per_s = self.workload.load();
+    /// Whether it served the rate that was offered, to within the chance of the arrivals; a closed load is always served.
+    pub(super) fn serves(&self) -> bool {
+        let Workload::Open { rate_per_s } = self.workload else { return true };
         let chance = CHANCE * (rate_per_s / self.measured_s).sqrt();
         self.throughput_per_s > SERVED * rate_per_s - chance
     }
 
-    /// Whether it differs from a question in the load alone.
-    fn is_at(&self, question: &Question) -> bool {
+    /// Whether it is a run of the same configuration.
+    pub(super) fn repeats(&self, other: &Self) -> bool {
+        self.graph == other.graph
+            && self.workload == other.workload
+            && self.levels == other.levels
+            && self.words == other.words
+    }
+
+    /// Whether it differs in the load alone.
+    fn is_at(&self, (graph, workload): (&Graph, Workload), levels: &[(String, f64)]) -> bool {
+        let asked = |key: &String| levels.iter().find(|(known, _)| known == key);
         let same = |(key, level): &(String, f64)| {
-            is_load(key) || question.level(key).is_none_or(|asked| is_same(asked, *level))
+            is_load(key) || asked(key).is_none_or(|(_, asked)| is_same(*asked, *level))
         };
         let thinks = |workload| match workload {
             Workload::Closed { think_time_s, .. } => Some(think_time_s),
             Workload::Open { .. } => None,
         };
-        self.graph == question.graph
-            && thinks(self.workload) == thinks(question.workload)
+        self.graph == *graph
+            && thinks(self.workload) == thinks(workload)
             && self.levels.iter().all(same)
     }
 }
 
-fn is_load(key: &str) -> bool {
+pub(super) fn is_load(key: &str) -> bool {
     matches!(key, "workload.clients" | "workload.rate")
 }
 
@@ -136,12 +155,109 @@ pub(super) struct Along<'a> {
 /// X, then mean, p50, p90 and p99 of the response time in s.
 pub(super) type Five = [Interval; 5];
 
+/// Where a load lies among those that were run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Below,
+    Inside,
+    Above,
+}
+
 impl<'a> Along<'a> {
     /// None for a question that changes more than the load.
     pub(super) fn of(runs: &'a [LoadRun], question: &Question) -> Option<Self> {
-        let at: Vec<&LoadRun> = runs.iter().filter(|run| run.is_at(question)).collect();
-        let asks = question.changes.is_empty() && !at.is_empty();
-        asks.then_some(Self { runs: at, asked: question.workload })
+        let asked = (&question.graph, question.workload);
+        Self::around(runs.iter(), asked, &question.levels).filter(|_| question.changes.is_empty())
+    }
+
+    /// The same of a configuration that was run, in other runs.
+    pub(super) fn without(runs: &[&'a LoadRun], left_out: &LoadRun) -> Option<Self> {
+        let asked = (&left_out.graph, left_out.workload);
+        Self::around(runs.iter().copied(), asked, &left_out.levels)
+    }
+
+    fn around(
+        runs: impl Iterator<Item = &'a LoadRun>,
+        asked: (&Graph, Workload),
+        levels: &[(String, f64)],
+    ) -> Option<Self> {
+        let at: Vec<&LoadRun> = runs.filter(|run| run.is_at(asked, levels)).collect();
+        (!at.is_empty()).then_some(Self { runs: at, asked: asked.1 })
+    }
+
+    pub(super) fn place(&self) -> Place {
+        let (levels, asked) = (self.levels(), self.asked.load());
+        match asked {
+            _ if asked < levels[0] => Place::Below,
+            _ if asked > levels[levels.len() - 1] => Place::Above,
+            _ => Place::Inside,
+        }
+    }
+
+    /// What was measured at the highest load, where more is asked: one more run there.
+    pub(super) fn at_highest(&self) -> Option<Interval> {
+        let highest = self.levels().pop().filter(|highest| self.asked.load() > *highest)?;
+        self.of_runs(&self.at(highest), USUAL[0], |run| Some(run.throughput_per_s))
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self.asked, Workload::Closed { .. })
+    }
+
+    /// Throughput on the line between the means at the loads around; beyond the ends as at them.
+    pub(super) fn line(&self) -> Option<f64> {
+        let (levels, asked) = (self.levels(), self.asked.load());
+        if levels.len() < 2 {
+            return None;
+        }
+        let mean = |level: f64| {
+            let at = self.at(level);
+            at.iter().map(|run| run.throughput_per_s).sum::<f64>() / exact_f64(at.len())
+        };
+        let below = levels.iter().copied().rfind(|level| *level <= asked);
+        let above = levels.iter().copied().find(|level| *level >= asked);
+        let (below, above) = (below.or(above)?, above.or(below)?);
+        let share = if above > below { (asked - below) / (above - below) } else { 0.0 };
+        self.is_closed().then(|| mean(below) + share * (mean(above) - mean(below)))
+    }
+
+    /// Throughput by the Universal Scalability Law.
+    pub(super) fn scaling_law(&self) -> Option<f64> {
+        let runs = self.runs.iter().map(|run| (run.workload.load(), run.throughput_per_s));
+        let runs: Vec<(f64, f64)> = runs.filter(|_| self.is_closed()).collect();
+        let law = fit(&runs, &Options::default()).ok()?.usl;
+        Some(law.throughput(self.asked.load())).filter(|x| x.is_finite() && *x > 0.0)
+    }
+
+    /// Throughput of a station that no counter shows.
+    pub(super) fn hidden_station(&self) -> Option<Interval> {
+        let runs = Evidence::of(&self.curve_runs()).filter(|_| self.is_closed())?;
+        let found = station_at(&runs, self.asked.load(), CONFIDENCE)?;
+        let within = found.interval?;
+        Some(Interval { center: found.center, low: within.low, high: within.high, why: Why::Fit })
+    }
+
+    /// Throughput, and the mean response time that goes with it.
+    pub(super) fn with_response(&self, x: Interval) -> Option<[Interval; 2]> {
+        let response = |x: f64| self.response_at(x);
+        let (center, low, high) = (response(x.center)?, response(x.high)?, response(x.low)?);
+        Some([x, Interval { center, low, high, why: x.why }])
+    }
+
+    /// Throughput and mean response time by the curve.
+    pub(super) fn curve_center(&self) -> Option<[f64; 2]> {
+        match self.asked {
+            Workload::Closed { clients, .. } => {
+                let x = run_at(&self.curve_runs(), f64::from(clients), CONFIDENCE)?.center;
+                Some([x, self.response_at(x)?])
+            }
+            Workload::Open { .. } => self.curve().map(|[x, mean, ..]| [x.center, mean.center]),
+        }
+    }
+
+    /// So many runs.
+    pub(super) fn runs(&self) -> usize {
+        self.runs.len()
     }
 
     /// What was measured at the load that is asked.
@@ -197,15 +313,15 @@ impl<'a> Along<'a> {
     }
 
     /// The curve through all runs, at the load that is asked; none where the runs do not say how they scatter.
-    pub(super) fn curve(&self) -> Option<(Model, Five)> {
+    pub(super) fn curve(&self) -> Option<Five> {
         match self.asked {
-            Workload::Closed { clients, think_time_s } => self.closed(clients, think_time_s),
+            Workload::Closed { clients, .. } => self.closed(clients),
             Workload::Open { rate_per_s } => self.open(rate_per_s),
         }
     }
 
     /// Between two rates that were served: throughput is the rate, and times lie between theirs.
-    fn open(&self, rate_per_s: f64) -> Option<(Model, Five)> {
+    fn open(&self, rate_per_s: f64) -> Option<Five> {
         let served = self.runs.iter().copied().filter(|run| run.serves());
         let rates = Along { runs: served.collect(), asked: self.asked };
         let levels = rates.levels();
@@ -217,9 +333,7 @@ impl<'a> Along<'a> {
         let end = |end: f64| rate_per_s * end / share.center;
         let (low, high) = (end(share.low), end(share.high));
         let x = Interval { center: rate_per_s, low, high, why: Why::Chance };
-        let left_out_error = rates.left_out_of_rates(&levels);
-        let model = Model::Curve { runs: rates.runs.len(), left_out_error };
-        Some((model, [x, mean, p50, p90, p99]))
+        Some([x, mean, p50, p90, p99])
     }
 
     /// A time at a rate, between those at the nearest of these levels below and above.
@@ -232,97 +346,57 @@ impl<'a> Along<'a> {
         lies_between(&groups, &[self.at(below), self.at(above)], share, (usual, &of))
     }
 
-    /// Root mean square of ln(measured/predicted) mean response time where each rate is left out in turn.
-    fn left_out_of_rates(&self, levels: &[f64]) -> Option<f64> {
-        let mut squares = Vec::new();
-        for level in levels {
-            let others: Vec<f64> =
-                levels.iter().copied().filter(|other| !is_same(*other, *level)).collect();
-            let Some(predicted) = self.time_between(&others, *level, 1) else { continue };
-            let measured = self.at(*level).into_iter().filter_map(|run| Some(run.times_s?[0]));
-            squares.extend(measured.map(|measured| (measured / predicted.center).ln().powi(2)));
-        }
-        let count = exact_f64(squares.len());
-        (!squares.is_empty()).then(|| (squares.iter().sum::<f64>() / count).sqrt())
-    }
-
-    fn closed(&self, clients: u32, think_time_s: f64) -> Option<(Model, Five)> {
+    fn closed(&self, clients: u32) -> Option<Five> {
         let asked = f64::from(clients);
-        let runs = self.curve_runs(None);
-        let found = run_at(&runs, asked, CONFIDENCE)?;
+        let found = run_at(&self.curve_runs(), asked, CONFIDENCE)?;
         let within = found.interval?;
-        let (left_out_error, times) = self.left_out(asked);
-        // Errors of what was left out say how far the interval has to reach.
-        let reach = |end: f64| found.center * (end / found.center).powf(times);
-        let highest = self.levels().pop().filter(|highest| asked > *highest);
-        let at_highest = highest.and_then(|highest| {
-            self.of_runs(&self.at(highest), USUAL[0], |run| Some(run.throughput_per_s))
-        });
         let x = Interval {
             center: found.center,
             // A pool that is not full leaves no trace: the plateau may lie right behind the last load.
-            low: reach(within.low).min(at_highest.map_or(f64::INFINITY, |at| at.low)),
-            high: reach(within.high),
+            low: within.low.min(self.at_highest().map_or(f64::INFINITY, |at| at.low)),
+            high: within.high,
             why: Why::Fit,
         };
-        // N = X·(R + Z); where clients think most of the time, not below what a request takes by itself.
+        let [x, mean] = self.with_response(x)?;
+        let quantile = |at: usize| self.quantile(&mean, at);
+        Some([x, mean, quantile(1), quantile(2), quantile(3)])
+    }
+
+    /// N = X·(R + Z); where clients think most of the time, not below what a request takes by itself.
+    pub(super) fn response_at(&self, x: f64) -> Option<f64> {
+        let Workload::Closed { clients, think_time_s } = self.asked else { return None };
         let fastest = self.runs.iter().filter_map(|run| Some(run.times_s?[0]));
         let fastest = fastest.fold(f64::INFINITY, f64::min);
         let least = if fastest.is_finite() { 0.9 * fastest } else { 0.0 };
-        let response = |x: f64| (asked / x - think_time_s).max(least);
-        let mean = Interval {
-            center: response(x.center),
-            low: response(x.high),
-            high: response(x.low),
-            why: Why::Fit,
-        };
-        let quantile = |at: usize| self.quantile(&mean, asked, at);
-        let five = [x, mean, quantile(1), quantile(2), quantile(3)];
-        Some((Model::Curve { runs: runs.len(), left_out_error }, five))
+        Some((f64::from(clients) / x - think_time_s).max(least))
     }
 
-    fn curve_runs(&self, without: Option<f64>) -> Vec<CurveRun> {
-        let all = self.runs.iter().map(|run| (run.workload.load(), run.throughput_per_s));
-        let run = |(load, throughput_per_s)| CurveRun { load, throughput_per_s };
-        all.filter(|(load, _)| without.is_none_or(|level| !is_same(*load, level)))
-            .map(run)
-            .collect()
-    }
-
-    /// Leaves each load out in turn, and predicts it: the error, and how many times its interval should be as wide.
-    /// Beyond the loads, only what is left out at the same end says something.
-    fn left_out(&self, asked: f64) -> (Option<f64>, f64) {
-        let levels = self.levels();
-        let ends = [levels[0], levels[levels.len() - 1]];
-        let beyond = asked > ends[1] || asked < ends[0];
-        let counts = |level: &f64| {
-            let is_end = ends.iter().any(|end| is_same(*level, *end));
-            let end = if asked > ends[1] { ends[1] } else { ends[0] };
-            if beyond { is_same(*level, end) } else { !is_end }
+    fn curve_runs(&self) -> Vec<CurveRun> {
+        let run = |run: &&LoadRun| CurveRun {
+            load: run.workload.load(),
+            throughput_per_s: run.throughput_per_s,
         };
-        let mut errors = Vec::new();
-        for level in levels.iter().copied().filter(counts) {
-            let Some(found) = run_at(&self.curve_runs(Some(level)), level, CONFIDENCE) else {
-                continue;
-            };
-            let Some(interval) = found.interval else { continue };
-            let half = 0.5 * (interval.high / interval.low).ln();
-            for run in self.at(level) {
-                errors.push(((run.throughput_per_s / found.center).ln(), half));
-            }
-        }
-        if errors.is_empty() {
-            return (None, 1.0);
-        }
-        let count = exact_f64(errors.len());
-        let mean = |of: fn(&(f64, f64)) -> f64| errors.iter().map(of).sum::<f64>() / count;
-        // An interval of 95 % is so many standard deviations to each side.
-        let wide = mean(|(error, half)| (NORMAL * error / half).powi(2)).sqrt();
-        (Some(mean(|(error, _)| error * error).sqrt()), wide.max(1.0))
+        self.runs.iter().map(run).collect()
     }
 
     /// A percentile: the mean, times their ratio at the loads around.
-    fn quantile(&self, mean: &Interval, asked: f64, at: usize) -> Interval {
+    fn quantile(&self, mean: &Interval, at: usize) -> Interval {
+        let (center, spread) = self.over_mean(at);
+        let end = |end: f64, sign: f64| {
+            let of_mean = (end / mean.center).ln();
+            mean.center * (center + sign * of_mean.hypot(2.0 * spread)).exp()
+        };
+        Interval {
+            center: mean.center * center.exp(),
+            low: end(mean.low, -1.0),
+            high: end(mean.high, 1.0),
+            why: Why::Fit,
+        }
+    }
+
+    /// ln of a percentile over the mean, by the loads around, and its standard deviation.
+    pub(super) fn over_mean(&self, at: usize) -> (f64, f64) {
+        let asked = self.asked.load();
         let ratios: Vec<(f64, f64)> = self
             .runs
             .iter()
@@ -344,22 +418,12 @@ impl<'a> Along<'a> {
         let (below, above) = (below.or(above).unwrap_or(asked), above.or(below).unwrap_or(asked));
         let (low, high) = (at_level(below).unwrap_or(0.0), at_level(above).unwrap_or(0.0));
         let share = if above > below { (asked / below).ln() / (above / below).ln() } else { 0.0 };
-        let center = low + share * (high - low);
         // Between two loads it may be what it is at either; within a load it scatters.
         let scatter =
             ratios.iter().filter_map(|(load, ratio)| Some((ratio - at_level(*load)?).powi(2)));
         let scatter = (scatter.sum::<f64>() + USUAL_RATIO.powi(2)) / exact_f64(ratios.len() + 1);
         let spread = (scatter + (0.5 * (high - low)).powi(2)).sqrt();
-        let end = |end: f64, sign: f64| {
-            let of_mean = (end / mean.center).ln();
-            mean.center * (center + sign * of_mean.hypot(2.0 * spread)).exp()
-        };
-        Interval {
-            center: mean.center * center.exp(),
-            low: end(mean.low, -1.0),
-            high: end(mean.high, 1.0),
-            why: Why::Fit,
-        }
+        (low + share * (high - low), spread)
     }
 }
 
@@ -446,7 +510,7 @@ mod tests {
     }
 
     /// What is measured there, and what the curve says.
-    fn asked(runs: &[LoadRun], clients: u32) -> [Option<(Model, Five)>; 2] {
+    fn asked(runs: &[LoadRun], clients: u32) -> (Option<(Model, Five)>, Option<Five>) {
         let question = Question {
             graph: Graph::default(),
             workload: closed(clients),
@@ -457,18 +521,18 @@ mod tests {
             levels: vec![("workload.clients".to_owned(), f64::from(clients))],
         };
         let along = Along::of(runs, &question).unwrap();
-        [along.measured(), along.curve()]
+        (along.measured(), along.curve())
     }
 
     #[test]
     fn what_was_run_is_answered_by_its_measurement() {
-        let [measured, _] = asked(&pool_of_four(&[1, 4, 8]), 8);
+        let (measured, _) = asked(&pool_of_four(&[1, 4, 8]), 8);
         let (model, [x, mean, _, _, p99]) = measured.unwrap();
         assert_eq!(model, Model::Measured { runs: 2 });
         assert!((x.center / 200.0 - 1.0).abs() < 1e-3 && x.high / x.low < 1.3, "{x:?}");
         assert!((mean.center / 0.04 - 1.0).abs() < 1e-3, "{mean:?}");
         assert!((p99.center / 0.08 - 1.0).abs() < 1e-3, "{p99:?}");
-        assert!(asked(&pool_of_four(&[1, 4, 8]), 16)[0].is_none());
+        assert!(asked(&pool_of_four(&[1, 4, 8]), 16).0.is_none());
     }
 
     /// Between and beyond the loads of a pool that is full: within 10 %, and the interval holds the truth.
@@ -476,12 +540,8 @@ mod tests {
     fn a_full_pool_carries_no_more_at_a_higher_load() {
         let runs = pool_of_four(&[1, 2, 4, 16, 32]);
         for (clients, truth) in [(3, 150.0), (8, 200.0), (64, 200.0)] {
-            let [_, curve] = asked(&runs, clients);
-            let (model, [x, mean, ..]) = curve.unwrap();
-            assert!(
-                matches!(model, Model::Curve { runs: 10, left_out_error: Some(_) }),
-                "{model:?}"
-            );
+            let (_, curve) = asked(&runs, clients);
+            let [x, mean, ..] = curve.unwrap();
             assert!((x.center / truth - 1.0).abs() < 0.1 && x.holds(truth), "{clients}: {x:?}");
             assert!(mean.holds(f64::from(clients) / truth), "{clients}: {mean:?}");
         }
@@ -490,8 +550,8 @@ mod tests {
     /// A pool that is not yet full leaves no trace: the plateau may lie right behind the last load.
     #[test]
     fn a_pool_that_is_not_full_may_be_so_right_behind_the_last_load() {
-        let [_, curve] = asked(&pool_of_four(&[1, 2, 4]), 32);
-        let (_, [x, ..]) = curve.unwrap();
+        let (_, curve) = asked(&pool_of_four(&[1, 2, 4]), 32);
+        let [x, ..] = curve.unwrap();
         assert!(x.holds(200.0) && x.holds(800.0), "{x:?}");
     }
 
@@ -521,11 +581,7 @@ mod tests {
             };
             Along::of(&runs, &question).unwrap().curve()
         };
-        let (model, [x, mean, ..]) = at(50.0).unwrap();
-        assert!(
-            matches!(model, Model::Curve { runs: 6, left_out_error: Some(e) } if e < 0.1),
-            "{model:?}"
-        );
+        let [x, mean, ..] = at(50.0).unwrap();
         assert!((x.center - 50.0).abs() < 1e-9 && x.high < 55.0, "{x:?}");
         // 1/50 s; by the logarithm between 1/60 and 1/40 s it is 1/49 s.
         assert!((mean.center * 50.0 - 1.0).abs() < 0.03 && mean.holds(0.02), "{mean:?}");

@@ -1,8 +1,11 @@
 //! From measured runs to a twin.
 
+use std::sync::{Arc, Mutex};
+
 use kendall_units::exact_f64;
 
 use super::demand::{self, Demand, Observed};
+use super::interval::Interval;
 use super::simulate::{Chance, Length, Machine, Simulated, simulate};
 use super::system::{System, SystemError};
 use crate::score::pooled_spread;
@@ -21,6 +24,9 @@ const MOST_STEP: f64 = 0.5;
 const DAMPING: f64 = 0.5;
 /// Requests that a run is simulated for.
 const REQUESTS: f64 = 3_000.0;
+/// The same where a configuration is left out: each is simulated four times in each of as many fits as there are
+/// configurations.
+const FEWER_REQUESTS: f64 = 1_000.0;
 /// Foreign CPU of a run, in cores, from which it is left out: beyond it a run measures something
 /// else (26 % in throughput and a factor of four in response time were seen).
 pub const MOST_FOREIGN_CORES: f64 = 0.15;
@@ -196,8 +202,11 @@ pub struct Lack {
     pub explained: f64,
 }
 
+/// What is served at most, by the system with so many clients that it is full and the machine's slowness.
+pub(super) type Served = Arc<Mutex<Vec<((System, Option<f64>), Interval)>>>;
+
 /// A calibrated twin.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Twin {
     pub(super) configurations: Vec<MeasuredRun>,
     pub(super) fitted: Vec<Fitted>,
@@ -219,6 +228,8 @@ pub struct Twin {
     /// Foreign CPU of a run, in cores, beyond which it was left out.
     pub most_foreign_cores: f64,
     pub(super) seed: u64,
+    /// Found once, whatever rates are asked.
+    pub(super) served: Served,
 }
 
 impl Twin {
@@ -295,14 +306,7 @@ pub fn calibrate(
     };
     let left_out: Vec<usize> = (0..runs.len()).filter(|i| !quiet(&runs[*i])).collect();
     let usable: Vec<&MeasuredRun> = runs.iter().filter(|run| quiet(run)).collect();
-    let probes: Option<Vec<f64>> = usable.iter().map(|run| run.probe_s).collect();
-    let probes = probes.filter(|probes| !probes.is_empty());
-    let speed = probes.as_deref().map(|probes| SpeedOfLoad::of(&usable, probes));
-    let reference = Reference {
-        throughput: geometric_mean(usable.iter().map(|run| run.throughput_per_s)),
-        probe_s: probes.as_ref().map(|probes| geometric_mean(probes.iter().copied())),
-        speed: speed.unwrap_or_default(),
-    };
+    let reference = Reference::of(&usable);
     let (drift, drift_known) = drift(&usable, &reference);
     let configurations = merged(&usable, &reference);
     if configurations.len() < 2 {
@@ -317,9 +321,10 @@ pub fn calibrate(
     let observed = observed(&usable, &reference, forms[0]);
     let tells_batches = demand::fit(runs[0].processes.len(), &observed).tells_batches;
     let first = fit_staying(forms[0], &usable, &configurations, &reference, seed);
-    let others = forms[1..]
-        .iter()
-        .map(|form| fit_form((*form, first.stay), &usable, &configurations, &reference, seed));
+    let others = forms[1..].iter().map(|form| {
+        let how = (*form, first.stay, REQUESTS);
+        fit_form(how, &usable, &configurations, &reference, seed)
+    });
     // A form that its own runs contradict says nothing about others.
     let most = CONTRADICTED * first.residual.max(LEAST_RESIDUAL);
     let others = others.filter(|fitted| fitted.form != Form::ProbeLoad || fitted.residual <= most);
@@ -341,7 +346,29 @@ pub fn calibrate(
         left_out,
         misfit,
         seed,
+        served: Served::default(),
     })
+}
+
+impl Twin {
+    /// The same twin of other runs, to see what it says of those that are not among them: its forms and the share of
+    /// wake-ups that stay are kept. None where they are too few.
+    pub(crate) fn of_others(&self, runs: &[MeasuredRun]) -> Option<Self> {
+        check(runs).ok()?;
+        let usable: Vec<&MeasuredRun> = runs.iter().collect();
+        let reference = Reference::of(&usable);
+        let configurations = merged(&usable, &reference);
+        if configurations.len() < 2 || reference.probe_s.is_none() && self.has_probe() {
+            return None;
+        }
+        let fit = |known: &Fitted| {
+            let how = (known.form, known.stay, FEWER_REQUESTS);
+            fit_form(how, &usable, &configurations, &reference, self.seed)
+        };
+        let fitted = self.fitted.iter().filter(|known| known.shown).map(fit).collect();
+        let served = Served::default();
+        Some(Self { configurations, fitted, reference, served, ..self.clone() })
+    }
 }
 
 /// Stolen CPU that goes with a bound for foreign CPU: who takes any run takes stolen time too.
@@ -447,6 +474,17 @@ impl SpeedOfLoad {
 }
 
 impl Reference {
+    fn of(runs: &[&MeasuredRun]) -> Self {
+        let probes: Option<Vec<f64>> = runs.iter().map(|run| run.probe_s).collect();
+        let probes = probes.filter(|probes| !probes.is_empty());
+        let speed = probes.as_deref().map(|probes| SpeedOfLoad::of(runs, probes));
+        Self {
+            throughput: geometric_mean(runs.iter().map(|run| run.throughput_per_s)),
+            probe_s: probes.as_ref().map(|probes| geometric_mean(probes.iter().copied())),
+            speed: speed.unwrap_or_default(),
+        }
+    }
+
     /// h of a run at this throughput and utilization. `known` is what the probe says of the machine in
     /// it, relative to the reference: forms without a probe have none.
     pub(super) fn slowness(
@@ -599,7 +637,8 @@ fn fit_staying(
     seed: u64,
 ) -> Fitted {
     let fit = |stay: f64| {
-        let fitted = fit_form((form, stay), runs, configurations, reference, seed);
+        let how = (form, stay, REQUESTS);
+        let fitted = fit_form(how, runs, configurations, reference, seed);
         let errors = configurations.iter().zip(0_u64..).map(|(run, at)| {
             let modelled = model(&fitted, run, reference, seed + 300 + at).response_mean_s;
             (run.response_mean_s / modelled).ln().powi(2)
@@ -615,8 +654,9 @@ fn fit_staying(
     best.filter(|best| best.1 < STAY_EXPLAINS * without.1).unwrap_or(without).0
 }
 
+/// `requests` are those of each simulated run.
 fn fit_form(
-    (form, stay): (Form, f64),
+    (form, stay, requests): (Form, f64, f64),
     runs: &[&MeasuredRun],
     configurations: &[MeasuredRun],
     reference: &Reference,
@@ -639,7 +679,10 @@ fn fit_form(
         let modelled: Vec<Simulated> = configurations
             .iter()
             .zip(0_u64..)
-            .map(|(run, at)| model(&fitted, run, reference, seed + 1_000 * at + u64::from(round)))
+            .map(|(run, at)| {
+                let seed = seed + 1_000 * at + u64::from(round);
+                model_for(&fitted, run, reference, (requests, seed))
+            })
             .collect();
         let last = round + 1 == ROUNDS;
         for process in 0..processes {
@@ -651,7 +694,7 @@ fn fit_form(
             let longer = Fitted { commit_s: LONGER * fitted.commit_s, ..fitted.clone() };
             let of_run = |((run, modelled), at): ((&MeasuredRun, &Simulated), u64)| {
                 let seed = seed + 1_000 * at + u64::from(round);
-                let longer = model(&longer, run, reference, seed).response_mean_s;
+                let longer = model_for(&longer, run, reference, (requests, seed)).response_mean_s;
                 let slope = (longer / modelled.response_mean_s).ln() / LONGER.ln();
                 (slope, (run.response_mean_s / modelled.response_mean_s).ln())
             };
@@ -665,7 +708,7 @@ fn fit_form(
         .iter()
         .zip(0_u64..)
         .filter_map(|(run, at)| {
-            let modelled = model(&fitted, run, reference, seed + 77 + at);
+            let modelled = model_for(&fitted, run, reference, (requests, seed + 77 + at));
             Some(run.percentiles_s?[2] / modelled.response_quantile_s(0.99)?)
         })
         .collect();

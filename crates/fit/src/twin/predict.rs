@@ -1,5 +1,7 @@
 //! What-if: a prediction, how sure it is and why not surer, and when there is none.
 
+use std::sync::PoisonError;
+
 use kendall_stats::distribution::t_two_sided;
 use kendall_units::exact_f64;
 use serde::Serialize;
@@ -7,6 +9,7 @@ use serde::Serialize;
 use super::analytic::{Solved, analytic};
 use super::calibrate::{Fitted, Form, Lack, Twin, length, logs, with_commit};
 use super::demand::LEAST_BATCH;
+use super::interval::{Interval, Why};
 use super::simulate::{Chance, Machine, Simulated, simulate};
 use super::system::{Host, System, SystemError, Workload};
 use crate::model::{CONFIDENCE, NORMAL};
@@ -37,58 +40,6 @@ const REQUESTS: (f64, f64) = (500.0, 3_000.0);
 /// Standard deviations of the number of arrivals by which what is served may lie below what is offered
 /// before an open load is said to fall behind.
 const BEHIND: f64 = 5.0;
-
-/// A predicted number with its 95 % prediction interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Interval {
-    /// The prediction.
-    pub center: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-    /// What makes most of its width.
-    pub why: Why,
-}
-
-impl Interval {
-    /// Whether it ends within three times the prediction: one that is wider says next to nothing.
-    #[must_use]
-    pub fn tells(&self) -> bool {
-        self.high <= 3.0 * self.center
-    }
-
-    /// Whether `value` lies inside.
-    #[must_use]
-    pub fn holds(&self, value: f64) -> bool {
-        self.low <= value && value <= self.high
-    }
-}
-
-/// What an interval is wide for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Why {
-    /// Demands are known from few runs.
-    Fit,
-    /// The machine's speed differs from run to run.
-    Drift,
-    /// A run of this length shows chance.
-    Chance,
-    /// The structure is not the system.
-    Model,
-}
-
-impl std::fmt::Display for Why {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Fit => "what the calibration leaves open",
-            Self::Drift => "the machine's drift between runs",
-            Self::Chance => "chance in a run of this length",
-            Self::Model => "the model's own error",
-        })
-    }
-}
 
 /// What is busiest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -190,6 +141,58 @@ impl Prediction {
                 own.why = Why::Model;
             }
             (own.low, own.high) = (own.low.min(other.low), own.high.max(other.high));
+        }
+    }
+
+    /// Moves it to other means, of throughput too where the load is closed: quantiles keep their ratio to the mean, and
+    /// what their intervals are wider by than that of the mean; `tail` is ln of the p99 over the mean, and how far it
+    /// reaches, where that is judged by itself.
+    pub(crate) fn moved(
+        &mut self,
+        [x, mean]: [Interval; 2],
+        tail: Option<(f64, f64)>,
+        is_closed: bool,
+    ) {
+        let old = self.response_mean_s;
+        let end = |of: f64, old_end: f64, new_end: f64| {
+            let more = (of.powi(2) - old_end.powi(2)).max(0.0);
+            (more + new_end.powi(2)).sqrt()
+        };
+        for quantile in
+            [&mut self.response_p50_s, &mut self.response_p90_s, &mut self.response_p99_s]
+        {
+            let center = mean.center * quantile.center / old.center;
+            let log = |of: f64, center: f64| (of / center).ln().abs();
+            let low = end(
+                log(quantile.low, quantile.center),
+                log(old.low, old.center),
+                log(mean.low, mean.center),
+            );
+            let high = end(
+                log(quantile.high, quantile.center),
+                log(old.high, old.center),
+                log(mean.high, mean.center),
+            );
+            *quantile = Interval {
+                center,
+                low: center * (-low).exp(),
+                high: if quantile.high.is_finite() { center * high.exp() } else { f64::INFINITY },
+                why: quantile.why,
+            };
+        }
+        if let Some((log, reach)) = tail {
+            let p99 = &mut self.response_p99_s;
+            let center = (mean.center * log.exp()).max(self.response_p90_s.center);
+            let end = |end: f64| (end / mean.center).ln().hypot(reach);
+            p99.low = center * (-end(mean.low)).exp();
+            if p99.high.is_finite() {
+                p99.high = center * end(mean.high).exp();
+            }
+            (p99.center, p99.why) = (center, Why::Model);
+        }
+        self.response_mean_s = mean;
+        if is_closed {
+            self.throughput_per_s = x;
         }
     }
 }
@@ -332,6 +335,19 @@ impl Twin {
         ));
     }
 
+    /// Logarithms of X, mean, p50, p90 and p99 without their intervals, by the forms that the runs show; none where
+    /// requests pile up.
+    pub(crate) fn center(&self, question: &System, slowness: Option<f64>) -> Option<[f64; 5]> {
+        let shown = self.fitted.iter().filter(|fitted| fitted.shown).zip(0_u64..);
+        let run = |(fitted, at): (&Fitted, u64)| {
+            let ask = Ask { twin: self, question, slowness, fitted };
+            let (simulated, p99) = ask.run((1.0, 1.0), self.seed + 10_000 * at)?;
+            Some(logs(&simulated, p99).to_vec())
+        };
+        let mean = mean_of(&shown.map(run).collect::<Option<Vec<Logs>>>()?);
+        mean.try_into().ok()
+    }
+
     fn overloaded(&self, question: &System, slowness: Option<f64>) -> Result<Refusal, Refusal> {
         let asked_per_s = question.workload.load();
         Ok(Refusal::Overloaded { asked_per_s, most_per_s: self.most_served(question, slowness)? })
@@ -343,8 +359,15 @@ impl Twin {
         let cores: u32 = question.hosts.iter().map(|host| host.cores).sum();
         let clients = tokens.saturating_mul(2).saturating_add(8 * cores).clamp(FULL.0, FULL.1);
         let workload = Workload::Closed { clients, think_time_s: 0.0 };
-        let full = System { workload, ..question.clone() };
-        Ok(self.predict(&full, &[], slowness)?.throughput_per_s)
+        let full = (System { workload, ..question.clone() }, slowness);
+        let served = || self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = served().iter().find(|(asked, _)| *asked == full).map(|(_, most)| *most);
+        if let Some(most) = known {
+            return Ok(most);
+        }
+        let most = self.predict(&full.0, &[], slowness)?.throughput_per_s;
+        served().push((full, most));
+        Ok(most)
     }
 
     /// One configuration by analysis; `None` where it does not cover the structure.

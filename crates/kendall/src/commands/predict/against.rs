@@ -3,8 +3,8 @@
 
 use kendall_fit::score::{Errors, pooled_spread};
 use kendall_fit::study::{
-    Answer, AskError, Calibration, Question, RunFacts, Signature, StudyModel, lookup, number,
-    structural,
+    Answer, AskError, Calibration, Judged, Question, RunFacts, Rung, Signature, StudyModel, lookup,
+    number, structural,
 };
 use kendall_fit::twin::{Interval, Solved, Workload};
 use kendall_queueing::station::finite_population;
@@ -41,6 +41,8 @@ pub(super) struct Scored {
     /// Time of the speed probe over that of the calibration.
     pub(super) slowness: Option<f64>,
     pub(super) foreign_cores: f64,
+    /// Which models the prediction is the mean of, and by how much each errs.
+    pub(super) ladder: Vec<Climbed>,
     /// The analysis, with demands that fall with load, and with constant ones.
     pub(super) network: Option<Beside>,
     pub(super) constant_network: Option<Beside>,
@@ -49,11 +51,28 @@ pub(super) struct Scored {
     pub(super) mmm: Option<Beside>,
 }
 
+/// A model of the ladder beside the run.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Climbed {
+    pub(super) name: Rung,
+    /// Its share of the prediction.
+    pub(super) weight: f64,
+    #[serde(flatten)]
+    pub(super) errors: Beside,
+}
+
 /// Predicted over measured, minus one, of a simpler model.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Beside {
     pub(super) throughput: f64,
     pub(super) response: f64,
+}
+
+impl Climbed {
+    fn of(judged: &Judged, facts: &RunFacts) -> Self {
+        let errors = Beside::of((judged.throughput_per_s, judged.response_mean_s), facts);
+        Self { name: judged.name, weight: judged.weight, errors }
+    }
 }
 
 impl Beside {
@@ -152,6 +171,7 @@ impl Known<'_> {
             before: self.measured_before(question),
             slowness,
             foreign_cores: facts.foreign_cores,
+            ladder: before.ladder.iter().map(|judged| Climbed::of(judged, facts)).collect(),
             network: analyzed(fitted.twin.solve(&system)),
             constant_network: analyzed(fitted.twin.solve_constant(&system)),
             mm1: textbook(self.calibration, facts, false).map(|both| Beside::of(both, facts)),

@@ -1,16 +1,16 @@
 //! Answers for people.
 
-use kendall_fit::study::{Answer, Model};
+use kendall_fit::study::{Answer, Judged, Model, Rung};
 use kendall_fit::twin::{Bottleneck, Interval};
-use kendall_report::document::Section;
+use kendall_report::document::{Section, Table};
 use kendall_stats::estimate::figures;
 use kendall_units::counted;
 
 use super::answers::{Answers, Metric, Outcome, Point, Rests, metrics};
 use crate::text::grid;
 
-/// Difference between analysis and simulation that is worth a word.
-const WORTH_A_WORD: f64 = 0.02;
+/// A weight that is shown as a share of the answer.
+const SHOWN: f64 = 0.005;
 
 pub(super) fn document(answers: &Answers) -> Section {
     let mut document = Section::new("predictions", "");
@@ -64,15 +64,8 @@ fn one(document: &mut Section, point: &Point) {
 
 fn notes(document: &mut Section, answer: &Answer) {
     let prediction = &answer.prediction;
-    if let Some(analytic) = prediction.analytic_throughput_per_s {
-        let ratio = analytic / prediction.throughput_per_s.center - 1.0;
-        if ratio.abs() > WORTH_A_WORD {
-            document.text(format!(
-                "analysis   {} requests/s, {:+.1} % against the simulation above",
-                figures(analytic, 4),
-                100.0 * ratio
-            ));
-        }
+    if !answer.ladder.is_empty() {
+        document.table(ladder(&answer.ladder));
     }
     for distance in &prediction.distances {
         let (low, high) = distance.measured;
@@ -210,24 +203,52 @@ fn model(model: &Model) -> String {
         Model::Measured { runs } => {
             format!("none: this configuration was measured, in {}", counted(*runs, "run"))
         }
-        Model::Curve { runs, left_out_error } => {
-            let error = left_out_error.map(|error| {
-                format!("; it misses loads that are left out by {} %", figures(100.0 * error, 2))
-            });
-            let runs = counted(*runs, "run");
-            format!(
-                "the curve of throughput over the load, through {runs}{}",
-                error.unwrap_or_default()
-            )
-        }
+        Model::Curve { runs } => format!("{}, of {}", rung(Rung::Curve), counted(*runs, "run")),
+        Model::Line => rung(Rung::Line).to_owned(),
+        Model::ScalingLaw => rung(Rung::ScalingLaw).to_owned(),
+        Model::Network => rung(Rung::Network).to_owned(),
+        Model::FallingNetwork => rung(Rung::FallingNetwork).to_owned(),
+        Model::HiddenStation => rung(Rung::HiddenStation).to_owned(),
         Model::Between { key, levels: [below, above], runs } => format!(
             "none: {} at {key} = {} and {}, between which it lies",
             counted(*runs, "run"),
             plain(*below),
             plain(*above)
         ),
-        Model::Twin => "the structure of the system, calibrated".to_owned(),
+        Model::Twin => rung(Rung::Twin).to_owned(),
     }
+}
+
+fn rung(rung: Rung) -> &'static str {
+    match rung {
+        Rung::Line => "straight lines between the loads that were run",
+        Rung::ScalingLaw => "the Universal Scalability Law",
+        Rung::Network => "network of the known stations, constant demands",
+        Rung::FallingNetwork => "network of the known stations, demands that fall with load",
+        Rung::HiddenStation => "a station that no counter shows, and a delay",
+        Rung::Curve => "the curve of throughput over the load",
+        Rung::Twin => "the structure of the system, calibrated",
+    }
+}
+
+/// All models that have an answer, with how they were judged.
+fn ladder(ladder: &[Judged]) -> Table {
+    let header = ["model", "X (1/s)", "R (ms)", "error where left out (%)", "share (%)"];
+    let none = || "–".to_owned();
+    let rows = ladder.iter().map(|judged| {
+        let error = judged.left_out_error.map_or_else(none, |error| {
+            format!("{} ({})", figures(100.0 * error.exp_m1(), 2), judged.left_out)
+        });
+        let share = (judged.weight > SHOWN).then(|| figures(100.0 * judged.weight, 2));
+        vec![
+            rung(judged.name).to_owned(),
+            figures(judged.throughput_per_s, 4),
+            figures(1e3 * judged.response_mean_s, 4),
+            error,
+            share.unwrap_or_else(none),
+        ]
+    });
+    grid(&header.map(str::to_owned), rows)
 }
 
 pub(super) fn bottleneck(bottleneck: &Bottleneck) -> String {

@@ -1,0 +1,443 @@
+//! The ladder: every model that has an answer to a question, from straight lines to the twin, judged by what each said
+//! of configurations that it was not fitted to; and the mean of them by that judgement.
+//!
+//! A model weighs s^−(n+3)/(s² + v), with s² = (Σe² + (3 + k)·σ²)/(n + 3) and the variance v of its own interval: e are the
+//! errors of the logarithm of its mean response time at the configurations that were left out, one after another; n is
+//! their number, k that of those at which it had no answer, σ what such a model usually errs by. Intervals are t with n + 3
+//! degrees of freedom, of the mean square of what each model errs by (or of its own interval, where that is wider) and of
+//! what they differ by. Where nothing could be left out the model that usually errs least answers, within its own interval
+//! and what the others say.
+//!
+//! # Source
+//! Weights of the likelihood where each is left out in turn: Yao et al., Bayesian Analysis 13 (2018), §2.3 (pseudo-BMA).
+
+use kendall_stats::distribution::t_two_sided;
+use kendall_units::exact_f64;
+use serde::Serialize;
+
+use super::by_load::{Along, LoadRun, Model, Place, is_load};
+use crate::model::{CONFIDENCE, NORMAL};
+use crate::twin::{Interval, System, Twin, Why};
+
+/// A model of the ladder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rung {
+    /// Straight lines between the loads that were run, as at the last beyond them.
+    Line,
+    /// The Universal Scalability Law.
+    ScalingLaw,
+    /// A network of the known stations, with constant demands.
+    Network,
+    /// The same with demands that fall with load as they were measured.
+    FallingNetwork,
+    /// A station that no counter shows, beside a delay.
+    HiddenStation,
+    /// The curve through all runs.
+    Curve,
+    /// The structure simulated.
+    Twin,
+}
+
+/// Simplest first.
+const RUNGS: [Rung; 7] = [
+    Rung::Line,
+    Rung::ScalingLaw,
+    Rung::Network,
+    Rung::FallingNetwork,
+    Rung::HiddenStation,
+    Rung::Curve,
+    Rung::Twin,
+];
+
+/// So many left-out configurations what a model usually errs by is worth.
+const WORTH: f64 = 3.0;
+/// A weight below which a model has no part in an answer.
+const NO_PART: f64 = 0.01;
+/// What a p99 over the mean usually errs by, as σ of its logarithm: by the same medians.
+const USUAL_TAIL: f64 = 0.3;
+/// Place of the p99 among throughput and times, and, without throughput, among the times of a run.
+const P99: usize = 4;
+/// What a model that sees nothing of what a request waits for is taken to err by.
+const BLIND: f64 = 0.5;
+
+impl Rung {
+    /// σ of what it usually errs by: medians of the errors of throughput over the systems of the benchmark, where a
+    /// median is 0.67 σ.
+    fn usual(self) -> f64 {
+        match self {
+            Self::Line | Self::ScalingLaw => 0.25,
+            Self::Network | Self::FallingNetwork => 0.2,
+            Self::HiddenStation => 0.15,
+            Self::Curve | Self::Twin => 0.1,
+        }
+    }
+
+    /// As an answer names it; the curve is named with its runs.
+    pub(super) fn model(self) -> Model {
+        match self {
+            Self::Line => Model::Line,
+            Self::ScalingLaw => Model::ScalingLaw,
+            Self::Network => Model::Network,
+            Self::FallingNetwork => Model::FallingNetwork,
+            Self::HiddenStation => Model::HiddenStation,
+            Self::Curve => Model::Curve { runs: 0 },
+            Self::Twin => Model::Twin,
+        }
+    }
+
+    /// Whether it knows the structure, and nothing of the curve.
+    pub(super) fn is_of_the_structure(self) -> bool {
+        matches!(self, Self::Network | Self::FallingNetwork | Self::Twin)
+    }
+}
+
+/// What a model says of a question, and how it was judged.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Judged {
+    /// Which model.
+    pub name: Rung,
+    /// X, 1/s; of an open load its rate.
+    pub throughput_per_s: f64,
+    /// Mean response time, in s.
+    pub response_mean_s: f64,
+    /// Root mean square of ln(predicted/measured) of the mean response time where a configuration is left out; none where
+    /// none could be.
+    pub left_out_error: Option<f64>,
+    /// Of so many configurations.
+    pub left_out: usize,
+    /// Its share of the answer.
+    pub weight: f64,
+}
+
+/// A configuration that was left out: what was measured there, and what the models of the others said.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct LeftOut {
+    /// Among the runs that differ from it in the load alone; none without them.
+    place: Option<Place>,
+    /// ln(said/measured), by rung.
+    errors: [Option<Pair>; RUNGS.len()],
+    /// The same of the p99 over the mean, of the twin and of the loads around.
+    tails: [Option<f64>; 2],
+}
+
+/// Throughput and mean response time.
+type Pair = [f64; 2];
+
+impl LeftOut {
+    /// `runs` of the configuration, judged by a model of all `others`, and its structure in that model.
+    pub(super) fn of(
+        runs: &[&LoadRun],
+        others: &[&LoadRun],
+        twin: Option<(&Twin, &System)>,
+    ) -> Option<Self> {
+        let first = runs.first()?;
+        // The response time of one that falls behind is a matter of how long one looks.
+        if runs.iter().any(|run| !run.serves()) {
+            return None;
+        }
+        let mean = |of: &dyn Fn(&LoadRun) -> Option<f64>| {
+            let logs: Vec<f64> = runs.iter().filter_map(|run| Some(of(run)?.ln())).collect();
+            (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / exact_f64(logs.len()))
+        };
+        let measured =
+            [mean(&|run| Some(run.throughput_per_s))?, mean(&|run| Some(run.times_s?[0]))?];
+        let p99 = mean(&|run| Some(run.times_s?[P99 - 1]));
+        let along = Along::without(others, first);
+        let by_twin = twin.and_then(|(twin, system)| twin.center(system, None));
+        let said = Said { along: along.as_ref(), twin, by_twin };
+        let error = |rung| {
+            let pair = said.by(rung)?;
+            let errors = [pair[0].ln() - measured[0], pair[1].ln() - measured[1]];
+            errors.iter().all(|error| error.is_finite()).then_some(errors)
+        };
+        let errors = RUNGS.map(error);
+        let tails = [
+            by_twin.map(|logs| logs[P99] - logs[1]),
+            along.as_ref().map(|along| along.over_mean(P99 - 1).0),
+        ];
+        let tails = tails.map(|said| Some(said? - (p99? - measured[1])));
+        let place = along.as_ref().map(Along::place);
+        errors.iter().any(Option::is_some).then_some(Self { place, errors, tails })
+    }
+}
+
+/// Models that are asked.
+struct Said<'a> {
+    along: Option<&'a Along<'a>>,
+    twin: Option<(&'a Twin, &'a System)>,
+    /// Logarithms of what the twin says.
+    by_twin: Option<[f64; 5]>,
+}
+
+impl Said<'_> {
+    fn by(&self, rung: Rung) -> Option<Pair> {
+        let x = match rung {
+            Rung::Line => self.along?.line()?,
+            Rung::ScalingLaw => self.along?.scaling_law()?,
+            Rung::HiddenStation => self.along?.hidden_station()?.center,
+            Rung::Curve => return self.along?.curve_center(),
+            Rung::Twin => return self.by_twin.map(|[x, mean, ..]| [x.exp(), mean.exp()]),
+            Rung::Network | Rung::FallingNetwork => {
+                let (twin, system) = self.twin?;
+                let solved = match rung {
+                    Rung::Network => twin.solve_constant(system)?,
+                    _ => twin.solve(system)?,
+                };
+                return Some([solved.throughput_per_s, solved.response_mean_s]);
+            }
+        };
+        Some([x, self.along?.response_at(x)?])
+    }
+}
+
+/// How far an interval reaches downwards and upwards, and why.
+type Reach = ([f64; 2], Why);
+
+/// A model's answer by itself.
+#[derive(Debug, Clone, Copy)]
+struct Own {
+    /// Logarithms.
+    center: Pair,
+    /// Of its own intervals; none where it has none.
+    reach: Option<[Reach; 2]>,
+    /// What it errs by.
+    errs: Pair,
+}
+
+impl Own {
+    /// Variance of the mean response time: what it errs by, and that of its own interval.
+    fn variance(&self) -> f64 {
+        let own = self.reach.map_or(0.0, |[_, (ends, _)]| (ends[0] + ends[1]) / (2.0 * NORMAL));
+        self.errs[1].powi(2) + own * own
+    }
+}
+
+/// All models' answers to one question.
+#[derive(Debug, Clone)]
+pub(super) struct Ladder {
+    rungs: Vec<(Own, Judged)>,
+    /// ln of the p99 over the mean, and what it errs by, of the twin and of the loads around.
+    tails: Vec<(f64, f64)>,
+    /// Configurations that were left out and lie as the question does.
+    left_out: usize,
+}
+
+/// What is asked, and what of the ladder is known already.
+pub(super) struct Asked<'a> {
+    pub(super) along: Option<&'a Along<'a>>,
+    pub(super) twin: (&'a Twin, &'a System),
+    /// Throughput and mean response time of the twin and of the curve.
+    pub(super) by_twin: Option<[Interval; 2]>,
+    pub(super) by_curve: Option<[Interval; 2]>,
+    /// By what the machine's speed, where it is known, moves the logarithms of what is told without it, by the twin.
+    pub(super) speed: Pair,
+    /// p99 over the mean by the twin.
+    pub(super) tail_by_twin: Option<f64>,
+    /// Nothing but the operating system tells what a request waits for.
+    pub(super) is_blind: bool,
+}
+
+impl Asked<'_> {
+    /// What a model says, judged by its `errors` at those of `left_out` configurations where it had an answer.
+    fn judged(&self, rung: Rung, errors: &[Pair], left_out: usize) -> Option<(Own, Judged)> {
+        let (pair, reach) = self.own(rung)?;
+        let speed = if rung == Rung::Twin { [0.0; 2] } else { self.speed };
+        let center = [0, 1].map(|at| pair[at].ln() + speed[at]);
+        if center.iter().any(|center| !center.is_finite()) {
+            return None;
+        }
+        let is_blind = self.is_blind && rung.is_of_the_structure();
+        let usual = if is_blind { BLIND } else { rung.usual() };
+        let squares = |at: usize| errors.iter().map(|error| error[at] * error[at]).sum::<f64>();
+        let missing = exact_f64(left_out - errors.len()) + WORTH;
+        let all = exact_f64(left_out) + WORTH;
+        let errs = [0, 1].map(|at| ((squares(at) + missing * usual * usual) / all).sqrt());
+        let rms = || (squares(1) / exact_f64(errors.len())).sqrt();
+        let judged = Judged {
+            name: rung,
+            throughput_per_s: center[0].exp(),
+            response_mean_s: center[1].exp(),
+            left_out_error: (!errors.is_empty()).then(rms),
+            left_out: errors.len(),
+            weight: 0.0,
+        };
+        Some((Own { center, reach, errs }, judged))
+    }
+
+    fn own(&self, rung: Rung) -> Option<(Pair, Option<[Reach; 2]>)> {
+        let of = |intervals: &[Interval; 2]| {
+            let reach =
+                |of: &Interval| ([of.low, of.high].map(|end| (end / of.center).ln().abs()), of.why);
+            (intervals.each_ref().map(|of| of.center), Some(intervals.each_ref().map(reach)))
+        };
+        match rung {
+            Rung::Twin => self.by_twin.as_ref().map(of),
+            Rung::Curve => self.by_curve.as_ref().map(of),
+            Rung::HiddenStation => {
+                let along = self.along?;
+                along.with_response(along.hidden_station()?).as_ref().map(of)
+            }
+            // What the better model of the same cannot tell they cannot tell either.
+            Rung::Line | Rung::ScalingLaw | Rung::Network | Rung::FallingNetwork => {
+                let said = Said { along: self.along, twin: Some(self.twin), by_twin: None };
+                let is_structure = rung.is_of_the_structure();
+                let better = if is_structure { &self.by_twin } else { &self.by_curve };
+                Some((said.by(rung)?, better.as_ref().and_then(|better| of(better).1)))
+            }
+        }
+    }
+}
+
+impl Ladder {
+    pub(super) fn of(asked: &Asked<'_>, all: &[LeftOut]) -> Self {
+        let place = asked.along.map(Along::place);
+        // At an end what lies between tells something too, and the other end nothing.
+        let counts = |one: &&LeftOut| {
+            let is_end = matches!(place, Some(Place::Above | Place::Below));
+            one.place == place || is_end && one.place == Some(Place::Inside)
+        };
+        let same: Vec<&LeftOut> = all.iter().filter(counts).collect();
+        let judges: Vec<&LeftOut> = if same.is_empty() { all.iter().collect() } else { same };
+        let rung = |(at, rung)| {
+            let errors: Vec<Pair> = judges.iter().filter_map(|one| one.errors[at]).collect();
+            asked.judged(rung, &errors, judges.len())
+        };
+        let mut rungs: Vec<(Own, Judged)> =
+            RUNGS.into_iter().enumerate().filter_map(rung).collect();
+        // One that could not be judged does not answer where others could be.
+        let is_judged = rungs.iter().any(|(_, one)| one.left_out > 0);
+        rungs.retain(|(_, one)| one.left_out > 0 || !is_judged);
+        let left_out = if is_judged { judges.len() } else { 0 };
+        let errs: Vec<f64> = rungs.iter().map(|(own, _)| own.errs[1]).collect();
+        let weights = precise(&weights(&errs, left_out), &rungs);
+        rungs.iter_mut().zip(weights).for_each(|((_, one), weight)| one.weight = weight);
+        let around = asked.along.map(|along| along.over_mean(P99 - 1).0);
+        let said = [asked.tail_by_twin.map(f64::ln), around].into_iter().enumerate();
+        let tails = said.filter_map(|(at, said)| {
+            let errors: Vec<f64> = judges.iter().filter_map(|one| one.tails[at]).collect();
+            let squares = errors.iter().map(|error| error * error).sum::<f64>();
+            let missing = exact_f64(judges.len() - errors.len()) + WORTH;
+            let all = exact_f64(judges.len()) + WORTH;
+            let errs = ((squares + missing * USUAL_TAIL * USUAL_TAIL) / all).sqrt();
+            (!errors.is_empty()).then_some((said?, errs))
+        });
+        Self { rungs, tails: tails.collect(), left_out }
+    }
+
+    /// ln of the p99 over the mean, and how far its interval reaches to either side; none where nothing could be left out.
+    pub(super) fn tail(&self) -> Option<(f64, f64)> {
+        let errs: Vec<f64> = self.tails.iter().map(|(_, errs)| *errs).collect();
+        let weights = weights(&errs, self.left_out);
+        let sum = |of: &dyn Fn(f64, f64) -> f64| {
+            let tails = self.tails.iter().zip(&weights);
+            tails.map(|((said, errs), weight)| weight * of(*said, *errs)).sum::<f64>()
+        };
+        let center = sum(&|said, _| said);
+        let t = t_two_sided(CONFIDENCE, exact_f64(self.left_out) + WORTH);
+        let squares = sum(&|said, errs| (t * errs).powi(2) + (NORMAL * (said - center)).powi(2));
+        (!self.tails.is_empty()).then_some((center, squares.sqrt()))
+    }
+
+    /// The model that weighs most.
+    fn leading(&self) -> Option<&(Own, Judged)> {
+        self.rungs.iter().max_by(|a, b| a.1.weight.total_cmp(&b.1.weight))
+    }
+
+    pub(super) fn leads(&self) -> Rung {
+        self.leading().map_or(Rung::Twin, |(_, judged)| judged.name)
+    }
+
+    /// Throughput and mean response time.
+    pub(super) fn mean(&self) -> Option<[Interval; 2]> {
+        let leading = &self.leading()?.0;
+        Some([0, 1].map(|at| self.mean_of(at, leading)))
+    }
+
+    fn mean_of(&self, at: usize, leading: &Own) -> Interval {
+        let sum = |of: &dyn Fn(&Own) -> f64| {
+            let part = self.rungs.iter().filter(|(_, judged)| judged.weight > NO_PART);
+            part.map(|(own, judged)| judged.weight * of(own)).sum::<f64>()
+        };
+        let all = sum(&|_| 1.0);
+        let is_judged = self.left_out > 0;
+        let center = if is_judged { sum(&|own| own.center[at]) / all } else { leading.center[at] };
+        let t = t_two_sided(CONFIDENCE, exact_f64(self.left_out) + WORTH);
+        let reach = |own: &Own, side: usize| match own.reach {
+            Some(reach) if is_judged => reach[at].0[side].max(t * own.errs[at]),
+            Some(reach) => reach[at].0[side],
+            None => own.errs[at] * if is_judged { t } else { NORMAL },
+        };
+        let differ = sum(&|own| (NORMAL * (own.center[at] - center)).powi(2)) / all;
+        let end = |side: usize| {
+            let errs = if is_judged {
+                sum(&|own| reach(own, side).powi(2)) / all
+            } else {
+                reach(leading, side).powi(2)
+            };
+            (errs + differ).sqrt()
+        };
+        let ends = [end(0), end(1)];
+        let (low, high) = ((center - ends[0]).exp(), (center + ends[1]).exp());
+        // What makes most of the leading model's own interval, where that is most of this one.
+        let own = leading.reach.map(|reach| reach[at]);
+        let own = own.filter(|(own, _)| own[0] + own[1] > 0.7 * (ends[0] + ends[1]));
+        Interval { center: center.exp(), low, high, why: own.map_or(Why::Model, |(_, why)| why) }
+    }
+
+    /// As it is shown: simplest first.
+    pub(super) fn shown(&self) -> Vec<Judged> {
+        self.rungs.iter().map(|(_, judged)| *judged).collect()
+    }
+}
+
+/// Shares of the answer, by what each errs by where so many were left out.
+fn weights(errs: &[f64], left_out: usize) -> Vec<f64> {
+    let least = errs.iter().copied().fold(f64::INFINITY, f64::min);
+    let power = exact_f64(left_out) + WORTH;
+    let weight = |errs: &f64| (errs / least).powf(-power);
+    let all: f64 = errs.iter().map(weight).sum();
+    errs.iter().map(|errs| weight(errs) / all).collect()
+}
+
+/// The same with the precision of each answer as a factor.
+fn precise(weights: &[f64], rungs: &[(Own, Judged)]) -> Vec<f64> {
+    let all = rungs.iter().zip(weights).map(|((own, _), weight)| weight / own.variance());
+    let all: Vec<f64> = all.collect();
+    let sum: f64 = all.iter().sum();
+    if sum > 0.0 { all.iter().map(|one| one / sum).collect() } else { weights.to_vec() }
+}
+
+/// Most times that a model is made again without some of its runs, as each takes a part of a second.
+const MOST_TIMES: usize = 12;
+
+/// What is left out, one after another: each configuration, and each level of what is varied beside the load, by the
+/// places of their runs. The runs of a configuration are together.
+pub(super) fn groups(runs: &[LoadRun]) -> Vec<Vec<Vec<usize>>> {
+    let mut configurations: Vec<Vec<usize>> = Vec::new();
+    for (place, run) in runs.iter().enumerate() {
+        match configurations.iter_mut().find(|known| runs[known[0]].repeats(run)) {
+            Some(known) => known.push(place),
+            None => configurations.push(vec![place]),
+        }
+    }
+    let mut groups = Vec::new();
+    let mut levels: Vec<&(String, f64)> = Vec::new();
+    for level in runs.iter().flat_map(|run| &run.levels).filter(|(key, _)| !is_load(key)) {
+        if !levels.contains(&level) {
+            levels.push(level);
+        }
+    }
+    for level in levels {
+        let at = |known: &&Vec<usize>| runs[known[0]].levels.contains(level);
+        let group: Vec<Vec<usize>> = configurations.iter().filter(at).cloned().collect();
+        if group.len() > 1 && group.len() < configurations.len() {
+            groups.push(group);
+        }
+    }
+    groups.truncate(MOST_TIMES / 2);
+    let left = MOST_TIMES - groups.len();
+    let step = configurations.len().div_ceil(left).max(1);
+    groups.extend(configurations.into_iter().step_by(step).map(|one| vec![one]));
+    groups
+}

@@ -1,0 +1,55 @@
+//! A predicted number with its interval.
+
+use serde::Serialize;
+
+/// A predicted number with its 95 % prediction interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Interval {
+    /// The prediction.
+    pub center: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// What makes most of its width.
+    pub why: Why,
+}
+
+impl Interval {
+    /// Whether it ends within three times the prediction: one that is wider says next to nothing.
+    #[must_use]
+    pub fn tells(&self) -> bool {
+        self.high <= 3.0 * self.center
+    }
+
+    /// Whether `value` lies inside.
+    #[must_use]
+    pub fn holds(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
+    }
+}
+
+/// What an interval is wide for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// Demands are known from few runs.
+    Fit,
+    /// The machine's speed differs from run to run.
+    Drift,
+    /// A run of this length shows chance.
+    Chance,
+    /// The structure is not the system.
+    Model,
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fit => "what the calibration leaves open",
+            Self::Drift => "the machine's drift between runs",
+            Self::Chance => "chance in a run of this length",
+            Self::Model => "the model's own error",
+        })
+    }
+}

@@ -1,0 +1,486 @@
+//! Predictions of simulated systems whose inside no counter shows, beside what is done by hand: the model of a study is made
+//! of simulated runs, as a study of the user's own service has them, and asked for what was not run.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and shows its table"
+)]
+
+use std::collections::BTreeMap;
+
+use kendall_fit::study::{
+    Calibration, FactorLevel, PartUse, Question, RunFacts, Signature, StudyRun, structural,
+};
+use kendall_fit::twin::demand::Demand;
+use kendall_fit::twin::{
+    Host, Interval, Length, Machine, Pool, Process, Spread, Step, System, Work, Workload, simulate,
+};
+use kendall_protocols::topology::{Edge, End, Graph, Part, PoolKind, TierId, TierNode};
+use kendall_queueing::scalability::{Options, fit};
+use kendall_units::exact_f64;
+use serde_json::json;
+
+/// Clients, and the size of the pool of workers.
+type Place = (u32, u32);
+/// What is run, and what is asked.
+type Design = (Vec<Place>, Vec<Place>);
+
+/// A system, by what a run of it is: clients, and the size of its pool of workers.
+struct Truth {
+    name: &'static str,
+    /// What a request does behind the load generator (process 0); its processes, by name, each with the work of a request.
+    steps: fn(u32) -> Vec<Step>,
+    pools: fn(u32) -> Vec<Pool>,
+    processes: &'static [(&'static str, f64)],
+    /// Whether the study file says how many workers there are.
+    is_declared: bool,
+    think_time_s: f64,
+}
+
+fn work(process: usize) -> Step {
+    Step::Work(Work { process, share: 1.0 })
+}
+
+fn hold(inside: Vec<Step>) -> Step {
+    Step::Hold { pool: 0, inside }
+}
+
+fn wait(time_s: f64, spread: Spread) -> Step {
+    Step::Wait { time_s, spread }
+}
+
+fn pool(tokens: u32, batch: u32) -> Vec<Pool> {
+    vec![Pool { name: "inside".to_owned(), tokens, batch }]
+}
+
+const TRUTHS: [Truth; 7] = [
+    Truth {
+        name: "two processors, M/M/2",
+        steps: |_| vec![work(1)],
+        pools: |_| Vec::new(),
+        processes: &[("service", 2e-3)],
+        is_declared: false,
+        think_time_s: 0.0,
+    },
+    Truth {
+        name: "inner pool of 4, 10 ms",
+        steps: |_| vec![work(1), hold(vec![wait(10e-3, Spread::Exponential)])],
+        pools: |_| pool(4, 1),
+        processes: &[("service", 0.3e-3)],
+        is_declared: false,
+        think_time_s: 0.0,
+    },
+    Truth {
+        name: "inner pool of 1, 5 ms",
+        steps: |_| vec![work(1), hold(vec![wait(5e-3, Spread::Constant)])],
+        pools: |_| pool(1, 1),
+        processes: &[("service", 0.3e-3)],
+        is_declared: false,
+        think_time_s: 0.0,
+    },
+    Truth {
+        name: "lock of 2 ms, then 8 ms",
+        steps: |_| {
+            let lock = hold(vec![wait(2e-3, Spread::Constant)]);
+            vec![work(1), lock, wait(8e-3, Spread::Exponential)]
+        },
+        pools: |_| pool(1, 1),
+        processes: &[("service", 0.5e-3)],
+        is_declared: false,
+        think_time_s: 0.0,
+    },
+    Truth {
+        name: "two tiers with a cache",
+        steps: |_| {
+            let missed = vec![work(2), hold(vec![wait(6e-3, Spread::Exponential)])];
+            vec![work(1), Step::Sometimes { share: 0.4, inside: missed }]
+        },
+        pools: |_| pool(3, 1),
+        processes: &[("front", 0.4e-3), ("database", 0.5e-3)],
+        is_declared: false,
+        think_time_s: 0.0,
+    },
+    Truth {
+        name: "batches of 16",
+        steps: |_| vec![work(1), hold(vec![wait(8e-3, Spread::Constant)])],
+        pools: |_| pool(1, 16),
+        processes: &[("service", 0.1e-3)],
+        is_declared: false,
+        think_time_s: 10e-3,
+    },
+    Truth {
+        name: "declared workers, 8 ms",
+        steps: |workers| {
+            let _ = workers;
+            vec![hold(vec![work(1), wait(8e-3, Spread::Exponential)])]
+        },
+        pools: |workers| pool(workers, 1),
+        processes: &[("service", 0.5e-3)],
+        is_declared: true,
+        think_time_s: 0.0,
+    },
+];
+
+impl Truth {
+    fn workload(&self, clients: u32) -> Workload {
+        Workload::Closed { clients, think_time_s: self.think_time_s }
+    }
+
+    fn system(&self, clients: u32, workers: u32) -> System {
+        let process = |name: &str, threads| Process {
+            name: name.to_owned(),
+            host: 0,
+            threads,
+            spread: Spread::Exponential,
+        };
+        let own = self.processes.iter().map(|(name, _)| process(name, 64));
+        let mut steps = vec![Step::Work(Work { process: 0, share: 1.0 })];
+        steps.extend((self.steps)(workers));
+        System {
+            hosts: vec![Host { name: "host".to_owned(), cores: 2, speed: 1.0 }],
+            processes: std::iter::once(process("load", 1)).chain(own).collect(),
+            pools: (self.pools)(workers),
+            commits: Vec::new(),
+            steps,
+            workload: self.workload(clients),
+        }
+    }
+
+    fn graph(&self, workers: u32) -> Graph {
+        let mut graph = Graph::default();
+        let mut from = End::Clients;
+        for (name, _) in self.processes {
+            let tier = TierId::fixed(name);
+            let known =
+                kendall_protocols::topology::Pool { of: PoolKind::Workers, servers: workers };
+            let pools = if self.is_declared { vec![known] } else { Vec::new() };
+            graph.tiers.push(TierNode {
+                tier: tier.clone(),
+                kind: String::new(),
+                instances: 1,
+                pools,
+            });
+            graph.edges.push(Edge { from, link: None, to: tier.clone() });
+            from = End::Tier(tier);
+        }
+        graph
+    }
+
+    /// A run, on a machine whose speed drifts by 5 %, which its probe sees but for 1 %.
+    fn run(
+        &self,
+        (clients, workers): (u32, u32),
+        noise: &mut impl FnMut() -> f64,
+        seed: u64,
+    ) -> RunFacts {
+        let slowness = (0.05 * noise()).exp();
+        let work = std::iter::once(20e-6).chain(self.processes.iter().map(|(_, work_s)| *work_s));
+        let demands: Vec<Demand> =
+            work.map(|work_s| Demand { work_s, switch_s: 10e-6, ..Demand::default() }).collect();
+        let machine = Machine { slowness, wake_s: 20e-6, stay: 0.0 };
+        let length = Length { warm_up_s: 0.5, measured_s: 4.0 };
+        let seen = simulate(&self.system(clients, workers), &demands, machine, length, seed);
+        let parts = std::iter::once(Part::generator())
+            .chain(self.processes.iter().map(|(name, _)| Part::tier(&TierId::fixed(name))));
+        let used = |place: usize| PartUse {
+            cpu_s: seen.cpu_s[place],
+            switches: seen.switches[place],
+            other_threads: 64,
+            host_cores: 2,
+            ..PartUse::default()
+        };
+        let level = |factor: &str, number: u32| FactorLevel {
+            factor: factor.to_owned(),
+            keys: vec![factor.to_owned()],
+            text: number.to_string(),
+            number: Some(f64::from(number)),
+        };
+        let mut levels = vec![level("workload.clients", clients)];
+        if self.is_declared {
+            levels.push(level("system.workers", workers));
+        }
+        RunFacts {
+            run: StudyRun {
+                id: i64::try_from(seed).unwrap(),
+                configuration: 1_000 * workers + clients,
+                repetition: 0,
+                position: 0,
+                of_design: true,
+                levels,
+                settings: json!({ "workload": { "clients": clients }, "system": { "workers": workers } }),
+                one_client_of: None,
+            },
+            graph: self.graph(workers),
+            workload: self.workload(clients),
+            generator_threads: 1,
+            throughput_per_s: seen.throughput_per_s,
+            response_mean_s: seen.response_mean_s,
+            percentiles_s: Some([0.5, 0.9, 0.99].map(|p| seen.response_quantile_s(p).unwrap())),
+            uses: parts.enumerate().map(|(place, part)| (part, used(place))).collect(),
+            tiers: BTreeMap::new(),
+            flushes: None,
+            operations: 1,
+            bytes: None,
+            probe_s: Some(50e-6 * slowness * (0.01 * noise()).exp()),
+            foreign_cores: 0.0,
+            stolen_cores: 0.0,
+            hosts: vec![("host".to_owned(), 2)],
+            places: BTreeMap::new(),
+            measured_s: 4.0,
+        }
+    }
+
+    fn question(&self, (clients, workers): (u32, u32)) -> Question {
+        let mut levels = vec![("workload.clients".to_owned(), f64::from(clients))];
+        if self.is_declared {
+            levels.push(("system.workers".to_owned(), f64::from(workers)));
+        }
+        Question {
+            graph: self.graph(workers),
+            workload: self.workload(clients),
+            generator_threads: 1,
+            batch: None,
+            signature: Signature::default(),
+            changes: Vec::new(),
+            levels,
+        }
+    }
+
+    /// The lower loads, or loads over the whole range; and what is asked then, half of it beyond what was run.
+    fn designs(&self) -> [Design; 2] {
+        let at = |workers: u32, loads: &[u32]| loads.iter().map(|load| (*load, workers)).collect();
+        if self.is_declared {
+            let calibrated = [(1, 4), (4, 4), (16, 4), (16, 8)].to_vec();
+            let lower = [(1, 4), (2, 4), (6, 4), (6, 8)].to_vec();
+            let asked = [(8, 4), (32, 4), (12, 8), (48, 8), (32, 16), (40, 32)].to_vec();
+            return [(lower, asked.clone()), (calibrated, asked)];
+        }
+        let asked = [3, 6, 12, 24, 48];
+        [(at(0, &[1, 2, 4, 8]), at(0, &asked)), (at(0, &[1, 4, 8, 16]), at(0, &asked))]
+    }
+}
+
+/// Numbers with mean 0 and variance 1, the same on every machine.
+fn normal(seed: u64) -> impl FnMut() -> f64 {
+    let mut state = seed;
+    move || {
+        let mut sum = -6.0;
+        for _ in 0..12 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            sum += f64::from(u32::try_from(state >> 32).unwrap()) / 2.0_f64.powi(32);
+        }
+        sum
+    }
+}
+
+/// Absolute errors of throughput and mean response, and what the intervals held.
+#[derive(Default)]
+struct Scores {
+    errors: [Vec<f64>; 3],
+    held: [usize; 3],
+    halves: [Vec<f64>; 3],
+    /// Errors of throughput of what is done by hand, by its name.
+    by_hand: BTreeMap<&'static str, Vec<Option<f64>>>,
+    /// The same of single models of the ladder.
+    alone: BTreeMap<String, Vec<Option<f64>>>,
+}
+
+impl Scores {
+    fn add(&mut self, told: [Interval; 3], measured: [f64; 3]) {
+        for (at, (told, measured)) in told.iter().zip(measured).enumerate() {
+            self.errors[at].push((told.center / measured - 1.0).abs());
+            self.held[at] += usize::from(told.holds(measured));
+            self.halves[at].push((told.high / told.low).sqrt() - 1.0);
+        }
+    }
+
+    fn add_other(&mut self, other: &Self) {
+        for at in 0..3 {
+            self.errors[at].extend(&other.errors[at]);
+            self.held[at] += other.held[at];
+            self.halves[at].extend(&other.halves[at]);
+        }
+        for (name, errors) in &other.by_hand {
+            self.by_hand.entry(name).or_default().extend(errors);
+        }
+        for (name, errors) in &other.alone {
+            self.alone.entry(name.clone()).or_default().extend(errors);
+        }
+    }
+
+    fn print(&self, name: &str) {
+        let three = |values: &[f64]| {
+            let at = |p| format!("{:.1}", 100.0 * quantile(values, p));
+            [0.5, 0.9, 1.0].map(at).join(" / ")
+        };
+        let of = |at: usize| {
+            let held = 100 * self.held[at] / self.errors[at].len();
+            format!(
+                "{} | {held} | {:.0}",
+                three(&self.errors[at]),
+                100.0 * quantile(&self.halves[at], 0.5)
+            )
+        };
+        println!("| {name} | {} | {} | {} | {} |", self.errors[0].len(), of(0), of(1), of(2));
+        let by_hand = self.by_hand.iter().map(|(name, errors)| ((*name).to_owned(), errors));
+        let alone = self.alone.iter().map(|(name, errors)| (format!("{name} alone"), errors));
+        for (name, errors) in by_hand.chain(alone) {
+            let told: Vec<f64> = errors.iter().copied().flatten().collect();
+            if !told.is_empty() {
+                println!("|   {name} | {} | {} |", told.len(), three(&told));
+            }
+        }
+    }
+}
+
+fn quantile(values: &[f64], p: f64) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    let place = kendall_units::whole_u64((p * exact_f64(values.len())).ceil().max(1.0));
+    values[usize::try_from(place).unwrap() - 1]
+}
+
+/// Throughput by straight lines between the loads that were run with as many workers, and by the Universal Scalability Law.
+fn by_hand(runs: &[RunFacts], question: &Question) -> [Option<f64>; 2] {
+    let same = runs.iter().filter(|run| run.graph == question.graph);
+    let mut points: Vec<(f64, f64)> =
+        same.map(|run| (run.workload.load(), run.throughput_per_s)).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let asked = question.workload.load();
+    let law = fit(&points, &Options::default()).ok().map(|law| law.usl.throughput(asked));
+    let above = points.iter().find(|point| point.0 >= asked).or(points.last());
+    let below = points.iter().rfind(|point| point.0 <= asked).or(points.first());
+    let line = above.zip(below).map(|(above, below)| {
+        let share = (asked - below.0) / (above.0 - below.0);
+        below.1 + (above.1 - below.1) * if share.is_finite() { share } else { 0.0 }
+    });
+    [line, law]
+}
+
+fn scored(truth: &Truth, seed: u64, designs: impl Fn(u64) -> bool) -> Scores {
+    let mut scores = Scores::default();
+    let all = (0_u64..).zip(truth.designs());
+    for (design, (calibrated, asked)) in all.filter(|(design, _)| designs(*design)) {
+        let mut noise = normal(1_000 * seed + 17 + design);
+        let mut runs = Vec::new();
+        for repeat in 0..2_u64 {
+            for at in &calibrated {
+                let seed = 10_000 * seed + 1_000 * repeat + u64::from(at.0) + 100 * u64::from(at.1);
+                runs.push(truth.run(*at, &mut noise, seed));
+            }
+        }
+        let calibration = Calibration {
+            structural: structural(&runs),
+            runs,
+            one_client: Vec::new(),
+            most_foreign_cores: 0.15,
+            seed,
+        };
+        let model = calibration.twin(&Signature::default(), &[], &[]).unwrap();
+        for at in asked {
+            if calibrated.contains(&at) {
+                continue;
+            }
+            let question = truth.question(at);
+            let answer = model.answer(&question, None).unwrap();
+            let told = &answer.prediction;
+            let run = truth.run(at, &mut noise, 77_000 + 100 * seed + u64::from(at.0));
+            let p99 = run.percentiles_s.unwrap()[2];
+            scores.add(
+                [told.throughput_per_s, told.response_mean_s, told.response_p99_s],
+                [run.throughput_per_s, run.response_mean_s, p99],
+            );
+            let [line, law] = by_hand(&calibration.runs, &question);
+            let network = model.twin.solve_constant(&model.system(&question).unwrap());
+            let network = network.map(|solved| solved.throughput_per_s);
+            for (name, told) in [("line", line), ("scaling law", law), ("network", network)] {
+                let error = told.map(|x| (x / run.throughput_per_s - 1.0).abs());
+                scores.by_hand.entry(name).or_default().push(error);
+            }
+            for rung in &answer.ladder {
+                let error = (rung.throughput_per_s / run.throughput_per_s - 1.0).abs();
+                scores.alone.entry(format!("{:?}", rung.name)).or_default().push(Some(error));
+            }
+            if std::env::var_os("SHOW").is_some() {
+                for one in &answer.ladder {
+                    println!(
+                        "  {:?} {:.0} left out {:.3?} ({}) weight {:.2}",
+                        one.name,
+                        one.throughput_per_s,
+                        one.left_out_error,
+                        one.left_out,
+                        one.weight
+                    );
+                }
+                println!(
+                    "{} {design} {at:?}: X {:.0} [{:.0}, {:.0}] for {:.0} {:?}, line {line:.0?} law {law:.0?} network {network:.0?}",
+                    truth.name,
+                    told.throughput_per_s.center,
+                    told.throughput_per_s.low,
+                    told.throughput_per_s.high,
+                    run.throughput_per_s,
+                    answer.model,
+                );
+            }
+        }
+    }
+    scores
+}
+
+#[test]
+fn answers_are_no_worse_than_what_is_done_by_hand_and_held_as_often_as_they_say() {
+    // One design of each system, unless more is asked for.
+    let seeds: Option<u64> = std::env::var("SEEDS").ok().map(|seeds| seeds.parse().unwrap());
+    let mut all = Scores::default();
+    println!(
+        "| system | points | X: median / 90 % / worst | held | half | R | held | half | p99 | held | half |"
+    );
+    for (truth, place) in TRUTHS.iter().zip(0_u64..) {
+        let mut scores = Scores::default();
+        for seed in 1..=seeds.unwrap_or(1) {
+            let designs = |design| seeds.is_some() || design % 2 == place % 2;
+            scores.add_other(&scored(truth, seed, designs));
+        }
+        scores.print(truth.name);
+        // In each system by itself, and in all.
+        scores.hold(truth.name);
+        all.add_other(&scores);
+    }
+    all.print("all");
+    all.hold("all");
+}
+
+impl Scores {
+    fn hold(&self, name: &str) {
+        let asked = self.errors[0].len();
+        let held = self.held.iter().all(|held| *held >= fewest(asked, 0.95));
+        assert!(held, "{name}: {:?} of {asked}", self.held);
+        for (hand, errors) in &self.by_hand {
+            let both = self.errors[0].iter().zip(errors);
+            let both: Vec<(f64, f64)> =
+                both.filter_map(|(own, hand)| Some((*own, (*hand)?))).collect();
+            let better = both.iter().filter(|(own, hand)| *own <= hand + 0.02).count();
+            // Were both as good, chance alone would make it so at half of the points.
+            let least = fewest(both.len(), 0.5);
+            assert!(better >= least, "{name}, {hand}: better at {better} of {both:.3?}");
+        }
+    }
+}
+
+/// Fewest successes of so many tries of this probability that are not below what one time in forty is.
+fn fewest(tries: usize, probability: f64) -> usize {
+    let mut term = (1.0 - probability).powi(i32::try_from(tries).unwrap());
+    let mut below = 0.0;
+    for successes in 0..=tries {
+        below += term;
+        if below > 0.025 {
+            return successes;
+        }
+        term *= exact_f64(tries - successes) / exact_f64(successes + 1) * probability
+            / (1.0 - probability);
+    }
+    tries
+}
