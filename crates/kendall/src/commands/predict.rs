@@ -9,7 +9,7 @@ mod verify;
 
 use std::path::PathBuf;
 
-use kendall_fit::study::AskError;
+use kendall_fit::study::{AskError, Calibration};
 use kendall_store::{Results, StoreError};
 use kendall_study::Objective;
 
@@ -44,9 +44,9 @@ pub(crate) struct Predict {
     /// `.threads`, `.connections`, `.instances`; a range (10..300) or a list (10,20) gives a curve
     #[arg(long = "what-if", value_name = "KEY=VALUE")]
     what_if: Vec<String>,
-    /// Points of a range
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(2..=100))]
-    points: u32,
+    /// Points of a range; 9 unless given
+    #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100))]
+    points: Option<u32>,
     /// Runs in which other processes used more CPU than this, in cores, are left out
     #[arg(long, default_value_t = kendall_fit::twin::MOST_FOREIGN_CORES, value_name = "CORES")]
     most_foreign: f64,
@@ -75,18 +75,22 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["objective", "verify", "keep", "csv"])]
     against: Option<PathBuf>,
     /// Stores the answers with the results, so that the report shows them
-    #[arg(long)]
+    #[arg(long, conflicts_with = "objective")]
     keep: bool,
     /// Writes the curve, or the one answer, as CSV
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "objective")]
     csv: Option<PathBuf>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
+/// Points of a range, unless given.
+const POINTS: u32 = 9;
 /// Largest error at which a verified prediction holds.
 const BOUND: f64 = 0.1;
+/// Keys of the load.
+const LOADS: [&str; 2] = ["workload.clients", "workload.rate"];
 
 /// Results that are not there, or cannot be read.
 fn unreadable(error: StoreError) -> anyhow::Error {
@@ -96,16 +100,14 @@ fn unreadable(error: StoreError) -> anyhow::Error {
 impl Predict {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let curves = if self.carry.is_some() { usize::MAX } else { 1 };
-        let asked = Asked::parse(&self.what_if, self.points, curves).map_err(refused)?;
+        let points = self.points.unwrap_or(POINTS);
+        let asked = Asked::parse(&self.what_if, points, curves).map_err(refused)?;
+        self.changes_something(&asked)?;
         let results = Results::open(&self.results).map_err(unreadable)?;
         let study = StudyOfResults::read(&results).map_err(refused)?;
-        let mut calibration = kendall_observations::calibration(&results).map_err(unreadable)?;
-        calibration.most_foreign_cores = self.most_foreign;
+        let calibration = self.calibration(&results)?;
         if let Some(folder) = &self.against {
-            let others =
-                Results::open(folder).and_then(|others| kendall_observations::calibration(&others));
-            let mut others = others.map_err(unreadable)?;
-            others.most_foreign_cores = self.most_foreign;
+            let others = self.calibration(&Results::open(folder).map_err(unreadable)?)?;
             let scores = against::score(&calibration, &others, &asked).map_err(refused)?;
             if scores.points.is_empty() {
                 let why = scores.refused.first().cloned().unwrap_or_default();
@@ -134,6 +136,44 @@ impl Predict {
         }
         output::print(self.format, &answers, || human::document(&answers))?;
         Ok(Exit::Done)
+    }
+
+    fn calibration(&self, results: &Results) -> anyhow::Result<Calibration> {
+        let mut calibration = kendall_observations::calibration(results).map_err(unreadable)?;
+        calibration.most_foreign_cores = self.most_foreign;
+        Ok(calibration)
+    }
+
+    /// Refuses options that would change nothing.
+    fn changes_something(&self, asked: &Asked) -> anyhow::Result<()> {
+        if self.points.is_some() && !self.what_if.iter().any(|text| text.contains("..")) {
+            let none = "--points are those of a range, and none is asked; write it like --what-if workload.clients=10..300";
+            return Err(refused(none));
+        }
+        for (key, _) in &self.cost {
+            if asked.what_ifs.iter().all(|what_if| what_if.key != *key) {
+                let unknown = format!(
+                    "--cost {key}: no value of `{key}` is asked, so its cost changes nothing; add --what-if {key}=…"
+                );
+                return Err(refused(unknown));
+            }
+        }
+        let of_load = |key: &str| LOADS.contains(&key);
+        let load = asked.what_ifs.iter().find(|what_if| of_load(&what_if.key));
+        if let (Some(load), true) = (load, self.carry.is_some()) {
+            let twice = format!("`{}`: the load is the rate of --carry; leave it out", load.key);
+            return Err(refused(twice));
+        }
+        let searched = asked.curve().filter(|_| self.objective.is_some() && self.carry.is_none());
+        if let Some(other) = searched.filter(|what_if| !of_load(&what_if.key)) {
+            let not_load = format!(
+                "`{}` has several values, and the highest load is what --objective finds: give it one value, or the load \
+                 that each must carry with --carry",
+                other.key
+            );
+            return Err(refused(not_load));
+        }
+        Ok(())
     }
 
     fn planned(

@@ -231,6 +231,15 @@ fn options_belong_together(folder: &Path) {
         (&["--bound", "5%"][..], "--verify"),
         (&["--cost", "system.workers=1"], "--carry"),
         (&["--objective", "p99 < 1s", "--verify"], "--objective"),
+        (&["--objective", "p99 < 1s", "--keep"], "--objective"),
+        (&["--objective", "p99 < 1s", "--csv", "x.csv"], "--objective"),
+        (&["--points", "3", "--what-if", "workload.clients=3"], "none is asked"),
+        (&["--objective", "p99 < 1s", "--carry", "9/s", "--cost", "cores=1"], "--what-if cores="),
+        (
+            &["--objective", "p99 < 1s", "--carry", "9/s", "--what-if", "workload.clients=4"],
+            "leave it out",
+        ),
+        (&["--objective", "p99 < 1s", "--what-if", "system.workers=1,2"], "one value"),
     ] {
         let output = predict(folder, options);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -232,7 +232,7 @@ impl StudyOfResults {
     /// The study file with these values in the place of its own.
     fn with(&self, values: &[(String, String)]) -> Result<StudyFile, QuestionError> {
         // One configuration is asked about, so a design that wants several levels of a factor has nothing to say.
-        let mut sets = self.sets.clone();
+        let (text, mut sets) = self.of_loop(values);
         sets.push(ANY_LEVELS.to_owned());
         for (key, value) in values.iter().filter(|(key, _)| self.tuple_with(key).is_none()) {
             let is_factor = self.file.factors.iter().any(|factor| factor.key == *key);
@@ -242,7 +242,32 @@ impl StudyOfResults {
                 format!("{key}={value}")
             });
         }
-        Ok(StudyFile::parse(&self.file.name, self.text.clone(), self.toy, &sets)?)
+        Ok(StudyFile::parse(&self.file.name, text, self.toy, &sets)?)
+    }
+
+    /// The study file and what was set in it, without what is of another loop than the one that is asked.
+    fn of_loop(&self, values: &[(String, String)]) -> (String, Vec<String>) {
+        let asked = values.iter().find(|(key, _)| key == "workload.loop");
+        let other = match asked.map(|(_, value)| value.as_str()) {
+            Some("open") => &["think_time"][..],
+            Some("closed") => &["arrivals", "rate", "spin"][..],
+            _ => return (self.text.clone(), self.sets.clone()),
+        };
+        let is_other = |key: &str| {
+            // One that is asked too is refused by name.
+            let is_asked = values.iter().any(|(known, _)| known == key);
+            !is_asked && key.strip_prefix("workload.").is_some_and(|key| other.contains(&key))
+        };
+        let of_key =
+            |set: &&String| set.split_once('=').is_none_or(|(key, _)| !is_other(key.trim()));
+        let sets = self.sets.iter().filter(of_key).cloned().collect();
+        let Ok(mut table) = self.text.parse::<toml::Table>() else {
+            return (self.text.clone(), sets);
+        };
+        if let Some(load) = table.get_mut("workload").and_then(toml::Value::as_table_mut) {
+            load.retain(|key, _| !is_other(&format!("workload.{key}")));
+        }
+        (toml::to_string(&table).unwrap_or_else(|_| self.text.clone()), sets)
     }
 
     /// The configuration that these values of study keys lead to; factors that are not asked about
@@ -493,6 +518,27 @@ mod tests {
             let clients = lookup(&settings.effective, "workload.clients").and_then(number);
             assert_eq!(clients, Some(300.0), "{design}");
         }
+    }
+
+    /// Clients that think have no place in an open loop, and are left out of it.
+    #[test]
+    fn another_loop_leaves_out_what_is_of_the_studys_own() {
+        let text = "name = 'x'\n[system]\nkind = 'synthetic'\nservice = 'constant:1ms'\n\
+                    [workload]\nloop = 'closed'\nthink_time = '5ms'\npath = '/'\n[measure]\nduration = '1s'\n";
+        let file = StudyFile::parse("x.toml", text.to_owned(), false, &[]).unwrap();
+        let study = StudyOfResults { file, text: text.to_owned(), toy: false, sets: Vec::new() };
+        let ask = |values: &[(&str, &str)]| {
+            let values: Values =
+                values.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+            study.settings(&values).map(|settings| settings.workload.arrivals)
+        };
+        let open = [("workload.loop", "open"), ("workload.rate", "50/s")];
+        let arrivals = ask(&open).unwrap();
+        assert!(
+            matches!(arrivals, Arrivals::Open { rate_per_s, .. } if (rate_per_s - 50.0).abs() < 1e-9)
+        );
+        let both = [open[0], open[1], ("workload.think_time", "1ms")];
+        assert!(ask(&both).unwrap_err().to_string().contains("think_time"));
     }
 
     #[test]
