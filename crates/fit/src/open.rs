@@ -10,7 +10,9 @@ mod variability;
 
 pub use answer::{Answer, ChangeError, Fitted};
 pub use mixes::{ClassNetwork, NOTABLE, NetworkClass, regress_classes};
-pub use monitored::{Monitored, MonitoredTier, Monitoring, TOLERANCE, TierMeans, Window};
+pub use monitored::{
+    Monitored, MonitoredTier, Monitoring, TOLERANCE, TierMeans, Window, carries_more,
+};
 pub use network::{Center, Network, NetworkPoint, Structure};
 pub use residence::{Residence, Waiting};
 pub use variability::Variability;

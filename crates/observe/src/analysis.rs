@@ -116,6 +116,8 @@ pub struct TierAnalysis {
     pub shares: Option<Vec<f64>>,
     /// When it saturates.
     pub headroom: Option<Headroom>,
+    /// Why its figures cannot be of this system: neither a demand nor a network rests on them.
+    pub impossible: Option<String>,
 }
 
 /// How far a tier is from saturation.
@@ -255,7 +257,7 @@ fn monitored(system: &System, tiers: &[TierAnalysis], windows: &Windows) -> Moni
         queue_each: tier.queues == Queues::Each,
         shares: found.shares.clone(),
         utilization_seen: found.utilization_seen,
-        impossible: found.impossible(),
+        impossible: found.impossible.clone(),
     };
     let used = windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none());
     Monitored {
@@ -401,12 +403,14 @@ fn tier(
     };
     let m = exact_f64(servers);
     let busy: Vec<f64> = used.iter().filter_map(|window| window.tiers[index].busy).collect();
-    let demand = demand(system, used, index, m);
+    let utilization_seen = busy.iter().copied().fold(0.0, f64::max) / m;
+    let mut impossible = (utilization_seen > MOST_BUSY).then(|| too_busy(utilization_seen, m));
+    let mut demand = impossible.clone().map_or_else(|| demand(system, used, index, m), Err);
     let shares = shares(system, observed, index, servers);
     // The busiest server is full first.
     let largest = shares.as_ref().and_then(|shares| shares.first().copied());
     let even = largest.map_or(1.0, |largest| 1.0 / (m * largest));
-    let headroom = demand.as_ref().ok().and_then(|fit| {
+    let mut headroom = demand.as_ref().ok().and_then(|fit| {
         let estimate = &fit.demands.first()?.estimate;
         let background = fit.background.as_ref().map_or(0.0, |part| part.estimate.center);
         // A demand whose interval reaches 0 says nothing about a capacity.
@@ -418,14 +422,14 @@ fn tier(
         let ratio = capacity.map(|rate| rate / rate_now_per_s);
         Some(Headroom { capacity_per_s: capacity, ratio })
     });
-    Ok(TierAnalysis {
-        servers,
-        visits,
-        demand,
-        utilization_seen: busy.iter().copied().fold(0.0, f64::max) / m,
-        shares,
-        headroom,
-    })
+    let carried = used.iter().filter_map(|window| rate(system, window)).fold(0.0, f64::max);
+    let most = headroom.as_ref().and_then(|found| found.capacity_per_s.interval);
+    if let Some(most) = most.filter(|most| most.high * (1.0 + TOLERANCE) < carried) {
+        let why = open::carries_more(most.high, carried);
+        demand = Err(why.clone());
+        (headroom, impossible) = (None, Some(why));
+    }
+    Ok(TierAnalysis { servers, visits, demand, utilization_seen, shares, headroom, impossible })
 }
 
 /// How the requests of a tier divide over servers with a queue each, over all that was seen; `None` where there
@@ -455,7 +459,7 @@ fn servers(system: &System, observed: &Observed, index: usize) -> Result<u64, An
 }
 
 /// Why a tier whose query for `busy` gives more than its servers can be has neither demand nor capacity.
-fn impossible(utilization: f64, m: f64) -> String {
+fn too_busy(utilization: f64, m: f64) -> String {
     let share = if utilization < MOST_PERCENT {
         format!("{:.0} %", 100.0 * utilization)
     } else {
@@ -467,21 +471,9 @@ fn impossible(utilization: f64, m: f64) -> String {
     )
 }
 
-impl TierAnalysis {
-    /// Why nothing can be told of a tier that was busier than its servers can be; `None` of any other.
-    pub(crate) fn impossible(&self) -> Option<String> {
-        let m = exact_f64(self.servers);
-        (self.utilization_seen > MOST_BUSY).then(|| impossible(self.utilization_seen, m))
-    }
-}
-
 /// Busy servers against the load of the system, with what is busy without load where that is
 /// significantly above 0.
 fn demand(system: &System, used: &[&Window], index: usize, m: f64) -> Result<DemandFit, String> {
-    let most = used.iter().filter_map(|window| window.tiers[index].busy).fold(0.0, f64::max);
-    if most > MOST_BUSY * m {
-        return Err(impossible(most / m, m));
-    }
     let points: Vec<LoadPoint> = used
         .iter()
         .filter_map(|window| {

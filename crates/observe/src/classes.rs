@@ -132,7 +132,7 @@ fn demands(
     tier: usize,
     columns: &[&Vec<Option<f64>>],
 ) -> Result<Vec<Estimate>, String> {
-    if let Some(why) = analysis.tiers[tier].impossible() {
+    if let Some(why) = analysis.tiers[tier].impossible.clone() {
         return Err(why);
     }
     let servers = exact_f64(analysis.tiers[tier].servers);

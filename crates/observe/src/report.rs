@@ -199,7 +199,7 @@ fn rests_on(analysis: &Analysis) -> String {
 fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
     let name = |index: usize| system.tiers[index].name.as_str();
     let mut tiers = analysis.tiers.iter().enumerate();
-    if let Some((index, why)) = tiers.find_map(|(i, tier)| Some((i, tier.impossible()?))) {
+    if let Some((index, why)) = tiers.find_map(|(i, tier)| Some((i, tier.impossible.clone()?))) {
         return Some(format!("Cannot tell what saturates first. `{}`: {why}.", name(index)));
     }
     match &analysis.bottleneck {

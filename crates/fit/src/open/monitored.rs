@@ -92,6 +92,15 @@ pub trait Monitoring {
     fn class_response_s(&self, class: &str, windows: &[usize]) -> Option<f64>;
 }
 
+/// Why a capacity below a load that was carried is none.
+#[must_use]
+pub fn carries_more(capacity_per_s: f64, carried_per_s: f64) -> String {
+    format!(
+        "by its figures it saturates at {capacity_per_s:.4}/s or less, but {carried_per_s:.4}/s were served in a \
+         steady window: its queries are not of these requests, or it has more servers than the file says"
+    )
+}
+
 /// How many stations stand for the servers of a tier, and how many servers each has.
 pub(super) fn stations(servers: u64, queue_each: bool) -> (u64, u64) {
     if queue_each { (servers.max(1), 1) } else { (1, servers) }

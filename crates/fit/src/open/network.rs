@@ -5,7 +5,7 @@ use kendall_queueing::model::{Class, Model, Pool, Station};
 use kendall_queueing::solver::{Solution, Solver, StationResult, solve};
 use kendall_units::exact_f64;
 
-use super::monitored::{Monitored, Monitoring, Window, stations};
+use super::monitored::{Monitored, Monitoring, TOLERANCE, Window, carries_more, stations};
 use super::residence::Residence;
 use super::variability::Variability;
 use crate::model::{Number, mean_of};
@@ -138,6 +138,13 @@ impl Network {
         let mut centers = Vec::with_capacity(monitored.tiers.len());
         for index in 0..monitored.tiers.len() {
             centers.push(center(monitored, monitoring, seen, index)?);
+        }
+        let carried = used.iter().filter_map(|window| monitored.rate(window)).fold(0.0, f64::max);
+        for center in &centers {
+            let most = exact_f64(center.servers) / (center.visits * center.service_time_s.value);
+            if most * (1.0 + TOLERANCE) < carried {
+                return Err(format!("`{}`: {}", center.name, carries_more(most, carried)));
+            }
         }
         let elsewhere_s = Number::exact(0.0);
         let mut network = Self {
@@ -316,10 +323,7 @@ fn center(
     let services: Vec<f64> =
         seen.iter().filter_map(|window| own_service(monitored, window, index, held)).collect();
     if services.len() < 2 {
-        return Err(format!(
-            "`{name}`: no query gives how many of its servers are busy{}",
-            if held { " and how long those below take" } else { "" }
-        ));
+        return Err(lacks(monitored, seen, index));
     }
     // Load beyond the first part shifts demands; the mean over windows has their spread.
     let service_time_s = mean_of(&services);
@@ -351,6 +355,29 @@ fn center(
     };
     center.few_enough()?;
     Ok(center)
+}
+
+/// Which query a tier without a service time lacks: its own for `busy`, or one of a tier for which its servers are held.
+fn lacks(monitored: &Monitored, seen: &[Window], index: usize) -> String {
+    let tier = &monitored.tiers[index];
+    let known = |of: &dyn Fn(&Window) -> Option<f64>| seen.iter().filter_map(of).count() >= 2;
+    if !known(&|window| window.tiers[index].busy) {
+        return format!("`{}`: no query gives how many of its servers are busy", tier.name);
+    }
+    let below = tier.calls.iter().flat_map(|called| {
+        let response = known(&|window| window.tiers[*called].response_time_s);
+        let throughput = known(&|window| window.tiers[*called].throughput_per_s);
+        [(*called, "response_time", response), (*called, "throughput", throughput)]
+    });
+    let missing = below.filter(|(.., is_known)| !is_known).map(|(called, quantity, _)| {
+        format!("`{quantity}` of `{}`", monitored.tiers[called].name)
+    });
+    let missing: Vec<String> = missing.collect();
+    format!(
+        "`{}`: its servers are held while those below work; for how long, no query gives: {}",
+        tier.name,
+        if missing.is_empty() { "no two windows have all figures".to_owned() } else { missing.join(", ") }
+    )
 }
 
 /// S of one visit in one window: busy servers over throughput, less what those below take.
