@@ -258,6 +258,7 @@ fn monitored(system: &System, tiers: &[TierAnalysis], windows: &Windows) -> Moni
         shares: found.shares.clone(),
         utilization_seen: found.utilization_seen,
         impossible: found.impossible.clone(),
+        inside: false,
     };
     let used = windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none());
     Monitored {
@@ -268,6 +269,7 @@ fn monitored(system: &System, tiers: &[TierAnalysis], windows: &Windows) -> Moni
             .map(|(number, window)| open::Window { number, tiers: window.tiers.clone() })
             .collect(),
     }
+    .without_times_inside()
 }
 
 /// The series that windows are means of.

@@ -4,7 +4,7 @@ mod card;
 mod load;
 mod variability;
 
-use kendall_fit::open::{Answer, Center, TierMeans, Waiting};
+use kendall_fit::open::{self, Answer, Center, TierMeans, Waiting, timed_inside};
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_report::{ModelFile, REPORT_VERSION, Report};
@@ -165,6 +165,10 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
         }),
         Err(reason) => sentences.push(format!("There is no network of queues: {reason}.")),
     }
+    let inside = analysis.monitored.tiers.iter().filter(|tier| tier.inside);
+    sentences.extend(inside.map(|tier| {
+        format!("{}. Capacity and utilization do not need it.", timed_inside(&tier.name))
+    }));
     sentences.extend(unexplained(analysis).map(|what| format!("{what}: {UNITS}")));
     sentences.extend((!answers.is_empty()).then(|| rests_on(analysis)));
     for answer in answers {
@@ -265,8 +269,8 @@ fn unexplained(analysis: &Analysis) -> Option<String> {
 
 /// Why the network has no error of its own.
 fn not_scored(system: &System, analysis: &Analysis) -> String {
-    let timed = |window: &crate::windows::Window| window.tiers[system.entry].response_time_s;
-    if analysis.windows.used().any(|window| timed(window).is_some()) {
+    let timed = |window: &open::Window| window.tiers[system.entry].response_time_s;
+    if analysis.monitored.windows.iter().any(|window| timed(window).is_some()) {
         return "There are no windows left to score the network of queues.".to_owned();
     }
     format!(
@@ -666,7 +670,7 @@ fn rests_on_of(center: &Center) -> String {
     }
     let waiting = match center.residence.waiting {
         Waiting::Fitted => "waiting fitted to the windows",
-        Waiting::Measured => "too little waiting to fit; factor from the measured variabilities",
+        Waiting::Measured => "factor from the measured variabilities",
         Waiting::Assumed if center.queue_each => {
             "waiting assumed as in M/M/1: too little of it to fit, or it calls others"
         }

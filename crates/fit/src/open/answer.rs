@@ -204,9 +204,19 @@ fn caveats(fitted: &Fitted<'_>, network: &Network, rate: f64) -> Vec<String> {
             "the load of {rate:.4}/s lies beyond those seen ({least:.4} to {most:.4}/s)"
         ));
     }
-    for (tier, center) in tiers.iter().zip(&network.centers) {
-        if !center.held && tier.calls.is_empty() {
-            caveats.extend(of_waiting(center));
+    if let Some((name, fitted)) = network.better {
+        let own = network.score.map_or(0.0, |score| score.median);
+        caveats.push(format!(
+            "requests wait as in {name}, which errs by {:.1} % where it was scored; with waiting fitted to the windows it \
+             is {:.1} %",
+            own * 100.0,
+            fitted * 100.0
+        ));
+    } else {
+        for (tier, center) in tiers.iter().zip(&network.centers) {
+            if !center.held && tier.calls.is_empty() {
+                caveats.extend(of_waiting(center));
+            }
         }
     }
     for (center, tier) in network.centers.iter().zip(tiers) {
@@ -239,6 +249,16 @@ fn caveats(fitted: &Fitted<'_>, network: &Network, rate: f64) -> Vec<String> {
         caveats.push("no windows were left to score the network on".to_owned());
     }
     caveats
+}
+
+/// What a response time is that leaves out the wait for a worker, and where to take a whole one.
+#[must_use]
+pub fn timed_inside(tier: &str) -> String {
+    format!(
+        "`{tier}`: response time × throughput is the number of its busy servers, also where requests must wait for one, so \
+         this response time is measured inside the worker, or `busy` is computed from it: take `response_time` at the \
+         proxy, the load balancer or the clients"
+    )
 }
 
 /// How requests at a center are held up for another time than they keep it busy.
@@ -347,8 +367,16 @@ fn response_time(
             score.median * 100.0
         ));
     }
+    if monitored.tiers[monitored.entry].inside {
+        return Err(format!("cannot tell: {}", timed_inside(&monitored.tiers[monitored.entry].name)));
+    }
     let point = network.at(rate).map_err(|reason| {
-        format!("at {rate:.4}/s there is no steady state: {reason}; the queue grows without end")
+        let work = |center: &&Center| center.visits * center.service_time_s.value / exact_f64(center.servers);
+        let busiest = network.centers.iter().max_by(|a, b| work(a).total_cmp(&work(b)));
+        let why = busiest.filter(|center| rate * work(center) >= 1.0).map_or(reason, |center| {
+            format!("it is more than `{}` can carry", center.name)
+        });
+        format!("at {rate:.4}/s there is no steady state: {why}; the queue grows without end")
     })?;
     for ((center, tier), used) in
         network.centers.iter().zip(&monitored.tiers).zip(&point.utilizations)
@@ -386,7 +414,13 @@ fn response_time(
         "the interval is mostly the uncertainty of the fitted demands".to_owned()
     });
     let center = point.response_time_s;
-    let interval =
-        Interval { low: center * (-half).exp(), high: center * half.exp(), confidence: CONFIDENCE };
+    // Nothing is quicker than its work without any waiting.
+    let quickest = network.quickest_s();
+    let least = (quickest.value - NORMAL * quickest.standard_error).min(center);
+    let interval = Interval {
+        low: (center * (-half).exp()).max(least),
+        high: center * half.exp(),
+        confidence: CONFIDENCE,
+    };
     Ok(Estimate::with_interval(center, interval))
 }

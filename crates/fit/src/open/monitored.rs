@@ -34,8 +34,10 @@ pub struct MonitoredTier {
     pub shares: Option<Vec<f64>>,
     /// Highest utilization of a window.
     pub utilization_seen: f64,
-    /// Why nothing can be said of it: it was busier than its servers can be.
+    /// Why nothing can be said of it: its figures cannot be of this system.
     pub impossible: Option<String>,
+    /// Its response time was left out, since it is that of its servers without the wait for them.
+    pub inside: bool,
 }
 
 /// Means over one window.

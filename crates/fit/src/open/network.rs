@@ -125,6 +125,8 @@ pub struct Network {
     pub score: Option<Errors>,
     /// How M/M/m, M/G/m and G/G/m by the measured variabilities do in the same windows.
     pub structures: Vec<Structure>,
+    /// The one of them that answers, and the median error of the fitted waiting that it is clearly better than.
+    pub better: Option<(&'static str, f64)>,
 }
 
 impl Network {
@@ -154,11 +156,34 @@ impl Network {
             fitted_windows: seen.len(),
             score: None,
             structures: Vec::new(),
+            better: None,
         };
         network.fit_elsewhere(monitored, seen);
         network.score = network.scored(monitored, kept);
-        network.structures = network.structures(monitored, seen, kept);
-        Ok(network)
+        let structures = network.structures(monitored, seen, kept);
+        network.structures = (structures.iter())
+            .map(|(name, made)| Structure { name, score: made.clone().map(|(_, score)| score) })
+            .collect();
+        Ok(network.or_better(structures))
+    }
+
+    /// The structure with the smallest error, where the fitted waiting errs by more than scrapes bring in and by more than
+    /// twice as much: between errors that are nearer to each other, few windows do not decide.
+    fn or_better(self, structures: Vec<(&'static str, Result<(Self, Errors), String>)>) -> Self {
+        let Some(own) = self.score.map(|score| score.median).filter(|own| *own > TOLERANCE) else {
+            return self;
+        };
+        let all = structures.into_iter().filter_map(|(name, made)| Some((name, made.ok()?)));
+        let best = all.min_by(|(_, (_, a)), (_, (_, b))| a.median.total_cmp(&b.median));
+        match best.filter(|(_, (_, score))| 2.0 * score.median < own) {
+            Some((name, (network, score))) => Self {
+                score: Some(score),
+                structures: self.structures,
+                better: Some((name, own)),
+                ..network
+            },
+            None => self,
+        }
     }
 
     /// M/M/m, M/G/m and G/G/m: service and gaps as measured, and no waiting fitted.
@@ -167,7 +192,7 @@ impl Network {
         monitored: &Monitored,
         seen: &[Window],
         kept: &[Window],
-    ) -> Vec<Structure> {
+    ) -> Vec<(&'static str, Result<(Self, Errors), String>)> {
         type Factor = fn(&Variability) -> Option<Number>;
         let kinds: [(&'static str, Factor); 3] = [
             ("M/M/m", |_| Some(Number::exact(1.0))),
@@ -181,16 +206,17 @@ impl Network {
                     factor(found)
                         .ok_or_else(|| format!("not known at `{}`: {}", center.name, found.lacks()))
                 });
-                let factor = of_leaf.transpose()?.map_or(1.0, |factor| factor.value);
+                let factor = of_leaf.transpose()?.unwrap_or(Number::exact(1.0));
                 center.residence = Residence::station(factor);
             }
             network.elsewhere_s = Number::exact(0.0);
             network.fit_elsewhere(monitored, seen);
-            network.scored(monitored, kept).ok_or_else(|| {
+            let score = network.scored(monitored, kept).ok_or_else(|| {
                 "no window was left to score it on, or it has no steady state there".to_owned()
-            })
+            })?;
+            Ok((network, score))
         };
-        kinds.map(|(name, factor)| Structure { name, score: score(factor) }).into()
+        kinds.map(|(name, factor)| (name, score(factor))).into()
     }
 
     /// Response time that no tier explains: a network between client and entry, or what is not in
@@ -211,6 +237,19 @@ impl Network {
         if found.value > 2.0 * found.standard_error {
             self.elsewhere_s = found;
         }
+    }
+
+    /// What a request takes that waits nowhere, s.
+    pub(crate) fn quickest_s(&self) -> Number {
+        let mut all = self.elsewhere_s;
+        for center in &self.centers {
+            let (service, held_up) = (center.service_time_s, center.residence.held_up);
+            let error = (service.standard_error * held_up.value)
+                .hypot(service.value * held_up.standard_error);
+            all.value += center.visits * service.value * held_up.value;
+            all.standard_error = all.standard_error.hypot(center.visits * error);
+        }
+        all
     }
 
     fn scored(&self, monitored: &Monitored, kept: &[Window]) -> Option<Errors> {

@@ -17,6 +17,9 @@ use crate::model::{CONFIDENCE, NORMAL, Number, mean_of};
 /// Waiting below this share of the service time says nothing about its variability.
 pub(crate) const NOTABLE_WAITING: f64 = 0.05;
 
+/// Waiting above this share of the service time cannot be missed in a response time: five times what scrapes bring in.
+const PLAIN_WAITING: f64 = 5.0 * TOLERANCE;
+
 /// Windows that a slope needs.
 const FEWEST: usize = 3;
 
@@ -120,9 +123,8 @@ impl Residence {
     }
 
     /// A station whose requests are held up for all of their service, with a waiting factor that is given.
-    pub(crate) fn station(waiting_factor: f64) -> Self {
-        let waiting_factor = Number::exact(waiting_factor);
-        Self { waiting_factor, ..Self::assumed() }
+    pub(crate) fn station(waiting_factor: Number) -> Self {
+        Self { waiting_factor, waiting: Waiting::Measured, ..Self::assumed() }
     }
 
     /// The same at servers that are so many times as fast: a delay in which none is busy stays as it is.
@@ -139,6 +141,38 @@ impl Residence {
     /// What a visit takes beyond service and waiting as M/M/m has them; negative where it takes less.
     pub(crate) fn beyond_s(&self, service_s: f64, waiting_s: f64) -> f64 {
         (self.held_up.value - 1.0) * service_s + (self.waiting_factor.value - 1.0) * waiting_s
+    }
+}
+
+impl Monitored {
+    /// Takes response times that leave out the wait for a server, as a histogram that is made inside the worker does,
+    /// for no response times.
+    #[must_use]
+    pub fn without_times_inside(mut self) -> Self {
+        for index in 0..self.tiers.len() {
+            self.tiers[index].inside = self.is_timed_inside(index);
+            if self.tiers[index].inside {
+                let windows = self.windows.iter_mut();
+                windows.for_each(|window| window.tiers[index].response_time_s = None);
+            }
+        }
+        self
+    }
+
+    /// Whether R·X is the number of busy servers also in windows in which requests must have waited for them.
+    fn is_timed_inside(&self, index: usize) -> bool {
+        let tier = &self.tiers[index];
+        let (parts, servers) = stations(tier.servers, tier.queue_each);
+        let beyond_service = |window: &Window| {
+            let means = &window.tiers[index];
+            let rate = means.throughput_per_s.filter(|rate| *rate > 0.0)?;
+            let service_s = means.busy.filter(|busy| *busy > 0.0)? / rate;
+            let waiting_s = waiting_s(rate / exact_f64(parts), servers, service_s)?;
+            let waits = waiting_s > PLAIN_WAITING * service_s;
+            waits.then_some(means.response_time_s? / service_s - 1.0)
+        };
+        let beyond: Vec<f64> = self.windows.iter().filter_map(beyond_service).collect();
+        beyond.len() >= FEWEST && mean_of(&beyond).value.abs() < TOLERANCE
     }
 }
 

@@ -7,10 +7,13 @@ use kendall_units::counted;
 use super::{UNITS, first_to_saturate, percent, unexplained, when};
 use crate::analysis::Analysis;
 use crate::system::System;
-use kendall_fit::open::Answer;
+use kendall_fit::open::{Answer, timed_inside};
 
 /// A network that errs by more than this in the median is used with care.
 const CAREFUL: f64 = 0.15;
+
+/// An interval whose ends are so many times apart answers little.
+const WIDE: f64 = 3.0;
 
 /// Share of the windows below which few may be used.
 const FEW_WINDOWS: f64 = 0.25;
@@ -23,7 +26,7 @@ pub(super) fn card(system: &System, analysis: &Analysis, answers: &[Answer], tit
         question: title.to_owned(),
         answer: sentence,
         told,
-        trust: trust(analysis),
+        trust: trust(analysis, answers),
         limits: when(system, analysis),
         model: model(analysis),
         next: next(system, analysis, answers),
@@ -31,7 +34,7 @@ pub(super) fn card(system: &System, analysis: &Analysis, answers: &[Answer], tit
     }
 }
 
-fn trust(analysis: &Analysis) -> Trust {
+fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
     let said = |level, why: String, remedy: &str| Trust { level, why, remedy: remedy.to_owned() };
     let broken = analysis.laws.iter().filter(|law| !law.holds).count();
     if broken > 0 {
@@ -61,6 +64,20 @@ fn trust(analysis: &Analysis) -> Trust {
     }
     if let Some(what) = unexplained(analysis) {
         return said(TrustLevel::Doubt, what, UNITS);
+    }
+    if let Some(inside) = analysis.monitored.tiers.iter().find(|tier| tier.inside) {
+        return said(TrustLevel::Doubt, timed_inside(&inside.name), "capacity and utilization do not need it");
+    }
+    let spans = |answer: &Answer| {
+        let interval = answer.response_time.as_ref().ok()?.interval?;
+        Some((answer.question.clone(), interval.high / interval.low))
+    };
+    if let Some((question, times)) = answers.iter().filter_map(spans).find(|(_, times)| *times > WIDE) {
+        return said(
+            TrustLevel::Doubt,
+            format!("the response time of `{question}` is known to a factor of {times:.1} only"),
+            "analyze a longer time: more windows make the interval smaller",
+        );
     }
     match analysis.network.as_ref().ok().and_then(|network| network.score.as_ref()) {
         Some(score) if score.median <= CAREFUL => said(
