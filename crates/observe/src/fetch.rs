@@ -8,6 +8,7 @@ use crate::grid::Grid;
 use crate::quantity::Quantity;
 use crate::source::{Series, Source, SourceError};
 use crate::system::{System, Tier};
+use crate::twice::{ScrapedTwice, Twice};
 
 /// Share of the moments at which a bin of a histogram must be there.
 const PRESENT: f64 = 0.75;
@@ -32,6 +33,8 @@ pub struct TierSeries {
     pub split: BTreeMap<Quantity, BTreeMap<String, Vec<f64>>>,
     /// Quantities whose query found nothing.
     pub empty: Vec<Quantity>,
+    /// What its queries left out, since it was there twice.
+    pub left_out: Option<String>,
 }
 
 impl TierSeries {
@@ -65,6 +68,9 @@ pub enum FetchError {
         /// Labels of the second.
         second: String,
     },
+    /// A sum over two scrapes of one application.
+    #[error(transparent)]
+    Twice(#[from] ScrapedTwice),
     /// Nothing where something is needed.
     #[error("tiers.{tier}.queries.{quantity}: `{query}` finds nothing in this time{hint}")]
     Nothing {
@@ -86,8 +92,11 @@ pub enum FetchError {
 /// servers are both not there.
 pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Observed, FetchError> {
     let mut tiers = Vec::with_capacity(system.tiers.len());
+    let twice = Twice::of(system, source, &grid)?;
     for tier in &system.tiers {
-        let mut found = TierSeries::default();
+        let mut tier = tier.clone();
+        let left_out = twice.leave_out(&mut tier, source)?;
+        let mut found = TierSeries { left_out, ..TierSeries::default() };
         for (quantity, query) in &tier.queries {
             let series = match whole(source, query, &grid) {
                 // Recordings of before that query was made: servers are then taken as alike.
@@ -130,7 +139,7 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
                 }
             }
         }
-        if let Some(error) = nothing(tier, tiers.len() == system.entry, &found, source) {
+        if let Some(error) = nothing(&tier, tiers.len() == system.entry, &found, source) {
             return Err(error);
         }
         tiers.push(found);

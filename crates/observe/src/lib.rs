@@ -29,6 +29,7 @@ pub mod scaling;
 mod source;
 mod system;
 mod table;
+mod twice;
 pub mod watch;
 mod windows;
 
@@ -52,6 +53,7 @@ pub use samples::{SampleError, Samples};
 pub use source::{Series, Source, SourceError};
 pub use system::{Queues, System, SystemError, Tier};
 pub use table::CsvTable;
+pub use twice::ScrapedTwice;
 pub use windows::{Window, Windows};
 
 /// Reads a change as `--what-if` has it, such as `load=2` or `TIER.servers=6`.

@@ -67,6 +67,19 @@ pub(crate) fn evaluate(
     Ok(series.into_iter().filter(|one| one.values.iter().any(|value| !value.is_nan())).collect())
 }
 
+/// How many metrics a query names; `None` of one that is not computed here.
+pub(crate) fn metrics(query: &str) -> Option<usize> {
+    fn of(expression: &Expression) -> usize {
+        match expression {
+            Expression::Number(_) | Expression::Vector(_) => 0,
+            Expression::Selector(_) | Expression::Over(..) => 1,
+            Expression::Aggregate(_, _, inner) => of(inner),
+            Expression::Binary(_, left, right) => of(left) + of(right),
+        }
+    }
+    parse::parse(query).ok().map(|expression| of(&expression))
+}
+
 fn constant(number: f64, grid: &Grid) -> Series {
     Series { labels: BTreeMap::new(), values: vec![number; grid.len()] }
 }

@@ -55,10 +55,10 @@ impl Recording {
         Ok(Self { folder: folder.to_owned(), entries })
     }
 
-    /// The time that it holds: that of its first answer with all chunks after it.
+    /// The time that it holds: that of its first answer with the shortest step, with all chunks after it.
     #[must_use]
     pub fn grid(&self) -> Option<Grid> {
-        let first = self.entries.first()?;
+        let first = self.entries.iter().min_by_key(|entry| entry.grid.step_s)?;
         let chunks = self.entries.iter().filter(|entry| entry.query == first.query);
         let from_s = chunks.clone().map(|entry| entry.grid.from_s).min()?;
         let to_s = chunks.map(|entry| entry.grid.to_s()).max()?;

@@ -49,7 +49,8 @@ pub fn report(
     analysis: &Analysis,
     answers: &[Answer],
 ) -> Report {
-    let summary = sentences(system, analysis, answers);
+    let mut summary = sentences(system, analysis, answers);
+    summary.extend(observed.tiers.iter().filter_map(|tier| Some(format!("{}.", tier.left_out.as_ref()?))));
     let mut first = Section::new("answer", "The answer");
     first.list(summary.clone());
     let mut sections = vec![

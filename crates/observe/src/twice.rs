@@ -1,0 +1,204 @@
+//! Applications that are scraped twice: by two replicas of a Prometheus behind one address, or under two jobs. A sum over
+//! both has each request twice.
+//!
+//! Whether that can be is seen in `up`, whose labels are those that the monitoring gives its targets: two targets with one
+//! `instance` that differ in one other label. Whether it is so, in the counters of each tier: both grew alike, at every
+//! moment. A tier's queries then leave the second one out.
+
+use std::collections::BTreeSet;
+
+use kendall_units::exact_f64;
+
+use crate::grid::Grid;
+use crate::quantity::Quantity;
+use crate::source::{Series, Source, SourceError};
+use crate::system::{System, Tier};
+
+/// Moments at which counters are compared, at most.
+const MOMENTS: u64 = 8;
+
+/// Two scrapes of one counter come at different moments, and so do the ends of what they saw: by so much, as a share, may
+/// increases differ over one moment, and over all of them.
+const OF_ONE: f64 = 0.1;
+const OF_ALL: f64 = 0.01;
+
+/// An application that is scraped twice, asked for by queries that take no label matcher.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "tiers.{tier}: one application is scraped twice, with {label}=\"{kept}\" and {label}=\"{second}\": add \
+     {label}!=\"{second}\" to each metric of its queries"
+)]
+pub struct ScrapedTwice {
+    tier: String,
+    label: String,
+    kept: String,
+    second: String,
+}
+
+/// Labels in which targets with one address differ.
+pub(crate) struct Twice {
+    grid: Grid,
+    labels: BTreeSet<String>,
+}
+
+impl Twice {
+    /// Asks for the targets. Nothing is known where the source has no `up`: tables, pages, older recordings.
+    pub(crate) fn of(
+        system: &System,
+        source: &mut dyn Source,
+        grid: &Grid,
+    ) -> Result<Self, SourceError> {
+        let length_s = grid.to_s() - grid.from_s;
+        let moments = (length_s / (2 * system.window_s)).clamp(1, MOMENTS);
+        let step_s = (length_s / moments).max(1);
+        let grid = Grid { from_s: grid.from_s + step_s, step_s, count: moments };
+        let targets = match source.range("up", &grid) {
+            Err(error @ (SourceError::Unreachable { .. } | SourceError::Status { .. })) => {
+                return Err(error);
+            }
+            found => found.unwrap_or_default(),
+        };
+        let mut labels = BTreeSet::new();
+        for (place, one) in targets.iter().enumerate() {
+            for other in &targets[..place] {
+                let keys: BTreeSet<&String> = one.labels.keys().chain(other.labels.keys()).collect();
+                let mut differs =
+                    keys.into_iter().filter(|key| one.labels.get(*key) != other.labels.get(*key));
+                if let (Some(label), None) = (differs.next(), differs.next()) {
+                    labels.insert(label.clone());
+                }
+            }
+        }
+        labels.remove("instance");
+        Ok(Self { grid, labels })
+    }
+
+    /// Leaves what is there a second time out of a tier's queries; says what, where anything is.
+    pub(crate) fn leave_out(
+        &self,
+        tier: &mut Tier,
+        source: &mut dyn Source,
+    ) -> Result<Option<String>, ScrapedTwice> {
+        let loads = [Quantity::Throughput, Quantity::Arrivals, Quantity::Busy];
+        for label in &self.labels {
+            let query = loads.iter().find_map(|quantity| tier.queries.get(quantity));
+            let Some(counter) = query.and_then(|query| counter(query)) else { continue };
+            let Grid { step_s, .. } = self.grid;
+            let asked = format!("sum by ({label}) (increase({counter}[{step_s}s]))");
+            let Ok(found) = source.range(&asked, &self.grid) else { continue };
+            let Some((kept, second)) = alike(label, &found) else { continue };
+            for query in tier.queries.values_mut() {
+                *query = without(query, label, &second).ok_or_else(|| ScrapedTwice {
+                    tier: tier.name.clone(),
+                    label: label.clone(),
+                    kept: kept.clone(),
+                    second: second.clone(),
+                })?;
+            }
+            return Ok(Some(format!(
+                "`{}` is scraped twice: its counters with {label}=\"{second}\" grow as those with {label}=\"{kept}\" do; the \
+                 former are left out",
+                tier.name
+            )));
+        }
+        Ok(None)
+    }
+}
+
+/// Two values of a label whose counters grew alike: the one that was there more often, and the other.
+fn alike(label: &str, found: &[Series]) -> Option<(String, String)> {
+    let there = |series: &Series| series.values.iter().filter(|value| **value > 0.0).count();
+    let same = |one: &Series, other: &Series| {
+        let both = one.values.iter().zip(&other.values).filter(|(a, b)| **a > 0.0 && **b > 0.0);
+        let (mut sums, mut pairs) = ((0.0, 0.0), 0_u64);
+        for (a, b) in both {
+            if (a - b).abs() > OF_ONE * a.max(*b) {
+                return false;
+            }
+            (sums, pairs) = ((sums.0 + a, sums.1 + b), pairs + 1);
+        }
+        pairs > 0
+            && exact_f64(pairs) * 2.0 >= exact_f64(one.values.len() as u64)
+            && (sums.0 - sums.1).abs() <= OF_ALL * sums.0.max(sums.1)
+    };
+    let value = |series: &Series| series.labels.get(label).cloned();
+    found.iter().enumerate().find_map(|(place, one)| {
+        let other = found[..place].iter().find(|other| same(one, other))?;
+        let (kept, second) = if there(one) > there(other) { (one, other) } else { (other, one) };
+        Some((value(kept)?, value(second)?))
+    })
+}
+
+/// Where a query can take one more label matcher: behind each `{` that is in no text, and at the `[` of a metric that has
+/// none.
+fn places(query: &str) -> Vec<usize> {
+    let (mut quote, mut escaped, mut before) = (None, false, ' ');
+    let mut found = Vec::new();
+    for (at, sign) in query.char_indices() {
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if sign == '\\' => escaped = true,
+            Some(end) if sign == end => quote = None,
+            Some(_) => {}
+            None => match sign {
+                '"' | '\'' | '`' => quote = Some(sign),
+                '{' => found.push(at + 1),
+                '[' if !matches!(before, '}' | ')') => found.push(at),
+                _ => {}
+            },
+        }
+        if !sign.is_whitespace() {
+            before = sign;
+        }
+    }
+    found
+}
+
+/// The first counter of a query, with its label matchers.
+fn counter(query: &str) -> Option<&str> {
+    let at = *places(query).first()?;
+    let end = query[at..].find('[')? + at;
+    let name = query[..at].trim_end_matches('{').trim_end();
+    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
+    let from = name.rfind(|c| !inside(c)).map_or(0, |place| place + 1);
+    Some(query[from..end].trim())
+}
+
+/// A query whose metrics all leave out a value of a label; `None` where one of them takes no label matcher.
+fn without(query: &str, label: &str, value: &str) -> Option<String> {
+    let mut text = query.to_owned();
+    let found = places(query);
+    for at in found.iter().rev() {
+        let matcher = format!("{label}!={value:?}");
+        let rest = &query[*at..];
+        let whole = if rest.starts_with('[') {
+            format!("{{{matcher}}}")
+        } else if rest.trim_start().starts_with('}') {
+            matcher
+        } else {
+            format!("{matcher},")
+        };
+        text.insert_str(*at, &whole);
+    }
+    // What cannot be read here is believed to have its metrics at these places.
+    let metrics = crate::promql::metrics(query).unwrap_or(found.len());
+    (metrics == found.len()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_of_a_query_leaves_the_second_out() {
+        let told = |query: &str| without(query, "replica", "b");
+        assert_eq!(
+            told("sum(rate(x{}[1m])) / sum(rate(y{a=~\"{2}|[z]\"}[1m]))").as_deref(),
+            Some("sum(rate(x{replica!=\"b\"}[1m])) / sum(rate(y{replica!=\"b\",a=~\"{2}|[z]\"}[1m]))")
+        );
+        assert_eq!(told("rate(x[1m])").as_deref(), Some("rate(x{replica!=\"b\"}[1m])"));
+        assert_eq!(told("sum(workers) + sum(rate(x[1m]))"), None);
+        assert_eq!(counter("sum by (a) (rate(x{b=\"c\"}[1m])) / d"), Some("x{b=\"c\"}"));
+        assert_eq!(counter("sum(rate(x [1m]))"), Some("x"));
+    }
+}
