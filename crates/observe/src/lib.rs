@@ -45,7 +45,7 @@ pub use classes::{ClassFound, ClassPoint, Classes, classes, stages};
 pub use fetch::{FetchError, Observed, TierSeries, fetch, fetch_load};
 pub use grid::{Grid, GridError};
 pub use growth::{Growth, Saturation, growth};
-pub use preset::{PRESETS, Preset};
+pub use preset::{PRESETS, Preset, Stands};
 pub use prometheus::{Authentication, Prometheus};
 pub use quantity::Quantity;
 pub use recording::{Recorder, Recording};

@@ -50,7 +50,9 @@ pub fn report(
     answers: &[Answer],
 ) -> Report {
     let mut summary = sentences(system, analysis, answers);
-    summary.extend(observed.tiers.iter().filter_map(|tier| Some(format!("{}.", tier.left_out.as_ref()?))));
+    summary.extend(
+        observed.tiers.iter().filter_map(|tier| Some(format!("{}.", tier.left_out.as_ref()?))),
+    );
     let mut first = Section::new("answer", "The answer");
     first.list(summary.clone());
     let mut sections = vec![

@@ -308,9 +308,9 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
     let (mut queries, mut of_preset) = (BTreeMap::new(), BTreeSet::new());
     if let Some(preset) = &wire.preset {
         let preset = find_preset(name, preset)?;
-        for (quantity, template) in preset.queries {
-            queries.insert(*quantity, filled(template, &wire.selector, &window));
-            of_preset.insert(*quantity);
+        for (quantity, template) in preset.queries() {
+            queries.insert(quantity, filled(&template, &wire.selector, &window));
+            of_preset.insert(quantity);
         }
         if let Some(template) = preset.each().filter(|_| wire.queues == Queues::Each) {
             queries.insert(Quantity::Each, filled(&template, &wire.selector, &window));

@@ -61,7 +61,8 @@ impl Twice {
         let mut labels = BTreeSet::new();
         for (place, one) in targets.iter().enumerate() {
             for other in &targets[..place] {
-                let keys: BTreeSet<&String> = one.labels.keys().chain(other.labels.keys()).collect();
+                let keys: BTreeSet<&String> =
+                    one.labels.keys().chain(other.labels.keys()).collect();
                 let mut differs =
                     keys.into_iter().filter(|key| one.labels.get(*key) != other.labels.get(*key));
                 if let (Some(label), None) = (differs.next(), differs.next()) {
@@ -194,7 +195,9 @@ mod tests {
         let told = |query: &str| without(query, "replica", "b");
         assert_eq!(
             told("sum(rate(x{}[1m])) / sum(rate(y{a=~\"{2}|[z]\"}[1m]))").as_deref(),
-            Some("sum(rate(x{replica!=\"b\"}[1m])) / sum(rate(y{replica!=\"b\",a=~\"{2}|[z]\"}[1m]))")
+            Some(
+                "sum(rate(x{replica!=\"b\"}[1m])) / sum(rate(y{replica!=\"b\",a=~\"{2}|[z]\"}[1m]))"
+            )
         );
         assert_eq!(told("rate(x[1m])").as_deref(), Some("rate(x{replica!=\"b\"}[1m])"));
         assert_eq!(told("sum(workers) + sum(rate(x[1m]))"), None);

@@ -368,14 +368,19 @@ fn response_time(
         ));
     }
     if monitored.tiers[monitored.entry].inside {
-        return Err(format!("cannot tell: {}", timed_inside(&monitored.tiers[monitored.entry].name)));
+        return Err(format!(
+            "cannot tell: {}",
+            timed_inside(&monitored.tiers[monitored.entry].name)
+        ));
     }
     let point = network.at(rate).map_err(|reason| {
-        let work = |center: &&Center| center.visits * center.service_time_s.value / exact_f64(center.servers);
+        let work = |center: &&Center| {
+            center.visits * center.service_time_s.value / exact_f64(center.servers)
+        };
         let busiest = network.centers.iter().max_by(|a, b| work(a).total_cmp(&work(b)));
-        let why = busiest.filter(|center| rate * work(center) >= 1.0).map_or(reason, |center| {
-            format!("it is more than `{}` can carry", center.name)
-        });
+        let why = busiest
+            .filter(|center| rate * work(center) >= 1.0)
+            .map_or(reason, |center| format!("it is more than `{}` can carry", center.name));
         format!("at {rate:.4}/s there is no steady state: {why}; the queue grows without end")
     })?;
     for ((center, tier), used) in

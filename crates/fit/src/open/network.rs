@@ -408,14 +408,18 @@ fn lacks(monitored: &Monitored, seen: &[Window], index: usize) -> String {
         let throughput = known(&|window| window.tiers[*called].throughput_per_s);
         [(*called, "response_time", response), (*called, "throughput", throughput)]
     });
-    let missing = below.filter(|(.., is_known)| !is_known).map(|(called, quantity, _)| {
-        format!("`{quantity}` of `{}`", monitored.tiers[called].name)
-    });
+    let missing = below
+        .filter(|(.., is_known)| !is_known)
+        .map(|(called, quantity, _)| format!("`{quantity}` of `{}`", monitored.tiers[called].name));
     let missing: Vec<String> = missing.collect();
     format!(
         "`{}`: its servers are held while those below work; for how long, no query gives: {}",
         tier.name,
-        if missing.is_empty() { "no two windows have all figures".to_owned() } else { missing.join(", ") }
+        if missing.is_empty() {
+            "no two windows have all figures".to_owned()
+        } else {
+            missing.join(", ")
+        }
     )
 }
 

@@ -391,7 +391,8 @@ fn moment(option: &str, text: &str, now_s: u64) -> anyhow::Result<u64> {
 fn presets() -> String {
     let mut lines = vec!["presets of `kendall observe`:".to_owned()];
     for preset in PRESETS {
-        let quantities: Vec<&str> = preset.queries.iter().map(|(q, _)| q.name()).collect();
+        let quantities: Vec<&str> =
+            preset.queries().keys().map(|quantity| quantity.name()).collect();
         lines.push(format!("  {:<11} {}", preset.name, preset.what));
         lines.push(format!("  {:<11}   gives {}", "", quantities.join(", ")));
     }

@@ -66,13 +66,19 @@ fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
         return said(TrustLevel::Doubt, what, UNITS);
     }
     if let Some(inside) = analysis.monitored.tiers.iter().find(|tier| tier.inside) {
-        return said(TrustLevel::Doubt, timed_inside(&inside.name), "capacity and utilization do not need it");
+        return said(
+            TrustLevel::Doubt,
+            timed_inside(&inside.name),
+            "capacity and utilization do not need it",
+        );
     }
     let spans = |answer: &Answer| {
         let interval = answer.response_time.as_ref().ok()?.interval?;
         Some((answer.question.clone(), interval.high / interval.low))
     };
-    if let Some((question, times)) = answers.iter().filter_map(spans).find(|(_, times)| *times > WIDE) {
+    if let Some((question, times)) =
+        answers.iter().filter_map(spans).find(|(_, times)| *times > WIDE)
+    {
         return said(
             TrustLevel::Doubt,
             format!("the response time of `{question}` is known to a factor of {times:.1} only"),

@@ -3,7 +3,8 @@
 //! bazel-remote that was built from source (with `--enable_endpoint_metrics`, by the usual middlewares for HTTP and
 //! gRPC in Go), `jvm` of a service in Spring Boot 3.3, `memcached` of memcached_exporter, `buildbarn-storage` of
 //! bb-storage, `buildbarn-scheduler` of bb-scheduler with two workers, `container` of the kubelet of a Kubernetes 1.34.4
-//! with containerd (`scripts/test-hosts KENDALL kubernetes --record=FILE`): its series of one pod and of the node.
+//! with containerd (`scripts/test-hosts KENDALL kubernetes --record=FILE`): its series of one pod and of the node. Those whose
+//! page stands here, and not in a file, were written by hand in the form that the exporter's documentation or source gives.
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
@@ -171,6 +172,380 @@ const CASES: &[Case] = &[
         finds: &[(Quantity::Busy, 0.6)],
         classes: &[],
     },
+    Case {
+        preset: "node",
+        page: r#"# TYPE http_request_duration_seconds histogram
+http_request_duration_seconds_bucket{status_code="200",method="GET",path="/a",le="0.1"} 5
+http_request_duration_seconds_bucket{status_code="200",method="GET",path="/a",le="+Inf"} 9
+http_request_duration_seconds_sum{status_code="200",method="GET",path="/a"} 1.5
+http_request_duration_seconds_count{status_code="200",method="GET",path="/a"} 9
+http_request_duration_seconds_bucket{status_code="500",method="GET",path="/a",le="0.1"} 5
+http_request_duration_seconds_bucket{status_code="500",method="GET",path="/a",le="+Inf"} 9
+http_request_duration_seconds_sum{status_code="500",method="GET",path="/a"} 1.5
+http_request_duration_seconds_count{status_code="500",method="GET",path="/a"} 9
+# TYPE nodejs_version_info gauge
+nodejs_version_info{version="v22.11.0",major="22"} 1
+# TYPE process_cpu_seconds_total counter
+process_cpu_seconds_total 3.5
+"#,
+        grows: &[
+            (&["_count", "200"], 8.0),
+            (&["_sum", "200"], 0.8),
+            (&["_count", "500"], 2.0),
+            (&["_sum", "500"], 0.7),
+            (&["process_cpu"], 0.4),
+        ],
+        finds: &[
+            (Quantity::Throughput, 10.0),
+            (Quantity::ResponseTime, 0.15),
+            (Quantity::Errors, 2.0),
+            (Quantity::Busy, 0.4),
+        ],
+        classes: &[("GET 200", 8.0), ("GET 500", 2.0)],
+    },
+    Case {
+        preset: "otel",
+        page: r#"# TYPE http_server_request_duration_seconds histogram
+http_server_request_duration_seconds_bucket{http_request_method="GET",http_response_status_code="200",http_route="/a",le="0.1"} 5
+http_server_request_duration_seconds_bucket{http_request_method="GET",http_response_status_code="200",http_route="/a",le="+Inf"} 9
+http_server_request_duration_seconds_sum{http_request_method="GET",http_response_status_code="200",http_route="/a"} 1.5
+http_server_request_duration_seconds_count{http_request_method="GET",http_response_status_code="200",http_route="/a"} 9
+http_server_request_duration_seconds_bucket{http_request_method="POST",http_response_status_code="503",http_route="/b",le="0.1"} 5
+http_server_request_duration_seconds_bucket{http_request_method="POST",http_response_status_code="503",http_route="/b",le="+Inf"} 9
+http_server_request_duration_seconds_sum{http_request_method="POST",http_response_status_code="503",http_route="/b"} 1.5
+http_server_request_duration_seconds_count{http_request_method="POST",http_response_status_code="503",http_route="/b"} 9
+"#,
+        grows: &[
+            (&["_count", "200"], 8.0),
+            (&["_sum", "200"], 0.8),
+            (&["_count", "503"], 2.0),
+            (&["_sum", "503"], 0.7),
+        ],
+        finds: &[
+            (Quantity::Throughput, 10.0),
+            (Quantity::ResponseTime, 0.15),
+            (Quantity::Errors, 2.0),
+        ],
+        classes: &[("GET 200", 8.0), ("POST 503", 2.0)],
+    },
+    Case {
+        preset: "otel-old",
+        page: r#"# TYPE http_server_duration_milliseconds histogram
+http_server_duration_milliseconds_bucket{http_method="GET",http_status_code="200",le="0.1"} 5
+http_server_duration_milliseconds_bucket{http_method="GET",http_status_code="200",le="+Inf"} 9
+http_server_duration_milliseconds_sum{http_method="GET",http_status_code="200"} 1.5
+http_server_duration_milliseconds_count{http_method="GET",http_status_code="200"} 9
+http_server_duration_milliseconds_bucket{http_method="POST",http_status_code="500",le="0.1"} 5
+http_server_duration_milliseconds_bucket{http_method="POST",http_status_code="500",le="+Inf"} 9
+http_server_duration_milliseconds_sum{http_method="POST",http_status_code="500"} 1.5
+http_server_duration_milliseconds_count{http_method="POST",http_status_code="500"} 9
+"#,
+        grows: &[
+            (&["_count", "200"], 8.0),
+            (&["_sum", "200"], 800.0),
+            (&["_count", "500"], 2.0),
+            (&["_sum", "500"], 700.0),
+        ],
+        finds: &[
+            (Quantity::Throughput, 10.0),
+            (Quantity::ResponseTime, 0.15),
+            (Quantity::Errors, 2.0),
+        ],
+        classes: &[("GET 200", 8.0), ("POST 500", 2.0)],
+    },
+    Case {
+        preset: "gunicorn",
+        page: r#"# TYPE gunicorn_requests counter
+gunicorn_requests 41
+# TYPE gunicorn_request_status_200 counter
+gunicorn_request_status_200 41
+# TYPE gunicorn_request_duration summary
+gunicorn_request_duration{quantile="0.99"} 0.25
+gunicorn_request_duration_sum 9.4
+gunicorn_request_duration_count 41
+# TYPE gunicorn_workers gauge
+gunicorn_workers 4
+"#,
+        grows: &[(&["gunicorn_requests"], 10.0), (&["_duration_sum"], 2.3)],
+        finds: &[(Quantity::Servers, 4.0), (Quantity::Throughput, 10.0), (Quantity::Busy, 2.3)],
+        classes: &[],
+    },
+    Case {
+        preset: "php-fpm",
+        page: r#"# TYPE phpfpm_accepted_connections counter
+phpfpm_accepted_connections{pool="www",scrape_uri="tcp://127.0.0.1:9000/status"} 437
+# TYPE phpfpm_active_processes gauge
+phpfpm_active_processes{pool="www",scrape_uri="tcp://127.0.0.1:9000/status"} 6
+# TYPE phpfpm_listen_queue gauge
+phpfpm_listen_queue{pool="www",scrape_uri="tcp://127.0.0.1:9000/status"} 2
+# TYPE phpfpm_total_processes gauge
+phpfpm_total_processes{pool="www",scrape_uri="tcp://127.0.0.1:9000/status"} 8
+# TYPE phpfpm_up gauge
+phpfpm_up{pool="www",scrape_uri="tcp://127.0.0.1:9000/status"} 1
+"#,
+        grows: &[(&["accepted"], 30.0)],
+        finds: &[
+            (Quantity::Servers, 8.0),
+            (Quantity::Throughput, 30.0),
+            (Quantity::Busy, 5.0),
+            (Quantity::Number, 7.0),
+        ],
+        classes: &[],
+    },
+    Case {
+        preset: "puma",
+        page: r#"# TYPE puma_backlog gauge
+puma_backlog{index="0"} 1
+puma_backlog{index="1"} 0
+# TYPE puma_pool_capacity gauge
+puma_pool_capacity{index="0"} 0
+puma_pool_capacity{index="1"} 2
+# TYPE puma_max_threads gauge
+puma_max_threads{index="0"} 5
+puma_max_threads{index="1"} 5
+# TYPE puma_requests_count gauge
+puma_requests_count{index="0"} 100
+puma_requests_count{index="1"} 90
+"#,
+        grows: &[(&["requests_count"], 20.0)],
+        finds: &[
+            (Quantity::Servers, 10.0),
+            (Quantity::Throughput, 40.0),
+            (Quantity::Busy, 8.0),
+            (Quantity::Number, 9.0),
+        ],
+        classes: &[],
+    },
+    Case {
+        preset: "haproxy",
+        page: r#"# TYPE haproxy_process_nbthread gauge
+haproxy_process_nbthread 4
+# TYPE haproxy_process_idle_time_percent gauge
+haproxy_process_idle_time_percent 75
+# TYPE haproxy_frontend_http_requests_total counter
+haproxy_frontend_http_requests_total{proxy="in"} 800
+# TYPE haproxy_frontend_http_responses_total counter
+haproxy_frontend_http_responses_total{proxy="in",code="2xx"} 700
+haproxy_frontend_http_responses_total{proxy="in",code="5xx"} 10
+# TYPE haproxy_backend_total_time_average_seconds gauge
+haproxy_backend_total_time_average_seconds{proxy="app"} 0.02
+haproxy_backend_total_time_average_seconds{proxy="static"} 0.001
+# TYPE haproxy_backend_http_requests_total counter
+haproxy_backend_http_requests_total{proxy="app"} 500
+haproxy_backend_http_requests_total{proxy="static"} 300
+"#,
+        grows: &[
+            (&["frontend_http_requests"], 40.0),
+            (&["5xx"], 1.0),
+            (&["backend_http_requests", "app"], 30.0),
+            (&["backend_http_requests", "static"], 10.0),
+        ],
+        finds: &[
+            (Quantity::Servers, 4.0),
+            (Quantity::Throughput, 40.0),
+            (Quantity::ResponseTime, 0.01525),
+            (Quantity::Errors, 1.0),
+            (Quantity::Busy, 1.0),
+        ],
+        classes: &[],
+    },
+    Case {
+        preset: "envoy",
+        page: r#"envoy_server_concurrency{} 4
+envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix="ingress"} 90
+envoy_http_downstream_rq_completed{envoy_http_conn_manager_prefix="ingress"} 88
+envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="ingress"} 3
+envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="ingress"} 80
+envoy_http_downstream_rq_xx{envoy_response_code_class="5",envoy_http_conn_manager_prefix="ingress"} 4
+envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="ingress",le="5"} 10
+envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="ingress",le="+Inf"} 88
+envoy_http_downstream_rq_time_sum{envoy_http_conn_manager_prefix="ingress"} 1200
+envoy_http_downstream_rq_time_count{envoy_http_conn_manager_prefix="ingress"} 88
+envoy_http_downstream_rq_total{envoy_http_conn_manager_prefix="admin"} 90
+envoy_http_downstream_rq_completed{envoy_http_conn_manager_prefix="admin"} 88
+envoy_http_downstream_rq_active{envoy_http_conn_manager_prefix="admin"} 3
+envoy_http_downstream_rq_xx{envoy_response_code_class="2",envoy_http_conn_manager_prefix="admin"} 80
+envoy_http_downstream_rq_xx{envoy_response_code_class="5",envoy_http_conn_manager_prefix="admin"} 4
+envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="admin",le="5"} 10
+envoy_http_downstream_rq_time_bucket{envoy_http_conn_manager_prefix="admin",le="+Inf"} 88
+envoy_http_downstream_rq_time_sum{envoy_http_conn_manager_prefix="admin"} 1200
+envoy_http_downstream_rq_time_count{envoy_http_conn_manager_prefix="admin"} 88
+"#,
+        grows: &[
+            (&["envoy_http_downstream_rq_total"], 21.0),
+            (&["envoy_http_downstream_rq_completed"], 20.0),
+            (&["envoy_http_downstream_rq_xx", "\"5\""], 1.0),
+            (&["time_sum", "ingress"], 300.0),
+            (&["time_sum", "admin"], 9000.0),
+            (&["time_count"], 20.0),
+        ],
+        finds: &[
+            (Quantity::Servers, 4.0),
+            (Quantity::Arrivals, 21.0),
+            (Quantity::Throughput, 20.0),
+            (Quantity::ResponseTime, 0.015),
+            (Quantity::Number, 3.0),
+            (Quantity::Errors, 1.0),
+        ],
+        classes: &[],
+    },
+    Case {
+        preset: "traefik",
+        page: r#"# TYPE traefik_entrypoint_request_duration_seconds histogram
+traefik_entrypoint_request_duration_seconds_bucket{code="200",entrypoint="web",method="GET",protocol="http",le="0.1"} 5
+traefik_entrypoint_request_duration_seconds_bucket{code="200",entrypoint="web",method="GET",protocol="http",le="+Inf"} 9
+traefik_entrypoint_request_duration_seconds_sum{code="200",entrypoint="web",method="GET",protocol="http"} 1.5
+traefik_entrypoint_request_duration_seconds_count{code="200",entrypoint="web",method="GET",protocol="http"} 9
+traefik_entrypoint_request_duration_seconds_bucket{code="502",entrypoint="web",method="GET",protocol="http",le="0.1"} 5
+traefik_entrypoint_request_duration_seconds_bucket{code="502",entrypoint="web",method="GET",protocol="http",le="+Inf"} 9
+traefik_entrypoint_request_duration_seconds_sum{code="502",entrypoint="web",method="GET",protocol="http"} 1.5
+traefik_entrypoint_request_duration_seconds_count{code="502",entrypoint="web",method="GET",protocol="http"} 9
+traefik_entrypoint_request_duration_seconds_bucket{code="200",entrypoint="traefik",method="GET",protocol="http",le="0.1"} 5
+traefik_entrypoint_request_duration_seconds_bucket{code="200",entrypoint="traefik",method="GET",protocol="http",le="+Inf"} 9
+traefik_entrypoint_request_duration_seconds_sum{code="200",entrypoint="traefik",method="GET",protocol="http"} 1.5
+traefik_entrypoint_request_duration_seconds_count{code="200",entrypoint="traefik",method="GET",protocol="http"} 9
+# TYPE process_cpu_seconds_total counter
+process_cpu_seconds_total 3.5
+"#,
+        grows: &[
+            (&["_count", "200", "\"web\""], 8.0),
+            (&["_sum", "200", "\"web\""], 0.8),
+            (&["_count", "502"], 2.0),
+            (&["_sum", "502"], 0.7),
+            (&["_count", "\"traefik\""], 1.0),
+            (&["process_cpu"], 0.4),
+        ],
+        finds: &[
+            (Quantity::Throughput, 10.0),
+            (Quantity::ResponseTime, 0.15),
+            (Quantity::Errors, 2.0),
+            (Quantity::Busy, 0.4),
+        ],
+        classes: &[("200 GET", 8.0), ("502 GET", 2.0)],
+    },
+    Case {
+        preset: "kafka-consumers",
+        page: r#"# TYPE kafka_consumergroup_current_offset gauge
+kafka_consumergroup_current_offset{consumergroup="mail",partition="0",topic="orders"} 40429
+kafka_consumergroup_current_offset{consumergroup="mail",partition="1",topic="orders"} 18474
+# TYPE kafka_consumergroup_lag gauge
+kafka_consumergroup_lag{consumergroup="mail",partition="0",topic="orders"} 3
+kafka_consumergroup_lag{consumergroup="mail",partition="1",topic="orders"} 4
+# TYPE kafka_consumergroup_members gauge
+kafka_consumergroup_members{consumergroup="mail"} 2
+"#,
+        grows: &[(&["current_offset"], 6.0)],
+        finds: &[(Quantity::Servers, 2.0), (Quantity::Throughput, 12.0), (Quantity::Number, 7.0)],
+        classes: &[],
+    },
+    Case {
+        preset: "hikaricp",
+        page: r#"# TYPE hikaricp_connections_max gauge
+hikaricp_connections_max{pool="HikariPool-1"} 10.0
+# TYPE hikaricp_connections_active gauge
+hikaricp_connections_active{pool="HikariPool-1"} 4.0
+# TYPE hikaricp_connections_pending gauge
+hikaricp_connections_pending{pool="HikariPool-1"} 1.0
+# TYPE hikaricp_connections_acquire_seconds summary
+hikaricp_connections_acquire_seconds_count{pool="HikariPool-1"} 50
+hikaricp_connections_acquire_seconds_sum{pool="HikariPool-1"} 0.2
+# TYPE hikaricp_connections_usage_seconds summary
+hikaricp_connections_usage_seconds_count{pool="HikariPool-1"} 50
+hikaricp_connections_usage_seconds_sum{pool="HikariPool-1"} 2.0
+"#,
+        grows: &[
+            (&["_count"], 100.0),
+            (&["acquire_seconds_sum"], 0.5),
+            (&["usage_seconds_sum"], 4.0),
+        ],
+        finds: &[
+            (Quantity::Servers, 10.0),
+            (Quantity::Throughput, 100.0),
+            (Quantity::ResponseTime, 0.045),
+            (Quantity::Busy, 4.0),
+            (Quantity::Number, 5.0),
+        ],
+        classes: &[],
+    },
+    Case {
+        preset: "pgbouncer",
+        page: r#"# TYPE pgbouncer_databases_pool_size gauge
+pgbouncer_databases_pool_size{name="shop",host="10.0.0.5",port="5432",database="shop",force_user="",pool_mode="transaction"} 20
+pgbouncer_databases_pool_size{name="pgbouncer",host="",port="6432",database="pgbouncer",force_user="pgbouncer",pool_mode="statement"} 2
+# TYPE pgbouncer_stats_sql_transactions_pooled_total counter
+pgbouncer_stats_sql_transactions_pooled_total{database="shop"} 900
+pgbouncer_stats_sql_transactions_pooled_total{database="pgbouncer"} 30
+# TYPE pgbouncer_stats_client_wait_seconds_total counter
+pgbouncer_stats_client_wait_seconds_total{database="shop"} 4
+# TYPE pgbouncer_stats_server_in_transaction_seconds_total counter
+pgbouncer_stats_server_in_transaction_seconds_total{database="shop"} 60
+"#,
+        grows: &[
+            (&["transactions_pooled", "shop"], 50.0),
+            (&["transactions_pooled", "\"pgbouncer\""], 1.0),
+            (&["client_wait"], 0.5),
+            (&["in_transaction"], 5.0),
+        ],
+        finds: &[
+            (Quantity::Servers, 20.0),
+            (Quantity::Throughput, 50.0),
+            (Quantity::ResponseTime, 0.11),
+            (Quantity::Busy, 5.0),
+        ],
+        classes: &[],
+    },
+    Case {
+        preset: "redis",
+        page: r#"# TYPE redis_commands_processed_total counter
+redis_commands_processed_total 900
+# TYPE redis_commands_total counter
+redis_commands_total{cmd="get"} 700
+redis_commands_total{cmd="set"} 200
+# TYPE redis_commands_duration_seconds_total counter
+redis_commands_duration_seconds_total{cmd="get"} 0.7
+redis_commands_duration_seconds_total{cmd="set"} 0.4
+# TYPE redis_keyspace_hits_total counter
+redis_keyspace_hits_total 600
+# TYPE redis_keyspace_misses_total counter
+redis_keyspace_misses_total 100
+# TYPE redis_cpu_sys_main_thread_seconds_total counter
+redis_cpu_sys_main_thread_seconds_total 3
+# TYPE redis_cpu_user_main_thread_seconds_total counter
+redis_cpu_user_main_thread_seconds_total 2
+"#,
+        grows: &[
+            (&["processed"], 120.0),
+            (&["redis_commands_total", "get"], 100.0),
+            (&["redis_commands_total", "set"], 20.0),
+            (&["hits"], 90.0),
+            (&["misses"], 10.0),
+            (&["sys_main"], 0.03),
+            (&["user_main"], 0.02),
+        ],
+        finds: &[
+            (Quantity::Throughput, 120.0),
+            (Quantity::Hits, 90.0),
+            (Quantity::Misses, 10.0),
+            (Quantity::Busy, 0.05),
+        ],
+        classes: &[("get", 100.0), ("set", 20.0)],
+    },
+    Case {
+        preset: "mysql",
+        page: r#"# TYPE mysql_up gauge
+mysql_up 1
+# TYPE mysql_global_status_questions untyped
+mysql_global_status_questions 900
+# TYPE mysql_global_status_commands_total counter
+mysql_global_status_commands_total{command="select"} 700
+mysql_global_status_commands_total{command="update"} 200
+# TYPE mysql_global_status_threads_running untyped
+mysql_global_status_threads_running 4
+"#,
+        grows: &[(&["questions"], 50.0), (&["\"select\""], 40.0), (&["\"update\""], 8.0)],
+        finds: &[(Quantity::Throughput, 50.0), (Quantity::Busy, 3.0)],
+        classes: &[("select", 40.0), ("update", 8.0)],
+    },
 ];
 
 /// The page as it would be some seconds later.
@@ -271,7 +646,7 @@ fn every_preset_has_a_page_and_every_query_of_it_a_value() {
             assert!(live.contains(&preset.name), "{} has no page", preset.name);
             continue;
         };
-        for (quantity, _) in preset.queries {
+        for quantity in preset.queries().keys() {
             let split = quantity.is_split() || *quantity == Quantity::Buckets;
             let found = case.finds.iter().any(|(found, _)| found == quantity);
             assert!(split || found, "{}: {} is in no case", preset.name, quantity.name());
