@@ -14,6 +14,7 @@ mod analysis;
 mod arrivals;
 mod bins;
 mod classes;
+pub mod discover;
 mod fetch;
 pub mod fuzzing;
 mod grid;

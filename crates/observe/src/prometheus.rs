@@ -6,6 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use serde::Deserialize;
 
+use crate::discover::Job;
 use crate::grid::Grid;
 use crate::source::{Series, Source, SourceError};
 
@@ -186,15 +187,83 @@ impl Source for Prometheus {
     }
 
     fn metric_names(&mut self) -> Result<Vec<String>, SourceError> {
-        let text = self.ask("/api/v1/label/__name__/values", &[], "names of metrics")?;
-        let unreadable = |reason: String| SourceError::Unreadable {
-            query: "names of metrics".to_owned(),
-            reason,
+        self.data("/api/v1/label/__name__/values", "names of metrics")
+    }
+}
+
+impl Prometheus {
+    /// What it scrapes, by job, with the names of the metrics of each.
+    ///
+    /// # Errors
+    /// [`SourceError`] when there is no answer.
+    pub fn jobs(&mut self) -> Result<Vec<Job>, SourceError> {
+        // What stands in front of several servers has no targets of its own.
+        let targets: Option<Targets> = self.data("/api/v1/targets?state=active", "targets").ok();
+        let targets = targets.map_or_else(Vec::new, |found| found.active_targets);
+        let names: Vec<String> = self.data("/api/v1/label/job/values", "names of jobs")?;
+        let of_job = |name: String| {
+            let own = targets.iter().filter(|target| target.labels.get("job") == Some(&name));
+            let scrapes = own.clone().filter_map(|target| target.scrape_interval.as_deref());
+            let matcher: String =
+                format!("{{job={name:?}}}").bytes().map(|byte| format!("%{byte:02X}")).collect();
+            let path = format!("/api/v1/label/__name__/values?match[]={matcher}");
+            Ok(Job {
+                instances: own.filter_map(|target| target.labels.get("instance").cloned()).collect(),
+                scrape_s: scrapes.filter_map(seconds_of).max(),
+                metrics: self.data(&path, "names of metrics")?,
+                name,
+            })
         };
-        let answer: Envelope<Vec<String>> =
+        names.into_iter().map(of_job).collect()
+    }
+
+    /// The data of an answer to a `GET`.
+    fn data<T: serde::de::DeserializeOwned>(
+        &self,
+        path: &str,
+        what: &str,
+    ) -> Result<T, SourceError> {
+        let text = self.ask(path, &[], what)?;
+        let unreadable =
+            |reason: String| SourceError::Unreadable { query: what.to_owned(), reason };
+        let answer: Envelope<T> =
             serde_json::from_str(&text).map_err(|error| unreadable(error.to_string()))?;
         answer.data.ok_or_else(|| unreadable(answer.error.unwrap_or_default()))
     }
+}
+
+/// Whole seconds of a duration as a Prometheus writes it, such as `1m30s`; a second at least.
+fn seconds_of(text: &str) -> Option<u64> {
+    let mut seconds = 0.0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|c: char| c.is_ascii_alphabetic())?);
+        let end = after.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(after.len());
+        let unit = match &after[..end] {
+            "ms" => 0.001,
+            "s" => 1.0,
+            "m" => 60.0,
+            "h" => 3_600.0,
+            "d" => 86_400.0,
+            _ => return None,
+        };
+        seconds += number.parse::<f64>().ok()? * unit;
+        rest = &after[end..];
+    }
+    (seconds > 0.0).then(|| kendall_units::whole_u64(seconds.ceil()))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Targets {
+    active_targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Target {
+    labels: BTreeMap<String, String>,
+    scrape_interval: Option<String>,
 }
 
 #[derive(Deserialize)]

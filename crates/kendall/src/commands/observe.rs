@@ -11,7 +11,7 @@ use kendall_fit::change::Change;
 use kendall_fit::open::Answer;
 use kendall_observe::{
     Authentication, CsvTable, Grid, Observed, PRESETS, Prometheus, Recorder, Recording, Samples,
-    Source, System, analyze, change, fetch, report,
+    Source, System, analyze, change, discover, fetch, report,
 };
 use kendall_report::document::Section;
 
@@ -124,6 +124,10 @@ pub(crate) struct Observe {
     /// Prints a system file with what Kendall recognizes in a Prometheus
     #[arg(long, value_name = "URL", conflicts_with_all = ["system", "prometheus", "presets"])]
     discover: Option<String>,
+
+    /// With --discover: the tier that clients call, where it cannot be known
+    #[arg(long, value_name = "TIER", requires = "discover")]
+    entry: Option<String>,
 
     /// How the result is printed
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
@@ -326,38 +330,8 @@ impl Observe {
 
     fn discovered(&self, url: &str) -> anyhow::Result<String> {
         let mut server = self.server_at(url)?;
-        let names = server.metric_names().map_err(|error| exit_with(Exit::NotReady, error))?;
-        let found: Vec<_> =
-            PRESETS.iter().filter(|preset| names.iter().any(|name| name == preset.sign)).collect();
-        let Some(first) = found.first() else {
-            return Err(refused(format!(
-                "{url} has {} metrics and none by which a preset is recognized; write queries of \
-                 your own, see docs/observe.md",
-                names.len()
-            )));
-        };
-        let mut text = format!(
-            "# Recognized at {url}. Give each tier its selector and servers, and state who calls \
-             whom.\nname = \"my system\"\nentry = \"{}\"\nprometheus = \"{url}\"\nstep = \"15s\"\n",
-            first.name
-        );
-        for (index, preset) in found.iter().enumerate() {
-            text.push_str(&format!("\n# {}\n[tiers.{}]\n", preset.what, preset.name));
-            let known = |(quantity, _): &(kendall_observe::Quantity, &str)| {
-                *quantity == kendall_observe::Quantity::Servers
-            };
-            if !preset.queries.iter().any(known) {
-                text.push_str("servers = 1          # workers or cores of this tier\n");
-            }
-            text.push_str(&format!(
-                "preset = \"{}\"\nselector = ''        # such as 'job=\"api\"'\n",
-                preset.name
-            ));
-            if let Some(next) = found.get(index + 1) {
-                text.push_str(&format!("calls = [\"{}\"]\n", next.name));
-            }
-        }
-        Ok(text)
+        let jobs = server.jobs().map_err(|error| exit_with(Exit::NotReady, error))?;
+        discover::system_file(url, &jobs, self.entry.as_deref()).map_err(refused)
     }
 }
 

@@ -106,6 +106,14 @@ fn a_station_under_load_is_found_by_its_monitoring_alone() {
     let summary = report["summary"].to_string();
     assert!(summary.contains("`station` saturates first"), "{summary}");
 
+    // The file that is written from the address alone finds the same; windows as short as above.
+    let discovered = kendall().args(["observe", "--discover", &url]).output().unwrap();
+    let discovered = String::from_utf8(discovered.stdout).unwrap();
+    let own = folder.path().join("discovered.toml");
+    std::fs::write(&own, discovered.replace("scrape =", "block = \"5s\"\nscrape =")).unwrap();
+    let (again, _) = observe(&[&[own.to_str().unwrap()], &live[2..]].concat());
+    assert!((demand(&again).0 / found - 1.0).abs() < 0.02, "{discovered}");
+
     watched(file, &url);
 
     // The recording gives the same, without a server; a question is answered or refused in words.
@@ -555,8 +563,8 @@ fn a_hit_ratio_and_a_host_are_found_by_a_real_prometheus() {
     // What is there is recognized, and the file that is written can be read.
     let found = kendall().args(["observe", "--discover", &url]).output().unwrap();
     let found = String::from_utf8(found.stdout).unwrap();
-    for preset in ["kendall", "process", "host"] {
-        assert!(found.contains(&format!("[tiers.{preset}]")), "{found}");
+    for line in ["[tiers.cache]", "preset = \"kendall\"", "step = \"1s\"", "no requests: host"] {
+        assert!(found.contains(line), "{line}: {found}");
     }
     kendall_observe::System::parse(&found).unwrap();
     let live = ["--prometheus", &url, "--from=-44s", "--format", "json"];

@@ -1,0 +1,261 @@
+//! A system file from what a Prometheus scrapes: a tier for each job whose metrics a preset knows.
+//!
+//! Who calls whom is taken from what each speaks: proxies call services, these borrow from pools and ask stores. Which of
+//! several is the entry, no metric tells: it is asked for. What is a guess is marked as one in the file.
+
+use std::fmt::Write as _;
+
+use crate::preset::{PRESETS, Preset, Stands};
+use crate::quantity::Quantity;
+
+/// Scrape interval where the server does not tell it.
+const USUAL_SCRAPE_S: u64 = 15;
+
+/// Processors that a program in Go uses at most.
+const GO_PROCESSORS: &str = "go_sched_gomaxprocs_threads";
+
+/// What a process has used of its processors.
+const CPU_TIME: &str = "process_cpu_seconds_total";
+
+/// A job of a Prometheus.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Value of its label `job`.
+    pub name: String,
+    /// Addresses of its targets.
+    pub instances: Vec<String>,
+    /// Distance of its scrapes, where the server tells it.
+    pub scrape_s: Option<u64>,
+    /// Names of its metrics.
+    pub metrics: Vec<String>,
+}
+
+/// Why there is no system file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DiscoverError {
+    /// No preset knows a metric that counts requests.
+    #[error(
+        "{url} has {jobs} jobs, and none by which a preset is recognized that counts requests; write queries of your own, \
+         see docs/observe.md"
+    )]
+    Nothing {
+        /// The server.
+        url: String,
+        /// Jobs that it has.
+        jobs: usize,
+    },
+    /// Several that may be called by clients.
+    #[error("which of these is the entry, where requests come in: {0}? Give it as `--entry NAME`")]
+    WhichEntry(String),
+}
+
+/// A tier that was recognized.
+struct Found<'a> {
+    name: String,
+    job: &'a Job,
+    preset: &'static Preset,
+}
+
+impl Found<'_> {
+    /// Whether its page has a metric that the query of its preset names.
+    fn gives(&self, quantity: Quantity) -> bool {
+        let queries = self.preset.queries();
+        let query = queries.get(&quantity);
+        query.is_some_and(|query| self.job.metrics.iter().any(|metric| query.contains(metric)))
+    }
+}
+
+/// The system file of some jobs.
+///
+/// # Errors
+/// [`DiscoverError`] where nothing is recognized, or where it cannot be known which tier is the entry.
+pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<String, DiscoverError> {
+    let all: Vec<Found> = jobs.iter().flat_map(recognized).collect();
+    let (machines, mut tiers): (Vec<Found>, Vec<Found>) =
+        all.into_iter().partition(|one| one.preset.stands == Stands::Machine);
+    tiers.sort_by_key(|one| one.preset.stands);
+    let Some(first) = tiers.first() else {
+        return Err(DiscoverError::Nothing { url: url.to_owned(), jobs: jobs.len() });
+    };
+    let ahead = first.preset.stands;
+    let candidates: Vec<&str> = match entry {
+        Some(entry) => tiers.iter().map(|one| one.name.as_str()).filter(|name| *name == entry).collect(),
+        None => {
+            let ahead = tiers.iter().filter(|one| one.preset.stands == ahead);
+            ahead.map(|one| one.name.as_str()).collect()
+        }
+    };
+    let [entry] = candidates.as_slice() else {
+        let names: Vec<&str> = tiers.iter().map(|one| one.name.as_str()).collect();
+        let shown = if candidates.is_empty() { names } else { candidates };
+        return Err(DiscoverError::WhichEntry(shown.join(", ")));
+    };
+    let entry = (*entry).to_owned();
+    Ok(written(url, &entry, &tiers, &machines))
+}
+
+/// What one job is: the first preset that counts its requests, and pools beside it; its processors else.
+fn recognized(job: &Job) -> Vec<Found<'_>> {
+    let has = |name: &str| job.metrics.iter().any(|metric| metric == name);
+    // The monitoring is no part of what it monitors.
+    if has("prometheus_build_info") || has("alertmanager_build_info") {
+        return Vec::new();
+    }
+    let known: Vec<&'static Preset> = PRESETS.iter().filter(|preset| has(preset.sign)).collect();
+    let of = |is: fn(Stands) -> bool| known.iter().copied().find(|preset| is(preset.stands));
+    let requests = of(|stands| !matches!(stands, Stands::Pool | Stands::Machine));
+    let main = requests.or_else(|| of(|stands| stands == Stands::Pool)).or_else(|| of(|_| true));
+    let pools = known.iter().copied().filter(|preset| preset.stands == Stands::Pool && requests.is_some());
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let name: String = job.name.chars().map(plain).collect();
+    let found = |name: String, preset| Found { name, job, preset };
+    main.map(|preset| found(name.clone(), preset))
+        .into_iter()
+        .chain(pools.map(|preset| found(format!("{name}-{}", preset.name), preset)))
+        .collect()
+}
+
+fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) -> String {
+    let stands = |name: &str| tiers.iter().find(|one| one.name == name).map(|one| one.preset.stands);
+    let (used, before): (Vec<&Found>, Vec<&Found>) =
+        tiers.iter().partition(|one| Some(one.preset.stands) >= stands(entry));
+    let scrape_s = used.iter().filter_map(|one| one.job.scrape_s).max();
+    let step = scrape_s.unwrap_or(USUAL_SCRAPE_S);
+    let mut text = format!(
+        "# Recognized at {url}. Who calls whom is a guess from what each tier speaks: correct `calls`.\n\
+         name = \"my system\"\nentry = \"{entry}\"\nprometheus = \"{url}\"\nstep = \"{step}s\"\nscrape = \"{step}s\"{}\n",
+        if scrape_s.is_none() { "          # a guess: the server does not tell its scrape interval" } else { "" }
+    );
+    let level = |one: &Found| if one.name == entry { None } else { Some(one.preset.stands) };
+    for one in &used {
+        let next = used.iter().map(|other| level(other)).filter(|other| *other > level(one)).min();
+        let called = used.iter().filter(|other| Some(level(other)) == next);
+        let called: Vec<String> = called.map(|other| format!("\"{}\"", other.name)).collect();
+        let instances = match one.job.instances.len() {
+            0 | 1 => String::new(),
+            count => format!("; the sum of {count} instances"),
+        };
+        write!(
+            text,
+            "\n# {}{instances}\n[tiers.{}]\npreset = \"{}\"\nselector = {}\ncalls = [{}]\n{}",
+            one.preset.what,
+            one.name,
+            one.preset.name,
+            quoted(&matcher("job", &one.job.name)),
+            called.join(", "),
+            servers(one, machines)
+        )
+        .unwrap_or_default();
+        if !one.gives(Quantity::Busy) && one.job.metrics.iter().any(|metric| metric == CPU_TIME) {
+            let query = format!("sum(rate({CPU_TIME}{{{}}}[{{window}}]))", matcher("job", &one.job.name));
+            writeln!(text, "queries.busy = {}", quoted(&query)).unwrap_or_default();
+        }
+    }
+    for one in before {
+        writeln!(text, "\n# Left out, since it stands before the entry: {}", one.name).unwrap_or_default();
+    }
+    for one in machines {
+        writeln!(
+            text,
+            "\n# Left out, since it counts no requests: {} ({}, preset `{}`)",
+            one.name, one.preset.what, one.preset.name
+        )
+        .unwrap_or_default();
+    }
+    text
+}
+
+/// How many servers a tier has: by its preset, by what its page says of its processors, by those of its host.
+fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
+    if one.gives(Quantity::Servers) {
+        return String::new();
+    }
+    let of_job = matcher("job", &one.job.name);
+    if one.job.metrics.iter().any(|metric| metric == GO_PROCESSORS) {
+        return format!("queries.servers = {}\n", quoted(&format!("sum({GO_PROCESSORS}{{{of_job}}})")));
+    }
+    let host = |instance: &str| instance.rsplit_once(':').map_or(instance, |(host, _)| host).to_owned();
+    let own: Vec<String> = one.job.instances.iter().map(|instance| host(instance)).collect();
+    let hosts = machines.iter().filter(|machine| machine.preset.name == "host");
+    let mut of_hosts = hosts.flat_map(|machine| {
+        machine.job.instances.iter().map(|instance| (machine.job.name.as_str(), instance.as_str()))
+    });
+    let beside = of_hosts.find(|(_, instance)| own.iter().all(|other| *other == host(instance)));
+    match beside {
+        Some((job, instance)) => {
+            let of_host = format!("{},{}", matcher("job", job), matcher("instance", instance));
+            let query = format!("count(node_cpu_seconds_total{{mode=\"idle\",{of_host}}})");
+            format!("queries.servers = {}  # the processors of its host\n", quoted(&query))
+        }
+        None => "servers = 1               # a guess: how many workers or cores does it have?\n".to_owned(),
+    }
+}
+
+fn matcher(label: &str, value: &str) -> String {
+    format!("{label}={value:?}")
+}
+
+/// As a text of TOML.
+fn quoted(text: &str) -> String {
+    if text.contains('\'') { toml::Value::from(text).to_string() } else { format!("'{text}'") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::System;
+
+    fn job(name: &str, instance: &str, metrics: &[&str]) -> Job {
+        Job {
+            name: name.to_owned(),
+            instances: vec![instance.to_owned()],
+            scrape_s: Some(5),
+            metrics: metrics.iter().map(|metric| (*metric).to_owned()).collect(),
+        }
+    }
+
+    fn jobs() -> Vec<Job> {
+        vec![
+            job("db", "10.0.0.2:9187", &["pg_stat_database_xact_commit", "process_cpu_seconds_total"]),
+            job("node", "10.0.0.2:9100", &["node_cpu_seconds_total", "process_cpu_seconds_total"]),
+            job("prometheus", "localhost:9090", &["prometheus_build_info", "process_cpu_seconds_total"]),
+            job("app/web", "10.0.0.3:80", &["http_server_request_duration_seconds_count", GO_PROCESSORS, CPU_TIME]),
+            job("front", "10.0.0.4:9113", &["nginx_http_requests_total"]),
+        ]
+    }
+
+    #[test]
+    fn proxies_call_services_and_these_stores() {
+        let text = system_file("http://p:9090", &jobs(), None).unwrap();
+        let system = System::parse(&text).unwrap();
+        let names: Vec<&str> = system.tiers.iter().map(|tier| tier.name.as_str()).collect();
+        assert_eq!(names, ["front", "app-web", "db"], "{text}");
+        assert_eq!((system.step_s, system.scrape_s), (5, 5));
+        let query = |tier: usize, quantity| system.tiers[tier].queries[&quantity].as_str();
+        assert!(query(1, Quantity::Throughput).contains("{job=\"app/web\"}"), "{text}");
+        assert!(query(1, Quantity::Busy).starts_with("sum(rate(process_cpu_seconds_total{"), "{text}");
+        assert_eq!(
+            query(1, Quantity::Servers),
+            "sum(go_sched_gomaxprocs_threads{job=\"app/web\"})"
+        );
+        assert!(query(2, Quantity::Servers).contains("instance=\"10.0.0.2:9100\""), "{text}");
+        assert!(text.contains("Left out, since it counts no requests: node"), "{text}");
+        assert!(!text.contains("prometheus ("), "{text}");
+    }
+
+    #[test]
+    fn which_of_several_is_the_entry_is_asked() {
+        let mut jobs = jobs();
+        jobs.push(job("api", "10.0.0.5:80", &["http_request_duration_seconds_count"]));
+        jobs.remove(4);
+        let asked = system_file("http://p:9090", &jobs, None).unwrap_err().to_string();
+        assert!(asked.contains("app-web, api?") && asked.contains("--entry"), "{asked}");
+        let text = system_file("http://p:9090", &jobs, Some("api")).unwrap();
+        let system = System::parse(&text).unwrap();
+        let names: Vec<&str> = system.tiers.iter().map(|tier| tier.name.as_str()).collect();
+        assert_eq!(names, ["api", "app-web", "db"], "{text}");
+        assert!(system_file("http://p:9090", &jobs, Some("nobody")).is_err());
+        let nothing = system_file("http://p:9090", &jobs[1..2], None).unwrap_err();
+        assert!(nothing.to_string().contains("has 1 jobs, and none"), "{nothing}");
+    }
+}
