@@ -47,7 +47,7 @@ const FEWEST_MOMENTS: usize = 50;
 const HIGH_CONDITION: f64 = 30.0;
 /// Servers are busy all of the time at most. A window may show a little more, since its ends are scrapes that
 /// come late; a tenth is more than that.
-const MOST_BUSY: f64 = 1.1;
+pub(crate) const MOST_BUSY: f64 = 1.1;
 /// A utilization above this is not written out.
 const MOST_PERCENT: f64 = 100.0;
 
@@ -116,8 +116,17 @@ pub struct TierAnalysis {
     pub shares: Option<Vec<f64>>,
     /// When it saturates.
     pub headroom: Option<Headroom>,
-    /// Why its figures cannot be of this system: neither a demand nor a network rests on them.
-    pub impossible: Option<String>,
+    /// Its figures cannot be of this system: neither a demand nor a network rests on them.
+    pub impossible: Option<Impossible>,
+}
+
+/// Figures that no system has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Impossible {
+    /// In words.
+    pub why: String,
+    /// By how much, as a share: busier than all servers, or more than the capacity that follows from how busy they were.
+    pub beyond: f64,
 }
 
 /// How far a tier is from saturation.
@@ -230,7 +239,12 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         .map(|found| found.map(|classes| classes.scaled(rate_now_per_s / sample::mean(steady))));
     Ok(Analysis {
         class_network,
-        laws: [laws(system, &used), forced_flow(system, observed)].concat(),
+        laws: [
+            laws(system, &used),
+            forced_flow(system, observed),
+            beyond_servers(system, &tiers, &used),
+        ]
+        .concat(),
         bottleneck: bottleneck(&tiers),
         rates_seen_per_s: (
             rates.iter().copied().fold(f64::INFINITY, f64::min),
@@ -257,7 +271,7 @@ fn monitored(system: &System, tiers: &[TierAnalysis], windows: &Windows) -> Moni
         queue_each: tier.queues == Queues::Each,
         shares: found.shares.clone(),
         utilization_seen: found.utilization_seen,
-        impossible: found.impossible.clone(),
+        impossible: found.impossible.as_ref().map(|found| found.why.clone()),
         inside: false,
     };
     let used = windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none());
@@ -406,8 +420,12 @@ fn tier(
     let m = exact_f64(servers);
     let busy: Vec<f64> = used.iter().filter_map(|window| window.tiers[index].busy).collect();
     let utilization_seen = busy.iter().copied().fold(0.0, f64::max) / m;
-    let mut impossible = (utilization_seen > MOST_BUSY).then(|| too_busy(utilization_seen, m));
-    let mut demand = impossible.clone().map_or_else(|| demand(system, used, index, m), Err);
+    let busier = utilization_seen > MOST_BUSY;
+    let mut impossible = busier.then(|| too_busy(utilization_seen, m));
+    let mut demand = match &impossible {
+        Some(found) => Err(found.why.clone()),
+        None => demand(system, used, index, m),
+    };
     let shares = shares(system, observed, index, servers);
     // The busiest server is full first.
     let largest = shares.as_ref().and_then(|shares| shares.first().copied());
@@ -429,7 +447,7 @@ fn tier(
     if let Some(most) = most.filter(|most| most.high * (1.0 + TOLERANCE) < carried) {
         let why = open::carries_more(most.high, carried);
         demand = Err(why.clone());
-        (headroom, impossible) = (None, Some(why));
+        (headroom, impossible) = (None, Some(Impossible { why, beyond: carried / most.high - 1.0 }));
     }
     Ok(TierAnalysis { servers, visits, demand, utilization_seen, shares, headroom, impossible })
 }
@@ -461,16 +479,34 @@ fn servers(system: &System, observed: &Observed, index: usize) -> Result<u64, An
 }
 
 /// Why a tier whose query for `busy` gives more than its servers can be has neither demand nor capacity.
-fn too_busy(utilization: f64, m: f64) -> String {
+fn too_busy(utilization: f64, m: f64) -> Impossible {
     let share = if utilization < MOST_PERCENT {
         format!("{:.0} %", 100.0 * utilization)
     } else {
         format!("more than {:.0} %", 100.0 * MOST_PERCENT)
     };
-    format!(
+    let why = format!(
         "it was up to {share} busy, which {m:.0} servers cannot be: correct `servers` or the query for \
          `busy`, or analyze the time since their number changed"
-    )
+    );
+    Impossible { why, beyond: utilization - 1.0 }
+}
+
+/// What is impossible, as a law that does not hold.
+fn beyond_servers(system: &System, tiers: &[TierAnalysis], used: &[&Window]) -> Vec<LawCheck> {
+    let all = system.tiers.iter().zip(tiers);
+    let broken = all.filter_map(|(tier, found)| Some((tier, found.impossible.as_ref()?)));
+    let check = |(tier, found): (&Tier, &Impossible)| LawCheck {
+        law: "utilization law: servers are busy all of the time at most, and serve no more than that",
+        tier: tier.name.clone(),
+        difference: found.beyond,
+        spread: 0.0,
+        windows: used.len(),
+        holds: false,
+        explanation: "`servers` is wrong, or the query for `busy` is not of these servers or not a number of them",
+        lag_s: None,
+    };
+    broken.map(check).collect()
 }
 
 /// Busy servers against the load of the system, with what is busy without load where that is

@@ -132,8 +132,8 @@ fn demands(
     tier: usize,
     columns: &[&Vec<Option<f64>>],
 ) -> Result<Vec<Estimate>, String> {
-    if let Some(why) = analysis.tiers[tier].impossible.clone() {
-        return Err(why);
+    if let Some(found) = &analysis.tiers[tier].impossible {
+        return Err(found.why.clone());
     }
     let servers = exact_f64(analysis.tiers[tier].servers);
     let points: Vec<LoadPoint> = analysis

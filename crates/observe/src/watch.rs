@@ -7,7 +7,7 @@ use kendall_stats::estimate::Estimate;
 use kendall_units::{Rate, counted, exact_f64};
 use serde::Serialize;
 
-use crate::analysis::Analysis;
+use crate::analysis::{Analysis, MOST_BUSY};
 use crate::growth::Saturation;
 use crate::system::System;
 
@@ -46,6 +46,8 @@ pub struct TierLook {
     pub headroom: Option<Estimate>,
     /// When it saturates at the growth that was seen; days are those of the system.
     pub saturation: Option<Saturation>,
+    /// Why its capacity is not told.
+    pub why: Option<String>,
 }
 
 impl Look {
@@ -55,16 +57,27 @@ impl Look {
         let last = |index: usize| {
             analysis.windows.all.iter().rev().find_map(|window| window.tiers[index].busy)
         };
+        let mut busier = 0;
         let tiers = system.tiers.iter().enumerate().map(|(index, tier)| {
             let found = &analysis.tiers[index];
+            let utilization = last(index).map(|busy| busy / exact_f64(found.servers));
+            // In a window that is not steady, and so is in no law.
+            let now = found.impossible.is_none() && utilization.is_some_and(|used| used > MOST_BUSY);
+            busier += usize::from(now);
+            let untold = || match &found.demand {
+                Err(why) => why.clone(),
+                Ok(_) => "its demand is not significantly above 0".to_owned(),
+            };
             TierLook {
                 name: tier.name.clone(),
-                utilization: last(index).map(|busy| busy / exact_f64(found.servers)),
+                utilization,
+                why: found.headroom.is_none().then(untold),
                 capacity_per_s: found.headroom.as_ref().map(|one| one.capacity_per_s.clone()),
                 headroom: found.headroom.as_ref().map(|one| one.ratio.clone()),
                 saturation: analysis.saturation(index),
             }
         });
+        let tiers: Vec<TierLook> = tiers.collect();
         Self {
             system: system.name.clone(),
             at_s,
@@ -74,20 +87,47 @@ impl Look {
                 .as_ref()
                 .map(|growth| growth.per_day_per_s.clone())
                 .map_err(Clone::clone),
-            laws_checked: analysis.laws.len(),
-            laws_broken: analysis.laws.iter().filter(|law| !law.holds).count(),
-            tiers: tiers.collect(),
+            laws_checked: analysis.laws.len() + busier,
+            laws_broken: analysis.laws.iter().filter(|law| !law.holds).count() + busier,
+            tiers,
+        }
+    }
+
+    /// In one line, for one of many.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let of_tier = |tier: &TierLook| {
+            let busy = tier.utilization.map_or("?".to_owned(), |used| format!("{:.0} %", used * 100.0));
+            let headroom = tier.headroom.as_ref();
+            let headroom = headroom.map_or("not told".to_owned(), |one| format!("{:.2} times", one.center));
+            format!("{} {busy} busy, {headroom}", tier.name)
+        };
+        let tiers: Vec<String> = self.tiers.iter().map(of_tier).collect();
+        let at = kendall_report::utc_minutes(self.at_s.saturating_mul(1_000_000_000));
+        let rate = Rate::per_second(self.rate_now_per_s);
+        format!("{at}: {rate}; {}; {}", tiers.join("; "), self.laws())
+    }
+
+    /// What is said of the system and does not change from look to look, unless something happened.
+    #[must_use]
+    pub fn reasons(&self) -> Vec<String> {
+        let tiers = self.tiers.iter().filter_map(|tier| Some(format!("{}: not told: {}.", tier.name, tier.why.as_ref()?)));
+        let growth = self.growth_per_day_per_s.as_ref().err();
+        tiers.chain(growth.map(|why| format!("How the load grows is not known: {why}."))).collect()
+    }
+
+    fn laws(&self) -> String {
+        match self.laws_broken {
+            0 if self.laws_checked == 0 => "the monitoring cannot be checked".to_owned(),
+            0 => "the monitoring agrees with itself".to_owned(),
+            count => format!("it violates {}: do not trust these numbers", counted(count, "law")),
         }
     }
 
     /// For a terminal.
     #[must_use]
     pub fn page(&self) -> String {
-        let laws = match self.laws_broken {
-            0 if self.laws_checked == 0 => "the monitoring cannot be checked".to_owned(),
-            0 => "the monitoring agrees with itself".to_owned(),
-            count => format!("it violates {}: do not trust these numbers", counted(count, "law")),
-        };
+        let laws = self.laws();
         let mut text = format!(
             "{}: {} now, {laws}\n\n{:<16} {:>5}  {:<34} {:<28} saturates\n",
             self.system,
@@ -110,14 +150,14 @@ impl Look {
             writeln!(text, "{:<16} {busy:>5}  {capacity:<34} {headroom:<28} {when}", tier.name)
                 .unwrap_or_default();
         }
-        match &self.growth_per_day_per_s {
-            Ok(growth) => {
-                let signed = |value: f64| format!("{value:+.3}/s");
-                writeln!(text, "\nThe busiest hour grows by {} per day.", ranged(growth, signed))
-            }
-            Err(why) => writeln!(text, "\nNobody can tell how the load grows: {why}."),
+        text.push('\n');
+        if let Ok(growth) = &self.growth_per_day_per_s {
+            let signed = |value: f64| format!("{value:+.3}/s");
+            writeln!(text, "The busiest hour grows by {} per day.", ranged(growth, signed)).unwrap_or_default();
         }
-        .unwrap_or_default();
+        for reason in self.reasons() {
+            writeln!(text, "{reason}").unwrap_or_default();
+        }
         text
     }
 
@@ -273,6 +313,7 @@ mod tests {
                     earliest_days: 18.0,
                     latest_days: None,
                 }),
+                why: None,
             }],
         };
         let mut samples = Samples::default();
@@ -300,5 +341,10 @@ mod tests {
         let unchecked = Look { laws_checked: 0, ..holding };
         assert!(unchecked.page().contains("cannot be checked"), "{}", unchecked.page());
         assert!(!unchecked.page().contains("agrees"), "{}", unchecked.page());
+        let mut untold = unchecked;
+        untold.tiers[0].why = Some("no query gives how busy it is".to_owned());
+        assert_eq!(untold.reasons(), ["db: not told: no query gives how busy it is."]);
+        assert!(untold.page().ends_with("no query gives how busy it is.\n"), "{}", untold.page());
+        assert!(untold.line().contains("3.50/s; db 50 % busy, 2.00 times"), "{}", untold.line());
     }
 }

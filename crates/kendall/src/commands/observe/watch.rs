@@ -79,7 +79,8 @@ impl Shown {
 }
 
 impl Watch<'_> {
-    /// Repeats the analysis until it is stopped. One that fails is reported and tried again; the first must not fail.
+    /// Repeats the analysis until it is stopped. One that fails is reported and tried again; where all of a given number
+    /// fail, so does this.
     pub(super) fn run(
         &self,
         source: &mut dyn Source,
@@ -91,6 +92,7 @@ impl Watch<'_> {
         let _page = self.metrics.map(|address| serve(address, &shown)).transpose()?;
         let mut growth: Option<(u64, Result<Growth, String>)> = None;
         let mut looks = 0;
+        let mut last: Option<Look> = None;
         loop {
             let now = now_s()?;
             if growth.as_ref().is_none_or(|(at, _)| now >= at + system.day_s / HOURS) {
@@ -99,11 +101,12 @@ impl Watch<'_> {
             let told = growth.as_ref().map(|(_, growth)| growth.clone());
             match self.look(&system, source, now, told) {
                 Ok(look) => {
-                    self.print(&look)?;
+                    self.print(&look, last.as_ref())?;
                     let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
                     shown.succeeded(look.exposition(), now);
+                    last = Some(look);
                 }
-                Err(error) if looks == 0 => return Err(error),
+                Err(error) if last.is_none() && self.looks == Some(looks + 1) => return Err(error),
                 Err(error) => {
                     output::error(&error);
                     shown.lock().unwrap_or_else(PoisonError::into_inner).failed();
@@ -149,15 +152,19 @@ impl Watch<'_> {
         growth_of(&hourly, &observed)
     }
 
-    fn print(&self, look: &Look) -> anyhow::Result<()> {
+    fn print(&self, look: &Look, last: Option<&Look>) -> anyhow::Result<()> {
         match self.format {
             Format::Json => output::result(&serde_json::to_string(look)?),
             Format::Human => {
                 if std::io::stdout().is_terminal() {
                     // Home, and away with what was there.
                     output::result("\x1b[H\x1b[2J");
+                    output::result(&look.page());
+                } else if last.is_some_and(|last| last.reasons() == look.reasons()) {
+                    output::result(&look.line());
+                } else {
+                    output::result(&look.page());
                 }
-                output::result(&look.page());
             }
         }
         Ok(())
