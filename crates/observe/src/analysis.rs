@@ -173,7 +173,7 @@ pub enum AnalyzeError {
     /// Too few windows that may be used.
     #[error(
         "{used} of {all} windows of {seconds} s can be used, {FEWEST_WINDOWS} are needed: analyze \
-         a longer time (--from), or one with a steadier load; the others: {why}"
+         a longer time (--from), one with a steadier load, or shorter windows (`block` in the file); the others: {why}"
     )]
     TooFewWindows {
         /// That can be used.
@@ -479,7 +479,7 @@ fn servers(system: &System, observed: &Observed, index: usize) -> Result<u64, An
 }
 
 /// Why a tier whose query for `busy` gives more than its servers can be has neither demand nor capacity.
-fn too_busy(utilization: f64, m: f64) -> Impossible {
+pub(crate) fn too_busy(utilization: f64, m: f64) -> Impossible {
     let share = if utilization < MOST_PERCENT {
         format!("{:.0} %", 100.0 * utilization)
     } else {

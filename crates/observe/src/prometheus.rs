@@ -48,6 +48,7 @@ pub struct Prometheus {
     url: String,
     authorization: Option<String>,
     agent: ureq::Agent,
+    time_out: Duration,
 }
 
 impl Prometheus {
@@ -63,8 +64,9 @@ impl Prometheus {
             }
             Authentication::Bearer(token) => Some(format!("Bearer {token}")),
         };
-        let agent = agent(ureq::tls::TlsConfig::default());
-        Self { url: url.trim_end_matches('/').to_owned(), authorization, agent }
+        let agent = agent(ureq::tls::TlsConfig::default(), TIME_OUT);
+        let url = url.trim_end_matches('/').to_owned();
+        Self { url, authorization, agent, time_out: TIME_OUT }
     }
 
     /// Believes servers whose certificates these authorities signed (PEM), and no others.
@@ -86,7 +88,7 @@ impl Prometheus {
         }
         let roots = ureq::tls::RootCerts::new_with_certs(&certificates);
         let tls = ureq::tls::TlsConfig::builder().root_certs(roots).build();
-        self.agent = agent(tls);
+        self.agent = agent(tls, self.time_out);
         Ok(self)
     }
 
@@ -113,6 +115,11 @@ impl Prometheus {
                         query: what.to_owned(),
                         reason: format!("it is larger than {limit} bytes; take a longer --step"),
                     });
+                }
+                // Asked again, it would say nothing for as long again.
+                Err(ureq::Error::Timeout(during)) if during != ureq::Timeout::Connect => {
+                    let (url, seconds) = (self.url.clone(), self.time_out.as_secs());
+                    return Err(SourceError::Silent { url, seconds });
                 }
                 Err(_) if tried < TRIES => {}
                 Err(error) => {
@@ -163,9 +170,10 @@ impl Prometheus {
 }
 
 /// Whoever asks, with a limit, and with every answer for an answer.
-fn agent(tls: ureq::tls::TlsConfig) -> ureq::Agent {
+fn agent(tls: ureq::tls::TlsConfig, time_out: Duration) -> ureq::Agent {
     ureq::Agent::config_builder()
-        .timeout_global(Some(TIME_OUT))
+        .timeout_global(Some(time_out))
+        .timeout_connect(Some(time_out / TRIES))
         .http_status_as_error(false)
         // A question that is sent elsewhere arrives there without its form, and without credentials.
         .max_redirects(0)
@@ -390,6 +398,32 @@ mod tests {
         assert!(said.contains("a part of the data may be missing"), "{said}");
         assert!(said.contains("store is down"), "{said}");
         assert!(with("PromQL info: metric might not be a counter").is_ok());
+    }
+
+    /// One that takes a connection and says nothing, or never ends what it says, is asked once.
+    #[test]
+    fn a_server_that_ends_no_answer_is_told_from_one_that_is_not_there() {
+        use std::io::Write as _;
+        for begin in ["", "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{"] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut server = Prometheus::new(
+                &format!("http://{}", listener.local_addr().unwrap()),
+                &Authentication::None,
+            );
+            server.time_out = Duration::from_millis(200);
+            server.agent = agent(ureq::tls::TlsConfig::default(), server.time_out);
+            let held = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(begin.as_bytes()).unwrap();
+                (stream, listener)
+            });
+            let said = server.metric_names().unwrap_err();
+            assert!(matches!(said, SourceError::Silent { .. }), "{begin}: {said:?}");
+            assert!(said.to_string().contains("is connected, but there was no answer"), "{said}");
+            let (_stream, listener) = held.join().unwrap();
+            listener.set_nonblocking(true).unwrap();
+            assert!(listener.accept().is_err(), "{begin}: it was asked again");
+        }
     }
 
     #[test]

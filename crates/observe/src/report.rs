@@ -22,6 +22,9 @@ const CURVE: u32 = 60;
 /// Points of one series in a plot; of more, means of neighbors are drawn.
 const MOST_POINTS: usize = 1_500;
 
+/// A drawn curve ends at so many times the longest response time that was measured or asked for.
+const FARTHEST: f64 = 2.0;
+
 /// Quantiles that are bounded by the bins.
 const QUANTILES: [f64; 4] = [0.5, 0.9, 0.95, 0.99];
 
@@ -62,7 +65,7 @@ pub fn report(
         load::arriving(system, observed),
         load::by_class(system, observed, analysis),
         demands(system, analysis),
-        against_load(system, analysis),
+        against_load(system, analysis, answers),
         load::against_jobs(system, analysis),
         percentiles(system, observed, analysis),
         load::durations(system, observed, analysis),
@@ -501,7 +504,7 @@ fn busiest(tier: &Tier, found: &TierAnalysis) -> Cell {
     )
 }
 
-fn against_load(system: &System, analysis: &Analysis) -> Section {
+fn against_load(system: &System, analysis: &Analysis, answers: &[Answer]) -> Section {
     let mut section = Section::new("load", "Against the load");
     let measured = |index: usize, pick: &dyn Fn(&TierMeans) -> Option<f64>| {
         let windows = analysis.windows.used();
@@ -534,7 +537,7 @@ fn against_load(system: &System, analysis: &Analysis) -> Section {
         series: utilization,
     });
     let measured_s = measured(system.entry, &|means| means.response_time_s.map(|time| time * 1e3));
-    let response = responses(system, analysis, measured_s);
+    let response = responses(system, analysis, measured_s, answers);
     section.plot(Plot {
         id: "response-load".to_owned(),
         title: "Response time at the entry against load".to_owned(),
@@ -551,7 +554,20 @@ fn against_load(system: &System, analysis: &Analysis) -> Section {
 
 /// Response times against the load: as measured in the windows that are used, in those left out, and by
 /// the network.
-fn responses(system: &System, analysis: &Analysis, measured: Vec<Point>) -> Vec<Series> {
+fn responses(
+    system: &System,
+    analysis: &Analysis,
+    measured: Vec<Point>,
+    answers: &[Answer],
+) -> Vec<Series> {
+    let told = answers.iter().filter_map(|answer| {
+        let time = answer.response_time.as_ref().ok()?;
+        Some(Point::new(answer.arrival_rate_per_s, time.center * 1e3))
+    });
+    let told: Vec<Point> = told.collect();
+    // The curve ends where it leaves what was measured or asked behind: near its capacity it is without bounds.
+    let highest = measured.iter().chain(&told).map(|point| point.y).fold(0.0, f64::max);
+    let farthest = told.iter().map(|point| point.x).fold(analysis.rates_seen_per_s.1, f64::max);
     let mut response = vec![Series {
         name: "measured".to_owned(),
         mark: Mark::Points,
@@ -570,12 +586,13 @@ fn responses(system: &System, analysis: &Analysis, measured: Vec<Point>) -> Vec<
         points: thinned(outside.collect()),
     });
     if let Ok(network) = &analysis.network {
-        let most = analysis.rates_seen_per_s.1 * 1.2;
+        let most = farthest * 1.2;
         let points = (1..=CURVE)
             .filter_map(|step| {
                 let load = most * f64::from(step) / f64::from(CURVE);
                 Some(Point::new(load, network.at(load).ok()?.response_time_s * 1e3))
             })
+            .take_while(|point| point.y <= FARTHEST * highest)
             .collect();
         let name = "network of queues".to_owned();
         response.push(Series { name, mark: Mark::Dashed, color: 0, points });

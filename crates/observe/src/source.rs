@@ -40,6 +40,17 @@ pub enum SourceError {
         #[source]
         source: Box<ureq::Error>,
     },
+    /// It is connected and says nothing, or never ends what it says.
+    #[error(
+        "{url} is connected, but there was no answer in {seconds} s: it is overloaded or no Prometheus; ask for less time \
+         (--from), or give a longer --step"
+    )]
+    Silent {
+        /// Which.
+        url: String,
+        /// How long was waited.
+        seconds: u64,
+    },
     /// What answers is not a Prometheus, or does not answer us.
     #[error("{url} answered with status {status} (`{begin}`): {remedy}")]
     Status {

@@ -177,6 +177,20 @@ impl System {
         window * self.block_steps..(window + 1) * self.block_steps
     }
 
+    /// Refuses a tier of which nothing is asked; a table has columns in place of queries.
+    ///
+    /// # Errors
+    /// [`SystemError::Refused`] names the tier.
+    pub fn queried(&self) -> Result<(), SystemError> {
+        let asks = |tier: &&Tier| {
+            [Quantity::Throughput, Quantity::Busy].iter().any(|quantity| tier.queries.contains_key(quantity))
+        };
+        self.tiers.iter().find(|tier| !asks(tier)).map_or(Ok(()), |tier| {
+            let expected = "a preset, or queries for `throughput` or `busy` at least";
+            Err(refused(format!("tiers.{}", tier.name), "no query", expected))
+        })
+    }
+
     /// Reads a system file.
     ///
     /// # Errors
@@ -214,7 +228,8 @@ impl System {
             Some(text) => whole_seconds("block", text)?,
             None => 3 * window_s.max(4 * step_s),
         };
-        let block_steps = usize::try_from((block_s / step_s).max(2)).unwrap_or(usize::MAX);
+        let block_steps =
+            usize::try_from(block_s.div_ceil(step_s).max(2)).unwrap_or(usize::MAX);
         let day_s = wire.day.as_ref().map_or(Ok(DAY_S), |text| whole_seconds("day", text))?;
         if wire.tiers.is_empty() || wire.tiers.len() > MOST_TIERS {
             let expected = format!("1 to {MOST_TIERS} tiers");
@@ -320,10 +335,6 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
     for (quantity, template) in &wire.queries {
         of_preset.remove(quantity);
         queries.insert(*quantity, filled(template, &wire.selector, &window));
-    }
-    if !queries.contains_key(&Quantity::Throughput) && !queries.contains_key(&Quantity::Busy) {
-        let expected = "a preset, or queries for `throughput` or `busy` at least";
-        return Err(refused(format!("tiers.{name}"), "no query", expected));
     }
     if wire.servers == Some(0) {
         return Err(refused(format!("tiers.{name}.servers"), "0", "1 or more"));

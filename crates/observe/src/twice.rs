@@ -53,9 +53,11 @@ impl Twice {
         let step_s = (length_s / moments).max(1);
         let grid = Grid { from_s: grid.from_s + step_s, step_s, count: moments };
         let targets = match source.range("up", &grid) {
-            Err(error @ (SourceError::Unreachable { .. } | SourceError::Status { .. })) => {
-                return Err(error);
-            }
+            Err(
+                error @ (SourceError::Unreachable { .. }
+                | SourceError::Silent { .. }
+                | SourceError::Status { .. }),
+            ) => return Err(error),
             found => found.unwrap_or_default(),
         };
         let mut labels = BTreeSet::new();

@@ -7,7 +7,7 @@ use kendall_stats::estimate::Estimate;
 use kendall_units::{Rate, counted, exact_f64};
 use serde::Serialize;
 
-use crate::analysis::{Analysis, MOST_BUSY};
+use crate::analysis::{Analysis, MOST_BUSY, too_busy};
 use crate::growth::Saturation;
 use crate::system::System;
 
@@ -46,7 +46,7 @@ pub struct TierLook {
     pub headroom: Option<Estimate>,
     /// When it saturates at the growth that was seen; days are those of the system.
     pub saturation: Option<Saturation>,
-    /// Why its capacity is not told.
+    /// Why its capacity is not told, or is not to be trusted.
     pub why: Option<String>,
 }
 
@@ -62,16 +62,18 @@ impl Look {
             let found = &analysis.tiers[index];
             let utilization = last(index).map(|busy| busy / exact_f64(found.servers));
             // In a window that is not steady, and so is in no law.
-            let now = found.impossible.is_none() && utilization.is_some_and(|used| used > MOST_BUSY);
-            busier += usize::from(now);
-            let untold = || match &found.demand {
-                Err(why) => why.clone(),
-                Ok(_) => "its demand is not significantly above 0".to_owned(),
+            let now = utilization.filter(|used| *used > MOST_BUSY && found.impossible.is_none());
+            busier += usize::from(now.is_some());
+            let why = match (now, &found.demand) {
+                (Some(used), _) => Some(too_busy(used, exact_f64(found.servers)).why),
+                (None, Err(why)) => Some(why.clone()),
+                (None, Ok(_)) => (found.headroom.is_none())
+                    .then(|| "its demand is not significantly above 0".to_owned()),
             };
             TierLook {
                 name: tier.name.clone(),
                 utilization,
-                why: found.headroom.is_none().then(untold),
+                why,
                 capacity_per_s: found.headroom.as_ref().map(|one| one.capacity_per_s.clone()),
                 headroom: found.headroom.as_ref().map(|one| one.ratio.clone()),
                 saturation: analysis.saturation(index),
@@ -111,7 +113,7 @@ impl Look {
     /// What is said of the system and does not change from look to look, unless something happened.
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
-        let tiers = self.tiers.iter().filter_map(|tier| Some(format!("{}: not told: {}.", tier.name, tier.why.as_ref()?)));
+        let tiers = self.tiers.iter().filter_map(|tier| Some(format!("{}: {}.", tier.name, tier.why.as_ref()?)));
         let growth = self.growth_per_day_per_s.as_ref().err();
         tiers.chain(growth.map(|why| format!("How the load grows is not known: {why}."))).collect()
     }
@@ -343,7 +345,7 @@ mod tests {
         assert!(!unchecked.page().contains("agrees"), "{}", unchecked.page());
         let mut untold = unchecked;
         untold.tiers[0].why = Some("no query gives how busy it is".to_owned());
-        assert_eq!(untold.reasons(), ["db: not told: no query gives how busy it is."]);
+        assert_eq!(untold.reasons(), ["db: no query gives how busy it is."]);
         assert!(untold.page().ends_with("no query gives how busy it is.\n"), "{}", untold.page());
         assert!(untold.line().contains("3.50/s; db 50 % busy, 2.00 times"), "{}", untold.line());
     }

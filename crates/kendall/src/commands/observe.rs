@@ -150,6 +150,9 @@ impl Observe {
         let refuse = |error| refused(format!("{}: {error}", path.display()));
         let step = self.step.as_ref().map(|step| watch::whole_seconds("--step", step));
         let mut system = System::parse_at(&text, step.transpose()?).map_err(refuse)?;
+        if self.csv.is_none() {
+            system.queried().map_err(refuse)?;
+        }
         if let Some(every) = &self.watch {
             return self.watch(&system, &text, every);
         }
@@ -345,6 +348,7 @@ fn not_ready(error: kendall_observe::FetchError) -> anyhow::Error {
     match error {
         kendall_observe::FetchError::Source(
             source @ (kendall_observe::SourceError::Unreachable { .. }
+            | kendall_observe::SourceError::Silent { .. }
             | kendall_observe::SourceError::Status { .. }),
         ) => exit_with(Exit::NotReady, source),
         other => refused(other),
