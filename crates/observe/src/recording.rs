@@ -10,9 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::grid::Grid;
 use crate::prometheus;
 use crate::source::{Series, Source, SourceError};
+use crate::system::System;
 
 /// Name of the list of answers.
 const INDEX: &str = "index.json";
+
+/// Name of the system file beside it.
+const SYSTEM: &str = "system.toml";
 
 /// One kept answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -116,11 +120,14 @@ impl<'a> Recorder<'a> {
         Ok(Self { inner, folder: folder.to_owned(), entries: Vec::new() })
     }
 
-    /// Writes the list of answers: what was kept counts only then.
+    /// Writes the list of answers, without which nothing counts, and the system file beside it, so that the folder can be
+    /// analyzed elsewhere.
     ///
     /// # Errors
     /// [`SourceError::File`] when it cannot be written.
-    pub fn finish(self) -> Result<(), SourceError> {
+    pub fn finish(self, text: &str, system: &System) -> Result<(), SourceError> {
+        let path = self.folder.join(SYSTEM);
+        std::fs::write(&path, portable(text, system)).map_err(failed(&path))?;
         let path = self.folder.join(INDEX);
         let text = serde_json::to_string_pretty(&self.entries).unwrap_or_default();
         std::fs::write(&path, text).map_err(failed(&path))
@@ -140,6 +147,18 @@ impl Source for Recorder<'_> {
     fn metric_names(&mut self) -> Result<Vec<String>, SourceError> {
         self.inner.metric_names()
     }
+}
+
+/// A system file that is analyzed with the answers beside it, with the step that they have. It has neither the address of
+/// the server, in which a password may be, nor comments.
+fn portable(text: &str, system: &System) -> String {
+    let mut table: toml::Table = text.parse().unwrap_or_default();
+    table.remove("prometheus");
+    let seconds = |seconds: u64| toml::Value::from(format!("{seconds}s"));
+    table.insert("recorded".to_owned(), ".".into());
+    table.insert("step".to_owned(), seconds(system.step_s));
+    table.insert("scrape".to_owned(), seconds(system.scrape_s));
+    table.to_string()
 }
 
 /// As the server's API writes it, gaps left out.
@@ -188,7 +207,13 @@ mod tests {
         let mut fixed = Fixed;
         let mut recorder = Recorder::new(&mut fixed, folder.path()).unwrap();
         let first = recorder.range("up", &grid).unwrap();
-        recorder.finish().unwrap();
+        let text = "# of my own\nname = 'x'\nentry = 'a'\nstep = '5s'\nprometheus = 'http://me:secret@p:9090'\n\
+                    [tiers.a]\nservers = 1\nqueries.throughput = 'up'\n";
+        recorder.finish(text, &System::parse_at(text, Some(10)).unwrap()).unwrap();
+        let kept = std::fs::read_to_string(folder.path().join("system.toml")).unwrap();
+        assert!(!kept.contains("secret") && !kept.contains("of my own"), "{kept}");
+        let system = System::parse(&kept).unwrap();
+        assert_eq!((system.step_s, system.scrape_s, system.recorded.as_deref()), (10, 5, Some(".")));
         let mut recording = Recording::open(folder.path()).unwrap();
         assert_eq!(recording.grid(), Some(grid));
         let again = recording.range("up", &grid).unwrap();

@@ -63,7 +63,7 @@ pub(crate) struct Observe {
     #[arg(long, value_name = "QUESTION")]
     what_if: Vec<String>,
 
-    /// Store every answer in this folder
+    /// Store every answer in this folder, with the system file: `kendall observe DIR/system.toml` analyzes it elsewhere
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
 
@@ -161,7 +161,7 @@ impl Observe {
             system = System::parse_at(&text, Some(step_s)).map_err(refuse)?;
         }
         let changes = self.questions(&system)?;
-        let observed = self.observe(&path, &system)?;
+        let observed = self.observe(&path, &text, &system)?;
         let analysis = analyze(&system, &observed).map_err(refused)?;
         let answers = changes
             .iter()
@@ -256,7 +256,7 @@ impl Observe {
         Ok(step_s)
     }
 
-    fn observe(&self, path: &Path, system: &System) -> anyhow::Result<Observed> {
+    fn observe(&self, path: &Path, text: &str, system: &System) -> anyhow::Result<Observed> {
         if let Some(path) = &self.csv {
             let mut table = CsvTable::open(path).map_err(refused)?;
             let own = table.system(system).map_err(refused)?;
@@ -293,7 +293,7 @@ impl Observe {
             Some(folder) => {
                 let mut recorder = Recorder::new(&mut server, folder).map_err(refused)?;
                 let observed = fetch(system, &mut recorder, grid).map_err(not_ready)?;
-                recorder.finish().map_err(|error| exit_with(Exit::NotReady, error))?;
+                recorder.finish(text, system).map_err(|error| exit_with(Exit::NotReady, error))?;
                 Ok(observed)
             }
         }

@@ -116,9 +116,14 @@ fn a_station_under_load_is_found_by_its_monitoring_alone() {
 
     watched(file, &url);
 
-    // The recording gives the same, without a server; a question is answered or refused in words.
-    let (again, _) =
-        observe(&[file, "--recorded", kept, "--format", "json", "--what-if", "station.servers=4"]);
+    // The recording alone gives the same, without a server; a question is answered or refused in words.
+    let (again, _) = observe(&[
+        &format!("{kept}/system.toml"),
+        "--format",
+        "json",
+        "--what-if",
+        "station.servers=4",
+    ]);
     assert_eq!(demand(&again).0.to_bits(), found.to_bits());
     assert!(again["summary"].to_string().contains("station.servers=4"), "{again}");
 
