@@ -447,7 +447,8 @@ fn tier(
     if let Some(most) = most.filter(|most| most.high * (1.0 + TOLERANCE) < carried) {
         let why = open::carries_more(most.high, carried);
         demand = Err(why.clone());
-        (headroom, impossible) = (None, Some(Impossible { why, beyond: carried / most.high - 1.0 }));
+        (headroom, impossible) =
+            (None, Some(Impossible { why, beyond: carried / most.high - 1.0 }));
     }
     Ok(TierAnalysis { servers, visits, demand, utilization_seen, shares, headroom, impossible })
 }

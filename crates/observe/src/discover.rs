@@ -79,7 +79,9 @@ pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<Strin
     };
     let ahead = first.preset.stands;
     let candidates: Vec<&str> = match entry {
-        Some(entry) => tiers.iter().map(|one| one.name.as_str()).filter(|name| *name == entry).collect(),
+        Some(entry) => {
+            tiers.iter().map(|one| one.name.as_str()).filter(|name| *name == entry).collect()
+        }
         None => {
             let ahead = tiers.iter().filter(|one| one.preset.stands == ahead);
             ahead.map(|one| one.name.as_str()).collect()
@@ -105,7 +107,8 @@ fn recognized(job: &Job) -> Vec<Found<'_>> {
     let of = |is: fn(Stands) -> bool| known.iter().copied().find(|preset| is(preset.stands));
     let requests = of(|stands| !matches!(stands, Stands::Pool | Stands::Machine));
     let main = requests.or_else(|| of(|stands| stands == Stands::Pool)).or_else(|| of(|_| true));
-    let pools = known.iter().copied().filter(|preset| preset.stands == Stands::Pool && requests.is_some());
+    let pools =
+        known.iter().copied().filter(|preset| preset.stands == Stands::Pool && requests.is_some());
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let name: String = job.name.chars().map(plain).collect();
     let found = |name: String, preset| Found { name, job, preset };
@@ -116,7 +119,8 @@ fn recognized(job: &Job) -> Vec<Found<'_>> {
 }
 
 fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) -> String {
-    let stands = |name: &str| tiers.iter().find(|one| one.name == name).map(|one| one.preset.stands);
+    let stands =
+        |name: &str| tiers.iter().find(|one| one.name == name).map(|one| one.preset.stands);
     let (used, before): (Vec<&Found>, Vec<&Found>) =
         tiers.iter().partition(|one| Some(one.preset.stands) >= stands(entry));
     let scrape_s = used.iter().filter_map(|one| one.job.scrape_s).max();
@@ -124,7 +128,11 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
     let mut text = format!(
         "# Recognized at {url}. Who calls whom is a guess from what each tier speaks: correct `calls`.\n\
          name = \"my system\"\nentry = \"{entry}\"\nprometheus = \"{url}\"\nstep = \"{step}s\"\nscrape = \"{step}s\"{}\n",
-        if scrape_s.is_none() { "          # a guess: the server does not tell its scrape interval" } else { "" }
+        if scrape_s.is_none() {
+            "          # a guess: the server does not tell its scrape interval"
+        } else {
+            ""
+        }
     );
     let level = |one: &Found| if one.name == entry { None } else { Some(one.preset.stands) };
     for one in &used {
@@ -147,12 +155,14 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
         )
         .unwrap_or_default();
         if !one.gives(Quantity::Busy) && one.job.metrics.iter().any(|metric| metric == CPU_TIME) {
-            let query = format!("sum(rate({CPU_TIME}{{{}}}[{{window}}]))", matcher("job", &one.job.name));
+            let query =
+                format!("sum(rate({CPU_TIME}{{{}}}[{{window}}]))", matcher("job", &one.job.name));
             writeln!(text, "queries.busy = {}", quoted(&query)).unwrap_or_default();
         }
     }
     for one in before {
-        writeln!(text, "\n# Left out, since it stands before the entry: {}", one.name).unwrap_or_default();
+        writeln!(text, "\n# Left out, since it stands before the entry: {}", one.name)
+            .unwrap_or_default();
     }
     for one in machines {
         writeln!(
@@ -172,9 +182,13 @@ fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
     }
     let of_job = matcher("job", &one.job.name);
     if one.job.metrics.iter().any(|metric| metric == GO_PROCESSORS) {
-        return format!("queries.servers = {}\n", quoted(&format!("sum({GO_PROCESSORS}{{{of_job}}})")));
+        return format!(
+            "queries.servers = {}\n",
+            quoted(&format!("sum({GO_PROCESSORS}{{{of_job}}})"))
+        );
     }
-    let host = |instance: &str| instance.rsplit_once(':').map_or(instance, |(host, _)| host).to_owned();
+    let host =
+        |instance: &str| instance.rsplit_once(':').map_or(instance, |(host, _)| host).to_owned();
     let own: Vec<String> = one.job.instances.iter().map(|instance| host(instance)).collect();
     let hosts = machines.iter().filter(|machine| machine.preset.name == "host");
     let mut of_hosts = hosts.flat_map(|machine| {
@@ -187,7 +201,8 @@ fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
             let query = format!("count(node_cpu_seconds_total{{mode=\"idle\",{of_host}}})");
             format!("queries.servers = {}  # the processors of its host\n", quoted(&query))
         }
-        None => "servers = 1               # a guess: how many workers or cores does it have?\n".to_owned(),
+        None => "servers = 1               # a guess: how many workers or cores does it have?\n"
+            .to_owned(),
     }
 }
 
@@ -216,10 +231,22 @@ mod tests {
 
     fn jobs() -> Vec<Job> {
         vec![
-            job("db", "10.0.0.2:9187", &["pg_stat_database_xact_commit", "process_cpu_seconds_total"]),
+            job(
+                "db",
+                "10.0.0.2:9187",
+                &["pg_stat_database_xact_commit", "process_cpu_seconds_total"],
+            ),
             job("node", "10.0.0.2:9100", &["node_cpu_seconds_total", "process_cpu_seconds_total"]),
-            job("prometheus", "localhost:9090", &["prometheus_build_info", "process_cpu_seconds_total"]),
-            job("app/web", "10.0.0.3:80", &["http_server_request_duration_seconds_count", GO_PROCESSORS, CPU_TIME]),
+            job(
+                "prometheus",
+                "localhost:9090",
+                &["prometheus_build_info", "process_cpu_seconds_total"],
+            ),
+            job(
+                "app/web",
+                "10.0.0.3:80",
+                &["http_server_request_duration_seconds_count", GO_PROCESSORS, CPU_TIME],
+            ),
             job("front", "10.0.0.4:9113", &["nginx_http_requests_total"]),
         ]
     }
@@ -233,7 +260,10 @@ mod tests {
         assert_eq!((system.step_s, system.scrape_s), (5, 5));
         let query = |tier: usize, quantity| system.tiers[tier].queries[&quantity].as_str();
         assert!(query(1, Quantity::Throughput).contains("{job=\"app/web\"}"), "{text}");
-        assert!(query(1, Quantity::Busy).starts_with("sum(rate(process_cpu_seconds_total{"), "{text}");
+        assert!(
+            query(1, Quantity::Busy).starts_with("sum(rate(process_cpu_seconds_total{"),
+            "{text}"
+        );
         assert_eq!(
             query(1, Quantity::Servers),
             "sum(go_sched_gomaxprocs_threads{job=\"app/web\"})"

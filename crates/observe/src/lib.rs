@@ -38,7 +38,8 @@ use kendall_fit::change::{Change, Names};
 use kendall_fit::open::ChangeError;
 
 pub use analysis::{
-    Analysis, AnalyzeError, Headroom, Impossible, LawCheck, TierAnalysis, analyze, growth_of, seen_to_the_end,
+    Analysis, AnalyzeError, Headroom, Impossible, LawCheck, TierAnalysis, analyze, growth_of,
+    seen_to_the_end,
 };
 pub use arrivals::{Arrivals, Dispersion, Hour, arrivals};
 pub use bins::{QuantileBounds, quantile_bounds};

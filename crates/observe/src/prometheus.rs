@@ -216,7 +216,9 @@ impl Prometheus {
                 format!("{{job={name:?}}}").bytes().map(|byte| format!("%{byte:02X}")).collect();
             let path = format!("/api/v1/label/__name__/values?match[]={matcher}");
             Ok(Job {
-                instances: own.filter_map(|target| target.labels.get("instance").cloned()).collect(),
+                instances: own
+                    .filter_map(|target| target.labels.get("instance").cloned())
+                    .collect(),
                 scrape_s: scrapes.filter_map(seconds_of).max(),
                 metrics: self.data(&path, "names of metrics")?,
                 name,

@@ -213,7 +213,10 @@ mod tests {
         let kept = std::fs::read_to_string(folder.path().join("system.toml")).unwrap();
         assert!(!kept.contains("secret") && !kept.contains("of my own"), "{kept}");
         let system = System::parse(&kept).unwrap();
-        assert_eq!((system.step_s, system.scrape_s, system.recorded.as_deref()), (10, 5, Some(".")));
+        assert_eq!(
+            (system.step_s, system.scrape_s, system.recorded.as_deref()),
+            (10, 5, Some("."))
+        );
         let mut recording = Recording::open(folder.path()).unwrap();
         assert_eq!(recording.grid(), Some(grid));
         let again = recording.range("up", &grid).unwrap();

@@ -210,7 +210,11 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
     let name = |index: usize| system.tiers[index].name.as_str();
     let mut tiers = analysis.tiers.iter().enumerate();
     if let Some((index, found)) = tiers.find_map(|(i, tier)| Some((i, tier.impossible.as_ref()?))) {
-        return Some(format!("Cannot tell what saturates first. `{}`: {}.", name(index), found.why));
+        return Some(format!(
+            "Cannot tell what saturates first. `{}`: {}.",
+            name(index),
+            found.why
+        ));
     }
     match &analysis.bottleneck {
         Ok(index) => {

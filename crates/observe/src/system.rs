@@ -183,7 +183,9 @@ impl System {
     /// [`SystemError::Refused`] names the tier.
     pub fn queried(&self) -> Result<(), SystemError> {
         let asks = |tier: &&Tier| {
-            [Quantity::Throughput, Quantity::Busy].iter().any(|quantity| tier.queries.contains_key(quantity))
+            [Quantity::Throughput, Quantity::Busy]
+                .iter()
+                .any(|quantity| tier.queries.contains_key(quantity))
         };
         self.tiers.iter().find(|tier| !asks(tier)).map_or(Ok(()), |tier| {
             let expected = "a preset, or queries for `throughput` or `busy` at least";
@@ -228,8 +230,7 @@ impl System {
             Some(text) => whole_seconds("block", text)?,
             None => 3 * window_s.max(4 * step_s),
         };
-        let block_steps =
-            usize::try_from(block_s.div_ceil(step_s).max(2)).unwrap_or(usize::MAX);
+        let block_steps = usize::try_from(block_s.div_ceil(step_s).max(2)).unwrap_or(usize::MAX);
         let day_s = wire.day.as_ref().map_or(Ok(DAY_S), |text| whole_seconds("day", text))?;
         if wire.tiers.is_empty() || wire.tiers.len() > MOST_TIERS {
             let expected = format!("1 to {MOST_TIERS} tiers");

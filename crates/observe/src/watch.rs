@@ -99,9 +99,11 @@ impl Look {
     #[must_use]
     pub fn line(&self) -> String {
         let of_tier = |tier: &TierLook| {
-            let busy = tier.utilization.map_or("?".to_owned(), |used| format!("{:.0} %", used * 100.0));
+            let busy =
+                tier.utilization.map_or("?".to_owned(), |used| format!("{:.0} %", used * 100.0));
             let headroom = tier.headroom.as_ref();
-            let headroom = headroom.map_or("not told".to_owned(), |one| format!("{:.2} times", one.center));
+            let headroom =
+                headroom.map_or("not told".to_owned(), |one| format!("{:.2} times", one.center));
             format!("{} {busy} busy, {headroom}", tier.name)
         };
         let tiers: Vec<String> = self.tiers.iter().map(of_tier).collect();
@@ -113,7 +115,10 @@ impl Look {
     /// What is said of the system and does not change from look to look, unless something happened.
     #[must_use]
     pub fn reasons(&self) -> Vec<String> {
-        let tiers = self.tiers.iter().filter_map(|tier| Some(format!("{}: {}.", tier.name, tier.why.as_ref()?)));
+        let tiers = self
+            .tiers
+            .iter()
+            .filter_map(|tier| Some(format!("{}: {}.", tier.name, tier.why.as_ref()?)));
         let growth = self.growth_per_day_per_s.as_ref().err();
         tiers.chain(growth.map(|why| format!("How the load grows is not known: {why}."))).collect()
     }
@@ -155,7 +160,8 @@ impl Look {
         text.push('\n');
         if let Ok(growth) = &self.growth_per_day_per_s {
             let signed = |value: f64| format!("{value:+.3}/s");
-            writeln!(text, "The busiest hour grows by {} per day.", ranged(growth, signed)).unwrap_or_default();
+            writeln!(text, "The busiest hour grows by {} per day.", ranged(growth, signed))
+                .unwrap_or_default();
         }
         for reason in self.reasons() {
             writeln!(text, "{reason}").unwrap_or_default();

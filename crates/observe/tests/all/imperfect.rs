@@ -274,3 +274,39 @@ fn a_clock_that_is_a_minute_apart_is_found() {
         assert!((demand(&analysis, 1) / SERVICE_S - 1.0).abs() < 0.05, "{}", demand(&analysis, 1));
     }
 }
+
+/// Two replicas of a Prometheus behind one address have each request twice: one of them is taken, and said. Two servers that
+/// a load balancer serves in turns count as alike, and are two.
+#[test]
+fn an_application_that_is_scraped_twice_counts_once() {
+    let truth = truth(3);
+    let found = |of_both: &dyn Fn(&str) -> Vec<(&'static str, String)>| {
+        let mut samples = Samples::default();
+        let counters = [&truth.arrivals, &truth.completions, &truth.busy_s, &truth.response_s];
+        let up = vec![1.0; SECONDS];
+        let named = COUNTERS.iter().zip(counters).chain([(&"up", &up)]);
+        for (name, values) in named {
+            for (replica, phase) in [("a", 0), ("b", 2)] {
+                for second in (phase..SECONDS).step_by(5) {
+                    let mut labels = of_both(replica);
+                    labels.extend([("__name__", (*name).to_owned()), ("tier", "a".to_owned())]);
+                    let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value));
+                    let at_s = 1_000_000.5 + exact_f64(second as u64);
+                    samples.push(labels.collect(), at_s, values[second]);
+                }
+            }
+        }
+        let system = system(5, &tier("a", ""));
+        let grid = Grid::new(1_000_300, 1_000_000 + SECONDS as u64 - 60, 5).unwrap();
+        let observed = fetch(&system, &mut samples, grid).unwrap();
+        let rate = analyze(&system, &observed).map(|analysis| analysis.rates_seen_per_s.1);
+        (rate, observed.tiers[0].left_out.clone())
+    };
+    let (rate, said) =
+        found(&|replica| vec![("instance", "app:80".to_owned()), ("replica", replica.to_owned())]);
+    assert!((rate.unwrap() - 80.0).abs() < 8.0);
+    let said = said.unwrap();
+    assert!(said.contains("`a` is scraped twice") && said.contains("replica=\"b\""), "{said}");
+    let (_, said) = found(&|replica| vec![("instance", format!("{replica}:80"))]);
+    assert_eq!(said, None);
+}

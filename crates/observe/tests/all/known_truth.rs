@@ -700,3 +700,156 @@ fn a_window_without_requests_leaves_the_fit_of_waiting_alone() {
     let off = (factor.value - 1.0).abs();
     assert!(factor.standard_error < 0.1 && off < 3.0 * factor.standard_error, "{factor:?}");
 }
+
+/// Busy servers of one tier that stop growing with the load: at 20 and 40/s a request keeps a server busy for 33 ms, so two
+/// carry 60/s, and yet 70/s were served.
+#[test]
+fn a_capacity_below_a_load_that_was_carried_is_no_result() {
+    let text = "name = 'x'\nentry = 'a'\nstep = '10s'\nblock = '60s'\n[tiers.a]\nservers = 2\n\
+                queries = { throughput = 'a', busy = 'b', response_time = 'c' }";
+    let (_, mut observed) = observed(60, 140.0, 1.0);
+    observed.tiers.truncate(1);
+    let series = &mut observed.tiers[0].series;
+    let noise: Vec<f64> = series[&Quantity::Busy]
+        .iter()
+        .zip(&series[&Quantity::Throughput])
+        .map(|(busy, rate)| busy / rate / WEB_S)
+        .collect();
+    let rate = |at: usize| match at / 6 % 20 {
+        19 => 70.0,
+        minute => 20.0 * exact_f64(1 + minute as u64 % 2),
+    };
+    let rates: Vec<f64> = (0..noise.len()).map(rate).collect();
+    let busy = rates.iter().zip(&noise).map(|(rate, noise)| (rate / 30.0_f64).min(2.0) * noise);
+    series.insert(Quantity::Busy, busy.collect());
+    series.insert(Quantity::ResponseTime, vec![0.04; rates.len()]);
+    series.insert(Quantity::Throughput, rates);
+    let system = System::parse(text).unwrap();
+    let analysis = analyze(&system, &observed).unwrap();
+    assert!(analysis.tiers[0].headroom.is_none(), "{:?}", analysis.tiers[0].headroom);
+    let why = "but 70.0000/s were served in a steady window";
+    assert!(analysis.tiers[0].demand.as_ref().unwrap_err().contains(why));
+    assert!(analysis.network.as_ref().unwrap_err().contains(why));
+    let said = report::sentences(&system, &analysis, &[]).join(" ");
+    assert!(said.contains("Cannot tell what saturates first. `a`: by its figures"), "{said}");
+    assert!(said.contains("contradicts itself at `a`"), "{said}");
+}
+
+/// Servers that are as busy whatever the load is work on something else: no network is built on them.
+#[test]
+fn no_network_saturates_below_a_load_that_was_carried() {
+    let (system, mut observed) = observed(60, 140.0, 1.0);
+    let busy = observed.tiers[1].series.get_mut(&Quantity::Busy).unwrap();
+    busy.iter_mut()
+        .enumerate()
+        .for_each(|(at, busy)| *busy = 1.9 - 0.01 * exact_f64(at as u64 % 3));
+    let said = analyze(&system, &observed).unwrap().network.unwrap_err();
+    assert!(said.contains("`db`: by its figures it saturates at"), "{said}");
+}
+
+/// A histogram that is made inside the worker says how long it worked, and not how long a request waited for it: the
+/// response time is not told, capacity and utilization are.
+#[test]
+fn a_response_time_inside_the_worker_is_recognized() {
+    let text = "name = 'x'\nentry = 'db'\nstep = '10s'\nblock = '60s'\n[tiers.db]\nservers = 2\n\
+                queries = { throughput = 'a', busy = 'b', response_time = 'c' }";
+    let system = System::parse(text).unwrap();
+    let (_, mut observed) = observed(60, 140.0, 1.0);
+    observed.tiers.remove(0);
+    let whole = analyze(&system, &observed).unwrap();
+    assert!(!whole.monitored.tiers[0].inside);
+    let response = observed.tiers[0].series.get_mut(&Quantity::ResponseTime).unwrap();
+    response.iter_mut().for_each(|time| *time = DB_S);
+    let analysis = analyze(&system, &observed).unwrap();
+    let said = report::sentences(&system, &analysis, &[]).join(" ");
+    assert!(said.contains("`db` saturates first: at 50"), "{said}");
+    assert!(said.contains("this response time is measured inside the worker"), "{said}");
+    let changes = [change("rate=300/s", &system).unwrap()];
+    let answer = analysis.fitted().answer(&changes, "rate=300/s", 7).unwrap();
+    let refused = answer.response_time.unwrap_err();
+    assert!(refused.contains("take `response_time` at the proxy"), "{refused}");
+    assert!((answer.utilizations[0].center - 300.0 * DB_S / 2.0).abs() < 0.02, "{answer:?}");
+}
+
+/// Behind a tier that times whole requests, the waiting that such a histogram leaves out is still found.
+#[test]
+fn a_tier_above_tells_the_waiting_that_the_worker_leaves_out() {
+    let (system, mut observed) = observed(60, 140.0, 1.0);
+    let response = observed.tiers[1].series.get_mut(&Quantity::ResponseTime).unwrap();
+    response.iter_mut().for_each(|time| *time = DB_S);
+    let analysis = analyze(&system, &observed).unwrap();
+    assert!(analysis.monitored.tiers[1].inside && !analysis.monitored.tiers[0].inside);
+    let changes = [change("rate=130/s", &system).unwrap()];
+    let answer = analysis.fitted().answer(&changes, "rate=130/s", 7).unwrap();
+    let truth = mmm(130.0, 4, WEB_S) + DB_VISITS * mmm(130.0 * DB_VISITS, 2, DB_S);
+    let time = answer.response_time.unwrap();
+    assert!((time.center / truth - 1.0).abs() < 0.05, "{time:?} for {truth}");
+}
+
+#[test]
+fn what_is_missing_is_asked_of_the_tier_that_lacks_it() {
+    let (_, mut observed) = observed(60, 140.0, 1.0);
+    let system =
+        System::parse(&SYSTEM.replace("calls = ['db']", "held = true\ncalls = ['db']")).unwrap();
+    observed.tiers[1].series.remove(&Quantity::ResponseTime);
+    let said = analyze(&system, &observed).unwrap().network.unwrap_err();
+    assert!(said.contains("no query gives: `response_time` of `db`"), "{said}");
+    observed.tiers[0].series.remove(&Quantity::Busy);
+    let said = analyze(&system, &observed).unwrap().network.unwrap_err();
+    assert!(said.contains("`web`: no query gives how many of its servers are busy"), "{said}");
+}
+
+/// Response times that scatter by a third make a wide interval, which yet ends where nothing waits; and an answer that is
+/// known to a factor of ten is none to be trusted.
+#[test]
+fn an_interval_ends_where_nothing_waits() {
+    let (system, mut observed) = observed(120, 140.0, 1.0);
+    let good = analyze(&system, &observed).unwrap();
+    let changes = [change("rate=50/s", &system).unwrap()];
+    let mut answer = good.fitted().answer(&changes, "rate=50/s", 7).unwrap();
+    let trust = |analysis: &kendall_observe::Analysis, answer: &kendall_fit::open::Answer| {
+        let page = report::report(&system, &observed, analysis, std::slice::from_ref(answer));
+        page.answer.unwrap().trust
+    };
+    assert!(trust(&good, &answer).remedy.is_empty());
+    let time = answer.response_time.as_mut().unwrap();
+    let interval = time.interval.as_mut().unwrap();
+    interval.high = 10.0 * interval.low;
+    assert!(trust(&good, &answer).why.contains("known to a factor of 10.0 only"));
+
+    let response = observed.tiers[0].series.get_mut(&Quantity::ResponseTime).unwrap();
+    for (at, time) in response.iter_mut().enumerate() {
+        *time *= if at / 6 % 2 == 0 { 0.7 } else { 1.4 };
+    }
+    let analysis = analyze(&system, &observed).unwrap();
+    let answer = analysis.fitted().answer(&changes, "rate=50/s", 7).unwrap();
+    let time = answer.response_time.unwrap();
+    let interval = time.interval.unwrap();
+    let service = WEB_S + DB_VISITS * DB_S;
+    assert!(interval.low > 0.9 * service && interval.high > 1.5 * service, "{time:?}");
+}
+
+/// Waiting that was fitted to hours with an outage is worse than what the bins say of service times: the better one
+/// answers, and says so.
+#[test]
+fn of_the_models_that_were_scored_the_better_one_answers() {
+    let (system, mut observed) = varied(140.0);
+    let tier = &mut observed.tiers[0];
+    let rates = tier.series[&Quantity::Throughput].clone();
+    let response = tier.series.get_mut(&Quantity::ResponseTime).unwrap();
+    let fitted = rates.len() * 6 / 10;
+    for (time, rate) in response.iter_mut().zip(&rates).take(fitted) {
+        *time *= if *rate > 90.0 { 2.5 } else { 1.0 };
+    }
+    let analysis = analyze(&system, &observed).unwrap();
+    let network = analysis.network.as_ref().unwrap();
+    let (name, own) = network.better.unwrap();
+    assert!(own > 0.1 && network.score.unwrap().median < own / 2.0, "{name}: {:?}", network.score);
+    let changes = [change("rate=120/s", &system).unwrap()];
+    let answer = analysis.fitted().answer(&changes, "rate=120/s", 7).unwrap();
+    let truth = VARIED_S + FACTOR * (mmm(120.0, 2, VARIED_S) - VARIED_S);
+    let time = answer.response_time.as_ref().unwrap();
+    assert!((time.center / truth - 1.0).abs() < 0.15, "{time:?} for {truth}");
+    let caveats = answer.caveats.join(" ");
+    assert!(caveats.contains(&format!("requests wait as in {name}, which errs by")), "{caveats}");
+}
