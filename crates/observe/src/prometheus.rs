@@ -1,6 +1,6 @@
 //! A Prometheus server, asked over its HTTP API (v1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -209,16 +209,17 @@ impl Prometheus {
         let targets: Option<Targets> = self.data("/api/v1/targets?state=active", "targets").ok();
         let targets = targets.map_or_else(Vec::new, |found| found.active_targets);
         let names: Vec<String> = self.data("/api/v1/label/job/values", "names of jobs")?;
-        let of_job = |name: String| {
+        let of_job = |name: String| -> Result<Job, SourceError> {
             let own = targets.iter().filter(|target| target.labels.get("job") == Some(&name));
             let scrapes = own.clone().filter_map(|target| target.scrape_interval.as_deref());
             let matcher: String =
                 format!("{{job={name:?}}}").bytes().map(|byte| format!("%{byte:02X}")).collect();
             let path = format!("/api/v1/label/__name__/values?match[]={matcher}");
+            // One that is scraped twice is one.
+            let instances: BTreeSet<String> =
+                own.filter_map(|target| target.labels.get("instance").cloned()).collect();
             Ok(Job {
-                instances: own
-                    .filter_map(|target| target.labels.get("instance").cloned())
-                    .collect(),
+                instances: instances.into_iter().collect(),
                 scrape_s: scrapes.filter_map(seconds_of).max(),
                 metrics: self.data(&path, "names of metrics")?,
                 name,

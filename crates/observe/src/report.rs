@@ -96,6 +96,14 @@ pub fn report(
     }
 }
 
+/// Adds what is answered beside it to the first chapter.
+pub fn add(report: &mut Report, sentences: Vec<String>) {
+    if let Some(first) = report.sections.first_mut().filter(|_| !sentences.is_empty()) {
+        first.list(sentences.clone());
+        report.summary.extend(sentences);
+    }
+}
+
 /// The network as a file that `kendall solve` takes.
 fn models(analysis: &Analysis) -> Vec<ModelFile> {
     if analysis.network.is_err() {

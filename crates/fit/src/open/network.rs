@@ -110,6 +110,9 @@ pub struct Structure {
     pub score: Result<Errors, String>,
 }
 
+/// A network of one structure with its score, or why it cannot be made.
+type Made = (&'static str, Result<(Network, Errors), String>);
+
 /// A network, and what it rests on.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Network {
@@ -162,14 +165,17 @@ impl Network {
         network.score = network.scored(monitored, kept);
         let structures = network.structures(monitored, seen, kept);
         network.structures = (structures.iter())
-            .map(|(name, made)| Structure { name, score: made.clone().map(|(_, score)| score) })
+            .map(|(name, made)| {
+                let score = made.as_ref().map(|(_, score)| *score).map_err(Clone::clone);
+                Structure { name, score }
+            })
             .collect();
         Ok(network.or_better(structures))
     }
 
     /// The structure with the smallest error, where the fitted waiting errs by more than scrapes bring in and by more than
     /// twice as much: between errors that are nearer to each other, few windows do not decide.
-    fn or_better(self, structures: Vec<(&'static str, Result<(Self, Errors), String>)>) -> Self {
+    fn or_better(self, structures: Vec<Made>) -> Self {
         let Some(own) = self.score.map(|score| score.median).filter(|own| *own > TOLERANCE) else {
             return self;
         };
@@ -187,12 +193,7 @@ impl Network {
     }
 
     /// M/M/m, M/G/m and G/G/m: service and gaps as measured, and no waiting fitted.
-    fn structures(
-        &self,
-        monitored: &Monitored,
-        seen: &[Window],
-        kept: &[Window],
-    ) -> Vec<(&'static str, Result<(Self, Errors), String>)> {
+    fn structures(&self, monitored: &Monitored, seen: &[Window], kept: &[Window]) -> Vec<Made> {
         type Factor = fn(&Variability) -> Option<Number>;
         let kinds: [(&'static str, Factor); 3] = [
             ("M/M/m", |_| Some(Number::exact(1.0))),

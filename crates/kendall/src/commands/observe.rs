@@ -9,9 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use kendall_fit::change::Change;
 use kendall_fit::open::Answer;
+use kendall_observations::Objective;
 use kendall_observe::{
     Authentication, CsvTable, Grid, Observed, PRESETS, Prometheus, Recorder, Recording, Samples,
-    Source, System, analyze, change, discover, fetch, report,
+    System, analyze, change, discover, fetch, objective, report,
 };
 use kendall_report::document::Section;
 
@@ -19,7 +20,8 @@ use crate::exit::{Exit, exit_with, refused};
 use crate::output::{self, Format};
 
 /// What cannot stand beside `--watch`, nor beside what only it takes.
-const NO_WATCH: [&str; 7] = ["record", "recorded", "samples", "csv", "out", "what_if", "to"];
+const NO_WATCH: [&str; 8] =
+    ["record", "recorded", "samples", "csv", "out", "what_if", "objective", "to"];
 
 /// The time that is analyzed by default.
 const USUAL: &str = "-1h";
@@ -62,6 +64,10 @@ pub(crate) struct Observe {
     /// commas make one question; may be repeated
     #[arg(long, value_name = "QUESTION")]
     what_if: Vec<String>,
+
+    /// An objective such as `p99 < 500ms` or `mean < 20ms`: up to which load was it met? May be repeated
+    #[arg(long, value_name = "OBJECTIVE")]
+    objective: Vec<String>,
 
     /// Store every answer in this folder, with the system file: `kendall observe DIR/system.toml` analyzes it elsewhere
     #[arg(long, value_name = "DIR")]
@@ -161,13 +167,17 @@ impl Observe {
             system = System::parse_at(&text, Some(step_s)).map_err(refuse)?;
         }
         let changes = self.questions(&system)?;
+        let objectives = self.objective.iter().map(|text| Objective::parse(text));
+        let objectives = objectives.collect::<Result<Vec<Objective>, String>>().map_err(refused)?;
         let observed = self.observe(&path, &text, &system)?;
         let analysis = analyze(&system, &observed).map_err(refused)?;
         let answers = changes
             .iter()
             .map(|(text, changes)| analysis.fitted().answer(changes, text, 1).map_err(refused))
             .collect::<anyhow::Result<Vec<Answer>>>()?;
-        let report = report::report(&system, &observed, &analysis, &answers);
+        let mut report = report::report(&system, &observed, &analysis, &answers);
+        let met = objectives.iter().map(|asked| objective(&system, &observed, &analysis, asked));
+        report::add(&mut report, met.collect());
         if let Some(folder) = &self.out {
             let written = kendall_report::write_as(folder, "report", &report)?;
             output::note(&format!("report {}", written.html.display()));

@@ -449,7 +449,7 @@ fn presets_read_what_real_exporters_serve() {
 }
 
 /// PostgreSQL and its exporter as Debian brings them: transactions that `psql` makes are the throughput, and
-/// the exporter's own connection is the least that is busy.
+/// the exporter's own connection is none of them.
 #[test]
 fn the_preset_of_postgresql_reads_what_its_exporter_serves() {
     let folder = tempfile::tempdir().unwrap();
@@ -510,7 +510,8 @@ fn the_preset_of_postgresql_reads_what_its_exporter_serves() {
     // The exporter's own questions are transactions too, some dozens a look.
     let throughput = of(Quantity::Throughput) * 40.0;
     assert!((200.0..2.0 * 400.0).contains(&throughput), "{throughput}");
-    assert!(of(Quantity::Busy) >= 1.0, "{}", of(Quantity::Busy));
+    // Nothing is active but the exporter's own question, which does not count.
+    assert!(of(Quantity::Busy).abs() < 0.5, "{}", of(Quantity::Busy));
 }
 
 /// A cache and the host below it: the hit ratio is what the load itself counted, and the host's processors

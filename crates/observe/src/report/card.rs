@@ -72,13 +72,7 @@ fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
             "capacity and utilization do not need it",
         );
     }
-    let spans = |answer: &Answer| {
-        let interval = answer.response_time.as_ref().ok()?.interval?;
-        Some((answer.question.clone(), interval.high / interval.low))
-    };
-    if let Some((question, times)) =
-        answers.iter().filter_map(spans).find(|(_, times)| *times > WIDE)
-    {
+    if let Some((question, times)) = wide(answers) {
         return said(
             TrustLevel::Doubt,
             format!("the response time of `{question}` is known to a factor of {times:.1} only"),
@@ -106,6 +100,15 @@ fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
             "give the entry a query for `response_time` and each tier one for `busy`",
         ),
     }
+}
+
+/// A question whose answer's interval spans too many times its low end.
+fn wide(answers: &[Answer]) -> Option<(&str, f64)> {
+    let mut spans = answers.iter().filter_map(|answer| {
+        let interval = answer.response_time.as_ref().ok()?.interval?;
+        Some((answer.question.as_str(), interval.high / interval.low))
+    });
+    spans.find(|(_, times)| *times > WIDE)
 }
 
 fn model(analysis: &Analysis) -> Option<String> {

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use kendall_fit::change::Change;
 use kendall_fit::open::Waiting;
 use kendall_observe::{
-    Grid, Observed, Quantity, System, TierSeries, analyze, change, report, seen_to_the_end,
+    Grid, Observed, Quantity, System, TierSeries, analyze, change, objective, report,
+    seen_to_the_end,
 };
 use kendall_queueing::model::{Class, Model, Station};
 use kendall_queueing::solver::{Solver, solve};
@@ -702,7 +703,7 @@ fn a_window_without_requests_leaves_the_fit_of_waiting_alone() {
 }
 
 /// Busy servers of one tier that stop growing with the load: at 20 and 40/s a request keeps a server busy for 33 ms, so two
-/// carry 60/s, and yet 70/s were served.
+/// carry 60/s, and yet 80/s were served in a minute.
 #[test]
 fn a_capacity_below_a_load_that_was_carried_is_no_result() {
     let text = "name = 'x'\nentry = 'a'\nstep = '10s'\nblock = '60s'\n[tiers.a]\nservers = 2\n\
@@ -715,8 +716,8 @@ fn a_capacity_below_a_load_that_was_carried_is_no_result() {
         .zip(&series[&Quantity::Throughput])
         .map(|(busy, rate)| busy / rate / WEB_S)
         .collect();
-    let rate = |at: usize| match at / 6 % 20 {
-        19 => 70.0,
+    let rate = |at: usize| match at / 6 {
+        19 => 80.0,
         minute => 20.0 * exact_f64(1 + minute as u64 % 2),
     };
     let rates: Vec<f64> = (0..noise.len()).map(rate).collect();
@@ -727,7 +728,7 @@ fn a_capacity_below_a_load_that_was_carried_is_no_result() {
     let system = System::parse(text).unwrap();
     let analysis = analyze(&system, &observed).unwrap();
     assert!(analysis.tiers[0].headroom.is_none(), "{:?}", analysis.tiers[0].headroom);
-    let why = "but 70.0000/s were served in a steady window";
+    let why = "but 80.0000/s were served in a steady window";
     assert!(analysis.tiers[0].demand.as_ref().unwrap_err().contains(why));
     assert!(analysis.network.as_ref().unwrap_err().contains(why));
     let said = report::sentences(&system, &analysis, &[]).join(" ");
@@ -766,7 +767,7 @@ fn a_response_time_inside_the_worker_is_recognized() {
     assert!(said.contains("this response time is measured inside the worker"), "{said}");
     let changes = [change("rate=300/s", &system).unwrap()];
     let answer = analysis.fitted().answer(&changes, "rate=300/s", 7).unwrap();
-    let refused = answer.response_time.unwrap_err();
+    let refused = answer.response_time.as_ref().unwrap_err();
     assert!(refused.contains("take `response_time` at the proxy"), "{refused}");
     assert!((answer.utilizations[0].center - 300.0 * DB_S / 2.0).abs() < 0.02, "{answer:?}");
 }
@@ -852,4 +853,51 @@ fn of_the_models_that_were_scored_the_better_one_answers() {
     assert!((time.center / truth - 1.0).abs() < 0.15, "{time:?} for {truth}");
     let caveats = answer.caveats.join(" ");
     assert!(caveats.contains(&format!("requests wait as in {name}, which errs by")), "{caveats}");
+}
+
+/// 1 % of exponential response times are above R·ln 100: bins with a bound at 100 ms tell the load at which that is reached.
+#[test]
+fn an_objective_is_met_up_to_a_load_and_missed_from_another() {
+    let system = System::parse(
+        "name = 'db'\nentry = 'db'\nstep = '10s'\nblock = '60s'\n[tiers.db]\nservers = 1\n\
+         queries = { throughput = 'a', busy = 'b', response_time = 'c', buckets = 'd' }\n",
+    )
+    .unwrap();
+    let grid = Grid::new(0, 120 * 60 - 10, 10).unwrap();
+    let mut tier = TierSeries::default();
+    let bounds = [0.05, 0.1, 0.2, f64::INFINITY];
+    tier.buckets = bounds.iter().map(|bound| (*bound, Vec::new())).collect();
+    let service_s = 0.01;
+    for at in 0..grid.count {
+        let rate = 20.0 + exact_f64(at / 6) / 2.0;
+        let response_s = mmm(rate, 1, service_s);
+        let noise = 1.0 + exact_f64(at % 7) / 1_000.0;
+        for (quantity, value) in [
+            (Quantity::Throughput, rate),
+            (Quantity::Busy, rate * service_s * noise),
+            (Quantity::ResponseTime, response_s),
+        ] {
+            tier.series.entry(quantity).or_default().push(value);
+        }
+        for (bound, values) in &mut tier.buckets {
+            values.push(rate * (1.0 - (-*bound / response_s).exp()));
+        }
+    }
+    let observed = Observed { grid, tiers: vec![tier] };
+    let analysis = analyze(&system, &observed).unwrap();
+    let ask = |text: &str| {
+        let asked = kendall_observations::Objective::parse(text).unwrap();
+        objective(&system, &observed, &analysis, &asked)
+    };
+    // R·ln 100 = 100 ms at R = 21.7 ms, which M/M/1 has at 53.9/s.
+    let said = ask("p99 < 100ms");
+    let numbers: Vec<f64> = (said.split_whitespace())
+        .filter_map(|word| word.trim_end_matches([';', ':']).strip_suffix("/s")?.parse().ok())
+        .collect();
+    let [met, missed] = numbers[..] else { panic!("{said}") };
+    assert!((40.0..53.9).contains(&met) && (53.9..70.0).contains(&missed), "{said}");
+    assert!(ask("p50 < 200ms").contains("is met at all loads that were observed"));
+    assert!(ask("p99 < 30ms").contains("is missed"), "{}", ask("p99 < 30ms"));
+    assert!(ask("p99.99 < 300ms").contains("cannot tell"), "{}", ask("p99.99 < 300ms"));
+    assert!(ask("mean < 20ms").contains("is met up to"), "{}", ask("mean < 20ms"));
 }

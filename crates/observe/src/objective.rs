@@ -1,0 +1,134 @@
+//! Up to which load an objective for the response time was met, in the windows that were seen.
+
+use kendall_fit::model::NORMAL;
+use kendall_fit::open::timed_inside;
+use kendall_observations::Objective;
+use kendall_stats::sample;
+use kendall_units::{Rate, exact_f64};
+
+use crate::analysis::{Analysis, rate};
+use crate::bins::counts;
+use crate::fetch::Observed;
+use crate::system::System;
+
+/// Groups of windows of neighboring loads, at most, and windows that each has at least: few requests are slow, and one
+/// window has few of them.
+const GROUPS: usize = 12;
+const FEWEST: usize = 2;
+
+/// Whether a group of windows meets an objective.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Meets {
+    Yes,
+    No,
+    CannotTell,
+}
+
+/// The load up to which the entry met an objective, and from which it missed it, in a sentence.
+#[must_use]
+pub fn objective(
+    system: &System,
+    observed: &Observed,
+    analysis: &Analysis,
+    objective: &Objective,
+) -> String {
+    let said = objective.text.trim();
+    let entry = &observed.tiers[system.entry];
+    if objective.quantile.is_some() && entry.buckets.is_empty() {
+        let name = &system.tiers[system.entry].name;
+        return format!("`{said}`: cannot tell: no query gives the `buckets` of `{name}`.");
+    }
+    if analysis.monitored.tiers[system.entry].inside {
+        return format!(
+            "`{said}`: cannot tell: {}.",
+            timed_inside(&system.tiers[system.entry].name)
+        );
+    }
+    let windows = analysis.windows.all.iter().enumerate();
+    let used = windows.filter(|(_, window)| window.left_out.is_none());
+    let mut loads: Vec<(f64, usize)> =
+        used.filter_map(|(number, window)| Some((rate(system, window)?, number))).collect();
+    loads.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let together = loads.len().div_ceil(GROUPS).max(FEWEST);
+    let groups: Vec<(f64, Meets)> = loads
+        .chunks(together)
+        .map(|group| {
+            let numbers: Vec<usize> = group.iter().map(|(_, number)| *number).collect();
+            let load = sample::mean(&group.iter().map(|(load, _)| *load).collect::<Vec<f64>>());
+            (load, meets((system, observed, analysis), objective, &numbers))
+        })
+        .collect();
+    // A group that does not tell is passed over where groups on either side of it do.
+    let is = |wanted: Meets| move |group: &(f64, Meets)| group.1 == wanted;
+    let first_missed = groups.iter().position(is(Meets::No)).unwrap_or(groups.len());
+    let met = groups[..first_missed].iter().rfind(|group| is(Meets::Yes)(group));
+    let after_met = groups.iter().rposition(is(Meets::Yes)).map_or(0, |last| last + 1);
+    let missed = groups[after_met..].iter().find(|group| is(Meets::No)(group));
+    let at = |group: &(f64, Meets)| Rate::per_second(group.0);
+    match (met, missed) {
+        (Some(met), None) if groups.last() == Some(met) => {
+            format!("`{said}` is met at all loads that were observed, up to {}.", at(met))
+        }
+        (Some(met), Some(missed)) => format!(
+            "`{said}` is met up to {} and missed from {} on: the load at which it is missed first lies between.",
+            at(met),
+            at(missed)
+        ),
+        (Some(met), None) => {
+            format!("`{said}` is met up to {}; above, the windows do not tell.", at(met))
+        }
+        (None, Some(missed)) if groups.first() == Some(missed) => {
+            format!("`{said}` is missed at all loads that were observed, from {} on.", at(missed))
+        }
+        (None, Some(missed)) => {
+            format!("`{said}` is missed from {} on; below, the windows do not tell.", at(missed))
+        }
+        (None, None) => format!(
+            "`{said}`: cannot tell: too few requests were seen, or no bin ends at {}.",
+            objective.below
+        ),
+    }
+}
+
+fn meets(
+    (system, observed, analysis): (&System, &Observed, &Analysis),
+    objective: &Objective,
+    windows: &[usize],
+) -> Meets {
+    let limit = objective.below.get();
+    let Some(quantile) = objective.quantile else {
+        let mean =
+            |number: &usize| analysis.windows.all[*number].tiers[system.entry].response_time_s;
+        let means: Vec<f64> = windows.iter().filter_map(mean).collect();
+        let found = kendall_fit::model::mean_of(&means);
+        return verdict(found.value, NORMAL * found.standard_error, found.value, limit);
+    };
+    let steps = windows.iter().map(|number| system.steps_of(*number));
+    let bins = counts(&observed.tiers[system.entry], steps);
+    let sum = |is: &dyn Fn(f64, f64) -> bool| -> f64 {
+        bins.iter().filter(|(low, high, _)| is(*low, *high)).map(|bin| bin.2).sum()
+    };
+    // Bins hold rates; each stands for a step.
+    let seconds = exact_f64(system.step_s);
+    let all = sum(&|_, _| true) * seconds;
+    if all < 1.0 {
+        return Meets::CannotTell;
+    }
+    let slow = 1.0 - quantile;
+    // A proportion of as many requests, if it were as large as the objective allows.
+    let chance = NORMAL * (slow * quantile / all).sqrt();
+    let surely = sum(&|low, _| low >= limit) * seconds / all;
+    let possibly = sum(&|_, high| high > limit) * seconds / all;
+    verdict(possibly, chance, surely, slow)
+}
+
+/// Of a number between `least` and `most`, give or take its chance.
+fn verdict(most: f64, chance: f64, least: f64, limit: f64) -> Meets {
+    if most + chance < limit {
+        Meets::Yes
+    } else if least - chance >= limit {
+        Meets::No
+    } else {
+        Meets::CannotTell
+    }
+}
