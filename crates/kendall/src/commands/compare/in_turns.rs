@@ -51,6 +51,7 @@ impl Compare {
         let interrupted = stop_at_a_signal()?;
         let mut coin = Xoshiro256PlusPlus::seed_from_u64(sides[0].study.seed);
         let last = flags.blocks.1;
+        let mut missing = String::new();
         for block in 1..=last {
             // Which of the two comes first is left to chance, so that neither always warms up for
             // the other; the seed fixes it, so that a stopped session can be resumed.
@@ -58,7 +59,12 @@ impl Compare {
             for side in if turned { [&sides[1], &sides[0]] } else { [&sides[0], &sides[1]] } {
                 measure(side, block, last, &interrupted)?;
             }
-            let Some(confidence) = looks.confidence_at(block) else { continue };
+            let Some(confidence) = looks.confidence_at(block) else {
+                if let Some(next) = looks.blocks().into_iter().find(|at| *at > block) {
+                    output::note(&format!("after {block} blocks: judged after {next}{missing}"));
+                }
+                continue;
+            };
             let judged = Self {
                 before: sides[0].folder.clone(),
                 after: Some(sides[1].folder.clone()),
@@ -71,6 +77,8 @@ impl Compare {
             let clear = is_clear(&page.comparisons);
             let most = largest_difference(&page.comparisons);
             let would_tell = blocks_in_all(&page.comparisons, self.bound);
+            missing = would_tell
+                .map_or_else(String::new, |all| format!("; about {all} in all would tell"));
             let told = Told {
                 answer: answer(&page, block, most, would_tell),
                 blocks: block,
