@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::chapters::models::{self, Ranked};
 use crate::chapters::{effects, load, searches, trace};
+use crate::document::Table;
 use crate::number;
 use crate::plot::Plot;
 use crate::prepared::Prepared;
@@ -43,6 +44,9 @@ pub struct Answer {
     pub next: String,
     /// The one plot that shows it.
     pub plot: Option<Plot>,
+    /// The configurations in short, for the page.
+    #[serde(skip)]
+    pub table: Option<Table>,
 }
 
 impl Answer {
@@ -98,6 +102,7 @@ pub(crate) fn of(data: &Prepared<'_>) -> Answer {
                    --retry-failed."
                 .to_owned(),
             plot: None,
+            table: None,
         };
     };
     let found = match objective(data) {
@@ -124,6 +129,7 @@ pub(crate) fn of(data: &Prepared<'_>) -> Answer {
         model: model(data),
         next,
         plot: plot(data).map(Plot::at_levels),
+        table: Some(load::in_short(data)),
         trust,
     }
 }

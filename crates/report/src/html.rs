@@ -33,8 +33,10 @@ pub fn render(report: &Report, file: &str) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);
     environment.add_filter("code", code);
+    environment.add_filter("plain", |text: &str| text.replace('`', ""));
     environment.add_template("report.html", TEMPLATE)?;
-    let sections: Vec<Value> = report.sections.iter().map(section).collect();
+    let shown = report.answer.as_ref().and_then(|answer| answer.plot.as_ref());
+    let sections: Vec<Value> = report.sections.iter().map(|one| section(one, shown)).collect();
     environment.get_template("report.html")?.render(minijinja::context! {
         title => report.title.as_str(),
         name => report.name.as_str(),
@@ -81,11 +83,22 @@ fn answer(answer: &Answer) -> Value {
         model => answer.model.as_deref(),
         next => answer.next.as_str(),
         plot => answer.plot.as_ref().map(plot_view),
+        table => Value::from(Serde(answer.table.as_ref().map(TableView::new))),
     }
 }
 
-fn section(section: &Section) -> Value {
-    let blocks: Vec<Value> = section.blocks.iter().map(block).collect();
+/// A chapter, in which the plot that is shown with the answer is a link to it.
+fn section(section: &Section, shown: Option<&Plot>) -> Value {
+    let blocks: Vec<Value> = section
+        .blocks
+        .iter()
+        .map(|one| match one {
+            Block::Plot(plot) if shown.is_some_and(|shown| shown.draws_the_same(plot)) => {
+                minijinja::context! { kind => "elsewhere", content => plot.title.as_str() }
+            }
+            other => block(other),
+        })
+        .collect();
     let (id, title, folded) = (section.id, section.title.as_str(), section.folded);
     minijinja::context! { id, title, folded, holds => holds(section), blocks }
 }

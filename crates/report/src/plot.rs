@@ -11,7 +11,7 @@ pub use heat::{Cell, density};
 
 use serde::Serialize;
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plot {
     pub id: String,
     pub title: String,
@@ -23,7 +23,7 @@ pub struct Plot {
     pub series: Vec<Series>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Axis {
     pub label: String,
     /// How values become places.
@@ -51,7 +51,7 @@ pub enum Scale {
 }
 
 /// One set of points.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
@@ -111,6 +111,13 @@ impl Scale {
 }
 
 impl Plot {
+    /// Whether another, whatever its name, is the same drawing.
+    #[must_use]
+    pub fn draws_the_same(&self, other: &Self) -> bool {
+        (&self.title, &self.x, &self.y, &self.series)
+            == (&other.title, &other.x, &other.y, &other.series)
+    }
+
     /// Its description, and where intervals are missing: a point without a bar looks like the surest.
     #[must_use]
     pub fn described(&self) -> String {

@@ -239,7 +239,7 @@ for (const button of document.querySelectorAll(".fold-tools button")) {
   button.hidden = false;
   button.addEventListener("click", () => { for (const chapter of chapters) chapter.open = button.dataset.open === "true"; });
 }
-const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.getAttribute("href").slice(1), link]));
+const links = new Map([...document.querySelectorAll(".contents li a")].map((link) => [link.getAttribute("href").slice(1), link]));
 const seen = new Set();
 const watch = new IntersectionObserver((entries) => {
   for (const entry of entries) if (entry.isIntersecting) seen.add(entry.target.id); else seen.delete(entry.target.id);
@@ -250,6 +250,7 @@ for (const id of links.keys()) { const section = document.getElementById(id); if
 const fits = () => { for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("wider", box.scrollWidth > box.clientWidth + 1); };
 fits();
 window.addEventListener("resize", fits);
+window.addEventListener("hashchange", fits);
 for (const details of document.querySelectorAll("details")) details.addEventListener("toggle", fits);
 // On a small screen the answer comes first.
 const contents = document.querySelector("details.contents");

@@ -31,6 +31,7 @@ pub(super) fn card(system: &System, analysis: &Analysis, answers: &[Answer], tit
         model: model(analysis),
         next: next(system, analysis, answers),
         plot: None,
+        table: None,
     }
 }
 

@@ -46,7 +46,11 @@ fn sentence(
         .curve
         .as_ref()
         .map_or_else(|| rate_of(fastest), |curve| with_interval(&curve.capacity, number::rate));
-    if let Some(ends) = found.curve.as_ref().and_then(|curve| too_wide(&curve.capacity)) {
+    let open = fastest.point.population.is_none();
+    // The low end of an interval is a bound, however wide it is.
+    let is_bound = found.shape == Shape::StillGrowing && !open;
+    let capacity = found.curve.as_ref().filter(|_| !is_bound).map(|curve| &curve.capacity);
+    if let Some(ends) = capacity.and_then(too_wide) {
         return (
             format!(
                 "Cannot tell the capacity: the runs differ so much that it may be anything from {} \
@@ -58,7 +62,6 @@ fn sentence(
         );
     }
     let knee = knee(data, found);
-    let open = fastest.point.population.is_none();
     match (found.shape, &found.unknown) {
         (Shape::Saturated, _) => {
             (format!("About {rate}{with}. It saturates {knee}; more load only adds waiting."), true)
@@ -107,7 +110,11 @@ fn least(fastest: &Configuration, found: &Saturation) -> String {
 
 fn growing(load: &str, unit: &str, found: &Saturation) -> String {
     let gained = found.curve.as_ref().map_or_else(String::new, |curve| {
-        let gain = with_interval(&curve.last_doubling, number::signed_percent);
+        let factor = curve.last_doubling.map(|gain| 1.0 + gain);
+        let gain = match too_wide(&factor) {
+            Some(ends) => format!("at least {}", number::signed_percent(ends.low - 1.0)),
+            None => with_interval(&curve.last_doubling, number::signed_percent),
+        };
         format!("; the last doubling still gained {gain}")
     });
     format!("throughput still grows at {load} {unit}, the highest load that was measured{gained}.")
@@ -164,15 +171,22 @@ fn outliers(data: &Observations, curve: &Curve, found: &Saturation) -> Option<St
         .then(|| format!(" Stands out from all other runs and counts less: {}.", named.join("; ")))
 }
 
-/// What limits a curve that reached its limit where no measured resource did. A host that others
+/// What limits a curve where no measured resource does: nothing yet, or what its shape shows. A host that others
 /// filled says nothing; the threads of the system do, by how much they ran or waited for a core.
 fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Limit> {
-    let station = found.station.as_ref()?;
-    let last = &data.along(curve).last()?.point;
+    let last = data.along(curve).last()?;
+    let load = data.load_of(last);
+    let last = &last.point;
     let counted = bottleneck(last);
     if counted.limiting.is_some() || counted.generator_suspected {
         return None;
     }
+    if found.shape == Shape::StillGrowing && last.population.is_some() {
+        let unit = data.load.as_ref().map_or("", |load| load.unit.as_str());
+        let up_to = number::plain(load);
+        return Some(Ok(format!("Nothing up to {up_to} {unit}: throughput still grows there.")));
+    }
+    let station = found.station.as_ref()?;
     if let Some(process) = one_core(data, curve, found) {
         let waited = process.run_queue_wait.filter(|wait| *wait >= NOTABLE_WAIT);
         let waited = waited.map_or_else(String::new, |wait| {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::document::{Cell, Section, Table, Unit};
+use crate::document::{Cell, Rows, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Series};
 use crate::prepared::Prepared;
@@ -11,7 +11,9 @@ use kendall_observations::{
 };
 use kendall_stats::estimate::{Estimate, percent};
 use kendall_store::SummaryRow;
+use kendall_units::exact_f64;
 
+use super::saturation::interesting;
 use super::{Drawn, drawn, load_of, plotted, point, time_axis};
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
@@ -192,11 +194,8 @@ fn shape_in_words(data: &Observations, group: &Drawn<'_>) -> String {
             let best = all.iter().max_by(|a, b| a.throughput().total_cmp(&b.throughput()))?;
             let of =
                 if data.curves.len() > 1 { format!("{}: h", curve.name) } else { "H".to_owned() };
-            Some(format!(
-                "{of}ighest {} at {}",
-                number::rate(best.throughput()),
-                number::plain(load_of(data, best))
-            ))
+            // How much it is says the answer, by all runs of the curve.
+            Some(format!("{of}ighest at {}", number::plain(load_of(data, best))))
         })
         .take(4)
         .collect();
@@ -206,41 +205,121 @@ fn shape_in_words(data: &Observations, group: &Drawn<'_>) -> String {
 /// Percentiles whose interval the table has room for.
 const WITH_INTERVAL: [f64; 2] = [0.5, 0.99];
 
+/// Those that are read most stand first, where no narrow screen hides them.
 fn table(data: &Observations) -> Table {
-    let mut table = factor_columns(
-        Table::new("configurations", "Every configuration, as the clients saw it"),
-        data,
-    )
-    .column("repetitions", "Runs", Unit::Count)
-    .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
-    .column("throughput_standard_deviation_per_s", "s.d. of a second", Unit::PerSecond)
-    .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
-    .column("response_time_standard_deviation_s", "Std. dev. (ms)", Unit::Milliseconds);
-    table = PERCENTILES.into_iter().fold(table, of_percentile);
-    table = table.column("miss_rate", "Misses (%)", Unit::Percent).column(
-        "error_rate",
-        "Errors (%)",
-        Unit::Percent,
-    );
-    for configuration in &data.configurations {
-        let mut row = levels(data, configuration);
-        row.push(kendall_units::exact_f64(configuration.repetitions.len()).into());
-        row.push(Cell::estimate_or(configuration.throughput_estimate().as_ref(), "no run"));
-        row.push(Cell::number_or(configuration.throughput_deviation_per_s(), "too few seconds"));
-        row.push(Cell::estimate_or(configuration.response_estimate().as_ref(), "no request"));
-        row.push(Cell::number_or(Some(configuration.client.standard_deviation_s), "no request"));
-        let places = (0..).zip(PERCENTILES);
-        row.extend(places.map(
-            |(place, quantile)| match configuration.percentile_estimate(quantile) {
-                Ok(estimate) if WITH_INTERVAL.contains(&quantile) => Cell::Estimate(estimate),
-                _ => percentile(&configuration.client, place),
-            },
-        ));
-        row.push(Cell::number_or(configuration.counts().miss_rate(), "nothing read"));
-        row.push(Cell::number_or(configuration.counts().error_rate(), "no request"));
-        table.push(row);
+    let caption = "Every configuration, as the clients saw it";
+    let rows = factors_of(Table::of("configurations", caption, &data.configurations), data)
+        .column("repetitions", "Runs", Unit::Count, |c| exact_f64(c.repetitions.len()))
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond, |c| {
+            Cell::estimate_or(c.throughput_estimate().as_ref(), "no run")
+        })
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds, |c| {
+            Cell::estimate_or(c.response_estimate().as_ref(), "no request")
+        });
+    let (first, others): (Vec<_>, Vec<_>) =
+        (0..).zip(PERCENTILES).partition(|(_, quantile)| WITH_INTERVAL.contains(quantile));
+    let rows = first.into_iter().rev().fold(rows, with_percentile);
+    let rows = rows
+        .column("throughput_standard_deviation_per_s", "s.d. of a second", Unit::PerSecond, |c| {
+            Cell::number_or(c.throughput_deviation_per_s(), "too few seconds")
+        })
+        .column("response_time_standard_deviation_s", "Std. dev. (ms)", Unit::Milliseconds, |c| {
+            Cell::number_or(Some(c.client.standard_deviation_s), "no request")
+        });
+    let rows = others.into_iter().fold(rows, with_percentile);
+    rows.column("miss_rate", "Misses (%)", Unit::Percent, |c| {
+        Cell::number_or(c.counts().miss_rate(), "nothing read")
+    })
+    .column("error_rate", "Errors (%)", Unit::Percent, |c| {
+        Cell::number_or(c.counts().error_rate(), "no request")
+    })
+    .table()
+    .folded_if_long()
+}
+
+/// With a column for a percentile of the response time, in a table of configurations.
+fn with_percentile(
+    rows: Rows<&Configuration>,
+    (place, quantile): (usize, f64),
+) -> Rows<&Configuration> {
+    let (key, label) = of_percentile(quantile);
+    rows.column(key, label, Unit::Milliseconds, |c| match c.percentile_estimate(quantile) {
+        Ok(estimate) if WITH_INTERVAL.contains(&quantile) => Cell::Estimate(estimate),
+        _ => percentile(&c.client, place),
+    })
+}
+
+/// Rows of the table on the first page, at most.
+const MOST_IN_SHORT: usize = 24;
+/// Factors that have a column each there.
+const MOST_COLUMNS: usize = 2;
+
+/// What is read of every configuration, for the first page: where they are many, of the best of each curve,
+/// or of those of highest throughput.
+pub(crate) fn in_short(data: &Observations) -> Table {
+    let all = data.configurations.len();
+    let mut chosen: Vec<&Configuration> = data.configurations.iter().collect();
+    let mut what = "Every configuration by its own runs".to_owned();
+    if all > MOST_IN_SHORT {
+        let by_throughput =
+            |a: &&Configuration, b: &&Configuration| b.throughput().total_cmp(&a.throughput());
+        if data.curves.is_empty() {
+            chosen.sort_by(by_throughput);
+            what = format!("The {MOST_IN_SHORT} of highest throughput of {all} configurations");
+        } else {
+            chosen = interesting(data).into_iter().map(|(_, best)| best).collect();
+            what = format!("The highest throughput of each curve, of {all} configurations");
+            if chosen.len() > MOST_IN_SHORT {
+                chosen.sort_by(by_throughput);
+                what =
+                    format!("The {MOST_IN_SHORT} curves of highest throughput, each at its best");
+            }
+        }
+        chosen.truncate(MOST_IN_SHORT);
     }
-    table.folded_if_long()
+    let confidence = number::percent(data.study.confidence);
+    let runs = |c: &&Configuration| c.repetitions.len();
+    let alike = chosen.iter().all(|c| runs(c) == data.repetitions());
+    let each = if alike {
+        format!(", {} each", number::count(data.repetitions(), "run"))
+    } else {
+        String::new()
+    };
+    let caption = format!("{what}{each}; ± or (from to) is the {confidence} interval over runs");
+    let rows = Table::of("", caption, chosen);
+    let rows = if data.factors.len() > MOST_COLUMNS {
+        rows.column("configuration", "Configuration", Unit::Text, |c| data.name_of(c))
+    } else {
+        factors_of(rows, data)
+    };
+    let rows =
+        if alike { rows } else { rows.column("runs", "Runs", Unit::Count, |c| exact_f64(runs(c))) };
+    let rows = rows
+        .column("throughput", "Throughput (1/s)", Unit::PerSecond, |c| {
+            Cell::estimate_or(c.throughput_estimate().as_ref(), "no run")
+        })
+        .column("mean", "Mean (ms)", Unit::Milliseconds, |c| {
+            Cell::estimate_or(c.response_estimate().as_ref(), "no request")
+        })
+        .column("p99", "p99 (ms)", Unit::Milliseconds, |c| match c.percentile_estimate(0.99) {
+            Ok(estimate) => Cell::Estimate(estimate),
+            Err(caveat) => Cell::Empty(caveat.to_string()),
+        });
+    if data.configurations.iter().all(|c| c.counts().errors == 0) {
+        return rows.table();
+    }
+    let errors = |c: &&Configuration| Cell::number_or(c.counts().error_rate(), "no request");
+    rows.column("errors", "Errors (%)", Unit::Percent, errors).table()
+}
+
+/// With a column for the levels of each factor.
+fn factors_of<'a>(rows: Rows<&'a Configuration>, data: &Observations) -> Rows<&'a Configuration> {
+    data.factors.iter().fold(rows, |rows, factor| {
+        let level = |c: &&Configuration| c.level(&factor.key).map(|level| level.text.clone());
+        rows.column(factor.key.as_str(), short(&factor.key), Unit::Text, |c| {
+            level(c).unwrap_or_default()
+        })
+    })
 }
 
 /// What the table of configurations says, number by number, for the views of `results.db`.
@@ -251,7 +330,7 @@ pub(crate) fn summary_rows(data: &Observations) -> Vec<SummaryRow> {
         for (column, cell) in table.columns.iter().zip(cells) {
             let (value, interval, why) = match cell {
                 Cell::Number(value) => (Some(*value), None, None),
-                Cell::Count(count) => (Some(kendall_units::exact_f64(*count)), None, None),
+                Cell::Count(count) => (Some(exact_f64(*count)), None, None),
                 Cell::Estimate(estimate) => (Some(estimate.center), estimate.interval, None),
                 Cell::Empty(why) => (None, None, Some(why.clone())),
                 Cell::Text(_) => continue,
@@ -269,10 +348,10 @@ pub(crate) fn summary_rows(data: &Observations) -> Vec<SummaryRow> {
     rows
 }
 
-/// A table with a column for a percentile of the response time.
-fn of_percentile(table: Table, quantile: f64) -> Table {
+/// Key and heading of the column for a percentile of the response time.
+fn of_percentile(quantile: f64) -> (String, String) {
     let key = Variable::ResponseTimePercentile(quantile).name();
-    table.column(key, format!("p{} (ms)", percent(quantile)), Unit::Milliseconds)
+    (key, format!("p{} (ms)", percent(quantile)))
 }
 
 /// What runs that are the only ones of their configurations say of themselves; `None` without any.
@@ -285,7 +364,9 @@ fn alone(data: &Observations) -> Option<Table> {
     let mut table = factor_columns(Table::new("within_run", title), data)
         .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
         .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds);
-    table = PERCENTILES.into_iter().fold(table, of_percentile);
+    for (key, label) in PERCENTILES.map(of_percentile) {
+        table = table.column(key, label, Unit::Milliseconds);
+    }
     // Where there is no interval the reason stands in its place.
     let cell = |estimate: &Estimate| match (estimate.interval, estimate.caveats.first()) {
         (None, Some(why)) => Cell::Empty(why.to_string()),
@@ -338,7 +419,7 @@ fn by_operation(data: &Observations) -> Table {
             let rate = configuration.estimate(|r| Some(r.operations.get(name)?.throughput_per_s));
             let mean = configuration.weighted(|r| {
                 let of = r.operations.get(name)?;
-                Some((of.response_time_s?, kendall_units::exact_f64(of.answered)))
+                Some((of.response_time_s?, exact_f64(of.answered)))
             });
             let mut row = levels(data, configuration);
             row.push(name.as_str().into());
@@ -373,7 +454,7 @@ fn errors(data: &Observations) -> Table {
             row.extend([
                 operation.as_str().into(),
                 kind.as_str().into(),
-                kendall_units::exact_f64(count).into(),
+                exact_f64(count).into(),
                 Cell::number_or(share, "no request"),
                 codes_of(kind, &statuses),
             ]);

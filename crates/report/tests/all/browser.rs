@@ -35,6 +35,8 @@ fn open(page: &Path, arguments: &[&str]) -> Seen {
         .arg(format!("--user-data-dir={}", profile.path().display()))
         // The browser's own services look for their servers; they shall find none.
         .arg("--host-resolver-rules=MAP * ~NOTFOUND")
+        // A frame tells its size to the page around it.
+        .arg("--allow-file-access-from-files")
         .args(arguments)
         .arg("--dump-dom")
         .arg(format!("file://{}", page.display()))
@@ -70,7 +72,7 @@ fn finish(child: std::process::Child) -> std::process::Output {
 
 /// Presses keys on the first plot, hides a series, zooms, and writes down what it sees.
 const VISITOR: &str = r##"<script>
-const figure = document.querySelector("#plot-throughput"), seen = document.documentElement.dataset;
+const figure = document.querySelector("#plot-answer"), seen = document.documentElement.dataset;
 const canvas = figure.querySelector(".canvas"), press = (key) =>
   canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
 press("ArrowRight"); press("ArrowRight");
@@ -124,16 +126,70 @@ fn the_page_renders_and_answers_without_a_word_on_the_console_or_the_network() {
     says("data-tip=\"8 workersclients: 30throughput (1/s): 7550");
 }
 
+/// Writes down how large the page is, and what of it ends where.
+const MEASURE: &str = r##"<script>
+const page = document.documentElement, measured = window.parent.document.documentElement.dataset;
+const end = (name) => Math.ceil(document.querySelector(name)?.getBoundingClientRect().bottom ?? 0);
+measured.fits = String(page.scrollWidth <= page.clientWidth);
+measured.width = String(window.innerWidth);
+measured.height = String(page.scrollHeight);
+measured.first = String(Math.max(end("#answer dl"), end("#answer figure.plot .canvas")));
+measured.hidden = String([...document.querySelectorAll("#answer .scroll")].filter((box) => box.scrollWidth > box.clientWidth + 1).length);
+const rows = [...document.querySelectorAll("tbody tr")].filter((row) => !row.closest("details:not([open])"));
+measured.row = String(Math.max(0, ...rows.map((row) => Math.ceil(row.getBoundingClientRect().height))));
+</script>"##;
+
+/// What the measuring script says of the page on a screen of this size: a frame, since a window has a least width.
+fn measured(
+    html: &str,
+    fragment: &str,
+    (width, height): (u32, u32),
+) -> impl Fn(&str) -> String + use<> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("measured.html"), format!("{html}{MEASURE}")).unwrap();
+    let around = folder.path().join("around.html");
+    let frame = format!(
+        "<!DOCTYPE html><html><head></head><body><iframe src=\"measured.html{fragment}\" \
+         style=\"border: 0; width: {width}px; height: {height}px\"></iframe></body></html>"
+    );
+    std::fs::write(&around, frame).unwrap();
+    let seen = open(&around, &["--window-size=1400,900"]);
+    assert_eq!(seen.console, Vec::<String>::new());
+    move |name: &str| {
+        let found = seen.dom.split_once(&format!(" data-{name}=\""));
+        let (_, value) = found.unwrap_or_else(|| panic!("no {name} in {:.300}", seen.dom));
+        value.split('"').next().unwrap().to_owned()
+    }
+}
+
 #[test]
 fn a_small_screen_scrolls_in_one_direction_only() {
     for made in [&*TWO_LEVEL, &*QUEUE, &*IDLE] {
-        let measure = "<script>document.documentElement.dataset.fits = String(\
-            document.documentElement.scrollWidth <= document.documentElement.clientWidth);\
-            </script>";
-        let seen = open_with(&made.html(), measure, &["--window-size=400,800"]);
-        assert_eq!(seen.console, Vec::<String>::new());
-        let name = made.name;
-        assert!(seen.dom.contains("data-fits=\"true\""), "{name}: wider than the screen");
+        for fragment in ["", "#all"] {
+            let of = measured(&made.html(), fragment, (390, 844));
+            assert_eq!(of("fits"), "true", "{}{fragment}: wider than the screen", made.name);
+        }
+    }
+}
+
+/// The first page is what is read: three screens of a desk, and on a telephone the plot and the next run
+/// within two. No number of it lies behind a scroll.
+#[test]
+fn the_first_page_is_short() {
+    for made in [&*WRITES, &*TWO_LEVEL, &*QUEUE, &*IDLE] {
+        let (page, name) = (made.html(), made.name);
+        let pixels = |text: String| text.parse::<u32>().unwrap();
+        let desk = measured(&page, "", (1280, 800));
+        assert!(pixels(desk("height")) <= 3 * 800, "{name}: {} px", desk("height"));
+        let telephone = measured(&page, "", (390, 844));
+        assert!(pixels(telephone("first")) <= 2 * 844, "{name}: {} px", telephone("first"));
+        for of in [&desk as &dyn Fn(&str) -> String, &telephone] {
+            assert_eq!(of("hidden"), "0", "{name}: tables with hidden columns at {}", of("width"));
+        }
+        // Seven lines of a table are 150 pixels.
+        let all = measured(&page, "#all", (1280, 800));
+        assert!(pixels(all("row")) < 150, "{name}: a row of {} px", all("row"));
+        assert!(pixels(all("height")) > pixels(desk("height")), "{name}: the second page is shown");
     }
 }
 

@@ -798,6 +798,25 @@ fn the_only_run_tells_one_throughput_and_its_seconds_the_interval() {
     assert!(answer.starts_with("The job takes "), "{answer}");
 }
 
+/// A service that nothing limits at the loads that were run. Its runs scatter, so that the interval of the highest
+/// throughput is no answer by itself; its low end is a bound all the same. It stood as "Cannot tell" beside "until
+/// throughput stops growing".
+#[test]
+fn growth_is_an_answer_however_wide_its_interval() {
+    for (name, spread) in [("grows", 0.02), ("grows-widely", 1.6)] {
+        let (kept, _guard) = folder(name);
+        let factors = vec![("workload.clients", vec![1.0, 6.0, 30.0])];
+        Synthetic { factors, spread, ..Synthetic::writes() }.store(&kept);
+        let answer = kendall_report::analyze(&kept).unwrap().answer.unwrap();
+        let said = &answer.answer;
+        assert!(answer.told && said.starts_with("At least "), "{name}: {said}");
+        assert!(said.contains("throughput still grows at 30 clients"), "{name}: {said}");
+        let limits = answer.limits.unwrap();
+        assert!(limits.starts_with("Nothing up to 30 clients"), "{name}: {limits}");
+        assert!(answer.next.contains("beyond 30"), "{name}: {}", answer.next);
+    }
+}
+
 /// Everything ran on `web`. The study was started at `localhost`, which is busy with other things, and whose
 /// hypervisor gives some of it to others.
 fn elsewhere(record: &mut RunRecord) {
