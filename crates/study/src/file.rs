@@ -4,6 +4,7 @@ use std::path::Path;
 
 use kendall_keys::{Lines, line_of};
 use kendall_observations::{Condition, Objective};
+use kendall_units::Seconds;
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
 
@@ -75,6 +76,8 @@ pub struct StudyFile {
     pub costs: Vec<(String, f64)>,
     /// Settings before any factor is applied.
     pub base: Settings,
+    /// Ends it before a run that, as long as the longest so far, would not end within this time.
+    pub(crate) within: Option<Seconds>,
     file: Table,
     places: Places,
 }
@@ -208,6 +211,7 @@ impl StudyFile {
             design: parts.design,
             costs: parts.costs,
             base: parts.base,
+            within: None,
             text,
             file,
             places,
@@ -279,12 +283,19 @@ impl StudyFile {
     /// The same study with shares of this capacity, in requests per second.
     pub fn with_capacity(&self, capacity_per_s: f64) -> Result<Self, Refusal> {
         let mut study = self.clone();
-        let text = Value::String(capacity::text(capacity_per_s));
-        let key = "workload.capacity";
-        factor::set(&mut study.file, key, text)
-            .map_err(|what| self.refuse(Problem { key: key.to_owned(), what }))?;
         for factor in &mut study.factors {
             factor.capacity_per_s = Some(capacity_per_s);
+        }
+        let text = Value::String(capacity::text(capacity_per_s));
+        study.with_values(&[("workload.capacity", text)])
+    }
+
+    /// The same study with other values of some keys.
+    pub(crate) fn with_values(&self, values: &[(&str, Value)]) -> Result<Self, Refusal> {
+        let mut study = self.clone();
+        for (key, value) in values {
+            factor::set(&mut study.file, key, value.clone())
+                .map_err(|what| self.refuse(Problem { key: (*key).to_owned(), what }))?;
         }
         let base = study.base_table()?;
         study.base = Settings::read(&base).map_err(|problem| self.refuse(problem))?;

@@ -5,7 +5,10 @@ use std::path::Path;
 /// What the folders are called that hold them.
 const ASIDE: &str = "before-mending";
 
-/// Moves everything in a folder but its lock into a folder below it.
+/// Folder of a study's first pass, below its own: what it begins with stays where it was made.
+pub const FIRST_PASS: &str = "first-pass";
+
+/// Moves everything in a folder but its lock and first passes into a folder below it.
 pub(crate) fn set_aside(folder: &Path) -> std::io::Result<()> {
     let aside = (1..)
         .map(|number: u32| folder.join(format!("{ASIDE}-{number}")))
@@ -15,7 +18,8 @@ pub(crate) fn set_aside(folder: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
         let name = entry.file_name();
-        if name != "lock" && !name.to_string_lossy().starts_with(ASIDE) {
+        let stays = [ASIDE, FIRST_PASS].iter().any(|one| name.to_string_lossy().starts_with(one));
+        if name != "lock" && !stays {
             std::fs::rename(entry.path(), aside.join(&name))?;
         }
     }

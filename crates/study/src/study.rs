@@ -16,6 +16,7 @@ use kendall_store::{
     FIRST_VERIFICATION, FactorLevel, ONE_CLIENT, Purpose, Results, Run, RunId, RunRecord,
     SearchLine, Status, StoreError, Study, keys_of,
 };
+use kendall_units::Seconds;
 use serde_json::Value as Json;
 
 use crate::baseline::{self, BASELINE, Baseline};
@@ -138,14 +139,22 @@ pub fn run(
     let runs = exact.unwrap_or_else(|| session.plan.most());
     on_event(Event::Opened { runs, exact: exact.is_some(), ended });
     let mut failures = InARow::default();
+    let begun_ns = monotonic_ns();
+    let mut longest_ns = 0;
     while let Some(planned) = session.due() {
         if interrupted.load(Ordering::Relaxed) {
             return Ok(session.summary(ended, true));
+        }
+        let started_ns = monotonic_ns();
+        let would_end = Seconds::from_nanos(started_ns.saturating_sub(begun_ns) + longest_ns);
+        if study.within.is_some_and(|within| would_end > within) {
+            break;
         }
         match session.run(planned, interrupted, on_event)? {
             None => return Ok(session.summary(ended, true)),
             Some(end) => failures.take(end)?,
         }
+        longest_ns = longest_ns.max(monotonic_ns().saturating_sub(started_ns));
     }
     Ok(session.summary(ended, false))
 }

@@ -24,7 +24,7 @@ impl Demo {
         let study = StudyFile::parse("studies/demo.toml", STUDY.to_owned(), self.flags.toy, &[])
             .map_err(refused)?;
         let folder = self.flags.out.clone().unwrap_or_else(|| free_folder(&study));
-        run_study(&study, folder, &self.flags)
+        run_study(&study, &folder, &self.flags)
     }
 }
 

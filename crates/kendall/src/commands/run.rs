@@ -2,10 +2,12 @@
 
 mod checks;
 mod dry_run;
+mod first;
 mod progress;
 pub(crate) mod summary;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 use clap::error::{ContextKind, ContextValue};
 use kendall_store::{Results, StoreError};
@@ -13,6 +15,7 @@ use kendall_study::{Options, StudyError, StudyFile, Summary};
 
 use self::progress::Progress;
 pub(super) use self::progress::what_came;
+use self::summary::Told;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 use crate::output::{self, Format};
 use crate::paint::Paint;
@@ -81,7 +84,7 @@ impl RunCommand {
         }
         let folder =
             self.common.out.clone().unwrap_or_else(|| Path::new("results").join(&study.study));
-        run_study(&study, folder, &self.common)
+        run_study(&study, &folder, &self.common)
     }
 }
 
@@ -94,20 +97,29 @@ pub(super) fn with_the_flag_for_keys(mut refusal: clap::Error) -> clap::Error {
     };
     let argument = argument.trim_start_matches('-');
     let (name, value) = argument.split_once('=').unwrap_or((argument, "…"));
-    let Some(key) = dotted(name) else { return refusal };
+    // A flag that is spelled alike is meant rather than a key.
+    let near = refusal.get(ContextKind::SuggestedArg).is_none();
+    let Some(key) = dotted(name, near) else { return refusal };
     let hint = format!("to replace a key of the study file, write `--set {key}={value}`");
     refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     refusal
 }
 
-/// The dotted key of a study file that is meant: as it is, or by its last part alone.
-fn dotted(name: &str) -> Option<String> {
+/// The dotted key of a study file that is meant: as it is, or by its last part alone; where `near`, also by one
+/// that is spelled alike.
+fn dotted(name: &str, near: bool) -> Option<String> {
     let parts = ["system", "links", "workload", "measure", "hosts", "place", "factors", "design"];
-    if name.split_once('.').is_some_and(|(first, _)| parts.contains(&first)) {
-        return Some(name.to_owned());
+    if let Some((first, rest)) = name.split_once('.') {
+        let known = parts.into_iter().find(|part| *part == first);
+        let first = known.or_else(|| kendall_keys::closest(first, parts).filter(|_| near))?;
+        return Some(format!("{first}.{rest}"));
     }
     let name = name.replace('-', "_");
     let tables = kendall_study::keys::tables();
+    let names = || tables.iter().flat_map(|(_, keys)| keys.iter().copied().flatten());
+    let names = || names().map(|key| key.name);
+    let known = names().find(|known| *known == name);
+    let name = known.or_else(|| kendall_keys::closest(&name, names()).filter(|_| near))?;
     let has = |keys: &Vec<&[kendall_keys::Key]>| {
         keys.iter().any(|some| some.iter().any(|key| key.name == name))
     };
@@ -116,58 +128,103 @@ fn dotted(name: &str) -> Option<String> {
     // Of `system.processes` and `workload.http` the kind is none of the key's parts.
     let first = table.split('.').next().filter(|first| ["system", "workload"].contains(first));
     let table = first.unwrap_or(table);
-    Some(if table.is_empty() { name } else { format!("{table}.{name}") })
+    Some(if table.is_empty() { name.to_owned() } else { format!("{table}.{name}") })
 }
 
-/// Runs a study in a folder, with progress, summary and report.
+/// What the runs of a study have come to.
+struct Outcome {
+    summary: Summary,
+    results: Results,
+    told: Told,
+}
+
+impl Outcome {
+    /// Runs a study in a folder, with progress, and writes its report.
+    fn of(
+        study: &StudyFile,
+        folder: &Path,
+        flags: &RunFlags,
+        interrupted: &AtomicBool,
+    ) -> anyhow::Result<Self> {
+        let options = Options {
+            folder: folder.to_owned(),
+            program: std::env::current_exe()?,
+            retry_failed: flags.retry_failed,
+            until_repetition: None,
+        };
+        let mut progress = Progress::new(study);
+        let outcome =
+            kendall_study::run(study, &options, interrupted, &mut |event| progress.event(&event));
+        progress.finish();
+        let summary = outcome.map_err(|error| exit_with(exit_of(&error), error))?;
+        let results = Results::open(folder)?;
+        let told = if flags.no_report || summary.done == 0 {
+            Told::of(&results)?
+        } else {
+            let (report, written) = kendall_report::write(folder)?;
+            match report.answer {
+                Some(answer) => Told::new(answer, Some(written.html)),
+                None => Told::of(&results)?,
+            }
+        };
+        Ok(Self { summary, results, told })
+    }
+
+    /// Prints it, and says with which code the program ends.
+    fn print(&self, study: &StudyFile, format: Format) -> anyhow::Result<Exit> {
+        let checks = checks::all(study, &self.results)?;
+        match format {
+            Format::Human => {
+                output::result(&summary::text(study, &self.results, &self.summary, &self.told)?);
+            }
+            Format::Json => {
+                let mut all = summary::json(study, &self.results, &self.summary, &self.told)?;
+                if !checks.is_empty() {
+                    all["checks"] = serde_json::to_value(&checks)?;
+                }
+                output::json(&all)?;
+            }
+        }
+        for check in &checks {
+            output::note(&check.told(Paint::of_notes()));
+        }
+        if self.summary.interrupted {
+            let go_on = "interrupted; the same command resumes it";
+            return Err(exit_with(Exit::Failure, go_on));
+        }
+        Ok(match exit_for(&self.summary) {
+            Exit::Done if checks.iter().any(checks::Check::fails) => Exit::CheckFailed,
+            exit => exit,
+        })
+    }
+}
+
+/// Runs a study in a folder, with progress, summary and report; where it lasts, its first pass before it.
 pub(crate) fn run_study(
     study: &StudyFile,
-    folder: PathBuf,
+    folder: &Path,
     flags: &RunFlags,
 ) -> anyhow::Result<Exit> {
     let interrupted = stop_at_a_signal()?;
-    let options = Options {
-        folder: folder.clone(),
-        program: std::env::current_exe()?,
-        retry_failed: flags.retry_failed,
-        until_repetition: None,
-    };
-    let mut progress = Progress::new(study);
-    let outcome =
-        kendall_study::run(study, &options, &interrupted, &mut |event| progress.event(&event));
-    progress.finish();
-    let summary = outcome.map_err(|error| exit_with(exit_of(&error), error))?;
-    let results = Results::open(&folder)?;
-    let report = if flags.no_report || summary.done == 0 {
-        None
-    } else {
-        let (_, written) = kendall_report::write(&folder)?;
-        Some(written.html)
-    };
-    let checks = checks::all(study, &results)?;
-    match flags.format {
-        Format::Human => {
-            output::result(&summary::text(study, &results, &summary, report.as_deref())?);
-        }
-        Format::Json => {
-            let mut all = summary::json(study, &results, &summary, report.as_deref())?;
-            if !checks.is_empty() {
-                all["checks"] = serde_json::to_value(&checks)?;
+    if let Some((pass, place)) = first::due(study, folder)? {
+        match Outcome::of(&pass, &place, flags, &interrupted) {
+            Ok(first) if first.summary.interrupted => return first.print(&pass, flags.format),
+            Ok(first) if first.summary.done > 0 => output::note(&first::in_words(&first.told)),
+            // Longer runs may be used where short ones are not.
+            Ok(_) => {}
+            Err(error) if Exit::of(&error) == Exit::RunRejected => {
+                output::note(&format!("no first answer: {error:#}"));
             }
-            output::json(&all)?;
+            Err(error) => return Err(error),
         }
     }
-    for check in &checks {
-        output::note(&check.told(Paint::of_notes()));
+    let mut outcome = Outcome::of(study, folder, flags, &interrupted)?;
+    if outcome.summary.interrupted
+        && let Some(better) = first::better(study, folder, (&outcome.results, &outcome.told))?
+    {
+        outcome.told = better;
     }
-    if summary.interrupted {
-        let go_on = "interrupted; the same command resumes it";
-        return Err(exit_with(Exit::Failure, go_on));
-    }
-    Ok(match exit_for(&summary) {
-        Exit::Done if checks.iter().any(checks::Check::fails) => Exit::CheckFailed,
-        exit => exit,
-    })
+    outcome.print(study, flags.format)
 }
 
 /// A study with failed runs is not done, nor one with rejected ones.
@@ -211,6 +268,8 @@ mod tests {
     fn a_key_of_study_files_is_known_by_itself_and_with_its_table() {
         for (typed, key) in [
             ("measure.duratoin", Some("measure.duratoin")),
+            ("mesure.duration", Some("measure.duration")),
+            ("durration", Some("measure.duration")),
             ("duration", Some("measure.duration")),
             ("think-time", Some("workload.think_time")),
             ("workers", Some("system.workers")),
@@ -218,7 +277,7 @@ mod tests {
             ("study.toml", None),
             ("verbose", None),
         ] {
-            assert_eq!(dotted(typed).as_deref(), key, "{typed}");
+            assert_eq!(dotted(typed, true).as_deref(), key, "{typed}");
         }
     }
 }

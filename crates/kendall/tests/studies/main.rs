@@ -4,6 +4,7 @@ mod compare_in_turns;
 mod compare_results;
 mod designs;
 mod factor_tuples;
+mod first_answer;
 mod init_study;
 mod interrupted_study;
 mod kill_campaign;

@@ -1,7 +1,7 @@
 //! `kendall run --dry-run`: effective values and runs.
 
 use kendall_report::document::{Table, Unit};
-use kendall_study::{HostReport, Plan, StudyFile};
+use kendall_study::{FIRST_ANSWER, HostReport, Plan, StudyFile};
 use kendall_units::{Seconds, counted};
 use serde_json::json;
 
@@ -55,6 +55,15 @@ fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<
         object.remove("factors");
     }
     let mut text = format!("# effective values\n{}\n", toml::to_string(&effective)?);
+    if let Some(pass) = study.first_pass()? {
+        let runs = Plan::of(&pass).map_err(|problem| study.refuse(problem))?.most();
+        text.push_str(&format!(
+            "# first at most {} of {}, for an answer within {}; then\n",
+            counted(runs, "run"),
+            duration(pass.base.measure.duration),
+            duration(FIRST_ANSWER)
+        ));
+    }
     let list = plan.list();
     let shown = if list.is_empty() {
         format!("# at most {}; which ones depends on the data\n", counted(plan.most(), "run"))

@@ -1,12 +1,12 @@
 //! What a study found, configuration by configuration.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use kendall_observations::{Configuration, Observations, short};
 use kendall_report::answer::Answer;
 use kendall_report::document::{Cell, Table, Unit};
 use kendall_stats::estimate::{Caveat, Estimate};
-use kendall_store::{FactorLevel, Results, SearchLine};
+use kendall_store::{FactorLevel, Results, SearchLine, StoreError};
 use kendall_study::{StudyFile, Summary};
 use kendall_units::{counted, exact_f64};
 use serde::Serialize;
@@ -57,11 +57,34 @@ fn rows(observations: &Observations) -> Vec<Row> {
     observations.configurations.iter().filter_map(row).collect()
 }
 
+/// The answer that is told, and the page that shows it.
+pub(super) struct Told {
+    pub(super) answer: Answer,
+    pub(super) report: Option<PathBuf>,
+    /// Whether there are runs that it rests on.
+    pub(super) has_runs: bool,
+    /// Whether it is that of the first pass, since the study's own runs tell less so far.
+    pub(super) of_first_pass: bool,
+}
+
+impl Told {
+    pub(super) fn new(answer: Answer, report: Option<PathBuf>) -> Self {
+        Self { answer, report, has_runs: true, of_first_pass: false }
+    }
+
+    /// Without a page.
+    pub(super) fn of(results: &Results) -> Result<Self, StoreError> {
+        let observations = Observations::read(results)?;
+        let has_runs = !observations.configurations.is_empty();
+        Ok(Self { has_runs, ..Self::new(kendall_report::answer_of(&observations), None) })
+    }
+}
+
 pub(super) fn text(
     study: &StudyFile,
     results: &Results,
     summary: &Summary,
-    report: Option<&Path>,
+    told: &Told,
 ) -> anyhow::Result<String> {
     let observations = Observations::read(results)?;
     let rows = rows(&observations);
@@ -99,12 +122,17 @@ pub(super) fn text(
         ));
     }
     text.push_str(&format!("\nresults {}\n", results.folder().display()));
-    if let Some(report) = report {
+    if let Some(report) = &told.report {
         text.push_str(&format!("report  {}\n", report.display()));
     }
-    if !observations.configurations.is_empty() {
+    if told.of_first_pass {
+        text.push_str(
+            "\nThe answer is that of the first pass: the runs since then tell less so far.\n",
+        );
+    }
+    if told.has_runs {
         text.push('\n');
-        text.push_str(&card(&kendall_report::answer_of(&observations)));
+        text.push_str(&card(&told.answer));
     }
     Ok(text)
 }
@@ -265,22 +293,26 @@ pub(super) fn json(
     study: &StudyFile,
     results: &Results,
     summary: &Summary,
-    report: Option<&Path>,
+    told: &Told,
 ) -> anyhow::Result<serde_json::Value> {
     let observations = Observations::read(results)?;
-    Ok(json!({
+    let mut all = json!({
         "name": study.study,
         "title": study.title,
         "folder": results.folder(),
-        "report": report,
+        "report": told.report,
         "runs_done": summary.done,
         "runs_rejected": summary.rejected,
         "configurations_short_of_precision": summary.short_of_precision,
         "runs_failed": summary.failed,
         "interrupted": summary.interrupted,
         "confidence": study.base.measure.confidence,
-        "answer": kendall_report::answer_of(&observations),
+        "answer": told.answer,
         "configurations": rows(&observations),
         "searches": observations.searches,
-    }))
+    });
+    if told.of_first_pass {
+        all["answer_of"] = json!(kendall_study::FIRST_PASS);
+    }
+    Ok(all)
 }
