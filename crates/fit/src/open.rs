@@ -13,6 +13,6 @@ pub use mixes::{ClassNetwork, NOTABLE, NetworkClass, regress_classes};
 pub use monitored::{
     Monitored, MonitoredTier, Monitoring, TOLERANCE, TierMeans, Window, carries_more,
 };
-pub use network::{Center, Network, NetworkPoint, Structure};
+pub use network::{Center, LONGEST_WAITING, Network, NetworkPoint, Structure};
 pub use residence::{Residence, Waiting};
 pub use variability::Variability;

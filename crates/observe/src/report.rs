@@ -4,7 +4,7 @@ mod card;
 mod load;
 mod variability;
 
-use kendall_fit::open::{self, Answer, Center, TierMeans, Waiting, timed_inside};
+use kendall_fit::open::{self, Answer, Center, LONGEST_WAITING, TierMeans, Waiting, timed_inside};
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_report::{ModelFile, REPORT_VERSION, Report};
@@ -36,9 +36,6 @@ const NEAR_FULL: f64 = 0.8;
 
 /// A response time of which more than this is in no tier is not explained.
 const MOSTLY: f64 = 0.5;
-
-/// Waiting above so many times that of M/M/m is not that of bursts: (c_a² + c_s²)/2 of measured systems stays below.
-const LONGEST_WAITING: f64 = 50.0;
 
 /// What is usually wrong where it is not explained.
 const UNITS: &str = "is `response_time` in seconds, `busy` a number of servers (not a share of them), and every tier in \

@@ -353,6 +353,6 @@ mod tests {
         untold.tiers[0].why = Some("no query gives how busy it is".to_owned());
         assert_eq!(untold.reasons(), ["db: no query gives how busy it is."]);
         assert!(untold.page().ends_with("no query gives how busy it is.\n"), "{}", untold.page());
-        assert!(untold.line().contains("3.50/s; db 50 % busy, 2.00 times"), "{}", untold.line());
+        assert!(untold.line().contains("3.5000/s; db 50 % busy, 2.00 times"), "{}", untold.line());
     }
 }

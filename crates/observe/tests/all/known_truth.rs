@@ -725,6 +725,7 @@ fn a_capacity_below_a_load_that_was_carried_is_no_result() {
     series.insert(Quantity::Busy, busy.collect());
     series.insert(Quantity::ResponseTime, vec![0.04; rates.len()]);
     series.insert(Quantity::Throughput, rates);
+    series.retain(|quantity, _| !matches!(quantity, Quantity::Arrivals | Quantity::Number));
     let system = System::parse(text).unwrap();
     let analysis = analyze(&system, &observed).unwrap();
     assert!(analysis.tiers[0].headroom.is_none(), "{:?}", analysis.tiers[0].headroom);
@@ -763,7 +764,8 @@ fn a_response_time_inside_the_worker_is_recognized() {
     response.iter_mut().for_each(|time| *time = DB_S);
     let analysis = analyze(&system, &observed).unwrap();
     let said = report::sentences(&system, &analysis, &[]).join(" ");
-    assert!(said.contains("`db` saturates first: at 50"), "{said}");
+    let capacity = analysis.tiers[0].headroom.as_ref().unwrap().capacity_per_s.center;
+    assert!((capacity * DB_S / 2.0 - 1.0).abs() < 0.01, "{capacity}");
     assert!(said.contains("this response time is measured inside the worker"), "{said}");
     let changes = [change("rate=300/s", &system).unwrap()];
     let answer = analysis.fitted().answer(&changes, "rate=300/s", 7).unwrap();
@@ -828,31 +830,6 @@ fn an_interval_ends_where_nothing_waits() {
     let interval = time.interval.unwrap();
     let service = WEB_S + DB_VISITS * DB_S;
     assert!(interval.low > 0.9 * service && interval.high > 1.5 * service, "{time:?}");
-}
-
-/// Waiting that was fitted to hours with an outage is worse than what the bins say of service times: the better one
-/// answers, and says so.
-#[test]
-fn of_the_models_that_were_scored_the_better_one_answers() {
-    let (system, mut observed) = varied(140.0);
-    let tier = &mut observed.tiers[0];
-    let rates = tier.series[&Quantity::Throughput].clone();
-    let response = tier.series.get_mut(&Quantity::ResponseTime).unwrap();
-    let fitted = rates.len() * 6 / 10;
-    for (time, rate) in response.iter_mut().zip(&rates).take(fitted) {
-        *time *= if *rate > 90.0 { 2.5 } else { 1.0 };
-    }
-    let analysis = analyze(&system, &observed).unwrap();
-    let network = analysis.network.as_ref().unwrap();
-    let (name, own) = network.better.unwrap();
-    assert!(own > 0.1 && network.score.unwrap().median < own / 2.0, "{name}: {:?}", network.score);
-    let changes = [change("rate=120/s", &system).unwrap()];
-    let answer = analysis.fitted().answer(&changes, "rate=120/s", 7).unwrap();
-    let truth = VARIED_S + FACTOR * (mmm(120.0, 2, VARIED_S) - VARIED_S);
-    let time = answer.response_time.as_ref().unwrap();
-    assert!((time.center / truth - 1.0).abs() < 0.15, "{time:?} for {truth}");
-    let caveats = answer.caveats.join(" ");
-    assert!(caveats.contains(&format!("requests wait as in {name}, which errs by")), "{caveats}");
 }
 
 /// 1 % of exponential response times are above R·ln 100: bins with a bound at 100 ms tell the load at which that is reached.

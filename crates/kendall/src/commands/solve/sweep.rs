@@ -194,8 +194,10 @@ pub(super) fn of_its_own(model: &Model) -> Option<String> {
         _ => station.arrival_rate / station.utilization,
     });
     let most = bottleneck.or(alone).unwrap_or(f64::INFINITY);
-    let step = (0.97 * most).min(2.0 * rate).max(rate) / 50.0;
-    (step > 0.0).then(|| format!("arrival_rate_per_s={step}:{}:{step}", 50.0 * step))
+    // Three digits say it as well.
+    let short = |value: f64| format!("{value:.2e}").parse().unwrap_or(value);
+    let step = short((0.97 * most).min(2.0 * rate).max(rate) / 50.0);
+    (step > 0.0).then(|| format!("arrival_rate_per_s={step}:{}:{step}", short(50.0 * step)))
 }
 
 /// How a key of a model is shown, whose name ends with its unit: units of times stand in the cells.
