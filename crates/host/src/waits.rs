@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use kendall_protocols::waiting::Waiting;
 use kendall_units::exact_f64;
+use procfs::ProcError;
 use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, Process, Task};
 
@@ -37,17 +38,19 @@ impl Waits {
                 Some(Wait::Sleep) => self.found.sleep += 1.0,
                 None => {}
             },
-            // The thread ended.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(_) => self.unknown = true,
+            // Otherwise the thread ended.
+            Err(error) => self.unknown |= error.kind() == std::io::ErrorKind::PermissionDenied,
         }
     }
 
     /// Adds the connections to the process, by their queues in the kernel.
     pub(crate) fn add_sockets(&mut self, process: &Process) {
-        let Ok(descriptors) = process.fd() else {
-            self.unknown = true;
-            return;
+        let descriptors = match process.fd() {
+            Ok(descriptors) => descriptors,
+            Err(error) => {
+                self.unknown |= matches!(error, ProcError::PermissionDenied(_));
+                return;
+            }
         };
         let targets = descriptors.take(MOST_DESCRIPTORS).filter_map(Result::ok);
         let own: HashSet<u64> = targets

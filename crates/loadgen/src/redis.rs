@@ -88,7 +88,7 @@ pub struct RedisLoad {
 }
 
 impl RedisLoad {
-    /// A load that draws its keys; `slots` as [`prepare`] found them.
+    /// A load that draws its keys; `slots` as [`prepare()`] found them.
     #[must_use]
     pub fn new(plan: RedisPlan, keyspace: Keyspace, slots: Slots) -> Self {
         Self { plan, keyspace: Arc::new(keyspace), slots, said: Said::default(), next_key: None }

@@ -373,7 +373,8 @@ fn what_no_counter_shows_follows_from_the_curve() {
     let (there, at_eight) = ask(&["--what-if", "workload.clients=8"]);
     assert_eq!(there["model"], "measured", "{there}");
     let (beyond, at_thirty) = ask(&["--what-if", "workload.clients=30"]);
-    assert_eq!(beyond["model"], "curve", "{beyond}");
+    // The station that the curve shows, or the curve itself, whichever erred less where it was left out.
+    assert!(["curve", "hidden-station"].contains(&beyond["model"].as_str().unwrap()), "{beyond}");
     // Eight clients keep the semaphore full. The interval holds what they carry; a line would carry 3.75 times as
     // much, and a machine that slows one of the two loads down by a third is not that.
     let interval = &beyond["throughput_per_s"];
