@@ -189,7 +189,7 @@ fn the_first_page_is_short() {
         // Seven lines of a table are 150 pixels.
         let all = measured(&page, "#all", (1280, 800));
         assert!(pixels(all("row")) < 150, "{name}: a row of {} px", all("row"));
-        assert!(pixels(all("height")) > pixels(desk("height")), "{name}: the second page is shown");
+        assert_ne!(all("height"), desk("height"), "{name}: the second page is not shown");
     }
 }
 
