@@ -37,6 +37,8 @@ const SEND_BYTES: usize = 256 << 10;
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How often connections are checked for being idle.
 const LOOK: Duration = Duration::from_secs(5);
+/// Longest time without a frame taken of answers that wait for the client.
+const UNREAD: Duration = Duration::from_secs(60);
 
 /// Serves it, encrypted or not.
 pub(super) async fn serve<S: Serve>(
@@ -92,6 +94,10 @@ enum End {
 struct Activity {
     begun: AtomicU64,
     open: AtomicUsize,
+    /// Answers that wait for the client to take more, or were not begun.
+    unread: AtomicUsize,
+    /// Frames of answers that were taken.
+    taken: AtomicU64,
 }
 
 struct Busy(Arc<Activity>);
@@ -139,17 +145,17 @@ async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             } else {
                 service.refuse_host(request).await
             };
-            let response = Answer::of(response, head_only).await;
-            drop(busy);
+            let response = Answer::of(response, head_only, busy).await;
             Ok::<_, Infallible>(response)
         }
     });
     let enough = enough(&activity, options.idle, stop);
-    let idle = match protocol {
+    let end = match protocol {
         Protocol::Http2 => until(enough, http2(options).serve_connection(io, answering)).await,
         Protocol::Http1 => until(enough, http1(options).serve_connection(io, answering)).await,
     };
-    if idle && activity.begun.load(Ordering::Relaxed) == 0 { End::Late } else { End::Other }
+    let never = activity.begun.load(Ordering::Relaxed) == 0;
+    if end == Enough::Idle && never { End::Late } else { End::Other }
 }
 
 fn http2(options: &ListenOptions) -> hyper::server::conn::http2::Builder<TokioExecutor> {
@@ -178,51 +184,111 @@ fn http1(options: &ListenOptions) -> hyper::server::conn::http1::Builder {
     builder
 }
 
-/// Drives a connection until it ends, or asks it to end when there is `enough`; whether it said nothing for too long.
-async fn until<C: GracefulConnection<Error = hyper::Error>>(
-    enough: impl Future<Output = bool>,
-    connection: C,
-) -> bool {
-    let mut connection = pin!(connection);
-    let (idle, result) = tokio::select! {
-        result = connection.as_mut() => (false, result),
-        idle = enough => {
-            connection.as_mut().graceful_shutdown();
-            (idle, connection.await)
-        }
-    };
-    result.is_err_and(|error| {
-        tracing::debug!(%error, "a connection broke");
-        error.is_timeout()
-    }) || idle
+/// Why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Enough {
+    /// The tier stops, or the client had enough.
+    Done,
+    /// It said nothing for too long.
+    Idle,
+    /// The client took nothing of its answers for too long.
+    Unread,
 }
 
-/// Returns when the tier stops, or true when the connection was idle for too long.
-async fn enough(activity: &Activity, idle: Duration, mut stop: watch::Receiver<bool>) -> bool {
-    let mut quiet = Duration::ZERO;
-    let mut before = activity.begun.load(Ordering::Relaxed);
+/// Drives a connection until it ends, or ends it when there is `enough`.
+async fn until<C: GracefulConnection<Error = hyper::Error>>(
+    enough: impl Future<Output = Enough>,
+    connection: C,
+) -> Enough {
+    let mut connection = pin!(connection);
+    let (end, result) = tokio::select! {
+        result = connection.as_mut() => (Enough::Done, result),
+        end = enough => {
+            if end == Enough::Unread {
+                return end;
+            }
+            connection.as_mut().graceful_shutdown();
+            (end, connection.await)
+        }
+    };
+    let late = result.is_err_and(|error| {
+        tracing::debug!(%error, "a connection broke");
+        error.is_timeout()
+    });
+    if late { Enough::Idle } else { end }
+}
+
+/// Returns when the tier stops, or when the connection was idle or its answers were not read for too long.
+async fn enough(activity: &Activity, idle: Duration, mut stop: watch::Receiver<bool>) -> Enough {
+    let (mut quiet, mut unread) = (Duration::ZERO, Duration::ZERO);
+    let counts = || [&activity.begun, &activity.taken].map(|count| count.load(Ordering::Relaxed));
+    let mut before = counts();
     let look = LOOK.min(idle);
+    let after = |so: bool, time: Duration| if so { time + look } else { Duration::ZERO };
     while quiet < idle {
         if tokio::time::timeout(look, stopped(&mut stop)).await.is_ok() {
-            return false;
+            return Enough::Done;
         }
-        let begun = activity.begun.load(Ordering::Relaxed);
-        let silent = begun == before && activity.open.load(Ordering::Relaxed) == 0;
-        quiet = if silent { quiet + look } else { Duration::ZERO };
-        before = begun;
+        let now = counts();
+        let open = activity.open.load(Ordering::Relaxed) > 0;
+        quiet = after(now[0] == before[0] && !open, quiet);
+        let waits = activity.unread.load(Ordering::Relaxed) > 0;
+        unread = after(now[1] == before[1] && waits, unread);
+        if unread >= UNREAD.min(idle) {
+            return Enough::Unread;
+        }
+        before = now;
     }
-    true
+    Enough::Idle
+}
+
+/// An answer that waits for the client, as long as nothing else is known.
+struct Unread {
+    busy: Busy,
+    waits: bool,
+}
+
+impl Unread {
+    fn new(busy: Busy) -> Self {
+        busy.0.unread.fetch_add(1, Ordering::Relaxed);
+        Self { busy, waits: true }
+    }
+
+    /// A frame was taken: the next is taken when the client has room. Or the service has none yet.
+    fn polled<T>(&mut self, frame: &Poll<Option<T>>) {
+        let waits = matches!(frame, Poll::Ready(Some(_)));
+        if waits {
+            self.busy.0.taken.fetch_add(1, Ordering::Relaxed);
+        }
+        self.wait(waits);
+    }
+
+    fn wait(&mut self, waits: bool) {
+        match (self.waits, waits) {
+            (false, true) => self.busy.0.unread.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.busy.0.unread.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+        self.waits = waits;
+    }
+}
+
+impl Drop for Unread {
+    fn drop(&mut self) {
+        self.wait(false);
+    }
 }
 
 /// The body of an answer. Of one to HEAD the bytes are taken and not sent, which HTTP/2 leaves to the server.
 struct Answer<B> {
     body: B,
+    unread: Unread,
     /// Of a body that is not sent.
     unsent: Option<SizeHint>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Answer<B> {
-    async fn of(response: Response<B>, head_only: bool) -> Response<Self> {
+    async fn of(response: Response<B>, head_only: bool, busy: Busy) -> Response<Self> {
         let (head, mut body) = response.into_parts();
         let unsent = head_only.then(|| body.size_hint());
         if head_only {
@@ -230,7 +296,7 @@ impl<B: Body<Data = Bytes> + Unpin> Answer<B> {
             {
             }
         }
-        Response::from_parts(head, Self { body, unsent })
+        Response::from_parts(head, Self { body, unread: Unread::new(busy), unsent })
     }
 }
 
@@ -245,7 +311,9 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
         if self.unsent.is_some() {
             return Poll::Ready(None);
         }
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        self.unread.polled(&frame);
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

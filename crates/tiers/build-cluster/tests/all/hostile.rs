@@ -406,3 +406,46 @@ fn a_client_that_takes_no_byte_of_its_answer_makes_room_for_another() {
     assert!(taken.len() < blob.len(), "{} bytes", taken.len());
     cache.stop();
 }
+
+/// Over HTTP/2 a client may leave its window closed and answer pings.
+#[test]
+fn a_client_over_http_2_that_takes_no_answer_makes_room_for_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.listen.edge.idle = Duration::from_secs(1);
+    options.listen.edge.connections = 1;
+    let cache = Cache::start(&options, Clock::monotonic()).unwrap();
+    // More than the windows of HTTP/2 and the buffers of two sockets hold.
+    let blob = content(1, 64 << 20);
+    let path = format!("/cas/{}", Function::Sha256.digest(&blob).hash_text());
+    let address = cache.address();
+    let ask = move |head: &str, body: &[u8]| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let length = body.len();
+        write!(stream, "{head} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n").unwrap();
+        stream.write_all(body).unwrap();
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).unwrap();
+        String::from_utf8_lossy(&start).into_owned()
+    };
+    assert_eq!(ask(&format!("PUT {path}"), &blob), "HTTP/1.1 200");
+    let driving = tokio::task::LocalSet::new();
+    block_on(driving.run_until(async {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let (mut sender, driver) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
+        tokio::task::spawn_local(driver);
+        let request =
+            Request::get(format!("http://x{path}")).body(Full::<Bytes>::default()).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        let head = format!("HEAD {path}");
+        let other = tokio::task::spawn_blocking(move || ask(&head, b"")).await.unwrap();
+        assert_eq!(other, "HTTP/1.1 200");
+        assert!(answer.into_body().collect().await.is_err(), "all of it came");
+    }));
+    cache.stop();
+}
