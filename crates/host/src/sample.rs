@@ -27,6 +27,8 @@ pub enum Accounting {
     None,
     /// The process with this id and its children, on this machine.
     Process(u32),
+    /// A generator of load, in the same way but for what it waits for, which nothing asks.
+    Generator(u32),
     /// A control group's folder below `/sys/fs/cgroup`.
     ControlGroup(String),
     /// A Prometheus page with `process_cpu_seconds_total`.
@@ -52,6 +54,7 @@ pub fn accounting(source: &Accounting) -> Option<Sampled> {
     match source {
         Accounting::None => None,
         Accounting::Process(pid) => process(*pid),
+        Accounting::Generator(pid) => tree(*pid, Total::default()),
         Accounting::ControlGroup(folder) => {
             control_group(Path::new("/sys/fs/cgroup"), folder).map(Sampled::from)
         }
@@ -61,7 +64,10 @@ pub fn accounting(source: &Accounting) -> Option<Sampled> {
 
 /// Counters of a process with all its threads and the processes below it.
 pub fn process(pid: u32) -> Option<Sampled> {
-    let mut total = Total::default();
+    tree(pid, Total { waits: Some(Waits::default()), ..Total::default() })
+}
+
+fn tree(pid: u32, mut total: Total) -> Option<Sampled> {
     let mut waiting = vec![pid];
     let mut seen = 0;
     while let Some(pid) = waiting.pop().filter(|_| seen < MOST_PROCESSES) {
@@ -95,7 +101,7 @@ struct Total {
     on_cpu_ns: u64,
     sample: ProcessSample,
     threads: BTreeMap<String, ThreadSample>,
-    waits: Waits,
+    waits: Option<Waits>,
 }
 
 impl Total {
@@ -111,7 +117,9 @@ impl Total {
         let mut children = Vec::new();
         for task in process.tasks().ok()?.filter_map(Result::ok) {
             self.sample.threads += 1;
-            self.waits.add_thread(&task);
+            if let Some(waits) = &mut self.waits {
+                waits.add_thread(&task);
+            }
             let schedstat = task.schedstat().ok();
             if let Some(schedstat) = &schedstat {
                 self.on_cpu_ns += schedstat.sum_exec_runtime;
@@ -130,7 +138,9 @@ impl Total {
             }
             children.extend(task.children().unwrap_or_default());
         }
-        self.waits.add_sockets(process);
+        if let Some(waits) = &mut self.waits {
+            waits.add_sockets(process);
+        }
         Some(children)
     }
 
@@ -145,7 +155,7 @@ impl Total {
         self.sample.cpu_system_ns = total - self.sample.cpu_user_ns.min(total);
         let at_ns = monotonic_ns();
         self.sample.at_ns = at_ns;
-        self.sample.waiting = self.waits.found();
+        self.sample.waiting = self.waits.take().and_then(Waits::found);
         let threads = self.threads.into_iter();
         Sampled {
             process: self.sample,

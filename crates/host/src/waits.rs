@@ -17,8 +17,10 @@ const MOST_DESCRIPTORS: usize = 1_024;
 pub(crate) struct Waits {
     found: Waiting,
     threads: usize,
-    /// Sockets that were seen: processes that were forked share their listener.
+    /// By their inodes: processes that were forked share their listener.
     sockets: HashSet<u64>,
+    /// The first process that has one: all of them are in its network.
+    owner: Option<i32>,
     /// Something could not be read, or is too much to read.
     unknown: bool,
 }
@@ -43,7 +45,6 @@ impl Waits {
         }
     }
 
-    /// Adds the connections to the process, by their queues in the kernel.
     pub(crate) fn add_sockets(&mut self, process: &Process) {
         let descriptors = match process.fd() {
             Ok(descriptors) => descriptors,
@@ -53,21 +54,12 @@ impl Waits {
             }
         };
         let targets = descriptors.take(MOST_DESCRIPTORS).filter_map(Result::ok);
-        let own: HashSet<u64> = targets
-            .filter_map(|descriptor| match descriptor.target {
-                FDTarget::Socket(inode) => Some(inode),
-                _ => None,
-            })
-            .filter(|inode| self.sockets.insert(*inode))
-            .collect();
-        if own.is_empty() {
-            return;
-        }
-        let tables = [process.tcp(), process.tcp6()];
-        for entry in tables.into_iter().filter_map(Result::ok).flatten() {
-            if entry.rx_queue > 0 && own.contains(&entry.inode) {
-                self.add_queue(&entry);
-            }
+        self.sockets.extend(targets.filter_map(|descriptor| match descriptor.target {
+            FDTarget::Socket(inode) => Some(inode),
+            _ => None,
+        }));
+        if self.owner.is_none() && !self.sockets.is_empty() {
+            self.owner = Some(process.pid());
         }
     }
 
@@ -80,9 +72,19 @@ impl Waits {
         }
     }
 
-    /// All of it; `None` where a part is not known.
-    pub(crate) fn found(&self) -> Option<Waiting> {
-        (!self.unknown).then_some(self.found)
+    /// All of it, with the connections by their queues in the kernel; `None` where a part is not known.
+    pub(crate) fn found(mut self) -> Option<Waiting> {
+        if self.unknown {
+            return None;
+        }
+        let owner = self.owner.and_then(|pid| Process::new(pid).ok());
+        let tables = owner.map_or_else(Vec::new, |owner| vec![owner.tcp(), owner.tcp6()]);
+        for entry in tables.into_iter().filter_map(Result::ok).flatten() {
+            if entry.rx_queue > 0 && self.sockets.contains(&entry.inode) {
+                self.add_queue(&entry);
+            }
+        }
+        Some(self.found)
     }
 }
 
@@ -142,6 +144,14 @@ mod tests {
         }
     }
 
+    /// Without the processes that other tests have started.
+    fn of_this_process() -> Option<Waiting> {
+        let (process, mut waits) = (Process::myself().unwrap(), Waits::default());
+        process.tasks().unwrap().flatten().for_each(|task| waits.add_thread(&task));
+        waits.add_sockets(&process);
+        waits.found()
+    }
+
     /// Threads that wait for a lock and sleep, and connections that were not accepted, or sent what is not read.
     #[test]
     fn threads_and_connections_that_wait_are_seen() {
@@ -175,7 +185,7 @@ mod tests {
             let end = monotonic_ns() + 4_000_000_000;
             let mut seen = None;
             while monotonic_ns() < end && !seen.as_ref().is_some_and(enough) {
-                seen = crate::sample::process(std::process::id()).unwrap().process.waiting;
+                seen = of_this_process();
             }
             assert!(seen.as_ref().is_some_and(enough), "{seen:?}");
             done.store(true, Ordering::Relaxed);

@@ -571,7 +571,7 @@ impl Watch {
     fn add_generators(&mut self, generators: &[Runner]) {
         self.processes.extend((0..).zip(generators).map(|(number, generator)| {
             let pid = generator.pid();
-            (Accounting::Process(pid), process(Part::generator(), number, pid, generator.host()))
+            (Accounting::Generator(pid), process(Part::generator(), number, pid, generator.host()))
         }));
     }
 
@@ -675,7 +675,7 @@ impl Watch {
         const LEAST_CORES: f64 = 0.05;
         let here = self.processes.iter().filter(|(_, process)| process.host == LOCALHOST);
         let own = here.flat_map(|(accounting, process)| match accounting {
-            Accounting::Process(pid) => [*pid, process.pid],
+            Accounting::Process(pid) | Accounting::Generator(pid) => [*pid, process.pid],
             _ => [process.pid; 2],
         });
         // 0 stands for none, and for what starts everything.
