@@ -21,6 +21,10 @@ use kendall_queueing::scalability::{Options, fit};
 use kendall_units::exact_f64;
 use serde_json::json;
 
+use crate::support::normal;
+
+mod support;
+
 /// Clients, and the size of the pool of workers.
 type Place = (u32, u32);
 /// What is run, and what is asked.
@@ -258,21 +262,6 @@ impl Truth {
         }
         let asked = [3, 6, 12, 24, 48];
         [(at(0, &[1, 2, 4, 8]), at(0, &asked)), (at(0, &[1, 4, 8, 16]), at(0, &asked))]
-    }
-}
-
-/// Numbers with mean 0 and variance 1, the same on every machine.
-fn normal(seed: u64) -> impl FnMut() -> f64 {
-    let mut state = seed;
-    move || {
-        let mut sum = -6.0;
-        for _ in 0..12 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            sum += f64::from(u32::try_from(state >> 32).unwrap()) / 2.0_f64.powi(32);
-        }
-        sum
     }
 }
 

@@ -12,6 +12,10 @@ use kendall_fit::twin::{
 };
 use kendall_queueing::station::finite_population;
 
+use crate::support::normal;
+
+mod support;
+
 #[track_caller]
 fn near(have: f64, want: f64, relative: f64) {
     assert!((have - want).abs() <= relative * want.abs(), "{have} for {want}");
@@ -153,21 +157,6 @@ const TRUTH: [Demand; 4] = [
     Demand { work_s: 14e-6, batch_s: 0.0, switch_s: 16e-6 },
 ];
 const WAKE_S: f64 = 18e-6;
-
-/// Numbers with mean 0 and variance 1, the same on every machine.
-fn normal(seed: u64) -> impl FnMut() -> f64 {
-    let mut state = seed;
-    move || {
-        let mut sum = -6.0;
-        for _ in 0..12 {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            sum += f64::from(u32::try_from(state >> 32).unwrap()) / 2.0_f64.powi(32);
-        }
-        sum
-    }
-}
 
 /// What a run of the true system shows: its speed drifts by 8 %, which the probe sees but for 1 %.
 fn measured(

@@ -727,9 +727,11 @@ impl StudyModel {
         };
         let ladder = Ladder::of(&asked, self.left_out());
         let is_structure = ladder.leads().is_of_the_structure();
-        let told = by_twin.map(|prediction| {
-            let assumed = self.assumed(question);
-            Answer { prediction, assumed, model: Model::Twin, ladder: Vec::new() }
+        let told = by_twin.map(|prediction| Answer {
+            prediction,
+            assumed: Vec::new(),
+            model: Model::Twin,
+            ladder: Vec::new(),
         });
         let runs = along.map_or(0, Along::runs);
         let curve =
@@ -753,6 +755,9 @@ impl StudyModel {
             Rung::Curve => Model::Curve { runs },
             other => other.model(),
         };
+        if ladder.uses_the_structure() {
+            answer.assumed = self.assumed(question);
+        }
         answer.ladder = ladder.shown();
         Ok(answer)
     }

@@ -249,11 +249,9 @@ impl Asked<'_> {
         }
         let is_blind = self.is_blind && rung.is_of_the_structure();
         let usual = if is_blind { BLIND } else { rung.usual() };
-        let squares = |at: usize| errors.iter().map(|error| error[at] * error[at]).sum::<f64>();
-        let missing = exact_f64(left_out - errors.len()) + WORTH;
-        let all = exact_f64(left_out) + WORTH;
-        let errs = [0, 1].map(|at| ((squares(at) + missing * usual * usual) / all).sqrt());
-        let rms = || (squares(1) / exact_f64(errors.len())).sqrt();
+        let at = |at: usize| errors.iter().map(move |error| error[at]);
+        let errs = [0, 1].map(|place| errs_by(at(place), left_out, usual));
+        let rms = || (squares(at(1)) / exact_f64(errors.len())).sqrt();
         let judged = Judged {
             name: rung,
             throughput_per_s: center[0].exp(),
@@ -316,10 +314,7 @@ impl Ladder {
         let said = [asked.tail_by_twin.map(f64::ln), around].into_iter().enumerate();
         let tails = said.filter_map(|(at, said)| {
             let errors: Vec<f64> = judges.iter().filter_map(|one| one.tails[at]).collect();
-            let squares = errors.iter().map(|error| error * error).sum::<f64>();
-            let missing = exact_f64(judges.len() - errors.len()) + WORTH;
-            let all = exact_f64(judges.len()) + WORTH;
-            let errs = ((squares + missing * USUAL_TAIL * USUAL_TAIL) / all).sqrt();
+            let errs = errs_by(errors.iter().copied(), judges.len(), USUAL_TAIL);
             (!errors.is_empty()).then_some((said?, errs))
         });
         Self { rungs, tails: tails.collect(), left_out }
@@ -346,6 +341,12 @@ impl Ladder {
 
     pub(super) fn leads(&self) -> Rung {
         self.leading().map_or(Rung::Twin, |(_, judged)| judged.name)
+    }
+
+    /// Whether a model that knows the structure has a part in the answer.
+    pub(super) fn uses_the_structure(&self) -> bool {
+        let is_one = |one: &Judged| one.name.is_of_the_structure() && one.weight > NO_PART;
+        self.rungs.iter().any(|(_, judged)| is_one(judged))
     }
 
     /// Throughput and mean response time.
@@ -389,6 +390,17 @@ impl Ladder {
     pub(super) fn shown(&self) -> Vec<Judged> {
         self.rungs.iter().map(|(_, judged)| *judged).collect()
     }
+}
+
+fn squares(errors: impl Iterator<Item = f64>) -> f64 {
+    errors.map(|error| error * error).sum()
+}
+
+/// What a model errs by: s, of its `errors` at some of the `left_out`, and of what it usually errs by.
+fn errs_by(errors: impl ExactSizeIterator<Item = f64>, left_out: usize, usual: f64) -> f64 {
+    let missing = exact_f64(left_out - errors.len()) + WORTH;
+    let all = exact_f64(left_out) + WORTH;
+    ((squares(errors) + missing * usual * usual) / all).sqrt()
 }
 
 /// Shares of the answer, by what each errs by where so many were left out.
