@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use kendall_queueing::Model;
 use kendall_queueing::model::{Balking, Batch, Discipline, Station, Workload};
+use roxmltree::{Document, Node, ParsingOptions};
 use toml::{Table, Value};
 
-use crate::xml::{Element, XmlError, coded, parse};
-
+/// Most elements, attributes and texts of a document that is read.
+const MOST_NODES: u32 = 1_000_000;
 /// Most service times of a load-dependent station that are written.
 const MOST_ENTRIES: u64 = 10_000;
 
@@ -25,7 +26,7 @@ pub struct Jmva {
 pub enum JmvaError {
     /// Not XML.
     #[error(transparent)]
-    Xml(#[from] XmlError),
+    Xml(#[from] roxmltree::Error),
     /// An element is missing or makes no sense.
     #[error("{place}: {what}")]
     Element {
@@ -58,28 +59,30 @@ fn list(tables: Vec<Table>) -> Value {
 /// [`JmvaError`] for what is not XML, or lacks what a model needs; the numbers themselves are checked
 /// where the model file is read.
 pub fn read(text: &str) -> Result<Jmva, JmvaError> {
-    let root = parse(text)?;
+    let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_NODES, ..Default::default() };
+    let document = Document::parse_with_options(text, options)?;
+    let root = document.root_element();
     let mut notes = Vec::new();
-    if root.name != "model" {
-        return Err(wrong(format!("<{}>", root.name), "expected <model>, as JMVA writes it"));
+    if !root.has_tag_name("model") {
+        return Err(wrong(tag(root), "expected <model>, as JMVA writes it"));
     }
     let parameters =
-        root.child("parameters").ok_or_else(|| wrong("<model>", "has no <parameters>"))?;
+        child(root, "parameters").ok_or_else(|| wrong("<model>", "has no <parameters>"))?;
     let need = |name: &str| {
-        parameters.child(name).ok_or_else(|| wrong("<parameters>", format!("has no <{name}>")))
+        child(parameters, name).ok_or_else(|| wrong("<parameters>", format!("has no <{name}>")))
     };
-    let classes = need("classes")?.children.iter().map(|c| class(c, &mut notes));
+    let classes = elements(need("classes")?).map(|c| class(c, &mut notes));
     let classes = classes.collect::<Result<Vec<Table>, JmvaError>>()?;
     let several = classes.len() > 1;
-    let stations = need("stations")?.children.iter().map(|s| station(s, several));
+    let stations = elements(need("stations")?).map(|s| station(s, several));
     let stations = stations.collect::<Result<Vec<Table>, JmvaError>>()?;
     let mut table = Table::new();
-    if let Some(solver) = solver(&root, &mut notes) {
+    if let Some(solver) = solver(root, &mut notes) {
         table.insert("solver".to_owned(), solver.into());
     }
     table.insert("classes".to_owned(), list(classes));
     table.insert("stations".to_owned(), list(stations));
-    if parameters.child("ReferenceStation").is_some() {
+    if child(parameters, "ReferenceStation").is_some() {
         notes.push(
             "<ReferenceStation> is left out: throughputs are of requests that make the visits of the \
              file"
@@ -87,7 +90,7 @@ pub fn read(text: &str) -> Result<Jmva, JmvaError> {
         );
     }
     for left_out in ["whatIf", "solutions", "normalizationConstant"] {
-        if root.child(left_out).is_some() {
+        if child(root, left_out).is_some() {
             let instead = if left_out == "whatIf" { "; use --sweep" } else { "" };
             notes.push(format!("<{left_out}> is left out{instead}"));
         }
@@ -95,7 +98,19 @@ pub fn read(text: &str) -> Result<Jmva, JmvaError> {
     Ok(Jmva { table, notes })
 }
 
-fn named<'a>(element: &'a Element, place: &str) -> Result<&'a str, JmvaError> {
+fn elements<'a>(of: Node<'a, 'a>) -> impl Iterator<Item = Node<'a, 'a>> {
+    of.children().filter(Node::is_element)
+}
+
+fn child<'a>(of: Node<'a, 'a>, name: &str) -> Option<Node<'a, 'a>> {
+    elements(of).find(|child| child.has_tag_name(name))
+}
+
+fn tag(element: Node<'_, '_>) -> String {
+    format!("<{}>", element.tag_name().name())
+}
+
+fn named<'a>(element: Node<'a, 'a>, place: &str) -> Result<&'a str, JmvaError> {
     element.attribute("name").ok_or_else(|| wrong(place, "has no attribute `name`"))
 }
 
@@ -104,12 +119,12 @@ fn number(place: &str, text: &str) -> Result<f64, JmvaError> {
     number.ok_or_else(|| wrong(place, format!("`{text}` is not a finite number")))
 }
 
-fn class(element: &Element, notes: &mut Vec<String>) -> Result<Table, JmvaError> {
-    let place = format!("<{}>", element.name);
+fn class(element: Node<'_, '_>, notes: &mut Vec<String>) -> Result<Table, JmvaError> {
+    let place = tag(element);
     let name = named(element, &place)?;
     let mut table = Table::new();
     table.insert("name".to_owned(), name.into());
-    let key = match element.name.as_str() {
+    let key = match element.tag_name().name() {
         "closedclass" => "population",
         "openclass" => "rate",
         _ => return Err(wrong(place, "expected <closedclass> or <openclass>")),
@@ -132,28 +147,28 @@ fn class(element: &Element, notes: &mut Vec<String>) -> Result<Table, JmvaError>
 
 /// Texts by class, from the children of a part of a station.
 fn by_class<'a>(
-    element: &'a Element,
+    element: Node<'a, 'a>,
     part: &str,
     place: &str,
 ) -> Result<BTreeMap<&'a str, &'a str>, JmvaError> {
-    let Some(part) = element.child(part) else { return Ok(BTreeMap::new()) };
-    let entry = |child: &'a Element| -> Result<(&'a str, &'a str), JmvaError> {
+    let Some(part) = child(element, part) else { return Ok(BTreeMap::new()) };
+    let entry = |child: Node<'a, 'a>| -> Result<(&'a str, &'a str), JmvaError> {
         let class = child.attribute("customerclass");
         let class = class.ok_or_else(|| {
-            wrong(format!("{place}, <{}>", child.name), "has no attribute `customerclass`")
+            wrong(format!("{place}, {}", tag(child)), "has no attribute `customerclass`")
         })?;
-        Ok((class, child.text.as_str()))
+        Ok((class, child.text().unwrap_or("").trim()))
     };
-    part.children.iter().map(entry).collect()
+    elements(part).map(entry).collect()
 }
 
-fn station(element: &Element, several: bool) -> Result<Table, JmvaError> {
-    let place = format!("<{}>", element.name);
+fn station(element: Node<'_, '_>, several: bool) -> Result<Table, JmvaError> {
+    let place = tag(element);
     let name = named(element, &place)?;
     let place = format!("{place} `{name}`");
     let mut table = Table::new();
     table.insert("name".to_owned(), name.into());
-    match element.name.as_str() {
+    match element.tag_name().name() {
         "delaystation" => {
             table.insert("type".to_owned(), "delay".into());
         }
@@ -164,7 +179,7 @@ fn station(element: &Element, several: bool) -> Result<Table, JmvaError> {
         "listation" | "ldstation" => {}
         _ => return Err(wrong(place, "expected <delaystation>, <listation> or <ldstation>")),
     }
-    let servers = element.attribute("servers").filter(|_| element.name == "listation");
+    let servers = element.attribute("servers").filter(|_| element.has_tag_name("listation"));
     if let Some(servers) = servers {
         let what = || wrong(&place, format!("servers `{servers}` is not a whole number"));
         let servers = servers.trim().parse::<i64>().map_err(|_| what())?;
@@ -187,7 +202,7 @@ fn station(element: &Element, several: bool) -> Result<Table, JmvaError> {
         }
         service.insert(class.to_owned(), first.into());
         visits.insert(class.to_owned(), visit.into());
-        if element.name == "ldstation" && first > 0.0 {
+        if element.has_tag_name("ldstation") && first > 0.0 {
             let own: Vec<f64> = list.iter().map(|time| first / time).collect();
             let alike = |other: &Vec<f64>| {
                 other.len() == own.len()
@@ -208,8 +223,8 @@ fn station(element: &Element, several: bool) -> Result<Table, JmvaError> {
     Ok(table)
 }
 
-fn solver(root: &Element, notes: &mut Vec<String>) -> Option<&'static str> {
-    let name = root.child("algParams")?.child("algType")?.attribute("name")?;
+fn solver(root: Node<'_, '_>, notes: &mut Vec<String>) -> Option<&'static str> {
+    let name = child(child(root, "algParams")?, "algType")?.attribute("name")?;
     match name {
         "Bard-Schweitzer" => Some("schweitzer"),
         "Linearizer" => Some("linearizer"),
@@ -294,6 +309,13 @@ pub fn write(model: &Model) -> Result<String, JmvaError> {
          tolerance=\"1.0E-7\"/>\n    <compareAlgs value=\"false\"/>\n  </algParams>\n</model>\n",
     );
     Ok(text)
+}
+
+/// As it is written in XML.
+fn coded(text: &str) -> String {
+    [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;")]
+        .into_iter()
+        .fold(text.to_owned(), |text, (character, coded)| text.replace(character, coded))
 }
 
 /// A name for the station of think times.
@@ -500,10 +522,15 @@ mod tests {
             (with("").replace(">1<", ">one<"), "`one`"),
             (with("").replace("listation", "magicstation"), "expected <delaystation>"),
             (with("").replace("servers='2'", "servers='two'"), "two"),
-            (with("").replace("</model>", ""), "no end"),
+            (with("").replace("</model>", ""), "never closed"),
         ] {
             let error = read(&text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
+        }
+        let deep = "<a>".repeat(100_000);
+        for text in ["", "a", "<a>", "<a></b>", "<a b></a>", "<a b='1/>", "<a/><b/>", "<!--", &deep]
+        {
+            assert!(matches!(read(text), Err(JmvaError::Xml(_))), "{text:.20}");
         }
         // Cut anywhere, or with any character changed, it is read or refused.
         let text = with("");

@@ -26,7 +26,6 @@ mod scaling;
 mod station;
 mod unit;
 mod wanted;
-mod xml;
 
 use kendall_keys::{Problem, Section};
 use kendall_queueing::DistributionError;
