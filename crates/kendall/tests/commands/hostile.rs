@@ -98,10 +98,13 @@ fn serve(
         }
         End::Silence => while hears(&mut stream, stop) {},
         End::Forever(bytes) => {
+            // A write may take a part; the next goes on behind it.
+            let mut at = 0;
             while !stop.load(Ordering::SeqCst) {
-                match stream.write(bytes) {
-                    Err(error) if error.kind() != ErrorKind::WouldBlock => return,
-                    _ => {}
+                match stream.write(&bytes[at..]) {
+                    Ok(written) => at = (at + written) % bytes.len(),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(_) => return,
                 }
             }
         }

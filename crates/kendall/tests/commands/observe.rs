@@ -496,8 +496,14 @@ fn the_preset_of_postgresql_reads_what_its_exporter_serves() {
         assert!(done.expect("psql is missing: run `make packages-test`").success());
     };
     read(1_000.5);
-    // Statistics of a session are there once it has ended.
+    // Statistics of a session are there once it has ended, which psql does not wait for.
     transactions(200);
+    wait_until("only the exporter asks", || {
+        let page = get(address, "/metrics");
+        let counts = page.lines().filter(|line| line.starts_with("pg_stat_activity_count{"));
+        let mut active = counts.filter(|line| line.contains("state=\"active\""));
+        active.all(|line| line.ends_with("} 0") || line.ends_with("} 1"))
+    });
     read(1_010.5);
     let system = "name = 'x'\nentry = 'db'\nstep = '10s'\nscrape = '10s'\n\
         [tiers.db]\nservers = 4\npreset = 'postgresql'\nselector = 'job=\"pg\"'\n";
