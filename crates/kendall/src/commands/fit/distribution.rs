@@ -6,7 +6,7 @@ use kendall_fit::distribution::{self, DistributionFit, FitError, Options};
 use kendall_report::document::{Section, Table, Unit};
 use kendall_stats::estimate::figures;
 
-use super::table::Measurements;
+use super::table::{Measurements, TimeUnit};
 use crate::exit::Exit;
 use crate::output::{self, Format};
 
@@ -39,32 +39,10 @@ pub(crate) struct FitDistribution {
     format: Format,
 }
 
-#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
-pub(super) enum TimeUnit {
-    #[default]
-    S,
-    Ms,
-    Us,
-    Ns,
-}
-
-impl TimeUnit {
-    pub(super) fn in_seconds(self) -> f64 {
-        match self {
-            Self::S => 1.0,
-            Self::Ms => 1e-3,
-            Self::Us => 1e-6,
-            Self::Ns => 1e-9,
-        }
-    }
-}
-
 impl FitDistribution {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let table = Measurements::read(&self.file)?;
-        let column = table.column(&self.column)?;
-        let unit = self.unit.in_seconds();
-        let times: Vec<f64> = table.numbers(column)?.into_iter().map(|t| t * unit).collect();
+        let times = table.times(&self.column, self.unit)?;
         let options = Options { seed: self.seed, confidence: self.confidence };
         let fit = distribution::fit(&times, &options).map_err(|error| match &error {
             FitError::NoTime { index, .. } => table.refuse_row(*index, &error.to_string()),

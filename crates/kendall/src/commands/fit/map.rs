@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use kendall_queueing::distribution::{MapFit, MapFitError, fit_map};
 use kendall_report::document::{Section, Table, Unit};
 
-use super::distribution::TimeUnit;
-use super::table::Measurements;
+use super::table::{Measurements, TimeUnit};
 use crate::exit::Exit;
 use crate::output::{self, Format};
 
@@ -34,9 +33,7 @@ pub(crate) struct FitMap {
 impl FitMap {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let table = Measurements::read(&self.file)?;
-        let column = table.column(&self.column)?;
-        let unit = self.unit.in_seconds();
-        let times: Vec<f64> = table.numbers(column)?.into_iter().map(|t| t * unit).collect();
+        let times = table.times(&self.column, self.unit)?;
         let fit = fit_map(&times).map_err(|error| match &error {
             MapFitError::NoTime { index, .. } => table.refuse_row(*index, &error.to_string()),
             _ => table.refuse(&error.to_string()),

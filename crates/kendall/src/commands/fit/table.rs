@@ -7,6 +7,27 @@ use anyhow::anyhow;
 use crate::csv;
 use crate::exit::refused;
 
+/// Unit of the times of a file.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+pub(super) enum TimeUnit {
+    #[default]
+    S,
+    Ms,
+    Us,
+    Ns,
+}
+
+impl TimeUnit {
+    fn in_seconds(self) -> f64 {
+        match self {
+            Self::S => 1.0,
+            Self::Ms => 1e-3,
+            Self::Us => 1e-6,
+            Self::Ns => 1e-9,
+        }
+    }
+}
+
 /// A file of numbers with named columns.
 #[derive(Debug)]
 pub(super) struct Measurements {
@@ -82,6 +103,12 @@ impl Measurements {
                 })
             })
             .collect()
+    }
+
+    /// All times of a column, in seconds.
+    pub(super) fn times(&self, column: &str, unit: TimeUnit) -> anyhow::Result<Vec<f64>> {
+        let numbers = self.numbers(self.column(column)?)?;
+        Ok(numbers.into_iter().map(|time| time * unit.in_seconds()).collect())
     }
 
     /// Line of the file of a row.

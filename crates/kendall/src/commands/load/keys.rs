@@ -1,6 +1,7 @@
 //! Options of the keys and values of a load.
 
 use kendall_loadgen::keyspace::{KeyChoice, Keyspace, KeyspacePlan, Size};
+use kendall_units::parse_share;
 
 use crate::exit::refused;
 
@@ -9,6 +10,10 @@ pub(super) struct Keys {
     /// Number of different keys
     #[arg(long, default_value_t = 10_000, value_name = "N")]
     keys: u64,
+
+    /// Share of retrieved keys that were never stored
+    #[arg(long, default_value = "0%", value_name = "SHARE", value_parser = parse_share)]
+    pub(super) expected_misses: f64,
 
     /// Size of keys: `16B`, `uniform:10B..40B`, or `etc` (Facebook's ETC pool)
     #[arg(long, default_value = "16B", value_name = "SIZE")]

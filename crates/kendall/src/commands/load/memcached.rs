@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use kendall_loadgen::load;
 use kendall_loadgen::memcached::{Memcached, MemcachedPlan, PrefillError, parse_mix, prefill};
 use kendall_loadgen::random::{Purpose, stream};
-use kendall_units::parse_share;
 
 use super::common::{Common, load_error, resolve};
 use super::keys::Keys;
@@ -34,10 +33,6 @@ pub(crate) struct LoadMemcached {
     #[command(flatten)]
     keys: Keys,
 
-    /// Share of retrieved keys that were never stored
-    #[arg(long, default_value = "0%", value_name = "SHARE", value_parser = parse_share)]
-    expected_misses: f64,
-
     /// Seconds that stored values live; 0 is forever
     #[arg(long, default_value_t = 0, value_name = "SECONDS")]
     expiry: u32,
@@ -64,7 +59,7 @@ impl LoadMemcached {
         let content = MemcachedPlan {
             mix: parse_mix(&self.mix, self.multiget as usize).map_err(refused)?,
             keys_per_multi_get: self.multiget as usize,
-            expected_misses: self.expected_misses,
+            expected_misses: self.keys.expected_misses,
             verify: self.verify,
             expiry_s: self.expiry,
         };

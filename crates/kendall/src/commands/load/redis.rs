@@ -6,7 +6,6 @@ use kendall_loadgen::random::{Purpose, stream};
 use kendall_loadgen::redis::{
     PrefillError, Redis, RedisAccess, RedisCommand, RedisLoad, RedisPlan, prefill, prepare,
 };
-use kendall_units::parse_share;
 
 use super::common::{Common, load_error, resolve};
 use super::keys::Keys;
@@ -50,10 +49,6 @@ pub(crate) struct LoadRedis {
 
     #[command(flatten)]
     keys: Keys,
-
-    /// Share of retrieved keys that were never stored
-    #[arg(long, default_value = "0%", value_name = "SHARE", value_parser = parse_share)]
-    expected_misses: f64,
 
     /// User
     #[arg(long, value_name = "NAME")]
@@ -133,7 +128,7 @@ impl LoadRedis {
         let plan = RedisPlan {
             commands,
             pipeline: self.pipeline as usize,
-            expected_misses: self.expected_misses,
+            expected_misses: self.keys.expected_misses,
             values,
             access: RedisAccess {
                 user: self.user.clone(),
