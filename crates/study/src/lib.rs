@@ -51,7 +51,7 @@ pub use first_pass::FIRST_ANSWER;
 pub use host_check::{HostReport, check_hosts};
 pub use kendall_keys::{Problem, Section};
 pub use kendall_observations::{Condition, Objective};
-pub use observe::Live;
+pub use observe::{Live, LiveHost};
 pub use placement::Placement;
 pub use plan::{Ended, Levels, Plan, Planned};
 pub use programs::check_programs;

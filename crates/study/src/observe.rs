@@ -1,12 +1,12 @@
 //! One run: starts the system, fills it, loads it, watches it, stops it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_host::clock::{Until, monotonic_ns, nanos};
-use kendall_host::connection::{Connection, Ticket};
+use kendall_host::connection::{Connection, HostError, Ticket};
 use kendall_host::disk::Full;
 use kendall_host::hosts::{At, LOCALHOST};
 use kendall_host::instance::ProcessError;
@@ -97,6 +97,18 @@ pub(crate) enum RunError {
     },
 }
 
+impl RunError {
+    /// The host that is gone, where that is the error.
+    pub(crate) fn lost_host(&self) -> Option<&str> {
+        match self {
+            Self::Process(ProcessError::Host(
+                HostError::Lost { host, .. } | HostError::Unusable { host, .. },
+            )) => Some(host),
+            _ => None,
+        }
+    }
+}
+
 impl From<Full> for RunError {
     fn from(full: Full) -> Self {
         Self::NoRoom { full, then: String::new() }
@@ -104,7 +116,7 @@ impl From<Full> for RunError {
 }
 
 /// How the run in progress does; reported about once a second.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Live {
     /// Seconds of load so far.
     pub elapsed_s: f64,
@@ -112,6 +124,16 @@ pub struct Live {
     pub throughput_per_s: Option<f64>,
     /// Mean response time just now, in seconds, as that tier says.
     pub response_time_mean_s: Option<f64>,
+    /// Every host, by its name in the study file.
+    pub hosts: Vec<LiveHost>,
+}
+
+/// How busy a host is just now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LiveHost {
+    pub name: String,
+    pub busy_cores: f64,
+    pub cores: u32,
 }
 
 /// What a run needs.
@@ -716,11 +738,32 @@ impl Watch {
         room
     }
 
+    /// How busy each host is, by its last two samples.
+    fn live_hosts(&self) -> Vec<LiveHost> {
+        let mut last: BTreeMap<&str, (&HostSample, Option<&HostSample>)> = BTreeMap::new();
+        for sample in &self.hosts {
+            let before = last.get(sample.host.as_str()).map(|(latest, _)| *latest);
+            last.insert(&sample.host, (sample, before));
+        }
+        let busy_ns = |sample: &HostSample| sample.cpu_user_ns + sample.cpu_system_ns;
+        let live = |(name, (now, before)): (&str, (&HostSample, Option<&HostSample>))| {
+            let before = before?;
+            let passed = |from, to: u64| kendall_units::exact_f64(to.saturating_sub(from));
+            let busy_cores =
+                passed(busy_ns(before), busy_ns(now)) / passed(before.at_ns, now.at_ns);
+            let cores = now.cores;
+            busy_cores.is_finite().then(|| LiveHost { name: name.to_owned(), busy_cores, cores })
+        };
+        last.into_iter().filter_map(live).collect()
+    }
+
     /// How it goes, by the last two snapshots of every instance of the entry.
     fn live(&self, started_ns: u64) -> Live {
         let elapsed_s =
             kendall_units::Seconds::from_nanos(monotonic_ns().saturating_sub(started_ns)).get();
-        let mut live = Live { elapsed_s, throughput_per_s: None, response_time_mean_s: None };
+        let hosts = self.live_hosts();
+        let mut live =
+            Live { elapsed_s, throughput_per_s: None, response_time_mean_s: None, hosts };
         let Some(entry) = &self.entry else { return live };
         let mut response_time = Histogram::new();
         for member in self.members.iter().filter(|member| member.part.is_tier(entry)) {

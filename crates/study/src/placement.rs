@@ -83,6 +83,20 @@ impl Placement {
         all
     }
 
+    /// This without a host of generators, whose part the other hosts of generators take; `None` where it
+    /// runs a tier, too, or is the only one.
+    #[must_use]
+    pub fn without(&self, host: &str) -> Option<Self> {
+        let number = self.hosts.list.iter().position(|spec| spec.name == host)?;
+        let gone = At::Host(number);
+        let mut rest = self.clone();
+        let generators = rest.places.get_mut(CLIENTS)?;
+        let before = generators.len();
+        generators.retain(|at| *at != gone);
+        let fits = !generators.is_empty() && generators.len() < before;
+        (fits && !rest.used().contains(&number)).then_some(rest)
+    }
+
     /// All hosts that something is placed on, this machine left out.
     #[must_use]
     pub fn used(&self) -> Vec<usize> {

@@ -137,7 +137,9 @@ pub fn run(
     let ended = session.ended.len();
     let exact = session.plan.total();
     let runs = exact.unwrap_or_else(|| session.plan.most());
-    on_event(Event::Opened { runs, exact: exact.is_some(), ended });
+    // Another attempt is at a run that was counted.
+    let begun = session.ended.iter().filter(|run| run.attempt == 0).count();
+    on_event(Event::Opened { runs, exact: exact.is_some(), ended: begun });
     let mut failures = InARow::default();
     let begun_ns = monotonic_ns();
     let mut longest_ns = 0;
@@ -272,6 +274,8 @@ struct Session<'a> {
     until: Option<u32>,
     /// What the probe showed in the runs of this session.
     speeds: Vec<SpeedOfRun>,
+    /// Hosts of generators that were lost: the others take their part.
+    lost: Vec<String>,
 }
 
 impl<'a> Session<'a> {
@@ -305,6 +309,7 @@ impl<'a> Session<'a> {
             environment,
             until: options.until_repetition,
             speeds: Vec::new(),
+            lost: Vec::new(),
         })
     }
 
@@ -453,21 +458,35 @@ impl<'a> Session<'a> {
         Err(failed("no request was answered".to_owned()))
     }
 
-    /// One run. `None` when the user stopped it, else how it ended.
+    /// One run, and again with the remaining hosts where it lost one of its generators. `None` when the
+    /// user stopped it, else how it ended.
     fn run(
         &mut self,
-        planned: Planned,
+        mut planned: Planned,
         interrupted: &AtomicBool,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Option<End>, StudyError> {
         let levels = self.plan.configurations[planned.configuration].clone();
         let settings = self.study.settings(&levels)?;
-        let run = self.row(planned, &settings);
-        let Some(record) = self.measure(run, planned, &settings, interrupted, on_event)? else {
-            return Ok(None);
+        let record = loop {
+            let mut settings = settings.clone();
+            let mut run = self.row(planned, &settings);
+            for host in &self.lost {
+                if let Some(rest) = settings.placement.without(host) {
+                    settings.placement = rest;
+                    run.caveats.push(generators_moved(host));
+                }
+            }
+            let lost = self.lost.len();
+            let measured = self.measure(run, planned, &settings, interrupted, on_event)?;
+            let Some(record) = measured else { return Ok(None) };
+            self.report(&record, on_event);
+            self.keep_searches()?;
+            if self.lost.len() == lost {
+                break record;
+            }
+            planned.attempt += 1;
         };
-        self.report(&record, on_event);
-        self.keep_searches()?;
         let is_entry = |tier: &&kendall_store::Tier| tier.tier == settings.topology.entry;
         let target = record.tiers.iter().find(is_entry).map(|tier| tier.address.clone());
         let target = target.unwrap_or_else(|| settings.topology.entry.clone());
@@ -505,7 +524,14 @@ impl<'a> Session<'a> {
         let (mut record, mut outputs) = match observed {
             Err(RunError::Process(ProcessError::Interrupted)) => return Ok(None),
             Err(RunError::OtherProtocol(error)) => return Err(error.into()),
-            Err(error) => (failed(run, settings.graph(), kendall_host::chain(&error)), Vec::new()),
+            Err(error) => {
+                let lost = error.lost_host();
+                self.lost.extend(
+                    lost.filter(|host| settings.placement.without(host).is_some())
+                        .map(str::to_owned),
+                );
+                (failed(run, settings.graph(), kendall_host::chain(&error)), Vec::new())
+            }
             Ok(mut observed) => {
                 alone = observed.alone.take();
                 make_record(run, settings, observed)
@@ -589,6 +615,14 @@ impl<'a> Session<'a> {
             speed_unit_ns: None,
             one_client_of: None,
         }
+    }
+}
+
+fn generators_moved(host: &str) -> Caveat {
+    Caveat::Remarked {
+        generator: None,
+        kind: "host-lost".to_owned(),
+        text: format!("host {host} was lost: its generators ran on the other hosts of generators"),
     }
 }
 
@@ -697,7 +731,7 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRec
         run.status = Status::Rejected;
     }
     run.reasons = judgement.rejections;
-    run.caveats = judgement.caveats;
+    run.caveats.extend(judgement.caveats);
     let (processes, hosts, graph) = (observed.processes, observed.hosts, settings.graph());
     let speeds = observed.speeds;
     run.speed_unit_ns = run.measured.as_ref().and_then(|window| speed::mean_ns(&speeds, window));

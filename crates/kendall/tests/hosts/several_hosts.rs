@@ -115,6 +115,12 @@ impl Place {
         marked_processes(&self.mark, words)
     }
 
+    /// One of them on a host of [`with_spare`].
+    fn on_host(&self, words: &str, host: &str) -> Option<u32> {
+        let marked = processes_with(&format!("KENDALL_TEST_HOST={host}"));
+        self.with(words).into_iter().find(|pid| marked.contains(pid))
+    }
+
     /// Nothing runs any more, and the agents' folders are gone.
     fn nothing_is_left(&self) {
         let of_ssh = || self.with("sshd").len();
@@ -334,24 +340,45 @@ fn a_generator_that_is_killed_fails_the_run_at_once() {
     a_signal_fails_the_run("KILL", "load http", "gave no result: it ended with signal: 9");
 }
 
+/// Of two hosts of generators one is lost: the run fails, and both generators run on the other one.
+#[test]
+fn a_lost_host_of_generators_leaves_its_part_to_the_others() {
+    let study = with_spare().replace("[\"load\"]", "[\"load\", \"spare\"]");
+    let place = Place::new(&study.replace("duration = \"2s\"", "duration = \"5s\""));
+    let mut child = place.start();
+    under_way(&place);
+    wait_until("the load there", || place.on_host("load http", "spare").is_some());
+    signal(place.on_host(" agent --lease", "spare").unwrap(), "KILL");
+    child.wait().unwrap();
+    let runs = place.runs();
+    let ended: Vec<(u32, Status)> = runs.iter().map(|run| (run.attempt, run.status)).collect();
+    assert_eq!(ended, [(0, Status::Failed), (1, Status::Done)], "{:?}", runs[0].reasons);
+    assert!(runs[0].reasons[0].contains("host spare"), "{:?}", runs[0].reasons);
+    let caveats: Vec<String> = runs[1].caveats.iter().map(ToString::to_string).collect();
+    assert!(caveats.iter().any(|text| text.starts_with("host spare was lost")), "{caveats:?}");
+    let hosts = runs[1].environment["hosts"].as_object().unwrap();
+    assert_eq!(hosts.keys().collect::<Vec<_>>(), ["load", "web"]);
+    place.nothing_is_left();
+}
+
+/// With one more host, and the name of its host in the environment of each process.
+fn with_spare() -> String {
+    STUDY
+        .replace("[\"sh\", \"-c\"]", "[\"env\", \"KENDALL_TEST_HOST={host}\", \"sh\", \"-c\"]")
+        .replace("[place]", "spare = { address = \"127.0.0.1\" }\n[place]")
+}
+
 /// A host that a configuration does not use has no part in its runs: neither its end nor its clock.
 #[test]
 fn a_host_that_a_configuration_does_not_use_cannot_spoil_its_runs() {
-    let study = STUDY
-        .replace("[\"sh\", \"-c\"]", "[\"env\", \"KENDALL_TEST_HOST={host}\", \"sh\", \"-c\"]")
-        .replace("duration = \"2s\"", "duration = \"5s\"")
-        .replace("[place]", "spare = { address = \"127.0.0.1\" }\n[place]");
+    let study = with_spare().replace("duration = \"2s\"", "duration = \"5s\"");
     let factor = "[factors]\n\"place.synthetic\" = [[\"web\"], [\"spare\"]]\n";
     let place = Place::new(&format!("{study}{factor}"));
     let mut child = place.start();
     under_way(&place);
-    let of_host = |words: &str, host: &str| {
-        let marked = processes_with(&format!("KENDALL_TEST_HOST={host}"));
-        place.with(words).into_iter().find(|pid| marked.contains(pid))
-    };
-    let uses_web = of_host("serve synthetic", "web").is_some();
+    let uses_web = place.on_host("serve synthetic", "web").is_some();
     let (used, unused) = if uses_web { ("web", "spare") } else { ("spare", "web") };
-    signal(of_host(" agent --lease", unused).unwrap(), "KILL");
+    signal(place.on_host(" agent --lease", unused).unwrap(), "KILL");
     child.wait().unwrap();
     let runs = place.runs();
     let ended: Vec<Status> = runs.iter().map(|run| run.status).collect();

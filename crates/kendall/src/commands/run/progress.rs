@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use kendall_store::{Run, Status};
-use kendall_study::{Event, Live, StudyFile};
+use kendall_study::{Event, Live, LiveHost, StudyFile};
 use kendall_units::{Rate, Seconds, counted, exact_f64};
 
 use super::dry_run::duration;
@@ -101,7 +101,7 @@ impl Progress {
         output::note(&format!("{}: {count}{earlier}", self.title));
         if std::io::stderr().is_terminal() {
             let bar = ProgressBar::new(u64::try_from(runs).unwrap_or(u64::MAX));
-            let template = "{bar:24} {pos}/{len}  {prefix}\n{wide_msg}";
+            let template = "{bar:24} {pos}/{len}  {prefix}\n{msg}";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
@@ -111,12 +111,13 @@ impl Progress {
     }
 
     fn ended(&mut self, run: &Run, throughput: Option<f64>, response_time: Option<f64>) {
-        self.ended += 1;
+        self.ended += usize::from(run.attempt == 0);
         self.ended_now += 1;
         let length = run.ended_ns.saturating_sub(run.started_ns);
         self.spent_s += Seconds::from_nanos(length).get();
         let came = what_came(run, throughput, response_time);
-        let line = format!("run {}/{}  {}{came}", self.ended, self.runs, levels(run));
+        let again = if run.attempt == 0 { "" } else { " again" };
+        let line = format!("run {}/{}{again}  {}{came}", self.ended, self.runs, levels(run));
         match &self.bar {
             Some(bar) => {
                 bar.suspend(|| output::note(&line));
@@ -159,6 +160,11 @@ fn live(live: &Live) -> String {
     }
     if let Some(time) = live.response_time_mean_s {
         write!(text, ", mean response {} at the tier", Seconds::new(time)).unwrap_or_default();
+    }
+    if live.hosts.len() > 1 {
+        for LiveHost { name, busy_cores, cores } in &live.hosts {
+            write!(text, "\n  {name}: {busy_cores:.2} of {cores} cores busy").unwrap_or_default();
+        }
     }
     text
 }
