@@ -265,6 +265,24 @@ pub const PRESETS: &[Preset] = &[
         ],
     },
     Preset {
+        name: "uwsgi",
+        what: "uWSGI (uwsgi_exporter): requests, busy workers or their threads, the listen queue",
+        sign: "uwsgi_worker_requests_total",
+        stands: Stands::Service,
+        histogram: None,
+        // No response time: its average is measured inside the worker and leaves out the wait for one.
+        own: &[
+            (Quantity::Servers, "sum(uwsgi_worker_cores{{selector}})"),
+            (Quantity::Throughput, "sum(rate(uwsgi_worker_requests_total{{selector}}[{window}]))"),
+            (Quantity::Busy, "sum(rate(uwsgi_worker_running_time_seconds{{selector}}[{window}]))"),
+            (
+                Quantity::Number,
+                "sum(rate(uwsgi_worker_running_time_seconds{{selector}}[{window}])) + \
+                 sum(uwsgi_listen_queue_length{{selector}})",
+            ),
+        ],
+    },
+    Preset {
         name: "php-fpm",
         what: "PHP-FPM (php-fpm_exporter), with `pm = static`: requests, busy and waiting",
         sign: "phpfpm_accepted_connections",
@@ -657,6 +675,28 @@ pub const PRESETS: &[Preset] = &[
                 Quantity::Busy,
                 "sum(rate(node_cpu_seconds_total{mode!~\"idle|iowait|steal\"{and}{selector}}[{window}]))",
             ),
+        ],
+    },
+    Preset {
+        name: "go",
+        what: "a Go program (client_golang 1.20 or newer): the processors that it may use as one resource",
+        sign: "go_sched_gomaxprocs_threads",
+        stands: Stands::Machine,
+        histogram: None,
+        own: &[
+            (Quantity::Servers, "sum(go_sched_gomaxprocs_threads{{selector}})"),
+            (Quantity::Busy, "sum(rate(process_cpu_seconds_total{{selector}}[{window}]))"),
+        ],
+    },
+    Preset {
+        name: "jvm-cpu",
+        what: "a JVM (Micrometer): the processors that it sees as one resource",
+        sign: "process_cpu_usage",
+        stands: Stands::Machine,
+        histogram: None,
+        own: &[
+            (Quantity::Servers, "sum(system_cpu_count{{selector}})"),
+            (Quantity::Busy, "sum(process_cpu_usage{{selector}} * system_cpu_count{{selector}})"),
         ],
     },
     Preset {

@@ -271,6 +271,56 @@ gunicorn_workers 4
         classes: &[],
     },
     Case {
+        preset: "uwsgi",
+        page: r#"# TYPE uwsgi_listen_queue_length gauge
+uwsgi_listen_queue_length{stats_uri="tcp://127.0.0.1:1717"} 3
+# TYPE uwsgi_worker_busy gauge
+uwsgi_worker_busy{stats_uri="tcp://127.0.0.1:1717",worker_id="1"} 1
+uwsgi_worker_busy{stats_uri="tcp://127.0.0.1:1717",worker_id="2"} 0
+# TYPE uwsgi_worker_cores gauge
+uwsgi_worker_cores{stats_uri="tcp://127.0.0.1:1717",worker_id="1"} 2
+uwsgi_worker_cores{stats_uri="tcp://127.0.0.1:1717",worker_id="2"} 2
+# TYPE uwsgi_worker_requests_total counter
+uwsgi_worker_requests_total{stats_uri="tcp://127.0.0.1:1717",worker_id="1"} 120
+uwsgi_worker_requests_total{stats_uri="tcp://127.0.0.1:1717",worker_id="2"} 80
+# TYPE uwsgi_worker_running_time_seconds gauge
+uwsgi_worker_running_time_seconds{stats_uri="tcp://127.0.0.1:1717",worker_id="1"} 14.5
+uwsgi_worker_running_time_seconds{stats_uri="tcp://127.0.0.1:1717",worker_id="2"} 9.1
+"#,
+        grows: &[(&["requests_total"], 10.0), (&["running_time"], 1.25)],
+        finds: &[
+            (Quantity::Servers, 4.0),
+            (Quantity::Throughput, 20.0),
+            (Quantity::Busy, 2.5),
+            (Quantity::Number, 5.5),
+        ],
+        classes: &[],
+    },
+    Case {
+        preset: "go",
+        page: r#"# TYPE go_goroutines gauge
+go_goroutines 41
+# TYPE go_sched_gomaxprocs_threads gauge
+go_sched_gomaxprocs_threads 4
+# TYPE process_cpu_seconds_total counter
+process_cpu_seconds_total 12.5
+"#,
+        grows: &[(&["cpu_seconds"], 1.5)],
+        finds: &[(Quantity::Servers, 4.0), (Quantity::Busy, 1.5)],
+        classes: &[],
+    },
+    Case {
+        preset: "jvm-cpu",
+        page: r#"# TYPE process_cpu_usage gauge
+process_cpu_usage{application="shop"} 0.25
+# TYPE system_cpu_count gauge
+system_cpu_count{application="shop"} 8.0
+"#,
+        grows: &[],
+        finds: &[(Quantity::Servers, 8.0), (Quantity::Busy, 2.0)],
+        classes: &[],
+    },
+    Case {
         preset: "php-fpm",
         page: r#"# TYPE phpfpm_accepted_connections counter
 phpfpm_accepted_connections{pool="www",scrape_uri="tcp://127.0.0.1:9000/status"} 437
