@@ -286,7 +286,8 @@ fn what_no_run_tells_is_refused(folder: &Path) {
         // What a visit costs with another service time was never measured.
         ("system.service=constant:5ms", "no run tells"),
         ("workload.clients=4000", "run it once at 500"),
-        ("workload.clients=x", "workload.clients"),
+        ("workload.clients=x", "--what-if workload.clients=x: workload.clients"),
+        ("clients=3", "did you mean workload.clients=3"),
         ("system.wrkers=3", "did you mean"),
         ("tiers.cache.speed=2", "no tier `cache`"),
         ("cores=0", "from 1"),

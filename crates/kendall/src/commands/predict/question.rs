@@ -54,6 +54,14 @@ pub(super) enum QuestionError {
     /// The study file refuses it.
     #[error("{0}")]
     Refused(#[from] Refusal),
+    /// The study file refuses what was asked.
+    #[error("--what-if {key}={value}: {what}")]
+    WhatIf {
+        key: String,
+        value: String,
+        /// What is wrong with it.
+        what: String,
+    },
     /// A key of the study where only hardware can be another.
     #[error(
         "`{key}` is a key of the study, and the other results say themselves what it was; with \
@@ -242,7 +250,28 @@ impl StudyOfResults {
                 format!("{key}={value}")
             });
         }
-        Ok(StudyFile::parse(&self.file.name, text, self.toy, &sets)?)
+        StudyFile::parse(&self.file.name, text, self.toy, &sets)
+            .map_err(|refusal| self.in_the_words_asked(refusal, values))
+    }
+
+    /// A refusal of what was asked, by the option that asked it.
+    fn in_the_words_asked(&self, refusal: Refusal, values: &[(String, String)]) -> QuestionError {
+        let Refusal::Set { set, problem } = &refusal else { return refusal.into() };
+        let set_key = set.split_once('=').map_or("", |(key, _)| key);
+        let of_set = |(key, _): &&(String, String)| {
+            set_key == key || set_key.strip_prefix("factors.") == Some(key)
+        };
+        let Some((key, value)) = values.iter().find(of_set) else { return refusal.into() };
+        let (key, value) = (key.clone(), value.clone());
+        let meant = ["workload", "system"].map(|table| format!("{table}.{key}"));
+        let effective = &self.file.base.effective;
+        let what = match meant.iter().find(|meant| lookup(effective, meant).is_some()) {
+            Some(meant) if problem.key == key => {
+                format!("no such key; did you mean {meant}={value}?")
+            }
+            _ => problem.to_string().replace("factors.", ""),
+        };
+        QuestionError::WhatIf { key, value, what }
     }
 
     /// The study file and what was set in it, without what is of another loop than the one that is asked.
