@@ -24,6 +24,7 @@ pub mod reapi;
 mod recorder;
 pub mod redis;
 mod refusals;
+pub mod replay;
 pub mod stages;
 mod tasks;
 mod turns;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::process::{Output, Stdio};
 
@@ -85,6 +86,58 @@ fn several_urls_are_loaded_in_turn() {
         (two.replacen("http:", "https:", 1), "another scheme or path"),
     ] {
         let output = load(&[&one, &other, "-c", "2", "-n", "2", "--quiet"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+/// Answers each request at once; the request lines that came.
+fn recorder() -> (String, std::sync::mpsc::Receiver<String>) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (sender, lines) = std::sync::mpsc::sync_channel(16);
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let reader = BufReader::new(stream.try_clone().unwrap());
+        for line in reader.lines().map_while(Result::ok) {
+            if line.is_empty() {
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").unwrap();
+            } else if line.ends_with("HTTP/1.1") {
+                sender.send(line).unwrap();
+            }
+        }
+    });
+    (url, lines)
+}
+
+#[test]
+fn a_log_is_replayed_in_its_order_and_ends_the_load() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("access.log");
+    let line = |second: u32, request: &str| {
+        format!("10.0.0.1 - - [10/Oct/2026:13:55:{second} +0000] \"{request} HTTP/1.1\" 200 23\n")
+    };
+    let text = [line(30, "GET /a"), line(30, "GET /b?x={y}"), line(34, "GET /c")].concat()
+        + &line(33, "POST /d");
+    std::fs::write(&log, text).unwrap();
+    let (url, lines) = recorder();
+    let log = log.display().to_string();
+    let replay = ["--replay", &log, "--speed", "10", "--clients", "1", "--format", "json"];
+    let output = load(&[&[&url[..]], &replay[..]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("3 requests; 1 line left out"), "{said}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(json["completed"].as_u64(), Some(3), "{json:#}");
+    let lines: Vec<String> = lines.try_iter().collect();
+    assert_eq!(lines, ["GET /a HTTP/1.1", "GET /b?x={y} HTTP/1.1", "GET /c HTTP/1.1"]);
+    for (arguments, part) in [
+        (["--replay", &log, "--speed", "0"], "not a number above 0"),
+        (["--replay", "/nonexistent", "--speed", "1"], "cannot be read"),
+        (["--replay", &log, "--rate", "10/s"], "cannot be used with"),
+    ] {
+        let output = load(&[&[&url[..]], &arguments[..]].concat());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(part), "{said}");

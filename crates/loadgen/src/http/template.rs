@@ -15,6 +15,8 @@ pub enum Values {
     Number(Distribution, Option<u64>),
     /// One of these lines, each as likely.
     Lines(Vec<String>),
+    /// These lines in turn, over all threads: how many were taken.
+    Turns(Arc<AtomicU64>, Arc<Vec<String>>),
     /// Whole numbers in turn, over all threads: how many were drawn, the first, and the last before the first again.
     Sequence(Arc<AtomicU64>, u64, u64),
 }
@@ -104,9 +106,15 @@ impl Values {
         }
     }
 
+    /// Lines that requests take in turn, over all threads.
+    #[must_use]
+    pub fn in_turn(lines: Vec<String>) -> Self {
+        Self::Turns(Arc::default(), Arc::new(lines))
+    }
+
     /// Begins a sequence again.
     pub(crate) fn restart(&self) {
-        if let Self::Sequence(drawn, ..) = self {
+        if let Self::Sequence(drawn, ..) | Self::Turns(drawn, _) = self {
             drawn.store(0, Ordering::Relaxed);
         }
     }
@@ -122,6 +130,12 @@ impl Values {
                 let turn = drawn.fetch_add(1, Ordering::Relaxed);
                 let count = (high - low).saturating_add(1);
                 write!(out, "{}", low + turn % count).unwrap_or_default();
+            }
+            Self::Turns(taken, lines) => {
+                let turn = taken.fetch_add(1, Ordering::Relaxed);
+                let turns = (lines.len() as u64).max(1);
+                let line = usize::try_from(turn % turns).ok().and_then(|at| lines.get(at));
+                out.extend_from_slice(line.map_or(&[], |line| line.as_bytes()));
             }
             Self::Lines(lines) => {
                 out.extend_from_slice(lines[index_below(random, lines.len())].as_bytes());

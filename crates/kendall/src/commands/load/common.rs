@@ -249,6 +249,15 @@ impl Common {
         })
     }
 
+    /// Makes of a plan that of an access log: its arrivals, until its end unless a duration is given.
+    pub(super) fn replaying(&self, plan: LoadPlan, moments_ns: Vec<u64>) -> LoadPlan {
+        let last_ns = moments_ns.last().copied().unwrap_or(0);
+        let whole = self.duration.is_none() && self.requests.is_none();
+        let duration_ns = if whole { last_ns + self.timeout.as_nanos() } else { plan.duration_ns };
+        let pace = PacePlan::Open { arrivals: ArrivalPlan::Trace(moments_ns) };
+        LoadPlan { duration_ns, pace, ..plan }
+    }
+
     /// Closed, unless arrivals or a rate are given.
     fn pace(&self) -> anyhow::Result<PacePlan> {
         let stages = |of| self.stages.as_ref().filter(|stages| stages.of == of);

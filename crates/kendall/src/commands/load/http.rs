@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use kendall_loadgen::http::{Http, HttpPlan, Url, Values};
 use kendall_loadgen::load;
 use kendall_loadgen::random::{Purpose, stream};
+use kendall_loadgen::replay::Replay;
 use kendall_loadgen::web::{self, WebPlan};
 
 use super::common::{Common, Family, load_error, resolve_as};
 use crate::exit::{Exit, refused, stop_at_a_signal};
+use crate::output;
 
 /// Loads an HTTP service
 #[derive(Debug, clap::Args)]
@@ -47,6 +49,19 @@ pub(crate) struct LoadHttp {
     #[arg(long, value_name = "NAME=VALUES")]
     vary: Vec<String>,
 
+    /// Sends the GETs of an access log (common or combined format) at the log's own times, to the
+    /// host of the URL
+    #[arg(
+        long,
+        value_name = "PATH",
+        conflicts_with_all = ["rate", "arrivals", "stages", "think_time", "vary", "method", "body", "body_file"]
+    )]
+    replay: Option<PathBuf>,
+
+    /// `--replay` at so many times the log's speed
+    #[arg(long, value_name = "FACTOR", requires = "replay", default_value_t = 1.0)]
+    speed: f64,
+
     /// A new connection for every request
     #[arg(long)]
     no_keep_alive: bool,
@@ -74,17 +89,26 @@ pub(crate) struct LoadHttp {
 impl LoadHttp {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let (url, targets) = self.targets()?;
-        let content = self.content(&url)?;
+        let mut content = self.content(&url)?;
+        let replay = self.replay(&url)?;
+        if let Some(replay) = &replay {
+            content.path = "{request}".to_owned();
+            content.placeholders =
+                vec![("request".to_owned(), Values::in_turn(replay.paths.clone()))];
+        }
         let template = content.template().map_err(refused)?;
         let family = match (self.ipv4, self.ipv6) {
             (true, _) => Family::V4,
             (_, true) => Family::V6,
             _ => Family::Any,
         };
-        let plan = self.common.plan(
+        let mut plan = self.common.plan(
             resolve_as(&targets, "http://127.0.0.1:8080/", family)?,
             self.common.clients().into(),
         )?;
+        if let Some(replay) = replay {
+            plan = self.common.replaying(plan, replay.moments_ns);
+        }
         let stop = stop_at_a_signal()?;
         if url.tls || self.http2 {
             let tls = url.tls.then(|| url.host.clone());
@@ -98,6 +122,30 @@ impl LoadHttp {
         let result = load::run("http", &plan, &driver, &stop, &mut self.common.progress())
             .map_err(load_error)?;
         self.common.print(&result)
+    }
+
+    /// The log to replay.
+    fn replay(&self, url: &Url) -> anyhow::Result<Option<Replay>> {
+        let Some(log) = &self.replay else { return Ok(None) };
+        if !(self.speed > 0.0 && self.speed.is_finite()) {
+            return Err(refused(format!("--speed {} is not a number above 0", self.speed)));
+        }
+        if url.path != "/" {
+            return Err(refused(format!(
+                "{}: with --replay the log has the paths; give the URL without one",
+                self.urls[0]
+            )));
+        }
+        let replay = Replay::read(log, self.speed).map_err(refused)?;
+        if replay.left_out > 0 && !self.common.quiet {
+            output::note(&format!(
+                "{}: {} requests; {} left out, which are no GET or could not be sent",
+                log.display(),
+                replay.paths.len(),
+                kendall_units::counted(replay.left_out, "line"),
+            ));
+        }
+        Ok(Some(replay))
     }
 
     /// The first URL, by which requests are made, and where each of them goes.
