@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 # Crates whose tests need no server and no network.
 SERVERLESS = units queueing stats protocols tier fit store observations report
 
-.PHONY: help demo test lint test-clients quick fuzz kill build static install image check-dashboards packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-answers bench-build test-hosts gallery
+.PHONY: help demo test lint test-clients quick fuzz kill build static install image dist book deny advisories packages-dist check-dashboards packages-demo packages-test fmt clippy doc bench-coverage bench-models bench-link bench-load bench-proxy bench-queue bench-predict bench-answers bench-build test-hosts gallery
 
 help: ## lists the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 20
@@ -23,7 +23,7 @@ demo: packages-demo ## installs what is missing, builds, runs a study of a real 
 test: packages-test ## installs what the tests need, and runs all of them
 	scripts/run-tests $(ARGS)
 
-lint: fmt clippy doc ## checks format, lints and documentation, warnings denied
+lint: fmt clippy doc deny ## checks format, lints, documentation and libraries, warnings denied
 
 quick: fmt ## checks format, lints and the tests that need no server
 	$(CARGO) clippy $(SERVERLESS:%=-p kendall-%) --all-targets --locked -- --deny warnings
@@ -73,12 +73,22 @@ install: build ## installs the program, its manual pages and completions below P
 image: static ## writes the container image as an OCI layout into target/image, and as the archive target/kendall-image.tar
 	scripts/image --program $(KENDALL)-static --out target/image --archive target/kendall-image.tar
 
+dist: packages-dist ## static program, .deb, wheel and image with sums and lists of contents into target/dist (half an hour; ARGS=--check builds twice)
+	scripts/dist $(ARGS)
+
+book: ## the documentation as a site with search, into target/book
+	@scripts/packages book
+	scripts/book target/book
+
 check-dashboards: build ## the dashboards against Grafana's schema, and each query on a Prometheus that scrapes the tiers
 	@scripts/packages test
 	scripts/check-dashboards --program $(KENDALL)
 
 packages-demo: ## installs what the demo needs, or says what to install
 	@scripts/packages demo
+
+packages-dist:
+	@scripts/packages dist
 
 packages-test: ## installs what the tests need, or says what to install
 	@scripts/packages test
@@ -88,6 +98,14 @@ fmt: ## checks the format
 
 clippy: ## checks the lints
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
+
+deny: ## checks licenses, sources and second versions of libraries (deny.toml)
+	@scripts/packages lint
+	target/tools/bin/cargo-deny --locked check --hide-inclusion-graph licenses bans sources
+
+advisories: ## compares the libraries with the RustSec database, which it fetches
+	@scripts/packages lint
+	target/tools/bin/cargo-deny --locked check advisories
 
 doc: ## builds the documentation, warnings denied
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --document-private-items

@@ -4,6 +4,7 @@ mod compare;
 mod completions;
 mod demo;
 mod design;
+mod export;
 mod fit;
 mod init;
 mod keep;
@@ -16,10 +17,12 @@ mod run;
 mod schema;
 mod serve;
 mod solve;
+mod version;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Exit;
+use crate::output;
 use crate::terminal::{self, Stream};
 
 /// Widest help.
@@ -37,8 +40,17 @@ const EXAMPLES: &str = "Examples:\n  \
 /// Measures a multi-tier service, models it as a network of queues, and predicts what it will do
 /// next.
 #[derive(Debug, Parser)]
-#[command(name = "kendall", version, arg_required_else_help = true, max_term_width = 80)]
+#[command(
+    name = "kendall",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 80,
+    disable_version_flag = true
+)]
 pub(crate) struct Kendall {
+    /// Print version; with --verbose also build, formats and machine
+    #[arg(id = "version", long = "version", short = 'V', action = clap::ArgAction::Version)]
+    _version: Option<bool>,
     #[command(subcommand)]
     command: Command,
 }
@@ -52,16 +64,13 @@ enum Command {
     Demo(demo::Demo),
     Init(init::Init),
     Run(run::RunCommand),
-    Report(report::ReportCommand),
     Compare(compare::Compare),
-    Predict(predict::Predict),
+    #[command(flatten)]
+    Calculation(Calculation),
     Load(load::Load),
     Observe(observe::Observe),
     Serve(serve::Serve),
     Queue(queue::Queue),
-    Solve(solve::Solve),
-    Fit(fit::Fit),
-    Design(design::Design),
     Schema(schema::Schema),
     Completions(completions::Completions),
     Agent(keep::Agent),
@@ -69,11 +78,81 @@ enum Command {
     Reaper(keep::Reaper),
 }
 
+/// What starts no process: other programs have it in themselves.
+#[derive(Debug, Subcommand)]
+enum Calculation {
+    Report(report::ReportCommand),
+    Export(export::Export),
+    Predict(predict::Predict),
+    Solve(solve::Solve),
+    Fit(fit::Fit),
+    Design(design::Design),
+}
+
+impl Calculation {
+    fn run(self) -> anyhow::Result<Exit> {
+        match self {
+            Self::Report(command) => command.run(),
+            Self::Export(command) => command.run(),
+            Self::Predict(command) => command.run(),
+            Self::Solve(command) => command.run(),
+            Self::Fit(command) => command.run(),
+            Self::Design(command) => command.run(),
+        }
+    }
+}
+
+/// The command line of [`calculate`].
+#[derive(Debug, Parser)]
+#[command(name = "kendall", version)]
+struct Calculator {
+    #[command(subcommand)]
+    command: Calculation,
+}
+
+/// Why [`calculate`] has no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// With which the program would end.
+    pub exit_code: u8,
+    /// In the program's words.
+    pub message: String,
+}
+
+/// What a command prints that starts no process: `report`, `export`, `predict`, `solve`, `fit` or `design`, and whether
+/// all that it checks holds.
+///
+/// # Errors
+/// What the program would print as an error, with its exit code.
+pub fn calculate(arguments: &[String]) -> Result<(String, bool), Refusal> {
+    let words = std::iter::once("kendall").chain(arguments.iter().map(String::as_str));
+    let calculator = Calculator::try_parse_from(words).map_err(|refusal| {
+        let text = refusal.to_string();
+        let message = text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned();
+        Refusal { exit_code: Exit::Refused as u8, message }
+    })?;
+    let (outcome, printed) = output::kept(|| calculator.command.run());
+    match outcome {
+        Ok(exit) => Ok((printed, exit == Exit::Done)),
+        Err(error) => {
+            Err(Refusal { exit_code: Exit::of(&error) as u8, message: output::message(&error) })
+        }
+    }
+}
+
 impl Kendall {
     /// The arguments of this process, or what to tell the user instead.
     pub(crate) fn from_arguments() -> Result<Self, clap::Error> {
         let matches = Self::described().try_get_matches();
         Self::from_arg_matches(&matches.map_err(run::with_the_flag_for_keys)?)
+    }
+
+    /// What `--version --verbose` asks for, if these are the arguments.
+    pub(crate) fn version_in_detail() -> Option<String> {
+        let mut words: Vec<String> = std::env::args().skip(1).take(3).collect();
+        words.sort();
+        (words == ["--verbose", "--version"]).then(version::details)
     }
 
     /// The command line, with examples and exit codes: of help and manual pages alike.
@@ -100,18 +179,14 @@ impl Kendall {
             Command::Agent(command) => command.run(),
             Command::Guard(command) => command.run(),
             Command::Reaper(command) => command.run(),
+            Command::Calculation(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Completions(command) => command.run(),
-            Command::Design(command) => command.run(),
-            Command::Fit(command) => command.run(),
             Command::Init(command) => command.run(),
             Command::Queue(command) => command.run(),
-            Command::Report(command) => command.run(),
             Command::Serve(command) => command.run(),
             Command::Load(command) => command.run(),
             Command::Observe(command) => command.run(),
-            Command::Predict(command) => command.run(),
-            Command::Solve(command) => command.run(),
         }
     }
 }

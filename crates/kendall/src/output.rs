@@ -1,5 +1,6 @@
 //! The only place that prints: results to standard output, all else to standard error.
 
+use std::cell::RefCell;
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,8 +46,24 @@ pub(crate) fn lost() -> bool {
     LOST.load(Ordering::Relaxed)
 }
 
+thread_local! {
+    /// What would go to standard output, while [`kept`] keeps it.
+    static KEPT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// What `work` prints as results on this thread, instead of printing it.
+pub(crate) fn kept<T>(work: impl FnOnce() -> T) -> (T, String) {
+    KEPT.set(Some(String::new()));
+    let value = work();
+    (value, KEPT.take().unwrap_or_default())
+}
+
 /// Prints a result after which others come: whoever prints them ends when nobody reads any more.
 pub(crate) fn written(text: &str) -> std::io::Result<()> {
+    let keeps = |kept: &mut Option<String>| kept.as_mut().map(|kept| kept.push_str(text));
+    if KEPT.with_borrow_mut(keeps).is_some() {
+        return Ok(());
+    }
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     if !text.ends_with('\n') {
@@ -89,21 +106,31 @@ pub(crate) fn note(text: &str) {
     writeln!(std::io::stderr().lock(), "{text}").unwrap_or_default();
 }
 
+/// Prints a line about the work in progress, unless the result is kept for another program.
+pub(crate) fn progress(text: &str) {
+    if KEPT.with_borrow(Option::is_none) {
+        note(text);
+    }
+}
+
 /// Draws on the terminal, beside the result.
 pub(crate) fn draw(text: &str) {
     let mut terminal = std::io::stderr().lock();
     terminal.write_all(text.as_bytes()).and_then(|()| terminal.flush()).unwrap_or_default();
 }
 
-/// Prints an error with what caused it. It may quote what others wrote: control characters of theirs
-/// must not reach a terminal.
+/// Prints an error with what caused it.
 pub(crate) fn error(error: &anyhow::Error) {
+    note(&format!("{} {}", Paint::of_notes().bad("error:"), message(error)));
+}
+
+/// An error with what caused it. It may quote what others wrote: control characters of theirs must not reach a terminal.
+pub(crate) fn message(error: &anyhow::Error) -> String {
     let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     // The standard library's words for a file that is an archive, a picture or a program.
     let text = format!("{error:#}")
         .replace("stream did not contain valid UTF-8", "it is not a text file (not UTF-8)");
-    let text: String = text.chars().map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect();
-    note(&format!("{} {text}", Paint::of_notes().bad("error:")));
+    text.chars().map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect()
 }
 
 /// Prints clap's answer: help and version are results, refusals are not.

@@ -400,38 +400,6 @@ impl Table {
         let object = |cells: &Vec<Cell>| serde_json::json!(Row { columns: &self.columns, cells });
         self.rows.iter().map(object).collect()
     }
-
-    /// As CSV: keys in the first row, estimates as three columns.
-    #[must_use]
-    pub fn to_csv(&self) -> String {
-        let with_interval: Vec<bool> = (0..self.columns.len())
-            .map(|column| self.rows.iter().any(|row| matches!(row[column], Cell::Estimate(_))))
-            .collect();
-        let rows = self.rows.iter().map(|row| {
-            let cells = row.iter().zip(&with_interval);
-            cells.flat_map(|(cell, &wide)| csv_cells(cell, wide)).collect()
-        });
-        let head = self.csv_head(&with_interval);
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        for row in std::iter::once(head).chain(rows) {
-            writer.write_record(row).expect("memory takes all, and each row has the head's cells");
-        }
-        let bytes = writer.into_inner().expect("memory takes all that is written");
-        String::from_utf8(bytes).expect("made of texts")
-    }
-
-    fn csv_head(&self, with_interval: &[bool]) -> Vec<String> {
-        let mut names = Vec::new();
-        for (column, &wide) in self.columns.iter().zip(with_interval) {
-            names.push(no_formula(&column.key));
-            if wide {
-                names.extend(
-                    ["low", "high"].map(|end| no_formula(&format!("{}_{end}", column.key))),
-                );
-            }
-        }
-        names
-    }
 }
 
 /// A table whose columns say what they show of each row.
@@ -462,32 +430,6 @@ impl<R> Rows<R> {
     pub fn table(self) -> Table {
         self.table
     }
-}
-
-/// Cells of one CSV row.
-fn csv_cells(cell: &Cell, wide: bool) -> Vec<String> {
-    let mut cells = match cell {
-        Cell::Text(text) => vec![no_formula(text)],
-        Cell::Number(value) => vec![value.to_string()],
-        Cell::Count(count) => vec![count.to_string()],
-        Cell::Empty(_) => vec![String::new()],
-        Cell::Estimate(estimate) => {
-            let end = |value: Option<f64>| value.map_or_else(String::new, |v| v.to_string());
-            vec![
-                estimate.center.to_string(),
-                end(estimate.interval.map(|interval| interval.low)),
-                end(estimate.interval.map(|interval| interval.high)),
-            ]
-        }
-    };
-    cells.resize(if wide { 3 } else { 1 }, String::new());
-    cells
-}
-
-/// A text that a spreadsheet would run as a formula is told apart by an apostrophe.
-fn no_formula(text: &str) -> String {
-    let formula = text.starts_with(['=', '+', '@']) || (text.starts_with('-') && text.len() > 1);
-    if formula { format!("'{text}") } else { text.to_owned() }
 }
 
 impl Serialize for Table {

@@ -9,6 +9,7 @@
 pub mod across;
 pub mod answer;
 mod chapters;
+pub mod columns;
 pub mod comparison;
 pub mod document;
 pub mod experiment;

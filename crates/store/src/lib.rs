@@ -29,6 +29,7 @@ mod periods;
 mod read;
 mod rows;
 mod schema;
+mod tables;
 mod write;
 
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ pub use rows::{
     Study, SummaryRow, TUPLE, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests, keys_of,
 };
 pub use schema::SCHEMA_VERSION;
+pub use tables::{Column, Values};
 
 /// Name of the database in the folder of results.
 pub const DATABASE_FILE: &str = "results.db";

@@ -1,6 +1,7 @@
 //! `kendall init`: a commented study for a service that the user has, tried before it is written.
 
 mod command;
+mod group;
 mod probe;
 mod templates;
 mod text;
@@ -13,6 +14,7 @@ use kendall_study::{Options, StudyFile};
 use kendall_units::{Seconds, parse_seconds};
 
 use self::command::Looked;
+use self::group::RunsAs;
 use self::probe::{Attached, Found};
 use super::run::exit_of;
 use crate::exit::{Exit, exit_with};
@@ -27,6 +29,7 @@ use crate::output;
 #[command(
     after_help = "Examples:\n  kendall init -- gunicorn -w 2 -b {address} app:app\n  kendall init -- \
                   python3 -m http.server 8000\n  kendall init --attach http://127.0.0.1:8080/\n  \
+                  kendall init --attach http://127.0.0.1:8080/ --unit nginx\n  \
                   kendall init --tier 'db=redis-server --port {port}' \\\n    \
                   --tier 'web=./web --redis {db} --listen {address}'\n  \
                   kendall init --template demo"
@@ -35,6 +38,14 @@ pub(crate) struct Init {
     /// A service that is already running, such as http://127.0.0.1:8080/ or 127.0.0.1:11211
     #[arg(long, value_name = "URL", conflicts_with_all = ["command", "tier"])]
     attach: Option<String>,
+
+    /// The systemd unit that it runs as: CPU time and memory are read from its control group
+    #[arg(long, value_name = "NAME", requires = "attach")]
+    unit: Option<String>,
+
+    /// The container that it runs in, by name or id: likewise. Of Compose, the name that `docker compose ps` prints
+    #[arg(long, value_name = "NAME", requires = "attach", conflicts_with = "unit")]
+    container: Option<String>,
 
     /// Writes one of the shipped studies; `kendall init` lists them
     #[arg(long, value_name = "NAME", conflicts_with_all = ["command", "attach", "tier"])]
@@ -204,18 +215,24 @@ impl Init {
     fn attached(&self, target: &str, study: &str) -> anyhow::Result<String> {
         let url = Url::parse(target).map_err(|error| exit_with(Exit::Refused, error))?;
         let path = if url.path == "/" { self.path.clone() } else { url.path.clone() };
-        let attached = Attached::find(&url)?;
+        let unit = self.unit.as_deref().map(RunsAs::Unit);
+        let runs_as = unit.or_else(|| self.container.as_deref().map(RunsAs::Container));
+        let mut attached = Attached::find(&url)?;
+        attached.group = runs_as.map(|runs_as| runs_as.group()).transpose()?;
         let found = if url.tls {
             Found::https()
         } else {
             probe::look(&attached.address, &path, self.ready_deadline)?
         };
         note_found(&found);
-        match attached.pid {
-            Some(pid) => {
+        match (&attached.group, attached.pid) {
+            (Some(group), _) => output::note(&format!(
+                "it runs in the control group {group}: its CPU time and memory are measured"
+            )),
+            (None, Some(pid)) => {
                 output::note(&format!("process {pid} listens there: its CPU time is measured"))
             }
-            None => output::note(
+            (None, None) => output::note(
                 "no visible process of this machine listens there: its CPU time is not measured",
             ),
         }

@@ -32,6 +32,7 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-observe", 6),
     ("kendall", 7),
     ("kendall-fuzz", 7),
+    ("kendall-python", 8),
 ];
 
 /// Crates that must stay free of input, output, threads of control and clocks.

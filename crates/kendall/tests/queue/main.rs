@@ -1,5 +1,6 @@
 //! The message queue as a process: commands, console, load, full disks, and the history of many clients.
 
+mod backup;
 mod command;
 mod console;
 mod full_disk;

@@ -84,6 +84,82 @@ fn a_service_that_runs_already_becomes_a_study_with_its_process() {
     assert!(file("-2").unwrap().contains(&name), "{}", said(&output));
 }
 
+/// A control group (version 2) with a process in it, removed at the end.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    /// `None` where this user may make none.
+    fn around(pid: u32, name: &str) -> Option<Self> {
+        let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
+        let mount = mounts.into_iter().find(|mount| mount.join("cgroup.controllers").exists())?;
+        let group = Self(mount.join(name));
+        std::fs::create_dir(&group.0).ok()?;
+        std::fs::write(group.0.join("cgroup.procs"), pid.to_string()).ok()?;
+        Some(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // What has ended leaves it a moment later.
+        kendall_testing::wait_until("the group is empty", || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+#[test]
+fn the_control_group_of_a_unit_and_of_a_container_is_found_and_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let id = format!("{:064x}", 0xc0ff_ee00_0000_0000_u64 + u64::from(std::process::id()));
+    for (flag, name, group) in [
+        (
+            "--unit",
+            format!("shop-{}", std::process::id()),
+            format!("shop-{}.service", std::process::id()),
+        ),
+        ("--container", "shop-web-1".to_owned(), format!("docker-{id}.scope")),
+    ] {
+        let mut command = kendall();
+        command
+            .args(["serve", "synthetic", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0"])
+            .args(["--service", "constant:1ms"])
+            .stdout(Stdio::null());
+        // Dropped after the server, which is in it.
+        let in_group;
+        let (server, ready) = Process::ready(&mut command);
+        in_group = Group::around(server.0.id(), &group);
+        if in_group.is_none() {
+            println!("skipped: this user may make no control group");
+            return;
+        }
+        // Stands for the engine, and knows one container.
+        let engine = folder.path().join("docker");
+        let says = format!("#!/bin/sh\n[ \"$7\" = shop-web-1 ] && echo {id}\n");
+        std::fs::write(&engine, says).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&engine, mode).unwrap();
+        let path = std::env::join_paths(
+            std::iter::once(folder.path().to_owned())
+                .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+        );
+        let url = format!("http://{}/", ready.address("listen"));
+        let init = |name: &str| {
+            let mut command = kendall();
+            command.args(["init", "--force", "-o", "shop.toml", "--attach", &url, flag, name]);
+            command.env("PATH", path.as_ref().unwrap()).current_dir(folder.path()).output().unwrap()
+        };
+        let output = init(&name);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let text = std::fs::read_to_string(folder.path().join("shop.toml")).unwrap();
+        assert!(text.contains("cgroups = [") && text.contains(&group), "{text}");
+        assert!(!text.contains("pids ="), "{text}");
+        let unknown = init("no-such-service");
+        assert_eq!(unknown.status.code(), Some(3), "{}", said(&unknown));
+        assert!(said(&unknown).contains("no-such-service"), "{}", said(&unknown));
+        drop(server);
+        drop(in_group);
+    }
+}
+
 /// Two tiers, of which the first is memcached's protocol and the second is what clients talk to.
 #[test]
 fn several_tiers_become_a_study_whose_last_is_the_entry() {

@@ -3,6 +3,7 @@
 mod compare_in_turns;
 mod compare_results;
 mod designs;
+mod export;
 mod factor_tuples;
 mod first_answer;
 mod init_study;

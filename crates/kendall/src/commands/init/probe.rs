@@ -303,6 +303,8 @@ fn timed(address: &str, request: &str) -> Option<Seconds> {
 pub(super) struct Attached {
     pub(super) address: String,
     pub(super) pid: Option<u32>,
+    /// Its control group, where that was asked for.
+    pub(super) group: Option<String>,
 }
 
 impl Attached {
@@ -319,7 +321,7 @@ impl Attached {
             )
         })?;
         let pid = if address.ip().is_loopback() { listener(url.port) } else { None };
-        Ok(Self { address: address.to_string(), pid })
+        Ok(Self { address: address.to_string(), pid, group: None })
     }
 }
 

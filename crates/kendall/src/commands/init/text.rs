@@ -92,17 +92,18 @@ pub(super) fn attached(
     found: &Found,
     path: &str,
 ) -> String {
-    let pids = at.pid.map_or_else(
-        || {
+    let measured = match (&at.group, at.pid) {
+        (Some(group), _) => {
+            format!("cgroups = [{}]     # CPU time and memory are read from there\n", quoted(group))
+        }
+        (None, Some(pid)) => format!(
+            "pids = [{pid}]                             # CPU time is read from it and from those below; change it after a restart\n"
+        ),
+        (None, None) => {
             "# pids = [1234]                          # its process: CPU time is read from there\n"
                 .to_owned()
-        },
-        |pid| {
-            format!(
-                "pids = [{pid}]                             # CPU time is read from it and from those below; change it after a restart\n"
-            )
-        },
-    );
+        }
+    };
     let fill = if found.protocol.is_filled() { "fill = true\n" } else { "" };
     format!(
         "# Made by `kendall init --attach {target}`. Every key: docs/study-files.md.\n\n\
@@ -111,7 +112,7 @@ pub(super) fn attached(
          question = \"How many clients can it serve, and where does it saturate?\"\n\
          # objective = \"p99 < 100ms\"                # if given, it is what the answer is about\n\n\
          [system]\nkind = \"attached\"                        # runs already: the study loads and observes it\n\n\
-         [[system.tiers]]\nname = \"service\"\naddresses = [{address}]\n{pids}{fill}\n{workload}\n{measure}\
+         [[system.tiers]]\nname = \"service\"\naddresses = [{address}]\n{measured}{fill}\n{workload}\n{measure}\
          [factors]                                # what is varied: every combination is measured\n\
          \"workload.clients\" = [1, 4, 16, 64]\n\n\
          [toy]                                    # kendall run --toy\n\
@@ -189,8 +190,9 @@ mod tests {
                     StudyFile::parse("init.toml", text.clone(), toy, &[]).unwrap();
                 }
             }
-            for pid in [None, Some(1)] {
-                let at = Attached { address: "127.0.0.1:80".to_owned(), pid };
+            for (pid, group) in [(None, None), (Some(1), None), (Some(1), Some("a\\x2d\"b"))] {
+                let (address, group) = ("127.0.0.1:80".to_owned(), group.map(str::to_owned));
+                let at = Attached { address, pid, group };
                 let text = attached(("http://127.0.0.1/", "127.0.0.1-80"), &at, &found, "/");
                 StudyFile::parse("init.toml", text, true, &[]).unwrap();
             }

@@ -86,7 +86,7 @@ impl Shown {
             self.bar.set_position(kendall_units::whole_u64(1_000.0 * share));
             self.bar.set_message(text);
         } else {
-            output::note(&format!("simulation: {text}"));
+            output::progress(&format!("simulation: {text}"));
         }
     }
 }
