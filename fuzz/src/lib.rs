@@ -4,6 +4,8 @@
 //! `make fuzz` runs them under an engine that follows coverage; `tests/fixed_seed.rs` runs each for a
 //! bounded number of inputs, the same every time. `docs/reliability.md` has what was found.
 
+#[path = "../../crates/queueing/tests/all/every_solver.rs"]
+mod every_solver;
 mod files;
 mod mutate;
 mod wire;
@@ -58,7 +60,7 @@ pub const TARGETS: &[Target] = &[
     target("quantities", 40_000, files::quantities),
     target("study-file", 1_500, files::study),
     target("model-file", 3_000, files::model),
-    target("model-solved", 300, kendall_queueing::fuzzing::every_solver),
+    target("model-solved", 300, every_solver::every_solver),
     target("proxy-file", 3_000, files::proxy),
     target("short-form", 1_000, files::short_form),
     target("results-file", 300, files::results),

@@ -205,7 +205,6 @@ impl Bootstrap {
         format!("exec sh -c '{}'", self.script)
     }
 
-    /// As words, with this before it.
     pub fn words_after(&self, before: &str) -> Vec<String> {
         vec!["sh".to_owned(), "-c".to_owned(), format!("{before}{}", self.script)]
     }

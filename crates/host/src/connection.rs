@@ -40,28 +40,24 @@ pub const PROMPT: Duration = LEASE.saturating_add(Duration::from_secs(5));
 /// A host that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// It was never there.
     #[error("host {host} cannot be used: {what}")]
     Unusable {
         /// Its name in the study file.
         host: String,
         what: String,
     },
-    /// It was there, and is no longer.
     #[error("host {host}: {what}")]
     Lost {
         /// Its name in the study file.
         host: String,
         what: String,
     },
-    /// It refused a request.
     #[error("host {host}: {what}")]
     Refused {
         /// Its name in the study file.
         host: String,
         what: String,
     },
-    /// The user asked for the end.
     #[error("interrupted")]
     Interrupted,
 }

@@ -11,7 +11,6 @@ pub const LEAST_BYTES: u64 = 16 << 20;
 /// Room below which a run is given up. Some is left, so that its reason can be stored.
 pub const FULL_BYTES: u64 = 1 << 20;
 
-/// A disk without room.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}the disk is full: {} KiB are free at {folder}", place(host.as_deref()), free_bytes >> 10)]
 pub struct Full {

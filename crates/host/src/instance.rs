@@ -27,7 +27,6 @@ const TAIL_BYTES: usize = 400;
 /// Why a process could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// It could not be started at all.
     #[error("{name} cannot be started")]
     Spawn {
         /// Name of the process.
@@ -36,7 +35,6 @@ pub enum ProcessError {
         #[source]
         source: std::io::Error,
     },
-    /// Its cores cannot be limited.
     #[error("{name} cannot be started")]
     Quota {
         /// Name of the process.
@@ -44,7 +42,6 @@ pub enum ProcessError {
         #[source]
         source: QuotaError,
     },
-    /// It ended although it was to serve.
     #[error("{name} ended with {status}{tail}")]
     Ended {
         /// Name of the process.
@@ -53,7 +50,6 @@ pub enum ProcessError {
         /// The end of its log.
         tail: String,
     },
-    /// It was not ready in time.
     #[error("{name} was not ready after {seconds} s ({check}){tail}")]
     NotReady {
         /// Name of the process.
@@ -64,7 +60,6 @@ pub enum ProcessError {
         /// The end of its log.
         tail: String,
     },
-    /// A placeholder in a command that stands for nothing.
     #[error("{name}: `{{{placeholder}}}` in its command stands for nothing; known are {known}")]
     Placeholder {
         /// Name of the process.
@@ -75,14 +70,12 @@ pub enum ProcessError {
     },
     #[error(transparent)]
     Host(crate::connection::HostError),
-    /// What an agent said of a process.
     #[error("{what}")]
     There {
         what: String,
         /// Whether the process has ended.
         ended: bool,
     },
-    /// The user asked for the end.
     #[error("interrupted")]
     Interrupted,
 }

@@ -28,7 +28,6 @@ pub const REAPER: &str = "reaper";
 /// Becomes `command`, which dies when the process `parent` does. Returns only when it cannot. Joins
 /// the control group at `group` first, and goes to these processors if there are any: before the command
 /// starts others, which would stay outside.
-#[must_use]
 pub fn guard(
     parent: u32,
     group: Option<&Path>,
@@ -171,7 +170,6 @@ impl Keeper {
         Ok(Self { program: program.to_owned(), reaper, input, processors })
     }
 
-    #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
     }
@@ -205,7 +203,6 @@ impl Keeper {
         Ok(child)
     }
 
-    /// The group has ended.
     pub fn ended(&mut self, group: u32) {
         self.tell('-', group);
     }

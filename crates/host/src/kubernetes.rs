@@ -236,7 +236,6 @@ fn job_name(run: &str, (number, host): (usize, &HostSpec), count: u32) -> String
     format!("kendall-{run}-{number}-{count}-{}", host.trim_matches('-'))
 }
 
-/// The Job of one host.
 fn job(pods: &Pods, run: &str, host: &HostSpec, name: &str) -> Json {
     let labels = json!({
         "app.kubernetes.io/managed-by": "kendall",

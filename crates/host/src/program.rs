@@ -48,7 +48,6 @@ pub fn check(program: &Path, arguments: &[String]) -> Result<(), String> {
 }
 
 /// Whether a program is there: a path as it is, a name in the folders of `PATH`.
-#[must_use]
 pub fn is_there(program: &str) -> bool {
     if program.contains('/') {
         return Path::new(program).is_file();

@@ -40,7 +40,6 @@ impl From<Stat> for Program {
 }
 
 impl Programs {
-    /// As it is now.
     pub fn now() -> Self {
         let all = procfs::process::all_processes().into_iter().flatten();
         let read = |process: Process| Some((process.pid(), Program::from(process.stat().ok()?)));

@@ -87,7 +87,6 @@ pub enum What {
     Bye,
 }
 
-/// A process that is to be started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StartProcess {
     pub name: String,

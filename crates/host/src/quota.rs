@@ -52,7 +52,6 @@ pub enum QuotaError {
         /// Cores of the machine.
         cores: usize,
     },
-    /// Less than the kernel can grant.
     #[error("{cores} of a core is less than the kernel can grant ({least})")]
     TooLittle {
         /// What was asked for.

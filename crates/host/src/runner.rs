@@ -117,7 +117,6 @@ impl Runner {
         }
     }
 
-    /// How it ended, in words.
     pub fn end_in_words(&mut self) -> String {
         self.ended().map_or_else(|| "no end".to_owned(), |end| end.status)
     }

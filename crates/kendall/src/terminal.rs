@@ -5,7 +5,6 @@
 pub(crate) enum Stream {
     /// Standard output.
     Result,
-    /// Standard error.
     Error,
 }
 

@@ -7,7 +7,6 @@
 /// assert_eq!(kendall_keys::closest("workres", ["threads", "workers"]), Some("workers"));
 /// assert_eq!(kendall_keys::closest("colour", ["threads", "workers"]), None);
 /// ```
-#[must_use]
 pub fn closest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()

@@ -137,7 +137,6 @@ impl Key {
     }
 
     /// The default as a value; `None` when there is none.
-    #[must_use]
     pub fn default(&self) -> Option<toml::Value> {
         let Need::Default(text) = self.need else { return None };
         let table: toml::Table = format!("x = {text}")
@@ -149,7 +148,6 @@ impl Key {
 
 impl Form {
     /// For people: what to write.
-    #[must_use]
     pub fn describe(&self) -> String {
         match self {
             Self::Text => "a text in quotes".to_owned(),

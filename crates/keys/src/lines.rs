@@ -32,7 +32,6 @@ impl Lines {
 
     /// The line of a key, or of the nearest table around it; `None` when nothing of it is written.
     /// A path may count entries of lists as `stations.0.name` or as `stations[0].name`.
-    #[must_use]
     pub fn find(&self, path: &str) -> Option<usize> {
         let dotted = path.replace('[', ".").replace(']', "");
         let mut path = dotted.as_str();
@@ -45,7 +44,6 @@ impl Lines {
     }
 
     /// As [`find`](Self::find), or 1.
-    #[must_use]
     pub fn line(&self, path: &str) -> usize {
         self.find(path).unwrap_or(1)
     }
@@ -76,19 +74,16 @@ impl Lines {
 }
 
 /// Line of a byte position, from 1.
-#[must_use]
 pub fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
 }
 
 /// A path with one more part.
-#[must_use]
 pub fn join(prefix: &str, key: &str) -> String {
     if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") }
 }
 
 /// `stations.0.name` as people write it: `stations[0].name`.
-#[must_use]
 pub fn bracketed(path: &str) -> String {
     let mut text = String::new();
     for part in path.split('.') {

@@ -1,38 +1,10 @@
-//! Declared keys as a table of a document, and as a JSON schema.
+//! Declared keys as a JSON schema.
 
 use serde_json::{Map, Value as Json, json};
 
-use crate::key::{Form, Key, Keys, Need};
-
-/// A table of keys in Markdown: key, default, what it may hold and means.
-#[must_use]
-pub fn markdown(keys: &[&'static [Key]]) -> String {
-    let mut text = "| key | default | means |\n| --- | --- | --- |\n".to_owned();
-    for key in keys.iter().flat_map(|group| group.iter()) {
-        let default = match key.need {
-            Need::Required => "–".to_owned(),
-            Need::Optional => "none".to_owned(),
-            Need::Default(value) => format!("`{}`", value.replace('\'', "\"")),
-        };
-        let form = match key.form {
-            Form::Choice(words) => {
-                let words: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
-                format!("; {}", words.join(", "))
-            }
-            Form::Quantity(quantity) => format!("; {} such as {}", quantity.name, quantity.example),
-            Form::Count { from, to: u64::MAX } => format!("; from {from}"),
-            Form::Count { from, to } => format!("; {from} to {to}"),
-            Form::Special(text) => format!("; {text}"),
-            _ => String::new(),
-        };
-        let cell = format!("{}{form}", key.help).replace('|', "\\|");
-        text.push_str(&format!("| `{}` | {default} | {cell} |\n", key.name));
-    }
-    text
-}
+use crate::key::{Form, Keys, Need};
 
 /// A JSON schema (draft 7, which editors of TOML and JSON read) of a table with these keys.
-#[must_use]
 pub fn schema(keys: Keys) -> Json {
     let mut properties = Map::new();
     let mut required = Vec::new();
@@ -85,6 +57,7 @@ fn form(form: &Form) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::Key;
 
     const INNER: &[Key] = &[Key::flag("fill", "fills it").or("false")];
     const KEYS: &[Key] = &[
@@ -94,14 +67,6 @@ mod tests {
         Key::new("tiers", Form::Tables(&[INNER]), "one table per tier").optional(),
         Key::new("own", Form::Named(&Form::Text), "values of your own").optional(),
     ];
-
-    #[test]
-    fn a_table_of_keys_has_default_and_form() {
-        let text = markdown(&[KEYS]);
-        assert!(text.contains("| `workers` | `4` | workers of each; 1 to 64 |"), "{text}");
-        assert!(text.contains("| `mode` | `\"a\"` | how; `\"a\"`, `\"b\"` |"), "{text}");
-        assert!(text.contains("| `name` | – | what it is called |"), "{text}");
-    }
 
     #[test]
     fn a_schema_says_what_may_be_written() {

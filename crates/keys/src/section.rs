@@ -65,31 +65,26 @@ impl<'a> Section<'a> {
     }
 
     /// Dotted path of a key in this table.
-    #[must_use]
     pub fn path_of(&self, key: &str) -> String {
         join(&self.path, key)
     }
 
     /// Dotted path of this table.
-    #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
     /// A problem with one key of this table.
-    #[must_use]
     pub fn problem(&self, key: &str, what: impl Into<String>) -> Problem {
         Problem { key: self.path_of(key), what: what.into() }
     }
 
     /// Whether a key is written.
-    #[must_use]
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
     /// A key's value as it is, if it is written.
-    #[must_use]
     pub fn raw(&self, key: &str) -> Option<&'a Value> {
         self.key(key);
         self.table.get(key)
@@ -137,9 +132,6 @@ impl<'a> Section<'a> {
     }
 
     /// A word or sentence that may be missing; a choice is checked against its words.
-    ///
-    /// # Errors
-    /// [`Problem`] when it is not a text, or none of the words.
     pub fn opt_text(&mut self, key: &str) -> Result<Option<String>, Problem> {
         let declared = self.key(key);
         let text = match self.value(declared)? {
@@ -186,9 +178,6 @@ impl<'a> Section<'a> {
     }
 
     /// A whole number that may be missing.
-    ///
-    /// # Errors
-    /// [`Problem`] when it is not a whole number, or out of bounds.
     pub fn opt_count(&mut self, key: &str) -> Result<Option<u64>, Problem> {
         let declared = self.key(key);
         let bounds = match declared.form {
@@ -271,9 +260,6 @@ impl<'a> Section<'a> {
     }
 
     /// A quantity with its unit; returns what was written, and its value by `parse`.
-    ///
-    /// # Errors
-    /// [`Problem`] when it is missing without a default, or no such quantity.
     pub fn quantity<T, E: std::fmt::Display>(
         &mut self,
         key: &str,
@@ -351,7 +337,6 @@ impl<'a> Section<'a> {
     }
 
     /// All keys of a table whose names are the user's own.
-    #[must_use]
     pub fn entries(&self) -> Vec<(&'a str, &'a Value)> {
         self.table.iter().map(|(key, value)| (key.as_str(), value)).collect()
     }
@@ -363,9 +348,6 @@ impl<'a> Section<'a> {
     }
 
     /// The effective values, when every key that is written is declared.
-    ///
-    /// # Errors
-    /// [`Problem`] for the first key that is not, naming those that are.
     pub fn finish(self) -> Result<Json, Problem> {
         self.known()?;
         Ok(Json::Object(self.effective))

@@ -7,9 +7,6 @@ use crate::lines::join;
 use crate::section::Problem;
 
 /// A JSON document as the value that a TOML file would have.
-///
-/// # Errors
-/// [`Problem`] with the path of a `null`, which TOML does not know.
 pub fn from_json(path: &str, json: &serde_json::Value) -> Result<Value, Problem> {
     Ok(match json {
         serde_json::Value::Null => {
@@ -107,7 +104,6 @@ impl<'de> Visitor<'de> for Once {
 }
 
 /// A value as written, without the quotes of a text.
-#[must_use]
 pub fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

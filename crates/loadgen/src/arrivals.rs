@@ -74,13 +74,10 @@ pub enum ArrivalError {
          `poisson-steps:…` or `trace:PATH`"
     )]
     Form { text: String },
-    /// The kind of arrivals needs a rate.
     #[error("`{kind}` arrivals need a rate above 0; write it like `--rate 250/s`")]
     NoRate { kind: String },
-    /// The kind of arrivals has its own rate.
     #[error("`{kind}` arrivals bring their own rate; leave out `--rate`")]
     TwoRates { kind: String },
-    /// Arrivals whose rate no stages can change.
     #[error("`{kind}` arrivals cannot change in stages; `poisson` and `constant` can")]
     OwnRate { kind: String },
     /// More arrivals than can be sent, or counted in the end.
@@ -91,7 +88,6 @@ pub enum ArrivalError {
         /// What was asked for.
         rate: f64,
     },
-    /// The distribution of the gaps.
     #[error("the distribution of the gaps")]
     Gaps(#[source] crate::distribution::DistributionError),
     /// The file of moments could not be read.
@@ -125,9 +121,6 @@ impl ArrivalPlan {
     }
 
     /// Arrivals at rates that change in stages, spaced as `kind` says: `poisson` or `constant`.
-    ///
-    /// # Errors
-    /// [`ArrivalError`] when the kind is another one, or a rate cannot be sent.
     pub fn in_stages(stages: Stages, kind: &str) -> Result<Self, ArrivalError> {
         let poisson = match kind {
             "poisson" => true,
@@ -193,13 +186,11 @@ impl ArrivalPlan {
     }
 
     /// Whether gaps should be those of a Poisson process all through.
-    #[must_use]
     pub fn is_poisson(&self) -> bool {
         matches!(self, Self::Poisson { .. } | Self::Gaps(Distribution::Exponential(_)))
     }
 
     /// The mean rate that was asked for; `None` where it follows from the file or the steps.
-    #[must_use]
     pub fn rate(&self) -> Option<f64> {
         match self {
             Self::Constant { rate } | Self::Poisson { rate } | Self::OnOff { rate, .. } => {
@@ -211,7 +202,6 @@ impl ArrivalPlan {
     }
 
     /// The part of the schedule that thread number `thread` of `threads` sends.
-    #[must_use]
     pub(crate) fn part(&self, seed: u64, thread: usize, threads: usize) -> Arrivals {
         let mut arrivals = Arrivals {
             plan: self.clone(),
@@ -288,7 +278,6 @@ pub(crate) struct Arrivals {
 
 impl Arrivals {
     /// When the next request is due, after the start of the load.
-    #[must_use]
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.next_ns
     }

@@ -57,7 +57,6 @@ pub struct BuildPlan {
     /// `HOST:PORT`.
     pub target: String,
     pub behind: Behind,
-    /// What the tasks are.
     pub kind: TaskKind,
     pub tasks: u32,
     /// Files: in so many layers of the same size, each task after two of the layer before.
@@ -106,12 +105,7 @@ pub enum BuildError {
     },
     /// The profile does not show what was built.
     #[error("the profile of the build shows {found} of {tasks} tasks")]
-    Profile {
-        found: usize,
-        /// Tasks that there were.
-        tasks: u32,
-    },
-    /// A file or a folder.
+    Profile { found: usize, tasks: u32 },
     #[error("{path}")]
     File {
         path: String,
@@ -119,7 +113,6 @@ pub enum BuildError {
         #[source]
         source: std::io::Error,
     },
-    /// Something in what was measured.
     #[error("the profile of the build cannot be read: {0}")]
     Unreadable(#[from] serde_json::Error),
 }

@@ -10,13 +10,11 @@ pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 pub(crate) const MILLISECOND_NS: u64 = 1_000_000;
 
 /// Now, in nanoseconds. Costs no system call (vDSO).
-#[must_use]
 pub(crate) fn now_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
 /// CPU time of the calling thread, in nanoseconds.
-#[must_use]
 pub(crate) fn thread_cpu_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::ThreadCPUTime))
 }

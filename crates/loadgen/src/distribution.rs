@@ -92,9 +92,6 @@ impl Unit {
 
 impl Distribution {
     /// Reads a distribution, such as `40ms`, `exponential:40ms` or `uniform:10ms..20ms`.
-    ///
-    /// # Errors
-    /// [`DistributionError`] when it is none, or a file of values cannot be read.
     pub fn parse(text: &str, unit: Unit) -> Result<Self, DistributionError> {
         let form = || DistributionError::Form { text: text.to_owned(), example: unit.example() };
         let Some((name, rest)) = text.split_once(':') else {
@@ -196,7 +193,6 @@ impl Distribution {
 
     /// The mean that was asked for; of the cut-off normal, that of the whole one. Infinite for a
     /// Pareto with a shape of 1 or less, `None` where it has no closed form (Zipf).
-    #[must_use]
     pub fn mean(&self) -> Option<f64> {
         match self {
             Self::Constant(value) => Some(*value),

@@ -85,69 +85,81 @@ impl Reply {
     }
 }
 
-macro_rules! error_kinds {
-    ($($(#[doc = $text:literal])+ $variant:ident = $name:literal,)+) => {
-        /// Kinds of errors that are counted.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum ErrorKind {
-            $($(#[doc = $text])+ $variant,)+
+/// An enum with the names of its variants, and all of them.
+macro_rules! named {
+    (
+        $(#[$of_enum:meta])*
+        pub enum $name:ident { $($(#[doc = $text:literal])* $variant:ident = $word:literal,)+ }
+    ) => {
+        $(#[$of_enum])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[doc = $text])* $variant,)+
         }
 
-        impl ErrorKind {
-            /// All of them, in the order of their counters.
+        impl $name {
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
+            /// Name in options and results.
             #[must_use]
             pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)+ }
+                match self { $(Self::$variant => $word,)+ }
+            }
+
+            pub fn named(name: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| one.name() == name)
             }
         }
     };
 }
+pub(crate) use named;
 
-error_kinds! {
-    /// No complete reply within the time-out.
-    TimedOut = "timed_out",
-    /// The connection could not be made.
-    ConnectFailed = "connect_failed",
-    /// The server closed the connection before the reply was complete.
-    ConnectionClosed = "connection_closed",
-    /// The connection was reset, or another failure of the socket.
-    ConnectionReset = "connection_reset",
-    /// Bytes that the protocol does not allow here.
-    Garbage = "garbage",
-    /// A value that is not the one stored under its key.
-    WrongValue = "wrong_value",
-    /// The server did not know the command (`ERROR`).
-    UnknownCommand = "unknown_command",
-    /// The server found the request wrong (`CLIENT_ERROR`).
-    ClientError = "client_error",
-    /// The server failed (`SERVER_ERROR`).
-    ServerError = "server_error",
-    /// The user, the password or the rights were not accepted.
-    AccessDenied = "access_denied",
-    /// The server, or its part of a cluster, does not serve at the moment.
-    Unavailable = "unavailable",
-    /// A write to a server that only reads.
-    ReadOnly = "read_only",
-    /// A value of another type than the command is for.
-    WrongType = "wrong_type",
-    /// The server has no memory left for it.
-    OutOfMemory = "out_of_memory",
-    /// A transaction that could not be put in one order with others.
-    SerializationFailure = "serialization_failure",
-    /// Transactions that waited for each other.
-    Deadlock = "deadlock",
-    /// A row that a constraint of its table forbids.
-    ConstraintViolation = "constraint_violation",
-    /// Redirected too often, or to an address that cannot be followed.
-    Redirected = "redirected",
-    /// HTTP status 1xx where an answer was due.
-    Status1xx = "status_1xx",
-    /// HTTP status 3xx.
-    Status3xx = "status_3xx",
-    /// HTTP status 4xx.
-    Status4xx = "status_4xx",
-    /// HTTP status 5xx.
-    Status5xx = "status_5xx",
+named! {
+    /// Kinds of errors that are counted, in the order of their counters.
+    pub enum ErrorKind {
+        /// No complete reply within the time-out.
+        TimedOut = "timed_out",
+        /// The connection could not be made.
+        ConnectFailed = "connect_failed",
+        /// The server closed the connection before the reply was complete.
+        ConnectionClosed = "connection_closed",
+        /// The connection was reset, or another failure of the socket.
+        ConnectionReset = "connection_reset",
+        /// Bytes that the protocol does not allow here.
+        Garbage = "garbage",
+        /// A value that is not the one stored under its key.
+        WrongValue = "wrong_value",
+        /// The server did not know the command (`ERROR`).
+        UnknownCommand = "unknown_command",
+        /// The server found the request wrong (`CLIENT_ERROR`).
+        ClientError = "client_error",
+        /// The server failed (`SERVER_ERROR`).
+        ServerError = "server_error",
+        /// The user, the password or the rights were not accepted.
+        AccessDenied = "access_denied",
+        /// The server, or its part of a cluster, does not serve at the moment.
+        Unavailable = "unavailable",
+        /// A write to a server that only reads.
+        ReadOnly = "read_only",
+        /// A value of another type than the command is for.
+        WrongType = "wrong_type",
+        /// The server has no memory left for it.
+        OutOfMemory = "out_of_memory",
+        /// A transaction that could not be put in one order with others.
+        SerializationFailure = "serialization_failure",
+        /// Transactions that waited for each other.
+        Deadlock = "deadlock",
+        /// A row that a constraint of its table forbids.
+        ConstraintViolation = "constraint_violation",
+        /// Redirected too often, or to an address that cannot be followed.
+        Redirected = "redirected",
+        /// HTTP status 1xx where an answer was due.
+        Status1xx = "status_1xx",
+        /// HTTP status 3xx.
+        Status3xx = "status_3xx",
+        /// HTTP status 4xx.
+        Status4xx = "status_4xx",
+        /// HTTP status 5xx.
+        Status5xx = "status_5xx",
+    }
 }

@@ -53,9 +53,6 @@ pub enum HttpPlanError {
 
 impl HttpPlan {
     /// Reads a header such as `Accept: application/json`.
-    ///
-    /// # Errors
-    /// [`HttpPlanError`] when it is none, or one that the load itself writes.
     pub fn parse_header(text: &str) -> Result<(String, String), HttpPlanError> {
         let refuse = || HttpPlanError::Header { header: text.to_owned() };
         let (name, value) = text.split_once(':').ok_or_else(refuse)?;
@@ -72,9 +69,6 @@ impl HttpPlan {
     }
 
     /// Checks the plan and makes the template of its requests.
-    ///
-    /// # Errors
-    /// [`HttpPlanError`] for a method that is none, or a placeholder that stands nowhere.
     pub fn template(&self) -> Result<Template, HttpPlanError> {
         if !is_token(&self.method) {
             return Err(HttpPlanError::Method { method: self.method.clone() });

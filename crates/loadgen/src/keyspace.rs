@@ -109,9 +109,7 @@ impl KeyChoice {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeyspacePlan {
     pub keys: u64,
-    /// Size of each key.
     pub key_size: Size,
-    /// Size of each value.
     pub value_size: Size,
     /// How a key is chosen.
     pub choice: KeyChoice,
@@ -130,7 +128,6 @@ pub enum KeyspaceError {
          (10% of the keys get 90% of the requests) or `fixed`"
     )]
     Choice { text: String },
-    /// Too few or too many keys.
     #[error("{keys} keys: there are from 1 to {most}")]
     Keys {
         /// What was asked for.
@@ -146,7 +143,6 @@ pub enum KeyspaceError {
         /// What their numbers need.
         least: usize,
     },
-    /// Values beyond the limit.
     #[error("values of {bytes} bytes: the limit is {LONGEST_VALUE} bytes")]
     ValueSize {
         /// What was asked for.
@@ -169,9 +165,6 @@ pub struct Keyspace {
 
 impl Keyspace {
     /// Makes the keyspace of a plan.
-    ///
-    /// # Errors
-    /// [`KeyspaceError`] when the plan asks for what the protocol does not have.
     pub fn new(plan: KeyspacePlan) -> Result<Self, KeyspaceError> {
         const MOST_KEYS: u64 = 100_000_000;
         let keys = usize::try_from(plan.keys).unwrap_or(usize::MAX);
@@ -217,7 +210,6 @@ impl Keyspace {
         Ok(Self { plan, zipf, hot_keys, keys, sizes, digits, filler })
     }
 
-    #[must_use]
     pub fn keys(&self) -> u64 {
         self.plan.keys
     }
@@ -249,7 +241,6 @@ impl Keyspace {
     }
 
     /// The number of a key that was never stored, of the same size as `key`.
-    #[must_use]
     pub fn absent(&self, key: u64) -> u64 {
         key | ABSENT
     }
@@ -261,7 +252,6 @@ impl Keyspace {
     }
 
     /// Whether `text` is the key of this number.
-    #[must_use]
     pub fn is_key(&self, key: u64, text: &[u8]) -> bool {
         let letter = if key & ABSENT == 0 { b'k' } else { b'm' };
         let Some((first, digits)) = text.split_first() else { return false };
@@ -272,7 +262,6 @@ impl Keyspace {
     }
 
     /// Size of the value of a key.
-    #[must_use]
     pub fn value_bytes(&self, key: u64) -> usize {
         match self.plan.value_size {
             Size::Fixed(bytes) => bytes,
@@ -290,7 +279,6 @@ impl Keyspace {
     }
 
     /// Whether `piece` is what the value of `key` has from `offset` on.
-    #[must_use]
     pub fn value_matches(&self, key: u64, offset: usize, piece: &[u8]) -> bool {
         if offset + piece.len() > self.value_bytes(key) {
             return false;

@@ -12,6 +12,7 @@ pub mod driver;
 mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
+mod grpc;
 pub mod http;
 pub mod keyspace;
 pub mod load;

@@ -104,7 +104,6 @@ pub enum PacePlan {
 /// A load test that did not take place.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// A target that does not answer.
     #[error("cannot connect to {target}; is the server running?")]
     Connect {
         target: SocketAddr,

@@ -6,59 +6,32 @@ mod reply;
 pub use crate::keyspace::{KeyChoice, Keyspace, KeyspaceError, KeyspacePlan, Size};
 pub use prefill::{PrefillError, prefill};
 
-use crate::driver::{Driver, Progress};
+use crate::driver::{Driver, Progress, named};
 use crate::keyspace;
 use crate::random::Random;
-use crate::turns::Weighted;
+use crate::turns::{Weighted, weights};
 use reply::ReplyReader;
 
-/// A command that a mix may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Command {
-    /// `get` of one key.
-    Get,
-    /// `gets` of one key.
-    Gets,
-    /// `get` of several keys.
-    MultiGet,
-    /// `gat` of one key.
-    Gat,
-    Set,
-    Add,
-    Replace,
-    Delete,
-    Touch,
+named! {
+    /// A command that a mix may hold.
+    pub enum Command {
+        /// `get` of one key.
+        Get = "get",
+        /// `gets` of one key.
+        Gets = "gets",
+        /// `get` of several keys.
+        MultiGet = "multi-get",
+        /// `gat` of one key.
+        Gat = "gat",
+        Set = "set",
+        Add = "add",
+        Replace = "replace",
+        Delete = "delete",
+        Touch = "touch",
+    }
 }
 
 impl Command {
-    pub const ALL: [Self; 9] = [
-        Self::Get,
-        Self::Gets,
-        Self::MultiGet,
-        Self::Gat,
-        Self::Set,
-        Self::Add,
-        Self::Replace,
-        Self::Delete,
-        Self::Touch,
-    ];
-
-    /// Name in mixes and results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Get => "get",
-            Self::Gets => "gets",
-            Self::MultiGet => "multi-get",
-            Self::Gat => "gat",
-            Self::Set => "set",
-            Self::Add => "add",
-            Self::Replace => "replace",
-            Self::Delete => "delete",
-            Self::Touch => "touch",
-        }
-    }
-
     fn is_retrieval(self) -> bool {
         matches!(self, Self::Get | Self::Gets | Self::MultiGet | Self::Gat)
     }
@@ -73,7 +46,6 @@ impl Command {
 pub struct MemcachedPlan {
     /// Commands with their weights.
     pub mix: Vec<(Command, f64)>,
-    /// Keys of a multi-get.
     pub keys_per_multi_get: usize,
     /// Share of retrievals that ask for keys that were never stored.
     pub expected_misses: f64,
@@ -90,23 +62,7 @@ pub struct MemcachedPlan {
 /// [`MixError`] for an unknown command, a weight that is not a positive number, or an empty mix.
 pub fn parse_mix(text: &str, multiget: usize) -> Result<Vec<(Command, f64)>, MixError> {
     let refuse = || MixError { text: text.to_owned() };
-    let mut mix: Vec<(Command, f64)> = Vec::new();
-    for part in text.split(',') {
-        let (name, weight) = part.split_once('=').unwrap_or((part, "1"));
-        let command = Command::ALL
-            .into_iter()
-            .find(|command| command.name() == name.trim())
-            .ok_or_else(refuse)?;
-        let weight: f64 = weight.trim().parse().map_err(|_| refuse())?;
-        if !(weight.is_finite() && weight >= 0.0) || mix.iter().any(|(seen, _)| *seen == command) {
-            return Err(refuse());
-        }
-        mix.push((command, weight));
-    }
-    mix.retain(|(_, weight)| *weight > 0.0);
-    if mix.is_empty() {
-        return Err(refuse());
-    }
+    let mut mix = weights(text, Some(1.0), Command::named).ok_or_else(refuse)?;
     if multiget > 1 && !mix.iter().any(|(command, _)| *command == Command::MultiGet) {
         for (command, _) in &mut mix {
             if *command == Command::Get {

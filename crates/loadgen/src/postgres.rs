@@ -58,7 +58,6 @@ pub struct PostgresTls {
 }
 
 /// Variables that every script has: those that are defined, those that are varied, the client's number.
-#[must_use]
 pub fn given(defined: &[(String, String)], varied: &[(String, Values)]) -> Vec<String> {
     let names = defined.iter().map(|(name, _)| name).chain(varied.iter().map(|(name, _)| name));
     names.cloned().chain([CLIENT.to_owned()]).collect()

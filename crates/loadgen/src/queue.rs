@@ -8,8 +8,6 @@
 //!
 //! Left out: whether a message was lost, which only the queue's own counters tell.
 
-mod access;
-mod call;
 mod client;
 mod content;
 mod conversation;
@@ -24,19 +22,20 @@ use kendall_protocols::queue as wire;
 use rand::Rng as _;
 use tokio::task::LocalSet;
 
-use crate::driver::ErrorKind;
+use crate::driver::{ErrorKind, named};
+use crate::grpc::Connection;
+pub use crate::grpc::{Access, AccessError, Refusal};
 use crate::load::{LoadError, LoadPlan, LoadProgress, Start, run_threads};
 use crate::memcached::Size;
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::refusals::Said;
 use crate::tasks;
-pub use access::{Access, AccessError};
-use call::Connection;
-pub use call::Refusal;
+use crate::turns::weights;
 pub use conversation::Conversation;
 use duplicates::Taken;
 use kendall_protocols::load_result::LoadResult;
+use kendall_protocols::queue::SERVICE;
 pub use kendall_protocols::queue::{OPEN_CALLS, streams_needed};
 
 /// Requests of the preparation that are under way together.
@@ -47,64 +46,39 @@ const FILLED_AT_ONCE: u64 = 100;
 pub const CLIENTS_A_STREAM: usize = OPEN_CALLS / 2;
 const ACKNOWLEDGE: &str = "acknowledge";
 
-/// What a client asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueOperation {
-    Send,
-    /// Takes a message away.
-    Receive,
-    /// Reads the message that a receive would take.
-    Read,
-    /// Leases a message; the client acknowledges it with its next request.
-    Lease,
-    /// Lists the queues where a message waits that the client may take.
-    List,
-}
-
-impl QueueOperation {
-    /// All of them. A client begins with the first of those that it is to ask for.
-    pub const ALL: [Self; 5] = [Self::Send, Self::Receive, Self::Read, Self::Lease, Self::List];
-
-    /// Name in mixes and results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Send => "send",
-            Self::Receive => "receive",
-            Self::Read => "read",
-            Self::Lease => "lease",
-            Self::List => "list",
-        }
+named! {
+    /// What a client asks for. It begins with the first of those that it is to ask for.
+    pub enum QueueOperation {
+        Send = "send",
+        /// Takes a message away.
+        Receive = "receive",
+        /// Reads the message that a receive would take.
+        Read = "read",
+        /// Leases a message; the client acknowledges it with its next request.
+        Lease = "lease",
+        /// Lists the queues where a message waits that the client may take.
+        List = "list",
     }
 }
 
-/// Who may take a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Peers {
-    /// Anyone but its sender.
-    Any,
-    /// Client number i sends to client number i + 1 of this generator, the last one to the first.
-    Next,
-    /// A client of this generator, drawn anew for each message.
-    Random,
+named! {
+    /// Who may take a message.
+    pub enum Peers {
+        /// Anyone but its sender.
+        Any = "any",
+        /// Client number i sends to client number i + 1 of this generator, the last one to the first.
+        Next = "next",
+        /// A client of this generator, drawn anew for each message.
+        Random = "random",
+    }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Calls {
-    /// Each operation is a call of its own.
-    Single,
-    /// All operations of a connection are on one stream: [`Conversation`].
-    Stream,
-}
-
-impl Calls {
-    /// Name in options and results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Stream => "stream",
-        }
+named! {
+    pub enum Calls {
+        /// Each operation is a call of its own.
+        Single = "single",
+        /// All operations of a connection are on one stream: [`Conversation`].
+        Stream = "stream",
     }
 }
 
@@ -144,10 +118,8 @@ pub enum QueuePlanError {
     Mix { text: String },
     #[error("invalid value `{text}` for --peers: expected any, next or random")]
     Peers { text: String },
-    /// Not a way to call.
     #[error("`{text}` is not a kind of calls; write `single` or `stream`")]
     Calls { text: String },
-    /// An operation that streams do not carry.
     #[error("a stream does not carry `{operation}`; leave it out of the mix, or make single calls")]
     NotOnStreams { operation: &'static str },
     /// More clients than can have a call on these streams.
@@ -161,7 +133,6 @@ pub enum QueuePlanError {
         /// Connections that they need.
         needed: u64,
     },
-    /// A size that messages cannot have.
     #[error("`{text}` is not a size of messages; write it like `200B` or `uniform:50B..2KB`")]
     Size { text: String },
 }
@@ -169,40 +140,20 @@ pub enum QueuePlanError {
 impl QueuePlan {
     /// Reads `send=1,receive=1`.
     pub fn parse_mix(text: &str) -> Result<Vec<(QueueOperation, f64)>, QueuePlanError> {
-        let refuse = || QueuePlanError::Mix { text: text.to_owned() };
-        let mut weights = [0.0; QueueOperation::ALL.len()];
-        for part in text.split(',') {
-            let (name, weight) = part.trim().split_once('=').ok_or_else(refuse)?;
-            let place = QueueOperation::ALL.iter().position(|operation| operation.name() == name);
-            let weight: f64 = weight.parse().map_err(|_| refuse())?;
-            if !weight.is_finite() || weight < 0.0 {
-                return Err(refuse());
-            }
-            weights[place.ok_or_else(refuse)?] += weight;
-        }
-        let mix: Vec<_> = QueueOperation::ALL
-            .into_iter()
-            .zip(weights)
-            .filter(|(_, weight)| *weight > 0.0)
-            .collect();
-        if mix.is_empty() { Err(refuse()) } else { Ok(mix) }
+        let mix = weights(text, None, QueueOperation::named);
+        let mut mix = mix.ok_or_else(|| QueuePlanError::Mix { text: text.to_owned() })?;
+        mix.sort_by_key(|(operation, _)| *operation as usize);
+        Ok(mix)
     }
 
     /// Reads `any`, `next` or `random`.
     pub fn parse_peers(text: &str) -> Result<Peers, QueuePlanError> {
-        match text {
-            "any" => Ok(Peers::Any),
-            "next" => Ok(Peers::Next),
-            "random" => Ok(Peers::Random),
-            _ => Err(QueuePlanError::Peers { text: text.to_owned() }),
-        }
+        Peers::named(text).ok_or_else(|| QueuePlanError::Peers { text: text.to_owned() })
     }
 
     /// Reads `single` or `stream`.
     pub fn parse_calls(text: &str) -> Result<Calls, QueuePlanError> {
-        let named = |calls: &Calls| calls.name() == text;
-        let calls = [Calls::Single, Calls::Stream].into_iter().find(named);
-        calls.ok_or_else(|| QueuePlanError::Calls { text: text.to_owned() })
+        Calls::named(text).ok_or_else(|| QueuePlanError::Calls { text: text.to_owned() })
     }
 
     /// Whether the mix can be called like this, and every one of so many clients finds a place on
@@ -307,7 +258,7 @@ fn prepare(plan: &LoadPlan, queue: &QueuePlan) -> Result<Crowd, QueueLoadError> 
     let work = async {
         let connection = Rc::new(Connection::new(target, queue.access.clone()));
         let limit = Duration::from_nanos(plan.timeout_ns);
-        open(&connection, limit).await?;
+        connection.open_within(limit).await?;
         let name = |role: &str, number: usize| format!("load {} {role} {number}", plan.seed);
         let all = |role: &'static str| (0..plan.clients).map(move |number| name(role, number));
         let ids = hello_all(&connection, all("sender").chain(all("receiver")).collect()).await?;
@@ -334,12 +285,9 @@ fn prepare(plan: &LoadPlan, queue: &QueuePlan) -> Result<Crowd, QueueLoadError> 
     LocalSet::new().block_on(&runtime, work)
 }
 
-async fn open(connection: &Connection, limit: Duration) -> Result<(), LoadError> {
-    let opened = match tokio::time::timeout(limit, connection.open()).await {
-        Ok(opened) => opened,
-        Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
-    };
-    opened.map_err(|source| LoadError::Connect { target: connection.target(), source })
+/// The path of a method of the service.
+fn path(method: &str) -> String {
+    format!("/{SERVICE}/{method}")
 }
 
 fn refused(what: &'static str) -> impl Fn(Refusal) -> QueueLoadError {
@@ -358,7 +306,7 @@ async fn hello_all(
             let (connection, request) =
                 (Rc::clone(connection), wire::HelloRequest { name: name.clone() });
             tasks.push(tokio::task::spawn_local(async move {
-                connection.ask::<wire::HelloResponse>("Hello", &request).await
+                connection.ask::<wire::HelloResponse>(&path("Hello"), &request).await
             }));
         }
         for task in tasks {
@@ -376,7 +324,7 @@ async fn find_queue(
     client_id: u64,
 ) -> Result<u64, QueueLoadError> {
     let create = wire::CreateQueueRequest { name: name.to_owned(), ..Default::default() };
-    match connection.ask::<wire::CreateQueueResponse>("CreateQueue", &create).await {
+    match connection.ask::<wire::CreateQueueResponse>(&path("CreateQueue"), &create).await {
         Ok(made) => return Ok(made.queue_id),
         Err(refusal) if refusal.already_exists() => {}
         Err(refusal) => return Err(refused("make a queue")(refusal)),
@@ -386,7 +334,7 @@ async fn find_queue(
         let list =
             wire::ListQueuesRequest { client_id, all: true, after_queue_id, ..Default::default() };
         let page: wire::ListQueuesResponse =
-            connection.ask("ListQueues", &list).await.map_err(refused("list its queues"))?;
+            connection.ask(&path("ListQueues"), &list).await.map_err(refused("list its queues"))?;
         if let Some(queue) = page.queues.iter().find(|queue| queue.name == name) {
             return Ok(queue.queue_id);
         }
@@ -415,7 +363,7 @@ async fn fill(
             .collect();
         let batch = wire::SendBatchRequest { messages };
         let sent: wire::SendBatchResponse =
-            connection.ask("SendBatch", &batch).await.map_err(refused("take messages"))?;
+            connection.ask(&path("SendBatch"), &batch).await.map_err(refused("take messages"))?;
         if let Some(failed) = sent.results.iter().find(|result| result.code != 0) {
             let said = failed.error.clone();
             return Err(QueueLoadError::Refused { what: "take a message", said });

@@ -21,7 +21,6 @@ pub enum Purpose {
 ///
 /// Purposes are 2^192 draws apart and threads 2^128 (the generator's own jumps), so they never
 /// overlap.
-#[must_use]
 pub fn stream(seed: u64, purpose: Purpose, thread: usize) -> Random {
     let mut random = Random::seed_from_u64(seed);
     for _ in 0..purpose as usize {

@@ -9,7 +9,6 @@
 //! another; `execute-cached` asks for one whose result was stored.
 
 mod action;
-mod call;
 mod stock;
 
 use std::cell::RefCell;
@@ -22,65 +21,36 @@ use rand::Rng as _;
 use tokio::task::LocalSet;
 
 use crate::distribution::{Distribution, Unit, index_below, unit_interval};
-use crate::driver::{ErrorKind, Reply};
+use crate::driver::{ErrorKind, Reply, named};
+use crate::grpc::{self, Access, Connection, Refusal};
 use crate::load::{LoadError, LoadPlan, LoadProgress, PacePlan, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::tasks;
-use crate::turns::furthest_behind;
-use call::{Answer, Connection};
+use crate::turns::{furthest_behind, weights};
 use kendall_protocols::load_result::LoadResult;
 use stock::Stock;
 
-/// What a client asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReapiOperation {
-    /// `FindMissingBlobs` of a batch.
-    FindMissing,
-    GetResult,
-    /// `UpdateActionResult`, whose outputs are of the stock.
-    PutResult,
-    /// `BatchReadBlobs` of a batch.
-    BatchRead,
-    /// `BatchUpdateBlobs` of a batch of new blobs.
-    BatchUpdate,
-    /// `ByteStream.Read` of a blob.
-    Read,
-    /// `ByteStream.Write` of a new blob.
-    Write,
-    /// `Execute` of an action that is run.
-    Execute,
-    /// `Execute` of an action whose result is in the cache.
-    ExecuteCached,
-}
-
-impl ReapiOperation {
-    pub const ALL: [Self; 9] = [
-        Self::FindMissing,
-        Self::GetResult,
-        Self::PutResult,
-        Self::BatchRead,
-        Self::BatchUpdate,
-        Self::Read,
-        Self::Write,
-        Self::Execute,
-        Self::ExecuteCached,
-    ];
-
-    /// Name in mixes and results.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::FindMissing => "find-missing",
-            Self::GetResult => "get-result",
-            Self::PutResult => "put-result",
-            Self::BatchRead => "batch-read",
-            Self::BatchUpdate => "batch-update",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Execute => "execute",
-            Self::ExecuteCached => "execute-cached",
-        }
+named! {
+    /// What a client asks for.
+    pub enum ReapiOperation {
+        /// `FindMissingBlobs` of a batch.
+        FindMissing = "find-missing",
+        GetResult = "get-result",
+        /// `UpdateActionResult`, whose outputs are of the stock.
+        PutResult = "put-result",
+        /// `BatchReadBlobs` of a batch.
+        BatchRead = "batch-read",
+        /// `BatchUpdateBlobs` of a batch of new blobs.
+        BatchUpdate = "batch-update",
+        /// `ByteStream.Read` of a blob.
+        Read = "read",
+        /// `ByteStream.Write` of a new blob.
+        Write = "write",
+        /// `Execute` of an action that is run.
+        Execute = "execute",
+        /// `Execute` of an action whose result is in the cache.
+        ExecuteCached = "execute-cached",
     }
 }
 
@@ -98,7 +68,6 @@ impl Mix {
     }
 
     /// Whether actions are executed.
-    #[must_use]
     pub fn executes(&self) -> bool {
         self.has(ReapiOperation::Execute) || self.has(ReapiOperation::ExecuteCached)
     }
@@ -131,7 +100,6 @@ pub enum ReapiPlanError {
          read, write, execute, execute-cached)"
     )]
     Mix { text: String },
-    /// Not a size, or not a time.
     #[error("`{text}`: {reason}")]
     Size { text: String, reason: String },
 }
@@ -159,18 +127,8 @@ impl ReapiPlan {
             _ => {}
         }
         let wrong = || ReapiPlanError::Mix { text: text.to_owned() };
-        let mut mix = Vec::new();
-        for part in text.split(',') {
-            let (name, weight) = part.trim().split_once('=').ok_or_else(wrong)?;
-            let named = |operation: &ReapiOperation| operation.name() == name;
-            let operation = ReapiOperation::ALL.into_iter().find(named).ok_or_else(wrong)?;
-            let weight: f64 = weight.parse().map_err(|_| wrong())?;
-            if !(weight > 0.0 && weight.is_finite()) || mix.iter().any(|(o, _)| *o == operation) {
-                return Err(wrong());
-            }
-            mix.push((operation, weight));
-        }
-        Ok(Mix { parts: mix, cold: false })
+        let parts = weights(text, None, ReapiOperation::named).ok_or_else(wrong)?;
+        Ok(Mix { parts, cold: false })
     }
 
     /// Reads a size or a distribution of sizes, such as `64KiB` or `exponential:20KiB`.
@@ -179,9 +137,6 @@ impl ReapiPlan {
     }
 
     /// Reads how long actions take, such as `100ms` or `exponential:100ms`.
-    ///
-    /// # Errors
-    /// [`ReapiPlanError::Size`] when it is neither a time nor a distribution of times.
     pub fn parse_time(text: &str) -> Result<Distribution, ReapiPlanError> {
         Self::distribution(text, Unit::Time)
     }
@@ -214,7 +169,6 @@ pub enum ReapiLoadError {
         /// Actions that are stored.
         stock: u64,
     },
-    /// The cache would not take the stock.
     #[error("{target} refused to store what the load reads: {said}")]
     Refused { target: std::net::SocketAddr, said: String },
 }
@@ -294,7 +248,6 @@ struct Next {
 /// What an answer must say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Expected {
-    /// That it was done.
     Done,
     /// These blobs of the stock; `None` for those that nobody stored.
     Blobs(Vec<Option<u64>>),
@@ -303,7 +256,9 @@ enum Expected {
     /// The result of this action of the stock; `None` for one that nobody stored.
     Result(Option<u64>),
     /// That an action was run, or that its result was in the cache.
-    Executed { cached: bool },
+    Executed {
+        cached: bool,
+    },
 }
 
 /// The connected clients of a thread: a connection each.
@@ -319,7 +274,7 @@ async fn connect_all(
     let together = matches!(place.plan.pace, PacePlan::Open { .. }).then(nothing);
     let mut clients = Vec::new();
     for (client, target) in place.clients().zip(place.connections()) {
-        let connection = Rc::new(Connection::new(target));
+        let connection = Rc::new(connection(target));
         connection.open_within(limit).await?;
         clients.push(ReapiClient {
             stock: Arc::clone(stock),
@@ -424,15 +379,20 @@ impl tasks::Client for ReapiClient {
     async fn exchange(&mut self) -> Result<(Reply, u64), ErrorKind> {
         // Nothing was drawn: never asked for.
         let next = self.next.take().ok_or(ErrorKind::ClientError)?;
-        let answer = self.connection.call(path(next.operation), next.body).await?;
-        let bytes = answer.bytes();
+        let answer = match self.connection.call_many(path(next.operation), next.body).await {
+            Ok(messages) => Ok(messages),
+            Err(Refusal::Status { code, .. }) => Err(code),
+            Err(refusal) => return Err(refusal.kind()),
+        };
+        let messages = answer.iter().flatten();
+        let bytes: u64 = messages.map(|message| (message.len() + grpc::PREFIX_BYTES) as u64).sum();
         let reply = reply(&self.stock, next.operation, &next.expected, answer);
         Ok((reply.unwrap_or_else(Reply::refused), bytes))
     }
 
     fn failed(&mut self, kind: ErrorKind) {
         if kind != ErrorKind::TimedOut {
-            self.connection.close();
+            self.connection.forget();
         }
     }
 }
@@ -448,6 +408,13 @@ fn draw_batch(random: &mut impl rand::Rng, plan: &ReapiPlan) -> Vec<Option<u64>>
     let chosen = rand::seq::index::sample(random, stock, count.min(stock));
     let mut chosen = chosen.into_iter().cycle();
     hits.iter().map(|hit| if *hit { chosen.next().map(|one| one as u64) } else { None }).collect()
+}
+
+/// Bytes that may be under way to a client: more than the largest blob of a usual load.
+const WINDOW: u32 = 16 << 20;
+
+fn connection(target: std::net::SocketAddr) -> Connection {
+    Connection::new(target, Access::default()).with_window(WINDOW)
 }
 
 /// The path of an operation's method.
@@ -479,19 +446,17 @@ fn reply(
     stock: &Stock,
     operation: ReapiOperation,
     expected: &Expected,
-    answer: Answer,
+    answer: Result<Vec<Bytes>, i32>,
 ) -> Result<Reply, ErrorKind> {
     const NOT_FOUND: i32 = 5;
     let miss = Reply { misses: 1, ..Reply::default() };
     let messages = match answer {
-        Answer::Messages(messages) => messages,
+        Ok(messages) => messages,
         // One of the stock may have been evicted: a miss as well.
-        Answer::Refused(NOT_FOUND)
-            if !matches!(expected, Expected::Done | Expected::Executed { .. }) =>
-        {
+        Err(NOT_FOUND) if !matches!(expected, Expected::Done | Expected::Executed { .. }) => {
             return Ok(miss);
         }
-        Answer::Refused(code) => return Err(call::kind(code)),
+        Err(code) => return Err(grpc::kind(code)),
     };
     match (operation, expected) {
         (ReapiOperation::BatchUpdate, _) => stock::batch_done(&messages, stock.plan.batch),

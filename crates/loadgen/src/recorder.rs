@@ -31,16 +31,7 @@ pub(crate) struct OperationRecord {
 
 impl OperationRecord {
     fn new() -> Self {
-        Self {
-            sent: 0,
-            completed: 0,
-            hits: 0,
-            misses: 0,
-            bytes_out: 0,
-            bytes_in: 0,
-            errors: [0; ErrorKind::ALL.len()],
-            response_time: Histogram::with_room(ROOM_NS),
-        }
+        Self { response_time: Histogram::with_room(ROOM_NS), ..Self::empty() }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {

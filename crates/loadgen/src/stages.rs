@@ -9,7 +9,6 @@ pub struct Stages {
     pub list: Vec<Stage>,
 }
 
-/// What changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     /// Arrivals a second, of an open loop.
@@ -18,7 +17,6 @@ pub enum Level {
     Clients,
 }
 
-/// One stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Stage {
     /// How long it lasts; with 0 the level changes at once.
@@ -37,9 +35,6 @@ pub struct StagesError {
 
 impl Stages {
     /// Reads `30s:100/s,1m:500/s` (rates) or `30s:10,1m:50` (clients).
-    ///
-    /// # Errors
-    /// [`StagesError`] when it is none, mixes the two, or never has a load.
     pub fn parse(text: &str) -> Result<Self, StagesError> {
         let refuse = |what: &str| StagesError { text: text.to_owned(), what: what.to_owned() };
         let mut list = Vec::new();
@@ -61,13 +56,11 @@ impl Stages {
     }
 
     /// How long all of them last.
-    #[must_use]
     pub fn length(&self) -> Seconds {
         Seconds::new(self.list.iter().map(|stage| stage.length.get()).sum())
     }
 
     /// The highest level.
-    #[must_use]
     pub fn highest(&self) -> f64 {
         self.list.iter().map(|stage| stage.to).fold(0.0, f64::max)
     }
@@ -83,7 +76,6 @@ impl Stages {
     }
 
     /// Rates: the moment, in s, by which so many arrivals are due; `None` where there are fewer.
-    #[must_use]
     pub(crate) fn moment_s(&self, arrivals: f64) -> Option<f64> {
         let mut left = arrivals;
         for line in self.lines() {
@@ -101,7 +93,6 @@ impl Stages {
 
     /// Clients: the first moment from `at_s` on, in s, at which client number `client` (from 0) takes part; it
     /// does while the level, rounded, is above its number. `None` where it never does again.
-    #[must_use]
     pub(crate) fn active_from_s(&self, client: usize, at_s: f64) -> Option<f64> {
         let needed = exact_f64(client) + 0.5;
         self.lines().filter(|line| line.to_s > at_s && line.to_s > line.from_s).find_map(|line| {

@@ -1,8 +1,31 @@
-//! Operations by their weights: in turns, or drawn.
+//! Operations by their weights: read, in turns, or drawn.
 
 use rand::Rng as _;
 
 use crate::random::Random;
+
+/// Reads weights by name such as `set=1,get=10`, each name once; one that is not written is `usual`. What weighs 0 is
+/// left out, and something must be left.
+pub(crate) fn weights<T: PartialEq>(
+    text: &str,
+    usual: Option<f64>,
+    named: impl Fn(&str) -> Option<T>,
+) -> Option<Vec<(T, f64)>> {
+    let mut all: Vec<(T, f64)> = Vec::new();
+    for part in text.split(',') {
+        let (name, weight) = match part.split_once('=') {
+            Some((name, weight)) => (name, weight.trim().parse::<f64>().ok()?),
+            None => (part, usual?),
+        };
+        let one = named(name.trim())?;
+        if !(weight.is_finite() && weight >= 0.0) || all.iter().any(|(seen, _)| *seen == one) {
+            return None;
+        }
+        all.push((one, weight));
+    }
+    all.retain(|(_, weight)| *weight > 0.0);
+    (!all.is_empty()).then_some(all)
+}
 
 /// Draws operations by their weights.
 #[derive(Debug, Clone)]

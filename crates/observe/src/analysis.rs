@@ -80,7 +80,6 @@ pub struct Analysis {
 
 impl Analysis {
     /// What answers to what-if rest on.
-    #[must_use]
     pub fn fitted(&self) -> Fitted<'_> {
         Fitted {
             monitored: &self.monitored,
@@ -92,7 +91,6 @@ impl Analysis {
     }
 
     /// When a tier saturates at the growth that was seen.
-    #[must_use]
     pub fn saturation(&self, tier: usize) -> Option<Saturation> {
         let growth = self.growth.as_ref().ok()?;
         let headroom = self.tiers.get(tier)?.headroom.as_ref()?;
@@ -100,7 +98,6 @@ impl Analysis {
     }
 }
 
-/// One tier.
 #[derive(Debug, Clone)]
 pub struct TierAnalysis {
     /// m.
@@ -123,7 +120,6 @@ pub struct TierAnalysis {
 /// Figures that no system has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Impossible {
-    /// In words.
     pub why: String,
     /// By how much, as a share: busier than all servers, or more than the capacity that follows from how busy they were.
     pub beyond: f64,
@@ -141,15 +137,12 @@ pub struct Headroom {
 /// One law, as a check of the monitoring.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct LawCheck {
-    /// Which law.
     pub law: &'static str,
-    /// Of which tier.
     pub tier: String,
     /// Mean of (left − right)/right over the windows.
     pub difference: f64,
     /// Standard deviation of it over the windows.
     pub spread: f64,
-    /// Windows.
     pub windows: usize,
     /// Whether it holds.
     pub holds: bool,
@@ -166,10 +159,7 @@ pub enum AnalyzeError {
     #[error(
         "tiers.{tier}: the entry needs a query for `throughput` or `arrivals`: nothing else gives the load"
     )]
-    NoLoad {
-        /// The entry.
-        tier: String,
-    },
+    NoLoad { tier: String },
     /// Too few windows that may be used.
     #[error(
         "{used} of {all} windows of {seconds} s can be used, {FEWEST_WINDOWS} are needed: analyze \
@@ -178,7 +168,6 @@ pub enum AnalyzeError {
     TooFewWindows {
         /// That can be used.
         used: usize,
-        /// In all.
         all: usize,
         /// Length of one.
         seconds: u64,
@@ -190,16 +179,9 @@ pub enum AnalyzeError {
         "tiers.{tier}.servers is missing, and no query gives it: how many workers or cores does it \
          have?"
     )]
-    NoServers {
-        /// Which.
-        tier: String,
-    },
+    NoServers { tier: String },
 }
 
-/// Analyzes what was observed.
-///
-/// # Errors
-/// [`AnalyzeError`] when it carries no analysis.
 pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, AnalyzeError> {
     let (entry, found) = (&system.tiers[system.entry], &observed.tiers[system.entry]);
     let loads = [Quantity::Throughput, Quantity::Arrivals];

@@ -45,7 +45,6 @@ pub struct Arrivals {
 pub struct Dispersion {
     /// Seconds that one count covers.
     pub over_s: f64,
-    /// The index.
     pub index: Estimate,
     /// Independent triples of counts that it rests on.
     pub triples: usize,
@@ -68,7 +67,6 @@ pub struct Hour {
 
 impl Dispersion {
     /// What it says, as far as counts say it.
-    #[must_use]
     pub fn verdict(&self) -> &'static str {
         match self.index.interval {
             Some(interval) if interval.low > 1.0 => "burstier than Poisson",
@@ -79,7 +77,6 @@ impl Dispersion {
 }
 
 /// Arrivals of a tier; `None` where nothing says its load.
-#[must_use]
 pub fn arrivals(system: &System, observed: &Observed, tier: usize) -> Option<Arrivals> {
     let series = &observed.tiers[tier].series;
     let rates = series.get(&Quantity::Arrivals).or_else(|| series.get(&Quantity::Throughput))?;

@@ -17,7 +17,6 @@ pub struct QuantileBounds {
 /// would be an invention.
 ///
 /// `None` without values.
-#[must_use]
 pub fn quantile_bounds(
     tier: &TierSeries,
     steps: std::ops::Range<usize>,

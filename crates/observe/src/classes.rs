@@ -50,7 +50,6 @@ pub struct Classes {
 }
 
 /// Classes of a tier, over the windows that are used; `None` where there are fewer than two.
-#[must_use]
 pub fn classes(
     system: &System,
     observed: &Observed,
@@ -155,7 +154,6 @@ fn demands(
 }
 
 /// Mean time in each stage over all steps, s, longest first.
-#[must_use]
 pub fn stages(series: &TierSeries) -> Vec<(String, f64)> {
     let mut found: Vec<(String, f64)> = series
         .parts(Quantity::Stages)

@@ -38,13 +38,7 @@ pub enum DiscoverError {
         "{url} has {jobs} jobs, and none by which a preset is recognized that counts requests; write queries of your own, \
          see docs/observe.md"
     )]
-    Nothing {
-        /// The server.
-        url: String,
-        /// Jobs that it has.
-        jobs: usize,
-    },
-    /// Several that may be called by clients.
+    Nothing { url: String, jobs: usize },
     #[error("which of these is the entry, where requests come in: {0}? Give it as `--entry NAME`")]
     WhichEntry(String),
 }
@@ -103,7 +97,7 @@ fn recognized(job: &Job) -> Vec<Found<'_>> {
     if has("prometheus_build_info") || has("alertmanager_build_info") {
         return Vec::new();
     }
-    let known: Vec<&'static Preset> = PRESETS.iter().filter(|preset| has(preset.sign)).collect();
+    let known: Vec<&'static Preset> = PRESETS.iter().filter(|preset| has(&preset.sign)).collect();
     let of = |is: fn(Stands) -> bool| known.iter().copied().find(|preset| is(preset.stands));
     let requests = of(|stands| !matches!(stands, Stands::Pool | Stands::Machine));
     let main = requests.or_else(|| of(|stands| stands == Stands::Pool)).or_else(|| of(|_| true));

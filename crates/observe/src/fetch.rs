@@ -16,13 +16,11 @@ const PRESENT: f64 = 0.75;
 /// What was asked for, and when.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observed {
-    /// The moments.
     pub grid: Grid,
     /// One a tier, in the order of the system.
     pub tiers: Vec<TierSeries>,
 }
 
-/// The series of one tier.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TierSeries {
     /// One value a step, NaN where there is none.
@@ -57,7 +55,6 @@ pub enum FetchError {
          {first} and {second}; sum over them, as in `sum(…)`, or narrow the selector"
     )]
     Several {
-        /// Which tier.
         tier: String,
         /// What was asked.
         quantity: &'static str,
@@ -71,14 +68,11 @@ pub enum FetchError {
     /// A sum over two scrapes of one application.
     #[error(transparent)]
     Twice(#[from] ScrapedTwice),
-    /// Nothing where something is needed.
     #[error("tiers.{tier}.queries.{quantity}: `{query}` finds nothing in this time{hint}")]
     Nothing {
-        /// Which tier.
         tier: String,
         /// What was asked.
         quantity: &'static str,
-        /// The query.
         query: String,
         /// What may be wrong.
         hint: String,
@@ -183,9 +177,6 @@ fn nothing(
 }
 
 /// Asks for the load of a system alone, for its growth over a long time.
-///
-/// # Errors
-/// As of [`fetch()`].
 pub fn fetch_load(
     system: &System,
     source: &mut dyn Source,

@@ -12,11 +12,9 @@ const MOST_STEPS: u64 = 1_000_000;
 /// Evenly spaced moments, in whole seconds of Unix time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Grid {
-    /// First moment.
     pub from_s: u64,
     /// Distance of moments.
     pub step_s: u64,
-    /// Moments.
     pub count: u64,
 }
 
@@ -27,22 +25,14 @@ pub enum GridError {
     #[error(
         "from {from_s} to {to_s} (Unix time) is not a time range: the end must be one step after the beginning, or more"
     )]
-    Empty {
-        /// Begin.
-        from_s: u64,
-        /// End.
-        to_s: u64,
-    },
-    /// No time in seconds.
+    Empty { from_s: u64, to_s: u64 },
     #[error("{to_s} is no Unix time in seconds: is it in milliseconds or nanoseconds?")]
     NotSeconds {
         /// The later end.
         to_s: u64,
     },
-    /// Too many steps.
     #[error("{steps} steps of {step_s} s are more than {MOST_STEPS}: take a longer --step")]
     TooMany {
-        /// Steps.
         steps: u64,
         /// Length of one.
         step_s: u64,
@@ -51,9 +41,6 @@ pub enum GridError {
 
 impl Grid {
     /// All multiples of `step_s` from `from_s` to `to_s`, so that two analyses of the same time agree.
-    ///
-    /// # Errors
-    /// [`GridError`] when there are none or too many.
     ///
     /// # Example
     /// ```
@@ -77,7 +64,6 @@ impl Grid {
     }
 
     /// Last moment.
-    #[must_use]
     pub fn to_s(&self) -> u64 {
         // One that was read from a file may be anything.
         let whole = self.count.saturating_sub(1).saturating_mul(self.step_s);

@@ -186,7 +186,6 @@ impl Growth {
     /// Capacity, trend and slope are drawn from their errors; the slope's and the trend's hang
     /// together, as in the fit. A straight line is all that so few days carry: growth that
     /// accelerates gets there earlier.
-    #[must_use]
     pub fn reaches(&self, capacity_per_s: &Estimate, seed: u64) -> Saturation {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let trend = &self.trend;

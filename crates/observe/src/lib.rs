@@ -61,9 +61,6 @@ pub use twice::ScrapedTwice;
 pub use windows::{Window, Windows};
 
 /// Reads a change as `--what-if` has it, such as `load=2` or `TIER.servers=6`.
-///
-/// # Errors
-/// [`ChangeError`] says what is accepted.
 pub fn change(text: &str, system: &System) -> Result<Change, ChangeError> {
     let fail = |reason: String| ChangeError { text: text.to_owned(), reason };
     let (key, value) = text.split_once('=').ok_or_else(|| {

@@ -25,7 +25,6 @@ enum Meets {
 }
 
 /// The load up to which the entry met an objective, and from which it missed it, in a sentence.
-#[must_use]
 pub fn objective(
     system: &System,
     observed: &Observed,

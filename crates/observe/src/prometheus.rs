@@ -31,18 +31,14 @@ pub enum Authentication {
     /// Not at all.
     #[default]
     None,
-    /// User and password.
     Basic {
-        /// User.
         user: String,
-        /// Password.
         password: String,
     },
     /// A token.
     Bearer(String),
 }
 
-/// A server.
 #[derive(Debug)]
 pub struct Prometheus {
     url: String,
@@ -201,9 +197,6 @@ impl Source for Prometheus {
 
 impl Prometheus {
     /// What it scrapes, by job, with the names of the metrics of each.
-    ///
-    /// # Errors
-    /// [`SourceError`] when there is no answer.
     pub fn jobs(&mut self) -> Result<Vec<Job>, SourceError> {
         // What stands in front of several servers has no targets of its own.
         let targets: Option<Targets> = self.data("/api/v1/targets?state=active", "targets").ok();

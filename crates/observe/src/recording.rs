@@ -40,10 +40,6 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens a folder.
-    ///
-    /// # Errors
-    /// [`SourceError`] when it is not a recording.
     pub fn open(folder: &Path) -> Result<Self, SourceError> {
         let path = folder.join(INDEX);
         let text = match std::fs::read_to_string(&path) {
@@ -60,7 +56,6 @@ impl Recording {
     }
 
     /// The time that it holds: that of its first answer with the shortest step, with all chunks after it.
-    #[must_use]
     pub fn grid(&self) -> Option<Grid> {
         let first = self.entries.iter().min_by_key(|entry| entry.grid.step_s)?;
         let chunks = self.entries.iter().filter(|entry| entry.query == first.query);
@@ -104,9 +99,6 @@ impl std::fmt::Debug for Recorder<'_> {
 
 impl<'a> Recorder<'a> {
     /// Keeps answers in `folder`, which is made.
-    ///
-    /// # Errors
-    /// [`SourceError::File`] when it cannot be made, or holds another recording.
     pub fn new(inner: &'a mut dyn Source, folder: &Path) -> Result<Self, SourceError> {
         std::fs::create_dir_all(folder).map_err(failed(folder))?;
         let path = folder.join(INDEX);
@@ -122,9 +114,6 @@ impl<'a> Recorder<'a> {
 
     /// Writes the list of answers, without which nothing counts, and the system file beside it, so that the folder can be
     /// analyzed elsewhere.
-    ///
-    /// # Errors
-    /// [`SourceError::File`] when it cannot be written.
     pub fn finish(self, text: &str, system: &System) -> Result<(), SourceError> {
         let path = self.folder.join(SYSTEM);
         std::fs::write(&path, portable(text, system)).map_err(failed(&path))?;

@@ -42,7 +42,6 @@ const UNITS: &str = "is `response_time` in seconds, `busy` a number of servers (
                      the file?";
 
 /// Everything that was found, as chapters.
-#[must_use]
 pub fn report(
     system: &System,
     observed: &Observed,
@@ -157,7 +156,6 @@ fn percent(value: f64) -> String {
 }
 
 /// The result in a few sentences.
-#[must_use]
 pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Vec<String> {
     let mut sentences: Vec<String> = first_to_saturate(system, analysis).into_iter().collect();
     sentences.extend(when(system, analysis));
@@ -715,7 +713,6 @@ fn rests_on_of(center: &Center) -> String {
 }
 
 /// The network at the load of now, as a model file.
-#[must_use]
 pub fn model_file(analysis: &Analysis) -> String {
     use std::fmt::Write as _;
     let Ok(network) = &analysis.network else { return String::new() };

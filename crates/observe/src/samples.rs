@@ -27,15 +27,12 @@ pub struct Samples {
     unsorted: bool,
 }
 
-/// A line that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}: `{text}`")]
 pub struct SampleError {
     /// Which, from 1.
     pub line: usize,
-    /// Why.
     pub reason: &'static str,
-    /// Its begin.
     pub text: String,
 }
 
@@ -44,9 +41,6 @@ impl Samples {
     ///
     /// OpenMetrics (it ends with `# EOF`) counts seconds, Prometheus text and `promtool tsdb dump`
     /// milliseconds.
-    ///
-    /// # Errors
-    /// [`SampleError`] names the line.
     pub fn add(&mut self, text: &str) -> Result<(), SampleError> {
         let seconds = text.lines().rev().find(|line| !line.trim().is_empty()) == Some("# EOF");
         let scale = if seconds { 1_000.0 } else { 1.0 };
@@ -61,9 +55,6 @@ impl Samples {
     }
 
     /// Reads a page as an exporter serves it, taken at a moment, with the labels that a scrape adds.
-    ///
-    /// # Errors
-    /// [`SampleError`] names the line.
     pub fn add_page(
         &mut self,
         text: &str,
@@ -75,9 +66,6 @@ impl Samples {
 
     /// Reads a file, or a folder: its files, and in each of its folders pages of one job, named after
     /// the Unix time at which they were taken (`DIR/JOB/1764000000.txt`).
-    ///
-    /// # Errors
-    /// [`SourceError`] when a file cannot be read.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         let mut samples = Self::default();
         if !path.is_dir() {
@@ -117,7 +105,6 @@ impl Samples {
     }
 
     /// First and last moment in seconds.
-    #[must_use]
     pub fn span_s(&self) -> Option<(f64, f64)> {
         // They are in no order where reading stopped at a line that is refused.
         let all = || self.series.iter().flat_map(|one| &one.times_ms);

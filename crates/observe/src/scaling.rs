@@ -14,7 +14,6 @@ const FEWEST: usize = 6;
 const TOGETHER: f64 = 1.0;
 
 /// Number in a tier and its throughput, one a window that is used.
-#[must_use]
 pub fn points(analysis: &Analysis, tier: usize) -> Vec<(f64, f64)> {
     analysis
         .windows

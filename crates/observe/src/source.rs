@@ -5,15 +5,9 @@ use crate::grid::Grid;
 /// Where answers to queries come from.
 pub trait Source {
     /// The series that `query` has on `grid`.
-    ///
-    /// # Errors
-    /// [`SourceError`] when there is no answer.
     fn range(&mut self, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError>;
 
     /// Names of all metrics, where the source knows them.
-    ///
-    /// # Errors
-    /// [`SourceError`] when there is no answer.
     fn metric_names(&mut self) -> Result<Vec<String>, SourceError> {
         Ok(Vec::new())
     }
@@ -34,9 +28,7 @@ pub enum SourceError {
     /// The server cannot be reached, or does not answer in time.
     #[error("{url} cannot be reached; is it a Prometheus, and is it running?")]
     Unreachable {
-        /// Which.
         url: String,
-        /// Why.
         #[source]
         source: Box<ureq::Error>,
     },
@@ -46,7 +38,6 @@ pub enum SourceError {
          (--from), or give a longer --step"
     )]
     Silent {
-        /// Which.
         url: String,
         /// How long was waited.
         seconds: u64,
@@ -54,7 +45,6 @@ pub enum SourceError {
     /// What answers is not a Prometheus, or does not answer us.
     #[error("{url} answered with status {status} (`{begin}`): {remedy}")]
     Status {
-        /// Which.
         url: String,
         /// HTTP status.
         status: u16,
@@ -63,47 +53,29 @@ pub enum SourceError {
         /// What to do.
         remedy: String,
     },
-    /// The server refused the query.
     #[error("the query `{query}` was refused: {reason}")]
     Refused {
-        /// Which.
         query: String,
         /// In the server's words.
         reason: String,
     },
     /// An answer that is not of the documented form.
     #[error("the answer to `{query}` cannot be read: {reason}")]
-    Unreadable {
-        /// To which query.
-        query: String,
-        /// Why.
-        reason: String,
-    },
-    /// A folder is no recording.
+    Unreadable { query: String, reason: String },
     #[error(
         "{folder} has no recording (no index.json); `--record {folder}` makes one from a server"
     )]
-    NoRecording {
-        /// Which.
-        folder: String,
-    },
+    NoRecording { folder: String },
     /// A recording lacks this query.
     #[error(
         "the recording {folder} has no answer to `{query}` for this time: record it again from the \
          server, or choose a time that it contains"
     )]
-    NotRecorded {
-        /// Where.
-        folder: String,
-        /// Which.
-        query: String,
-    },
+    NotRecorded { folder: String, query: String },
     /// A file of a recording cannot be read or written.
     #[error("{path}")]
     File {
-        /// Which.
         path: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

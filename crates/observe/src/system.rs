@@ -8,10 +8,8 @@ use serde::Deserialize;
 use crate::preset::{PRESETS, Preset, filled};
 use crate::quantity::Quantity;
 
-/// Most tiers.
 const MOST_TIERS: usize = 100;
 
-/// A day.
 const DAY_S: u64 = 86_400;
 
 /// Where the requests of a tier wait.
@@ -25,7 +23,6 @@ pub enum Queues {
     Each,
 }
 
-/// A tier.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tier {
     /// What it is called.
@@ -56,7 +53,6 @@ impl Tier {
     }
 }
 
-/// A system.
 #[derive(Debug, Clone, PartialEq)]
 pub struct System {
     /// What it is called.
@@ -91,7 +87,6 @@ pub enum SystemError {
     /// No TOML, or another key, or a value of another kind.
     #[error("line {line}: {what}")]
     Form {
-        /// Where.
         line: usize,
         /// What is wrong there.
         what: String,
@@ -101,10 +96,8 @@ pub enum SystemError {
         "it is a study file, which `kendall run` takes; `kendall observe` takes a system file (docs/observe.md)"
     )]
     Study,
-    /// A value that makes no sense.
     #[error("{key}: {value} is refused; expected {expected}")]
     Refused {
-        /// Where.
         key: String,
         /// What was there.
         value: String,
@@ -172,15 +165,11 @@ fn form(text: &str, error: &toml::de::Error) -> SystemError {
 }
 
 impl System {
-    /// The steps of one window.
     pub(crate) fn steps_of(&self, window: usize) -> std::ops::Range<usize> {
         window * self.block_steps..(window + 1) * self.block_steps
     }
 
     /// Refuses a tier of which nothing is asked; a table has columns in place of queries.
-    ///
-    /// # Errors
-    /// [`SystemError::Refused`] names the tier.
     pub fn queried(&self) -> Result<(), SystemError> {
         let asks = |tier: &&Tier| {
             [Quantity::Throughput, Quantity::Busy]
@@ -194,9 +183,6 @@ impl System {
     }
 
     /// Reads a system file.
-    ///
-    /// # Errors
-    /// [`SystemError`] names the key, the value and what was expected.
     ///
     /// # Example
     /// ```
@@ -215,9 +201,6 @@ impl System {
     }
 
     /// Reads a system file for an analysis with another step than the file's; rates are taken over that step.
-    ///
-    /// # Errors
-    /// As of [`parse`](Self::parse).
     pub fn parse_at(text: &str, step_s: Option<u64>) -> Result<Self, SystemError> {
         let wire: Wire = toml::from_str(text).map_err(|error| form(text, &error))?;
         let own_s = whole_seconds("step", &wire.step)?;
@@ -360,7 +343,7 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
 
 fn find_preset(tier: &str, name: &str) -> Result<&'static Preset, SystemError> {
     PRESETS.iter().find(|preset| preset.name == name).ok_or_else(|| {
-        let known: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+        let known: Vec<&str> = PRESETS.iter().map(|preset| preset.name.as_str()).collect();
         refused(
             format!("tiers.{tier}.preset"),
             format!("`{name}`"),

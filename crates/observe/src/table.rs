@@ -10,7 +10,6 @@ use crate::system::{System, SystemError};
 /// Name of the column of moments.
 const TIME: &str = "time_s";
 
-/// A table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CsvTable {
     /// Unix times in seconds, ascending.
@@ -21,9 +20,6 @@ pub struct CsvTable {
 
 impl CsvTable {
     /// Reads a file.
-    ///
-    /// # Errors
-    /// [`SourceError`] names the line and the column.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| SourceError::File { path: path.display().to_string(), source })?;
@@ -76,7 +72,6 @@ impl CsvTable {
     }
 
     /// Distance of its rows: the median, in whole seconds.
-    #[must_use]
     pub fn step_s(&self) -> u64 {
         let mut apart: Vec<f64> = self.times_s.windows(2).map(|pair| pair[1] - pair[0]).collect();
         apart.sort_by(f64::total_cmp);
@@ -84,9 +79,6 @@ impl CsvTable {
     }
 
     /// The time that it holds, by the steps of a system.
-    ///
-    /// # Errors
-    /// [`crate::grid::GridError`] when that is none.
     pub fn grid(&self, system: &System) -> Result<Grid, crate::grid::GridError> {
         let at =
             |time: Option<&f64>| kendall_units::whole_u64(time.copied().unwrap_or(0.0).round());

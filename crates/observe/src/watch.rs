@@ -19,7 +19,6 @@ const DAY_S: f64 = 86_400.0;
 pub struct Look {
     /// Name of the system.
     pub system: String,
-    /// Unix time.
     pub at_s: u64,
     /// Load now, 1/s.
     pub rate_now_per_s: f64,
@@ -29,14 +28,11 @@ pub struct Look {
     pub laws_checked: usize,
     /// Laws that do not hold.
     pub laws_broken: usize,
-    /// One a tier.
     pub tiers: Vec<TierLook>,
 }
 
-/// One tier.
 #[derive(Debug, Clone, Serialize)]
 pub struct TierLook {
-    /// Its name.
     pub name: String,
     /// Busy share of its servers in the last window that says it, steady or not.
     pub utilization: Option<f64>,
@@ -51,7 +47,6 @@ pub struct TierLook {
 }
 
 impl Look {
-    /// From an analysis.
     #[must_use]
     pub fn of(system: &System, analysis: &Analysis, at_s: u64) -> Self {
         let last = |index: usize| {
@@ -96,7 +91,6 @@ impl Look {
     }
 
     /// In one line, for one of many.
-    #[must_use]
     pub fn line(&self) -> String {
         let of_tier = |tier: &TierLook| {
             let busy =
@@ -113,7 +107,6 @@ impl Look {
     }
 
     /// What is said of the system and does not change from look to look, unless something happened.
-    #[must_use]
     pub fn reasons(&self) -> Vec<String> {
         let tiers = self
             .tiers
@@ -132,7 +125,6 @@ impl Look {
     }
 
     /// For a terminal.
-    #[must_use]
     pub fn page(&self) -> String {
         let laws = self.laws();
         let mut text = format!(
@@ -177,7 +169,6 @@ impl Look {
     }
 
     /// For Prometheus.
-    #[must_use]
     pub fn exposition(&self) -> String {
         let mut text = String::new();
         let system = escaped(&self.system);
@@ -262,7 +253,6 @@ impl Look {
 
 impl Saturation {
     /// `in 23 days (18 to 31)`, or what else is known.
-    #[must_use]
     pub fn in_words(&self) -> String {
         let earliest = self.earliest_days;
         match (self.days, self.latest_days) {

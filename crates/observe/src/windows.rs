@@ -26,14 +26,11 @@ const NOW_S: u64 = 3_600;
 /// The stage in which a worker serves a request.
 const SERVICE_TIME: &str = "service_time";
 
-/// One window.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Window {
     /// Begin, in seconds since the first moment.
     pub from_s: f64,
-    /// End.
     pub to_s: f64,
-    /// One a tier.
     pub tiers: Vec<TierMeans>,
     /// Why it is not used; `None` when it is.
     pub left_out: Option<String>,
@@ -42,7 +39,6 @@ pub struct Window {
 /// All windows of a time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Windows {
-    /// In order.
     pub all: Vec<Window>,
 }
 

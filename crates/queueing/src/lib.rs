@@ -5,7 +5,6 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod distribution;
-pub mod fuzzing;
 pub mod laws;
 pub mod model;
 pub mod network;

@@ -255,6 +255,39 @@ fn notation(arrivals: &str, service: &str, servers: u64, capacity: Option<u64>) 
 }
 
 impl StationSolution {
+    /// Of a station that serves all who come, as far as that alone says: the rest is for the caller to set.
+    fn lossless(arrival_rate: f64, offered_load: f64, servers: u64) -> Self {
+        let unknown = Moments::mean_only(0.0);
+        Self {
+            notation: String::new(),
+            method: "",
+            accuracy: Accuracy::Exact,
+            arrival_rate,
+            throughput: arrival_rate,
+            offered_load,
+            utilization: offered_load / kendall_units::exact_f64(servers),
+            p0: None,
+            ln_p0: None,
+            p_queueing: None,
+            loss_probability: 0.0,
+            number: unknown,
+            number_waiting: unknown,
+            response_time: unknown,
+            waiting_time: unknown,
+            busy_period: None,
+            states: None,
+            response_law: None,
+            waiting_law: None,
+            more: Vec::new(),
+        }
+    }
+
+    /// The same with one server, which is idle for this share of the time.
+    fn one_server(arrival_rate: f64, utilization: f64, idle: f64) -> Self {
+        let ln_p0 = Some(ln_idle(utilization, idle));
+        Self { p0: Some(idle), ln_p0, ..Self::lossless(arrival_rate, utilization, 1) }
+    }
+
     /// Quantile (0 to 1) of the response time in s, where its distribution is known.
     #[must_use]
     pub fn response_quantile(&self, quantile: f64) -> Option<f64> {

@@ -14,9 +14,6 @@ use crate::{REPORT_VERSION, Report, ReportError, Written, number};
 const NAME: &str = "across";
 
 /// Reads folders of results and puts the maximum of each curve into one page.
-///
-/// # Errors
-/// [`ReportError::Store`] when a folder has no results, or they cannot be read.
 pub fn analyze(folders: &[PathBuf]) -> Result<Report, ReportError> {
     let mut section = Section::new("maxima", "Highest throughput, by study");
     section.text(

@@ -51,7 +51,6 @@ pub struct Answer {
 
 impl Answer {
     /// The card as lines for a terminal, without the plot: a word, and what it says.
-    #[must_use]
     pub fn lines(&self) -> Vec<(&'static str, String)> {
         let trust = format!("{} – {}", self.trust.level.word(), self.trust.why);
         let mut lines = vec![

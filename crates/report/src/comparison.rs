@@ -35,7 +35,6 @@ pub struct ComparedSet {
     pub started_unix_ns: Option<u64>,
 }
 
-/// What kind of difference it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DifferenceKind {
@@ -60,7 +59,6 @@ pub struct Difference {
 /// Everything that the page says.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparisonPage {
-    /// What is compared with.
     pub before: ComparedSet,
     pub after: ComparedSet,
     /// The worst verdict of all.
@@ -84,7 +82,6 @@ impl ComparisonPage {
     }
 
     /// The page as chapters.
-    #[must_use]
     pub fn report(&self) -> Report {
         let sections =
             vec![self.verdicts(), self.changes(), self.differing(), self.doubts(), method()];

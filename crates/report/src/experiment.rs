@@ -31,7 +31,6 @@ impl ExperimentPage<'_> {
     }
 
     /// The page as one chapter.
-    #[must_use]
     pub fn report(&self) -> Report {
         let layout = &self.analysis.layout;
         let mut section = Section::new("effects", format!("Effects on {}", self.response));

@@ -1,7 +1,6 @@
 //! Numbers as people read them: few figures, thousands apart, a unit that keeps them short.
 
 /// `value` with `figures` significant figures, thousands separated by a narrow space.
-#[must_use]
 pub(crate) fn significant(value: f64, figures: i32) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -27,13 +26,11 @@ pub(crate) fn significant(value: f64, figures: i32) -> String {
 }
 
 /// `value` as short as four figures allow: a level, a load.
-#[must_use]
 pub(crate) fn plain(value: f64) -> String {
     plain_to(value, 4)
 }
 
 /// `value` as short as so many figures allow.
-#[must_use]
 pub(crate) fn plain_to(value: f64, figures: i32) -> String {
     let text = significant(value, figures);
     if text.contains('.') && !text.contains('e') {
@@ -44,26 +41,22 @@ pub(crate) fn plain_to(value: f64, figures: i32) -> String {
 }
 
 /// `value` with `decimals` digits after the point, thousands separated by a narrow space.
-#[must_use]
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     if value.is_finite() { grouped(&format!("{value:.decimals$}")) } else { "–".to_owned() }
 }
 
 /// A time in the unit that reads best, three figures: `1.47 ms`.
-#[must_use]
 pub(crate) fn time(seconds: f64) -> String {
     time_to(seconds, 3)
 }
 
 /// A time in the unit that reads best, to so many figures.
-#[must_use]
 pub(crate) fn time_to(seconds: f64, figures: i32) -> String {
     let (scale, unit) = time_unit(seconds);
     format!("{} {unit}", significant(seconds * scale, figures))
 }
 
 /// Five figures, a whole number as it is, and an exponent where zeros would hide the figures.
-#[must_use]
 pub(crate) fn short(value: f64) -> String {
     let is_whole = value.fract() == 0.0 && value.abs() < 1e7;
     match value.abs() {
@@ -76,13 +69,11 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 /// A rate with four figures: `7 539/s`.
-#[must_use]
 pub(crate) fn rate(per_second: f64) -> String {
     format!("{}/s", significant(per_second, 4))
 }
 
 /// Status codes with how often each came, most frequent first: `404 (120), 410 (3)`.
-#[must_use]
 pub(crate) fn statuses<'a>(codes: impl IntoIterator<Item = (&'a u16, &'a u64)>) -> String {
     let mut codes: Vec<_> = codes.into_iter().collect();
     codes.sort_by_key(|(code, times)| (std::cmp::Reverse(**times), **code));
@@ -93,13 +84,11 @@ pub(crate) fn statuses<'a>(codes: impl IntoIterator<Item = (&'a u16, &'a u64)>) 
 }
 
 /// A share as percent, for a sentence: `5 %`, not `5.0 %`.
-#[must_use]
 pub(crate) fn percent(share: f64) -> String {
     percent_in_column(share).replace(".0 %", " %")
 }
 
 /// A share of a whole, for a sentence: one that is not all of it does not print as `100 %`.
-#[must_use]
 pub(crate) fn share(share: f64) -> String {
     if (0.9995..1.0).contains(&share) {
         "more than 99.9 %".to_owned()
@@ -111,7 +100,6 @@ pub(crate) fn share(share: f64) -> String {
 }
 
 /// A share as percent, for a column of a table.
-#[must_use]
 pub(crate) fn percent_in_column(share: f64) -> String {
     let value = share * 100.0;
     if !value.is_finite() {
@@ -124,8 +112,6 @@ pub(crate) fn percent_in_column(share: f64) -> String {
     format!("{} %", fixed(value, decimals))
 }
 
-/// A share as percent with its sign.
-#[must_use]
 pub(crate) fn signed_percent(share: f64) -> String {
     let sign = if share > 0.0 { "+" } else { "" };
     format!("{sign}{}", percent(share)).replacen('-', "−", 1)
@@ -134,7 +120,6 @@ pub(crate) fn signed_percent(share: f64) -> String {
 pub(crate) use kendall_units::counted as count;
 
 /// The factor and unit in which a time of this size reads best.
-#[must_use]
 pub(crate) fn time_unit(seconds: f64) -> (f64, &'static str) {
     match seconds.abs() {
         m if m < 1e-15 || !m.is_finite() || m >= 1.0 => (1.0, "s"),
@@ -145,7 +130,6 @@ pub(crate) fn time_unit(seconds: f64) -> (f64, &'static str) {
 }
 
 /// ⌊log₁₀|value|⌋ by comparison, so that powers of ten are exact.
-#[must_use]
 pub(crate) fn order(value: f64) -> i32 {
     let magnitude = value.abs();
     if magnitude == 0.0 || !magnitude.is_finite() {

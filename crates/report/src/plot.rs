@@ -104,7 +104,6 @@ const MOST_LEVELS: usize = 14;
 
 impl Scale {
     /// Whether it is logarithmic.
-    #[must_use]
     pub fn is_log(&self) -> bool {
         matches!(self, Self::Log | Self::Levels { log: true, .. })
     }
@@ -112,14 +111,12 @@ impl Scale {
 
 impl Plot {
     /// Whether another, whatever its name, is the same drawing.
-    #[must_use]
     pub fn draws_the_same(&self, other: &Self) -> bool {
         (&self.title, &self.x, &self.y, &self.series)
             == (&other.title, &other.x, &other.y, &other.series)
     }
 
     /// Its description, and where intervals are missing: a point without a bar looks like the surest.
-    #[must_use]
     pub fn described(&self) -> String {
         let points = |series: &&Series| series.points.iter().any(|point| point.interval.is_some());
         let measured = || {
@@ -164,7 +161,6 @@ impl Plot {
 }
 
 /// Parts that add up, each on top of those before it; where a part is missing it is nothing.
-#[must_use]
 pub fn stacked(mut parts: Vec<Series>) -> Vec<Series> {
     let mut below: Vec<(f64, f64)> = Vec::new();
     for part in &mut parts {

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::distribution::t_two_sided;
 use crate::estimate::{Caveat, Estimate, Interval};
-use crate::sample::{mean, mean_interval, sorted_quantile, sum_of_squares, variance};
+use crate::sample::{mean, mean_interval, median, sum_of_squares, variance};
 use crate::stopping::{Decision, RuleError, StoppingRule};
 
 /// Share of the maximum that counts as having reached it.
@@ -682,9 +682,7 @@ fn level(values: &[f64]) -> f64 {
     if values.len() < 3 {
         return mean(values);
     }
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted_quantile(&sorted, 0.5)
+    median(values.to_vec())
 }
 
 fn ends(values: &[f64]) -> (f64, f64) {

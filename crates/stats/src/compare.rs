@@ -22,17 +22,12 @@ use serde::{Deserialize, Serialize};
 use crate::covariate::AtOneValue;
 use crate::distribution::{t_p_value, t_two_sided};
 use crate::estimate::{Caveat, Estimate, Interval, figures};
-use crate::histogram::Histogram;
 use crate::sample::{
-    SampleError, check, check_confidence, check_quantile, mean, mean_interval, median_interval,
-    sorted_quantile, variance,
+    SampleError, check, check_confidence, mean, mean_interval, median_interval, variance,
 };
 
 /// Relabelings that are counted exactly; beyond it, as many are drawn.
 const MOST_RELABELINGS: u64 = 20_000;
-
-/// Resamples of a bootstrap interval.
-const RESAMPLES: usize = 2_000;
 
 /// Which way is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -618,89 +613,6 @@ fn judge(comparison: &Comparison, options: &Options) -> (Verdict, String) {
     }
 }
 
-/// Interval of the ratio of a percentile of two runs, by resampling stretches of their windows.
-///
-/// For single runs, where a number per run is too few; it sees what varies within a run and not
-/// what varies between runs, and says so with a caveat. Stretches of `stretch` neighboring windows
-/// are drawn, so that what is correlated stays together.
-///
-/// # Errors
-/// [`SampleError`] for a run without values, and for a quantile or confidence outside (0, 1).
-///
-/// # Source
-/// Moving blocks: Künsch 1989; percentile interval: Efron, Tibshirani 1993 §13.3.
-pub fn bootstrap_quantile_ratio(
-    (before, after): (&[Histogram], &[Histogram]),
-    quantile: f64,
-    stretch: usize,
-    confidence: f64,
-    rng: &mut impl Rng,
-) -> Result<Estimate, SampleError> {
-    check_quantile(quantile)?;
-    check_confidence(confidence)?;
-    let (first, second) = (Resampled::of(before), Resampled::of(after));
-    let all = |windows: &[Histogram]| Histogram::merged(windows).quantile(quantile).map(exact_f64);
-    let (Some(a), Some(b)) = (all(before), all(after)) else { return Err(SampleError::Empty) };
-    let mut ratios: Vec<f64> = (0..RESAMPLES)
-        .filter_map(|_| {
-            let b = second.quantile(quantile, stretch, rng)?;
-            Some(b / first.quantile(quantile, stretch, rng)?)
-        })
-        .filter(|ratio| ratio.is_finite())
-        .collect();
-    ratios.sort_unstable_by(f64::total_cmp);
-    let tail = (1.0 - confidence) / 2.0;
-    let interval = Interval {
-        low: sorted_quantile(&ratios, tail),
-        high: sorted_quantile(&ratios, 1.0 - tail),
-        confidence,
-    };
-    let caveat = Caveat::TooFewReplications { have: 1, need: 2 };
-    Ok(Estimate::with_interval(b / a, interval).doubt(caveat))
-}
-
-/// Windows as counts over a common list of cells, which adds up faster than histograms.
-struct Resampled {
-    values: Vec<u64>,
-    windows: Vec<Vec<(usize, u64)>>,
-}
-
-impl Resampled {
-    fn of(windows: &[Histogram]) -> Self {
-        let values: Vec<u64> =
-            Histogram::merged(windows).cells().map(|(_, high, _)| high).collect();
-        let place = |high: u64| values.partition_point(|value| *value < high);
-        let windows = windows
-            .iter()
-            .map(|window| window.cells().map(|(_, high, count)| (place(high), count)).collect())
-            .collect();
-        Self { values, windows }
-    }
-
-    fn quantile(&self, quantile: f64, stretch: usize, rng: &mut impl Rng) -> Option<f64> {
-        let count = self.windows.len();
-        let stretch = stretch.clamp(1, count);
-        let mut counts = vec![0_u64; self.values.len()];
-        let mut drawn = 0;
-        while drawn < count {
-            let start = rng.random_range(0..=count - stretch);
-            for window in &self.windows[start..start + stretch.min(count - drawn)] {
-                for (place, number) in window {
-                    counts[(*place).min(self.values.len() - 1)] += number;
-                }
-            }
-            drawn += stretch;
-        }
-        let wanted = quantile * exact_f64(counts.iter().sum::<u64>());
-        let mut below = 0_u64;
-        let place = counts.iter().position(|number| {
-            below += number;
-            exact_f64(below) >= wanted
-        })?;
-        Some(exact_f64(self.values[place]))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use rand::SeedableRng as _;
@@ -829,26 +741,5 @@ mod tests {
         assert!(matches!(nan, Err(CompareError::Sample { .. })));
         let wide = Options { bound: 0.0, ..OPTIONS };
         assert!(compare(&[samples(&[1.0], &[1.0])], &wide, &mut rng).is_err());
-    }
-
-    #[test]
-    fn a_percentile_of_single_runs_is_compared_by_stretches() {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let mut run = |scale: f64| -> Vec<Histogram> {
-            (0..60)
-                .map(|_| {
-                    let mut histogram = Histogram::new();
-                    for _ in 0..500 {
-                        let gap = -(1.0 - rng.random::<f64>()).ln();
-                        histogram.record(whole_u64(1e6 * scale * gap));
-                    }
-                    histogram
-                })
-                .collect()
-        };
-        let (slow, fast) = (run(1.3), run(1.0));
-        let ratio = bootstrap_quantile_ratio((&fast, &slow), 0.99, 5, 0.95, &mut rng).unwrap();
-        let interval = ratio.interval.unwrap();
-        assert!(interval.contains(1.3) && !interval.contains(1.0), "{ratio:?}");
     }
 }

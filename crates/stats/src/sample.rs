@@ -106,6 +106,13 @@ pub fn sorted_quantile(sorted: &[f64], quantile: f64) -> f64 {
     sorted[below] + share * (sorted[above] - sorted[below])
 }
 
+/// The middle value; NaN of nothing.
+#[must_use]
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    sorted_quantile(&values, 0.5)
+}
+
 /// Mean of independent observations, such as one number per run, with its t interval.
 ///
 /// One observation gives no interval but a caveat.

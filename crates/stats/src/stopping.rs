@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::distribution::t_two_sided;
 use crate::estimate::{Caveat, Estimate, Interval};
-use crate::sample::{SampleError, mean_interval, sorted_quantile, variance};
+use crate::sample::{SampleError, mean_interval, median, variance};
 use crate::steady::autocorrelation;
 
 /// `repetitions = { min = 3, max = 20, until = "2%", confidence = 0.95 }`.
@@ -228,11 +228,6 @@ pub const EVIDENCE: u64 = 18;
 /// five of that kind moves the mean by one half-width), and than so many median distances.
 const DISTURBED_WIDTHS: f64 = 5.0;
 const DISTURBED_DISTANCES: f64 = 5.0;
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    sorted_quantile(&values, 0.5)
-}
 
 /// Factor on the half-width for repetitions that resemble their neighbors, √((1 + ρ)/(1 − ρ)).
 ///

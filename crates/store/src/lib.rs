@@ -24,6 +24,7 @@
 //!
 //! What it leaves out: what the numbers mean. `docs/results.md` explains every table.
 
+mod columns;
 mod measured;
 mod periods;
 mod read;
@@ -37,13 +38,14 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
+pub use kendall_protocols::load_result::GeneratorThread;
 pub use measured::{HostUse, Measured, MeasuredTier, ProcessUse, ThreadUse};
 pub use periods::Period;
 pub use rows::{
-    Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator, GeneratorThread, HostSample,
-    Level, MeasuredWindow, ONE_CLIENT, OperationCounts, OperationPeriod, Process, ProcessSample,
-    Purpose, Run, RunId, RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction,
-    Study, SummaryRow, TUPLE, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests, keys_of,
+    Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator, HostSample, Level,
+    MeasuredWindow, ONE_CLIENT, OperationCounts, OperationPeriod, Process, ProcessSample, Purpose,
+    Run, RunId, RunRecord, SearchFound, SearchLine, SpeedSample, Status, StoredPrediction, Study,
+    SummaryRow, TUPLE, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests, keys_of,
 };
 pub use schema::SCHEMA_VERSION;
 pub use tables::{Column, Values};

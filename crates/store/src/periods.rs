@@ -35,21 +35,18 @@ impl Looked {
 
 impl Period {
     /// How long it was looked at: the mean over the generators.
-    #[must_use]
     pub fn length_s(&self) -> f64 {
         let all: f64 = self.generators.values().map(Looked::length_s).sum();
         all / exact_f64(self.generators.len().max(1))
     }
 
     /// Completed a second: of each generator over its own rows.
-    #[must_use]
     pub fn throughput_per_s(&self) -> f64 {
         let looked = self.generators.values().filter(|looked| looked.length_s() > 0.0);
         looked.map(|looked| exact_f64(looked.completed) / looked.length_s()).sum()
     }
 
     /// Whether every generator that was seen in it was looked at for a second, or nearly one.
-    #[must_use]
     pub fn is_whole_second(&self) -> bool {
         self.generators.values().all(|looked| looked.length_s() >= WHOLE)
     }
@@ -57,7 +54,6 @@ impl Period {
 
 impl MeasuredWindow {
     /// Number of the period of this width in which the middle of a row lies; `None` outside the window.
-    #[must_use]
     pub fn place(&self, from_ns: u64, to_ns: u64, width_s: u64) -> Option<u64> {
         let middle = from_ns / 2 + to_ns / 2;
         let inside = (self.from_ns..self.to_ns).contains(&middle);
@@ -65,7 +61,6 @@ impl MeasuredWindow {
     }
 
     /// What clients did in each period of this width, from the second rows of all generators.
-    #[must_use]
     pub fn periods(&self, generators: &[Generator], width_s: u64) -> BTreeMap<u64, Period> {
         let mut periods: BTreeMap<u64, Period> = BTreeMap::new();
         for generator in generators {
@@ -82,7 +77,6 @@ impl MeasuredWindow {
     }
 
     /// Those of its seconds that are whole, by their number.
-    #[must_use]
     pub fn seconds(&self, generators: &[Generator]) -> BTreeMap<u64, Period> {
         let mut seconds = self.periods(generators, 1);
         seconds.retain(|_, second| second.is_whole_second());

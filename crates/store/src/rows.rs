@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kendall_protocols::load_result::{Drawn, GapCheck, Stalls};
+use kendall_protocols::load_result::{Drawn, GapCheck, GeneratorThread, Stalls};
 use kendall_protocols::snapshot::CountedTime;
 use kendall_protocols::topology::{Graph, Part, Role};
 use kendall_protocols::waiting::Waiting;
@@ -98,7 +98,6 @@ pub struct FittedShape {
 impl FittedShape {
     /// `retrograde 97 %; its maximum lies at 13.6 (12.4 to 15.1); 95 % of its maximum is reached at
     /// 9.10 (8.50 to 9.80)`.
-    #[must_use]
     pub fn in_words(&self) -> String {
         let percent = |share: f64| format!("{:.0} %", 100.0 * share);
         let around = |estimate: &Estimate| {
@@ -136,7 +135,6 @@ const FALLEN: f64 = 0.95;
 impl SearchFound {
     /// What the curve does beyond its maximum, in a sentence with its interval; `None` where nothing
     /// was stored about it.
-    #[must_use]
     pub fn beyond_in_words(&self) -> Option<String> {
         let Some((level, ratio)) = &self.beyond else {
             let words = "the maximum lies at the highest level: it may grow on";
@@ -219,7 +217,6 @@ pub struct MeasuredWindow {
 
 impl MeasuredWindow {
     /// Its length in seconds.
-    #[must_use]
     pub fn length_s(&self) -> f64 {
         kendall_units::Seconds::from_nanos(self.to_ns.saturating_sub(self.from_ns)).get()
     }
@@ -314,19 +311,16 @@ pub struct Run {
 
 impl Run {
     /// The level of a factor, by its dotted key.
-    #[must_use]
     pub fn factor(&self, key: &str) -> Option<&FactorLevel> {
         self.factors.iter().find(|level| level.factor == key)
     }
 
     /// An effective value by its dotted key, such as `system.workers`, varied or not.
-    #[must_use]
     pub fn setting(&self, key: &str) -> Option<&Value> {
         key.split('.').try_fold(&self.settings, |value, part| value.get(part))
     }
 
     /// Its environment without what is measured of the machine and its hosts, which is never the same twice.
-    #[must_use]
     pub fn stated_environment(&self) -> Value {
         let mut stated = self.environment.clone();
         let without = |value: &mut Value, measured: &[&str]| {
@@ -343,7 +337,6 @@ impl Run {
     }
 
     /// Whether its numbers may be used.
-    #[must_use]
     pub fn is_usable(&self) -> bool {
         self.status == Status::Done
     }
@@ -463,22 +456,6 @@ pub struct Generator {
     pub operations: Vec<OperationPeriod>,
 }
 
-/// What one generator thread cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct GeneratorThread {
-    /// CPU time in user mode.
-    pub cpu_user_ns: u64,
-    /// CPU time in the kernel.
-    pub cpu_system_ns: u64,
-    /// Wall time of its loop.
-    pub wall_ns: u64,
-    /// Time that it was ready to run and had no core.
-    pub run_queue_wait_ns: u64,
-    /// Time that it stayed awake for the next moment instead of sleeping, which is in no CPU time
-    /// above.
-    pub spun_ns: u64,
-}
-
 /// Requests of one kind in one period, as one generator saw them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OperationPeriod {
@@ -593,19 +570,16 @@ pub struct TierPeriod {
 
 impl TierPeriod {
     /// Length of the period in seconds.
-    #[must_use]
     pub fn length_s(&self) -> f64 {
         kendall_units::Seconds::from_nanos(self.to_ns.saturating_sub(self.from_ns)).get()
     }
 
     /// Requests answered in the period, of all types.
-    #[must_use]
     pub fn completions(&self) -> u64 {
         self.requests.values().map(|requests| requests.completions).sum()
     }
 
     /// One stage over all request types.
-    #[must_use]
     pub fn stage(&self, stage: &str) -> Histogram {
         let mut merged = Histogram::new();
         for histogram in self.requests.values().filter_map(|requests| requests.stages.get(stage)) {

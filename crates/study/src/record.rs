@@ -7,8 +7,8 @@ use kendall_protocols::snapshot::{CountedTime, EncodedHistogram, LevelSnapshot, 
 use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_store::{
-    Extent, Generator, GeneratorThread, Level, MeasuredWindow, OperationCounts, OperationPeriod,
-    Tier, TierBackend, TierPeriod, TierRequests,
+    Extent, Generator, Level, MeasuredWindow, OperationCounts, OperationPeriod, Tier, TierBackend,
+    TierPeriod, TierRequests,
 };
 use kendall_units::exact_f64;
 
@@ -74,17 +74,7 @@ pub(crate) fn generator(
         statuses: result.statuses.clone(),
         stalls: result.stalls,
         drawn: result.drawn.clone(),
-        threads: result
-            .threads
-            .iter()
-            .map(|thread| GeneratorThread {
-                cpu_user_ns: thread.cpu_user_ns,
-                cpu_system_ns: thread.cpu_system_ns,
-                wall_ns: thread.wall_ns,
-                run_queue_wait_ns: thread.run_queue_wait_ns,
-                spun_ns: thread.spun_ns,
-            })
-            .collect(),
+        threads: result.threads.clone(),
         operations,
     })
 }

@@ -23,7 +23,6 @@ pub const DEADLINE: Duration = Duration::from_secs(60);
 ///
 /// # Panics
 /// After some 250 calls of one process.
-#[must_use]
 pub fn free_address() -> SocketAddr {
     static CALLS: AtomicU8 = AtomicU8::new(2);
     let [.., high, low] = std::process::id().to_be_bytes();
@@ -92,7 +91,6 @@ impl Process {
     ///
     /// # Panics
     /// When it does not start.
-    #[must_use]
     pub fn ready(command: &mut Command) -> (Self, Ready) {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
@@ -145,7 +143,6 @@ impl Process {
     ///
     /// # Panics
     /// When it is missing, or does not become ready.
-    #[must_use]
     pub fn prometheus(folder: &Path, config: &str, more: &[&str]) -> (Self, SocketAddr) {
         let address = free_address();
         let file = folder.join("prometheus.yml");
@@ -221,7 +218,6 @@ impl Ready {
     ///
     /// # Panics
     /// When it does not.
-    #[must_use]
     pub fn address(&self, name: &str) -> SocketAddr {
         let word = self
             .0
@@ -240,7 +236,6 @@ pub struct Answer {
 }
 
 /// Asks for a page by HTTP/1.0, so that it comes in one piece; none where nobody answers.
-#[must_use]
 pub fn page(address: SocketAddr, path: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).ok()?;

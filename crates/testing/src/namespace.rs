@@ -19,7 +19,6 @@ pub const MOUNTED: &str = "KENDALL_TEST_MOUNTED";
 ///
 /// # Panics
 /// Where nothing may be mounted, or the test fails inside.
-#[must_use]
 pub fn inside(test: &str, mount: &str) -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os(MOUNTED) {
         return Some(folder.into());
@@ -64,7 +63,6 @@ pub fn inside(test: &str, mount: &str) -> Option<PathBuf> {
 ///
 /// # Panics
 /// As [`inside`].
-#[must_use]
 pub fn on_a_small_disk(test: &str, size: &str) -> Option<PathBuf> {
     inside(test, &format!("mount -t tmpfs -o size={size},mode=0755 small \"${MOUNTED}\""))
 }

@@ -5,19 +5,15 @@ use std::collections::BTreeMap;
 /// A number, or numbers by station, by class, or by station and class.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Output {
-    /// One number.
     Number(f64),
-    /// A list.
     List(Vec<f64>),
     /// Lists of a list: by station, then by class.
     Table(Vec<Vec<f64>>),
-    /// A word.
     Word(String),
 }
 
 impl Output {
     /// Its numbers, row by row; none for a word.
-    #[must_use]
     pub fn numbers(&self) -> Vec<f64> {
         match self {
             Self::Number(number) => vec![*number],

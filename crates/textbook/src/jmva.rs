@@ -30,19 +30,12 @@ pub enum JmvaError {
     /// An element is missing or makes no sense.
     #[error("{place}: {what}")]
     Element {
-        /// Which.
         place: String,
         /// What is wrong, and what to write.
         what: String,
     },
-    /// The format has no place for it.
     #[error("a .jmva file has no place for {what} (at `{at}`)")]
-    NoPlace {
-        /// For what.
-        what: &'static str,
-        /// Where.
-        at: String,
-    },
+    NoPlace { what: &'static str, at: String },
 }
 
 fn wrong(place: impl Into<String>, what: impl Into<String>) -> JmvaError {

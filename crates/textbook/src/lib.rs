@@ -43,7 +43,6 @@ use unit::Unit;
 /// Why a short form has no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TextbookError {
-    /// The kind is not known.
     #[error("kind: `{kind}` is not known{close}; known are {known}")]
     Kind {
         /// What was written.
@@ -92,7 +91,6 @@ pub enum TextbookError {
 
 impl TextbookError {
     /// Path of the key that it is about, when it is about one.
-    #[must_use]
     pub fn path(&self) -> Option<&str> {
         match self {
             Self::Kind { .. } => Some("kind"),
@@ -218,7 +216,6 @@ const fn factorial(name: &'static str, help: &'static str) -> Named {
 }
 
 /// Kinds with what they are, for documents.
-#[must_use]
 pub fn kinds() -> Vec<(&'static str, &'static str)> {
     let mut kinds = vec![(notation::FORM, "a station in Kendall's notation")];
     kinds.extend(NAMED.iter().map(|kind| (kind.name, kind.help)));
@@ -228,9 +225,6 @@ pub fn kinds() -> Vec<(&'static str, &'static str)> {
 /// Solves a model in its short form. `wanted` are names of outputs with a number or unit in them,
 /// such as `p_at_least_13`, `response_p99`, `wait_cdf_at_2s`, `mean_response_ms` or
 /// `buffers_for_loss_below_1e-6`: they are added.
-///
-/// # Errors
-/// [`TextbookError`], with the key, its value and what was expected.
 ///
 /// # Example
 /// ```

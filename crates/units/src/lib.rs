@@ -6,12 +6,14 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod counted;
+mod date;
 mod exact;
 mod hex;
 mod parse;
 mod quantity;
 
 pub use counted::counted;
+pub use date::utc;
 pub use exact::{exact_f64, ratio, whole_u64};
 pub use hex::hex;
 pub use parse::{QuantityError, parse_bytes, parse_rate, parse_seconds, parse_share};

@@ -378,7 +378,7 @@ fn moment(option: &str, text: &str, now_s: u64) -> anyhow::Result<u64> {
 
 fn presets() -> String {
     let mut lines = vec!["presets of `kendall observe`:".to_owned()];
-    for preset in PRESETS {
+    for preset in PRESETS.iter() {
         let quantities: Vec<&str> =
             preset.queries().keys().map(|quantity| quantity.name()).collect();
         lines.push(format!("  {:<11} {}", preset.name, preset.what));

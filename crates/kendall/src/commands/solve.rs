@@ -80,7 +80,6 @@ pub(crate) struct Solve {
 
 /// What one solver says of one model.
 pub(crate) enum Solved {
-    /// By formula.
     Formula(Box<Solution>),
     /// By simulation.
     Simulated(Box<Simulated>),

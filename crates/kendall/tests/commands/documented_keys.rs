@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kendall_keys::Key;
+use kendall_keys::{Form, Key, Need};
 use kendall_queueing::model::keys;
 use serde_json::Value;
 
@@ -36,6 +36,45 @@ fn tables() -> Vec<(String, Vec<&'static [Key]>)> {
     tables
 }
 
+/// A table of keys in Markdown: key, default, what it may hold and means.
+fn markdown(keys: &[&'static [Key]]) -> String {
+    let mut text = "| key | default | means |\n| --- | --- | --- |\n".to_owned();
+    for key in keys.iter().flat_map(|group| group.iter()) {
+        let default = match key.need {
+            Need::Required => "–".to_owned(),
+            Need::Optional => "none".to_owned(),
+            Need::Default(value) => format!("`{}`", value.replace('\'', "\"")),
+        };
+        let form = match key.form {
+            Form::Choice(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+                format!("; {}", words.join(", "))
+            }
+            Form::Quantity(quantity) => format!("; {} such as {}", quantity.name, quantity.example),
+            Form::Count { from, to: u64::MAX } => format!("; from {from}"),
+            Form::Count { from, to } => format!("; {from} to {to}"),
+            Form::Special(text) => format!("; {text}"),
+            _ => String::new(),
+        };
+        let cell = format!("{}{form}", key.help).replace('|', "\\|");
+        text.push_str(&format!("| `{}` | {default} | {cell} |\n", key.name));
+    }
+    text
+}
+
+#[test]
+fn a_table_of_keys_has_default_and_form() {
+    const KEYS: &[Key] = &[
+        Key::count("workers", 1, 64, "workers of each").or("4"),
+        Key::choice("mode", &["a", "b"], "how").or("'a'"),
+        Key::text("name", "what it is called"),
+    ];
+    let text = markdown(&[KEYS]);
+    assert!(text.contains("| `workers` | `4` | workers of each; 1 to 64 |"), "{text}");
+    assert!(text.contains("| `mode` | `\"a\"` | how; `\"a\"`, `\"b\"` |"), "{text}");
+    assert!(text.contains("| `name` | – | what it is called |"), "{text}");
+}
+
 #[test]
 fn documents_list_the_keys_that_are_read() {
     let tables = tables();
@@ -50,7 +89,7 @@ fn documents_list_the_keys_that_are_read() {
             let (_, after) = after.split_once("<!-- end of keys -->").unwrap();
             let keys = tables.iter().find(|(known, _)| known == name);
             let (known, keys) = keys.unwrap_or_else(|| panic!("{file}: no keys `{name}`"));
-            let table = kendall_keys::markdown(keys);
+            let table = markdown(keys);
             changed
                 .push_str(&format!("{before}<!-- keys: {name} -->\n{table}<!-- end of keys -->"));
             found.push(known.clone());

@@ -62,7 +62,6 @@ pub fn write_all(root: &Path) -> Result<(), BuildError> {
 }
 
 /// What makes Bazel take those below a folder.
-#[must_use]
 pub fn options(root: &Path) -> Vec<String> {
     let named = RULES.iter().map(|(name, ..)| *name).chain([COVERAGE_TOOLS]);
     let mut options: Vec<String> = named

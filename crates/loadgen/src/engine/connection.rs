@@ -128,7 +128,6 @@ impl<P: Default> Connection<P> {
         u64::from(self.generation) << 32 | index as u64
     }
 
-    /// The index in a mark.
     pub(super) fn index_of(mark: u64) -> usize {
         usize::try_from(mark & 0xFFFF_FFFF).unwrap_or(usize::MAX)
     }

@@ -53,10 +53,8 @@ pub enum PlaceholderError {
         #[source]
         source: std::io::Error,
     },
-    /// It has two sets of values.
     #[error("placeholder `{name}` is given twice; each --vary names another one")]
     Twice { name: String },
-    /// It stands nowhere in the request.
     #[error("`{{{name}}}` is not in the URL, the headers or the body")]
     Unused { name: String },
 }

@@ -29,7 +29,6 @@ pub enum PrefillError {
         #[source]
         source: std::io::Error,
     },
-    /// A value was refused.
     #[error("{target} refused key number {key}: `{answer}`; is it large enough for the values?")]
     Refused {
         target: SocketAddr,
@@ -42,9 +41,6 @@ pub enum PrefillError {
 
 /// Stores every key of `keyspace` on `target`; stops early, and says how many it stored, once
 /// `stop` says so.
-///
-/// # Errors
-/// [`PrefillError`] when the server cannot be reached, breaks off or refuses a value.
 pub fn prefill(
     target: SocketAddr,
     keyspace: &Keyspace,

@@ -104,7 +104,6 @@ impl Connector {
 pub(super) struct Connection {
     client: Client,
     task: AbortHandle,
-    /// By script.
     statements: Vec<Vec<Statement>>,
 }
 

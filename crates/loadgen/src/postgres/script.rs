@@ -3,7 +3,6 @@
 
 use super::expression::{self, Expression, Value};
 
-/// A script that cannot be a transaction.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{script}, line {line}: {what}")]
 pub struct ScriptError {

@@ -12,10 +12,10 @@ use kendall_protocols::queue::call::Operation;
 use kendall_protocols::queue::reply::Answer as OfCall;
 use prost::Message as _;
 
-use super::call::{self, Connection, Refusal};
 use super::conversation::Conversation;
 use super::{ACKNOWLEDGE, CLIENTS_A_STREAM, Calls, Crowd, QueueOperation, QueuePlan};
 use crate::driver::{ErrorKind, Reply};
+use crate::grpc::{self, Connection, Refusal};
 use crate::load::{LoadError, LoadPlan, PacePlan, Start};
 use crate::random::Random;
 use crate::tasks::Client;
@@ -111,7 +111,7 @@ async fn connect(plan: &QueuePlan, target: SocketAddr, limit: Duration) -> Resul
     match plan.calls {
         Calls::Single => {
             let connection = Rc::new(Connection::new(target, access));
-            super::open(&connection, limit).await?;
+            connection.open_within(limit).await?;
             Ok(Way::Single(connection))
         }
         Calls::Stream => {
@@ -213,8 +213,8 @@ impl QueueClient {
         let operation = self.next.operation;
         match (self.way.clone(), std::mem::replace(&mut self.next.request, Request::None)) {
             (Way::Single(connection), Request::Single(body)) => {
-                let answer = connection.call(method(operation), body).await?;
-                let bytes = answer.len() as u64 + call::PREFIX_BYTES;
+                let answer = connection.call(&super::path(method(operation)), body.into()).await?;
+                let bytes = (answer.len() + grpc::PREFIX_BYTES) as u64;
                 let answer = decode(operation, answer);
                 Ok((answer.map_err(|_| Refusal::Broken(ErrorKind::Garbage))?, bytes))
             }
@@ -244,15 +244,15 @@ fn method(operation: Option<QueueOperation>) -> &'static str {
 fn encode(asked: &Asked) -> Vec<u8> {
     let mut body = Vec::new();
     match asked {
-        Asked::List(request) => call::write(request, &mut body),
+        Asked::List(request) => grpc::write(request, &mut body),
         Asked::Call(asked) => match asked {
-            Operation::Send(request) => call::write(request, &mut body),
-            Operation::Receive(request) => call::write(request, &mut body),
-            Operation::Read(request) => call::write(request, &mut body),
-            Operation::Lease(request) => call::write(request, &mut body),
-            Operation::Acknowledge(request) => call::write(request, &mut body),
-            Operation::ExtendLease(request) => call::write(request, &mut body),
-            Operation::ReturnMessage(request) => call::write(request, &mut body),
+            Operation::Send(request) => grpc::write(request, &mut body),
+            Operation::Receive(request) => grpc::write(request, &mut body),
+            Operation::Read(request) => grpc::write(request, &mut body),
+            Operation::Lease(request) => grpc::write(request, &mut body),
+            Operation::Acknowledge(request) => grpc::write(request, &mut body),
+            Operation::ExtendLease(request) => grpc::write(request, &mut body),
+            Operation::ReturnMessage(request) => grpc::write(request, &mut body),
         },
     }
     body
@@ -307,10 +307,8 @@ impl Client for QueueClient {
                     self.crowd.said.note(name, &refusal.to_string());
                 }
                 match refusal {
-                    Refusal::Status { code, .. } => Ok((Reply::refused(call::kind(code)), 0)),
-                    Refusal::Ended { .. } => Err(ErrorKind::ConnectionClosed),
-                    Refusal::Connect(_) => Err(ErrorKind::ConnectFailed),
-                    Refusal::Broken(kind) => Err(kind),
+                    Refusal::Status { .. } => Ok((Reply::refused(refusal.kind()), 0)),
+                    _ => Err(refusal.kind()),
                 }
             }
         }

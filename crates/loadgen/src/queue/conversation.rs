@@ -28,9 +28,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
-use super::access::{Access, Reached};
-use super::call::{self, Refusal};
 use crate::driver::ErrorKind;
+use crate::grpc::{self, Access, Reached, Refusal};
 /// Bytes of calls that may wait to be sent; further callers wait. A larger call goes alone.
 const UNSENT_BYTES: u32 = 4 << 20;
 /// Bytes from which a message of calls takes no more: well below the 16 MiB that a server reads.
@@ -62,15 +61,11 @@ impl Conversation {
         Self { target, access, line: Mutex::new(None), opening: tokio::sync::Mutex::new(()) }
     }
 
-    #[must_use]
     pub fn target(&self) -> SocketAddr {
         self.target
     }
 
     /// Opens the stream, unless it is open.
-    ///
-    /// # Errors
-    /// [`Refusal`] when there is no connection, or the server has no such stream.
     pub async fn open(&self) -> Result<(), Refusal> {
         self.gathering().await.map(drop)
     }
@@ -81,9 +76,6 @@ impl Conversation {
     }
 
     /// Asks, and waits for the answer; opens the stream first where there is none.
-    ///
-    /// # Errors
-    /// [`Refusal`]: what the service said of this call, or what broke the stream.
     pub async fn call(&self, operation: Operation) -> Result<Answer, Refusal> {
         let mut call = wire::Call { tag: 0, operation: Some(operation) };
         loop {
@@ -161,12 +153,17 @@ impl Line {
         };
         let mut sender = greeted.map_err(|error| unreachable(std::io::Error::other(error)))?;
         let gathering = Arc::new(Gathering::default());
-        let request = call::request(target, access, "Converse", Outgoing(Arc::clone(&gathering)))?;
-        let response = sender.send_request(request).await.map_err(|error| call::broken(&error))?;
+        let request = grpc::request(
+            target,
+            access,
+            &super::path("Converse"),
+            Outgoing(Arc::clone(&gathering)),
+        )?;
+        let response = sender.send_request(request).await.map_err(|error| grpc::broken(&error))?;
         if response.status() != StatusCode::OK {
             return Err(Refusal::Broken(ErrorKind::Garbage));
         }
-        call::refused(response.headers())?;
+        grpc::refused(response.headers())?;
         let reading = Arc::clone(&gathering);
         tasks.spawn(async move {
             let Err(end) = read(response.into_body(), &reading).await;
@@ -267,7 +264,7 @@ impl Gathering {
         }
         if !message.calls.is_empty() {
             let mut body = Vec::with_capacity(bytes + 8 * message.calls.len());
-            call::write(&message, &mut body);
+            grpc::write(&message, &mut body);
             return Poll::Ready(Some(body.into()));
         }
         if state.ended {
@@ -337,7 +334,7 @@ async fn read(mut body: Incoming, gathering: &Gathering) -> Result<Infallible, R
     let mut input = BytesMut::new();
     loop {
         let frame = match body.frame().await {
-            Some(frame) => frame.map_err(|error| call::broken(&error))?,
+            Some(frame) => frame.map_err(|error| grpc::broken(&error))?,
             None => return Err(Refusal::Broken(ErrorKind::ConnectionClosed)),
         };
         match frame.into_data() {
@@ -349,7 +346,7 @@ async fn read(mut body: Incoming, gathering: &Gathering) -> Result<Infallible, R
                 }
             }
             Err(frame) => {
-                let status = frame.trailers_ref().map(call::status).transpose()?.flatten();
+                let status = frame.trailers_ref().map(grpc::status).transpose()?.flatten();
                 let (code, text) = status.ok_or(Refusal::Broken(ErrorKind::Garbage))?;
                 return Err(Refusal::Ended { code, text });
             }
@@ -465,8 +462,8 @@ mod tests {
     #[test]
     fn messages_are_cut_out_wherever_the_network_cut_them_and_nonsense_is_refused() {
         let mut body = Vec::new();
-        call::write(&replies(7), &mut body);
-        call::write(&replies(8), &mut body);
+        grpc::write(&replies(7), &mut body);
+        grpc::write(&replies(8), &mut body);
         for cut in 0..body.len() {
             let mut input = BytesMut::from(&body[..cut]);
             let mut tags = Vec::new();

@@ -5,9 +5,9 @@ use bazel_remote_apis::google::longrunning as lro;
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::call;
 use super::stock::{Stock, one};
 use crate::driver::{ErrorKind, Reply};
+use crate::grpc;
 
 impl Stock {
     /// How long an action takes, in seconds: its own draw, the same in every run of a seed.
@@ -91,13 +91,13 @@ pub(super) fn check(messages: &[Bytes], cached: bool) -> Result<Reply, ErrorKind
     // A stream that ends before its operation is done: the scheduler went away.
     let any = match operation.result {
         Some(lro::operation::Result::Response(any)) if operation.done => any,
-        Some(lro::operation::Result::Error(status)) => return Err(call::kind(status.code)),
+        Some(lro::operation::Result::Error(status)) => return Err(grpc::kind(status.code)),
         _ => return Err(ErrorKind::ConnectionClosed),
     };
     let answer = re::ExecuteResponse::decode(any.value.as_slice());
     let answer = answer.map_err(|_| ErrorKind::Garbage)?;
     if let Some(status) = answer.status.filter(|status| status.code != 0) {
-        return Err(call::kind(status.code));
+        return Err(grpc::kind(status.code));
     }
     match answer.result {
         Some(result) if result.exit_code == 0 => {}

@@ -12,9 +12,9 @@ use rand::Rng as _;
 use sha2::Digest as _;
 use tokio::task::LocalSet;
 
-use super::call::{Answer, Connection};
 use super::{ReapiLoadError, ReapiOperation, ReapiPlan, narrow, path};
 use crate::driver::{ErrorKind, Reply};
+use crate::grpc::{Connection, Refusal};
 use crate::load::{LoadPlan, PREPARATION};
 use crate::random::{Purpose, Random, stream};
 
@@ -62,7 +62,7 @@ pub(super) fn prepare(plan: &LoadPlan, reapi: &ReapiPlan) -> Result<Stock, Reapi
     let limit = Duration::from_nanos(plan.timeout_ns);
     let filling = async {
         for target in targets {
-            let connection = Connection::new(target);
+            let connection = super::connection(target);
             connection.open_within(limit).await?;
             fill(&stock, &connection, target).await?;
         }
@@ -92,11 +92,11 @@ async fn fill(
 ) -> Result<(), ReapiLoadError> {
     let refused = |said: String| ReapiLoadError::Refused { target, said };
     let store = |operation: ReapiOperation, body: Bytes| async move {
-        let call = tokio::time::timeout(PREPARATION, connection.call(path(operation), body));
-        match call.await.unwrap_or(Err(ErrorKind::TimedOut)) {
-            Ok(Answer::Messages(messages)) => Ok(messages),
-            Ok(Answer::Refused(code)) => Err(refused(status(code))),
-            Err(kind) => Err(refused(kind.name().to_owned())),
+        let call = tokio::time::timeout(PREPARATION, connection.call_many(path(operation), body));
+        match call.await.unwrap_or(Err(Refusal::Broken(ErrorKind::TimedOut))) {
+            Ok(messages) => Ok(messages),
+            Err(Refusal::Status { code, .. }) => Err(refused(status(code))),
+            Err(refusal) => Err(refused(refusal.kind().name().to_owned())),
         }
     };
     let mut batch = Vec::new();
@@ -197,7 +197,6 @@ impl Stock {
         })
     }
 
-    /// The digest of an action.
     fn action(&self, number: u64) -> re::Digest {
         let name = format!("action {} {number}", self.seed);
         self.digest_of(name.as_bytes())

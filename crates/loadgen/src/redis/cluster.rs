@@ -18,13 +18,11 @@ pub struct Slots {
 
 impl Slots {
     /// Whether any slot is known.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.of.is_empty()
     }
 
     /// Nodes that are known.
-    #[must_use]
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }

@@ -3,6 +3,7 @@
 use super::RedisPlan;
 use crate::http::{Part, split};
 use crate::keyspace::write_decimal;
+use crate::turns::weights;
 
 /// Numbers of the placeholders that every command may have.
 pub(super) const KEY: usize = 0;
@@ -44,9 +45,6 @@ pub enum RedisPlanError {
 impl RedisCommand {
     /// Reads a command, such as `LPUSH list:{key} {value}`, and its weight, a number before it. `names`
     /// are further placeholders.
-    ///
-    /// # Errors
-    /// [`RedisPlanError`] where there is no command, or a quotation has no end.
     pub fn parse(text: &str, names: &[&str]) -> Result<(Self, f64), RedisPlanError> {
         let refuse = || RedisPlanError::Command { text: text.to_owned() };
         let mut words = words(text)?;
@@ -76,28 +74,13 @@ impl RedisCommand {
     }
 
     /// Reads a mix of `get` and `set`, such as `set=1,get=10`.
-    ///
-    /// # Errors
-    /// [`RedisPlanError::Mix`] for other commands, and weights that are none.
     pub fn parse_mix(text: &str) -> Result<Vec<(Self, f64)>, RedisPlanError> {
-        let refuse = || RedisPlanError::Mix { text: text.to_owned() };
-        let mut mix: Vec<(Self, f64)> = Vec::new();
-        for part in text.split(',') {
-            let (name, weight) = part.split_once('=').unwrap_or((part, "1"));
-            let weight: f64 = weight.trim().parse().map_err(|_| refuse())?;
-            let command = match name.trim() {
-                "get" => Self::parse("GET {key}", &[])?.0,
-                "set" => Self::set(),
-                _ => return Err(refuse()),
-            };
-            let twice = mix.iter().any(|(seen, _)| *seen == command);
-            if !(weight.is_finite() && weight >= 0.0) || twice {
-                return Err(refuse());
-            }
-            mix.push((command, weight));
-        }
-        mix.retain(|(_, weight)| *weight > 0.0);
-        if mix.is_empty() { Err(refuse()) } else { Ok(mix) }
+        let named = |name: &str| match name {
+            "get" => Self::parse("GET {key}", &[]).ok().map(|(command, _)| command),
+            "set" => Some(Self::set()),
+            _ => None,
+        };
+        weights(text, Some(1.0), named).ok_or_else(|| RedisPlanError::Mix { text: text.to_owned() })
     }
 
     fn uses(&self, placeholder: usize) -> bool {
@@ -107,9 +90,6 @@ impl RedisCommand {
 
 impl RedisPlan {
     /// Whether every placeholder of these names stands in a command.
-    ///
-    /// # Errors
-    /// [`RedisPlanError::Unused`] for one that does not, and [`RedisPlanError::Taken`] for `key` and `value`.
     pub fn check(&self, names: &[&str]) -> Result<(), RedisPlanError> {
         for (number, name) in names.iter().enumerate() {
             if ["key", "value"].contains(name) {

@@ -15,7 +15,6 @@ use crate::refusals::Said;
 /// Longest answer to `CLUSTER NODES`: a thousand nodes, with slots in pieces.
 const LONGEST_ANSWER: u64 = 16 << 20;
 
-/// Longest line.
 const LONGEST_LINE: u64 = 16 << 10;
 
 /// Commands of one request of the filling, and clients that fill.
@@ -51,9 +50,6 @@ pub enum PrefillError {
 }
 
 /// Asks each target whether it lets the load in, and where the slots are if it is part of a cluster.
-///
-/// # Errors
-/// [`PrepareError`] for a target that cannot be reached, refuses, or speaks something else.
 pub fn prepare(
     targets: &[SocketAddr],
     access: &RedisAccess,
@@ -128,9 +124,6 @@ fn answer(stream: &mut BufReader<TcpStream>) -> std::io::Result<Result<String, S
 
 /// Stores every key of a load, on all targets of the plan together: a cluster, or one server. Ends early,
 /// without an error, once `stop` says so.
-///
-/// # Errors
-/// [`PrefillError`] when a target cannot be reached, or a key was not stored.
 pub fn prefill(plan: &LoadPlan, load: &RedisLoad, stop: &AtomicBool) -> Result<u64, PrefillError> {
     let keys = load.keyspace.keys();
     let filling = RedisPlan {

@@ -14,7 +14,6 @@ const MOST_OPERATORS: usize = 200;
 /// Longest window: a hundred years.
 const LONGEST_MS: u64 = 100 * 365 * 86_400_000;
 
-/// A query.
 #[derive(Debug)]
 pub(super) enum Expression {
     Number(f64),

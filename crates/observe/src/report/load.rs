@@ -28,7 +28,6 @@ const MOST_CELLS: usize = 40;
 /// Columns of a table of durations over time.
 const MOST_BINS: usize = 9;
 
-/// Rows of it.
 const MOST_ROWS: usize = 48;
 
 /// Arrivals: index of dispersion, hour of the day, distribution of rates.

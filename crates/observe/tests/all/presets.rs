@@ -689,11 +689,11 @@ fn containers_of_other_runtimes_are_counted_once() {
 /// which only their being there is looked at.
 #[test]
 fn every_preset_has_a_page_and_every_query_of_it_a_value() {
-    for preset in PRESETS {
+    for preset in PRESETS.iter() {
         let live = ["kendall", "process", "host", "nginx", "postgresql"];
         let case = CASES.iter().find(|case| case.preset == preset.name);
         let Some(case) = case else {
-            assert!(live.contains(&preset.name), "{} has no page", preset.name);
+            assert!(live.contains(&preset.name.as_str()), "{} has no page", preset.name);
             continue;
         };
         for quantity in preset.queries().keys() {
@@ -701,6 +701,6 @@ fn every_preset_has_a_page_and_every_query_of_it_a_value() {
             let found = case.finds.iter().any(|(found, _)| found == quantity);
             assert!(split || found, "{}: {} is in no case", preset.name, quantity.name());
         }
-        assert!(case.page.contains(preset.sign), "{}: no {}", preset.name, preset.sign);
+        assert!(case.page.contains(&preset.sign), "{}: no {}", preset.name, preset.sign);
     }
 }

@@ -9,7 +9,6 @@ use crate::Distribution;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} of `{of}` cannot be written to a model file yet")]
 pub struct WriteError {
-    /// What.
     what: &'static str,
     /// Of which station or class.
     of: String,

@@ -4,7 +4,7 @@
 use kendall_units::exact_f64;
 
 use super::law::{StateLaw, TimeLaw};
-use super::{Accuracy, BusyPeriod, MOST_STATES, Moments, StationError, StationSolution};
+use super::{BusyPeriod, MOST_STATES, Moments, StationError, StationSolution};
 
 /// Rates of a birth–death process, in 1/s.
 #[allow(missing_debug_implementations, reason = "it holds functions")]
@@ -171,12 +171,8 @@ impl Station {
         let (waiting_law, response_law) = self.laws(&found);
         let p0 = states[0];
         StationSolution {
-            notation: String::new(),
             method: "birth–death process [Jain91 §31.1]",
-            accuracy: Accuracy::Exact,
-            arrival_rate: self.lambda,
             throughput: accepted,
-            offered_load: self.lambda / self.service_rate,
             utilization: busy / m,
             p0: Some(p0),
             ln_p0: Some(ln_p0),
@@ -202,6 +198,7 @@ impl Station {
             response_law: Some(response_law),
             waiting_law: Some(waiting_law),
             more: vec![("loss_rate_per_s", lost)],
+            ..StationSolution::lossless(self.lambda, self.lambda / self.service_rate, self.servers)
         }
     }
 

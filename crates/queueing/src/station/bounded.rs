@@ -3,7 +3,7 @@
 use super::birth_death::number_moments;
 use super::general::{MOST_EMBEDDED, arrivals_in_service, embedded_states};
 use super::law::StateLaw;
-use super::{Accuracy, BusyPeriod, Moments, StationError, StationSolution, at_most, positive};
+use super::{BusyPeriod, Moments, StationError, StationSolution, at_most, positive};
 use crate::Distribution;
 
 /// M/G/1/B: Poisson arrivals, one server, room for `capacity` customers with the one in service;
@@ -57,10 +57,7 @@ pub fn mg1k(
     Ok(StationSolution {
         notation: format!("M/{}/1/{capacity}", service.letter()),
         method: "M/G/1/B [Tijms03 §9.2.2]",
-        accuracy: Accuracy::Exact,
-        arrival_rate: lambda,
         throughput: accepted,
-        offered_load: a,
         utilization: busy,
         p0: Some(p0),
         ln_p0: (p0 > 0.0).then(|| p0.ln()),
@@ -75,9 +72,8 @@ pub fn mg1k(
             served: Moments::mean_only(accepted / (p0 * lambda)),
         }),
         states: Some(StateLaw::new(states, 0.0)),
-        response_law: None,
-        waiting_law: None,
         more: vec![("loss_rate_per_s", lambda * loss)],
+        ..StationSolution::lossless(lambda, a, 1)
     })
 }
 

@@ -6,8 +6,7 @@ use nalgebra::{DMatrix, DVector};
 use super::law::{StateLaw, TimeLaw};
 use super::transform::{residual_gap, residual_of_constant, service_transform};
 use super::{
-    Accuracy, BusyPeriod, Moments, StationError, StationSolution, at_most, ln_idle, positive,
-    servers_of, stable,
+    BusyPeriod, Moments, StationError, StationSolution, at_most, positive, servers_of, stable,
 };
 use crate::Distribution;
 use crate::model::Batch;
@@ -46,15 +45,7 @@ pub fn mg1(arrival_rate: f64, service: &Distribution) -> Result<StationSolution,
     Ok(StationSolution {
         notation: format!("M/{letter}/1"),
         method: "M/G/1, Pollaczek–Khinchine [Jain91 table 31.5]",
-        accuracy: Accuracy::Exact,
-        arrival_rate: lambda,
-        throughput: lambda,
-        offered_load: rho,
-        utilization: rho,
-        p0: Some(idle),
-        ln_p0: Some(ln_idle(rho, idle)),
         p_queueing: Some(rho),
-        loss_probability: 0.0,
         number: Moments { mean: number, variance: var_number },
         number_waiting: Moments { mean: queue, variance: var_queue },
         response_time: Moments { mean: mean + wait, variance: var_response },
@@ -64,6 +55,7 @@ pub fn mg1(arrival_rate: f64, service: &Distribution) -> Result<StationSolution,
         response_law,
         waiting_law,
         more: vec![("service_time_scv", service.scv())],
+        ..StationSolution::one_server(lambda, rho, idle)
     })
 }
 
@@ -364,24 +356,17 @@ pub fn mdm(
     Ok(StationSolution {
         notation: format!("M/D/{servers}"),
         method: "M/D/m, state equations [Tijms03 §9.6]",
-        accuracy: Accuracy::Exact,
-        arrival_rate: lambda,
-        throughput: lambda,
-        offered_load: a,
-        utilization: a / m,
         p0: Some(states.probability(0)),
         ln_p0: Some(states.probability(0).ln()),
         p_queueing: Some(waits),
-        loss_probability: 0.0,
         number: Moments::new(number, second - number * number),
         number_waiting: Moments::mean_only(queue),
         response_time: Moments::mean_only(d + wait),
         waiting_time: Moments::mean_only(wait),
-        busy_period: None,
         response_law: law(true),
         waiting_law: law(false),
         states: Some(states),
-        more: Vec::new(),
+        ..StationSolution::lossless(lambda, a, servers)
     })
 }
 
@@ -499,24 +484,15 @@ pub fn mg1_ps(arrival_rate: f64, service: &Distribution) -> Result<StationSoluti
     Ok(StationSolution {
         notation: format!("M/{}/1/∞/∞/PS", service.letter()),
         method: "M/G/1-PS [Kleinrock76 §4.4]",
-        accuracy: Accuracy::Exact,
-        arrival_rate: lambda,
-        throughput: lambda,
-        offered_load: rho,
-        utilization: rho,
-        p0: Some(idle),
-        ln_p0: Some(ln_idle(rho, idle)),
         p_queueing: Some(rho),
-        loss_probability: 0.0,
         number: Moments::new(rho / idle, rho / (idle * idle)),
         number_waiting: Moments::mean_only(rho * rho / idle),
         response_time: Moments { mean: response, variance: var_response },
         waiting_time: Moments::mean_only(wait),
         busy_period: Some(busy_period(lambda, service, second, idle)),
         states: Some(StateLaw::with_tail(vec![idle], idle)),
-        response_law: None,
-        waiting_law: None,
         more: vec![("slowdown", 1.0 / idle)],
+        ..StationSolution::one_server(lambda, rho, idle)
     })
 }
 
@@ -576,15 +552,7 @@ pub fn gm1(
     Ok(StationSolution {
         notation: format!("{}/M/1", interarrival.letter()),
         method: "G/M/1 [Kleinrock75 §6.4]",
-        accuracy: Accuracy::Exact,
-        arrival_rate: lambda,
-        throughput: lambda,
-        offered_load: rho,
-        utilization: rho,
-        p0: Some(idle),
-        ln_p0: Some(ln_idle(rho, idle)),
         p_queueing: Some(sigma),
-        loss_probability: 0.0,
         number: Moments::new(rho / delta, rho * (sigma + idle) / (delta * delta)),
         number_waiting: Moments::new(
             queue,
@@ -592,11 +560,11 @@ pub fn gm1(
         ),
         response_time: Moments::new(1.0 / rate, 1.0 / (rate * rate)),
         waiting_time: Moments::new(sigma / rate, sigma * (2.0 - sigma) / (rate * rate)),
-        busy_period: None,
         states: Some(StateLaw::with_tail(vec![idle, rho * delta], delta)),
         response_law: Some(TimeLaw::Exponential { weight: 1.0, rate }),
         waiting_law: Some(TimeLaw::Exponential { weight: sigma, rate }),
         more: vec![("sigma", sigma), ("interarrival_time_scv", interarrival.scv())],
+        ..StationSolution::one_server(lambda, rho, idle)
     })
 }
 
@@ -673,15 +641,6 @@ pub fn batch_mm1(
     Ok(StationSolution {
         notation: "M^[x]/M/1".to_owned(),
         method: "M^[x]/M/1 [Jain91 table 31.6]",
-        accuracy: Accuracy::Exact,
-        arrival_rate: lambda,
-        throughput: lambda,
-        offered_load: rho,
-        utilization: rho,
-        p0: Some(idle),
-        ln_p0: Some(ln_idle(rho, idle)),
-        p_queueing: None,
-        loss_probability: 0.0,
         number: Moments::new(number, var_number),
         number_waiting: Moments::mean_only(lambda * wait),
         response_time: Moments::mean_only(response),
@@ -691,9 +650,8 @@ pub fn batch_mm1(
             served: Moments::mean_only(size / idle),
         }),
         states: Some(batch_states(rho, size, batch, idle)),
-        response_law: None,
-        waiting_law: None,
         more: vec![("batch_size_mean", size), ("batch_rate_per_s", lambda / size)],
+        ..StationSolution::one_server(lambda, rho, idle)
     })
 }
 

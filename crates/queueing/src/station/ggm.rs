@@ -240,7 +240,6 @@ impl Input {
         method: &'static str,
         accuracy: Accuracy,
     ) -> StationSolution {
-        let m = exact_f64(self.servers);
         let a = self.lambda * self.mean;
         let queueing = self.queueing.max(f64::MIN_POSITIVE);
         // The wait of those that wait is taken as exponential, as it is in M/M/m.
@@ -253,24 +252,15 @@ impl Input {
             notation: format!("{}/{}/{}", interarrival.letter(), service.letter(), self.servers),
             method,
             accuracy,
-            arrival_rate: self.lambda,
-            throughput: self.lambda,
-            offered_load: a,
-            utilization: a / m,
-            p0: None,
-            ln_p0: None,
             // Where neither gaps nor services vary nobody waits, whatever Erlang C says.
             p_queueing: Some(if wait > 0.0 { self.queueing } else { 0.0 }),
-            loss_probability: 0.0,
             number: Moments::mean_only(a + self.lambda * wait),
             number_waiting: Moments::mean_only(self.lambda * wait),
             response_time: Moments::mean_only(self.mean + wait),
             waiting_time: Moments::mean_only(wait),
-            busy_period: None,
-            states: None,
-            response_law: None,
             waiting_law: law,
             more: vec![("interarrival_time_scv", self.ca2), ("service_time_scv", self.cs2)],
+            ..StationSolution::lossless(self.lambda, a, self.servers)
         }
     }
 }

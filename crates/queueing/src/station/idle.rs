@@ -3,9 +3,7 @@
 use super::general::service_law;
 use super::impatient::joins;
 use super::law::{StateLaw, TimeLaw};
-use super::{
-    Accuracy, BusyPeriod, Moments, StationError, StationSolution, notation, positive, servers_of,
-};
+use super::{BusyPeriod, Moments, StationError, StationSolution, notation, positive, servers_of};
 use crate::model::{Batch, Station, Workload};
 
 /// What the formulas of the other stations tend to as λ goes to 0: the station is empty, and the times
@@ -38,11 +36,6 @@ pub(crate) fn unvisited(
     Ok(StationSolution {
         notation: name(station, interarrival, service, alone)?,
         method: "a station at which nobody arrives, and what its first customer would see",
-        accuracy: Accuracy::Exact,
-        arrival_rate: 0.0,
-        throughput: 0.0,
-        offered_load: 0.0,
-        utilization: 0.0,
         p0: Some(1.0),
         ln_p0: Some(0.0),
         p_queueing: alone.then_some(0.0),
@@ -58,7 +51,7 @@ pub(crate) fn unvisited(
         states: Some(StateLaw::with_tail(vec![1.0], 1.0)),
         response_law,
         waiting_law,
-        more: Vec::new(),
+        ..StationSolution::lossless(0.0, 0.0, 1)
     })
 }
 

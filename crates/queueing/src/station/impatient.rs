@@ -4,7 +4,7 @@ use kendall_units::exact_f64;
 
 use super::birth_death::{BirthDeath, number_moments, solved};
 use super::law::StateLaw;
-use super::{Accuracy, Moments, StationError, StationSolution, positive, servers_of};
+use super::{Moments, StationError, StationSolution, positive, servers_of};
 use crate::Distribution;
 use crate::model::Balking;
 
@@ -103,28 +103,20 @@ pub fn mmm_impatient_general(
     Ok(StationSolution {
         notation: format!("M/M/{servers}+{}", patience.letter()),
         method: "M/M/m+G [ZM05]",
-        accuracy: Accuracy::Exact,
-        arrival_rate: lambda,
         throughput: lambda * (1.0 - leave),
-        offered_load: a,
         utilization: busy / m,
-        p0: None,
-        ln_p0: None,
         p_queueing: Some(queueing),
         loss_probability: leave,
         number: Moments::mean_only(number_waiting + busy),
         number_waiting: Moments::mean_only(number_waiting),
         response_time: Moments::mean_only((number_waiting + busy) / lambda),
         waiting_time: Moments::mean_only(wait),
-        busy_period: None,
-        states: None,
-        response_law: None,
-        waiting_law: None,
         more: vec![
             ("accepted_rate_per_s", accepted),
             ("abandonment_probability", leave),
             ("abandonment_rate_per_s", lambda * leave),
         ],
+        ..StationSolution::lossless(lambda, a, servers)
     })
 }
 
@@ -282,12 +274,7 @@ impl Rates {
             .fold(0.0, |sum, p| sum + p)
             / accepted;
         Ok(StationSolution {
-            notation: String::new(),
-            method: "",
-            accuracy: Accuracy::Exact,
-            arrival_rate: lambda,
             throughput,
-            offered_load: lambda / mu,
             utilization: busy / m,
             p0: Some(states[0]),
             ln_p0: Some(ln_p0),
@@ -297,16 +284,14 @@ impl Rates {
             number_waiting,
             response_time: Moments::mean_only(response),
             waiting_time: Moments::mean_only(waiting),
-            busy_period: None,
             states: Some(StateLaw::new(states, 0.0)),
-            response_law: None,
-            waiting_law: None,
             more: vec![
                 ("accepted_rate_per_s", accepted),
                 ("balking_probability", refused),
                 ("abandonment_probability", abandoning / accepted),
                 ("abandonment_rate_per_s", abandoning),
             ],
+            ..StationSolution::lossless(lambda, lambda / mu, servers)
         })
     }
 

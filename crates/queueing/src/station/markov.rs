@@ -5,8 +5,8 @@ use kendall_units::exact_f64;
 use super::birth_death::{BirthDeath, Station, solved};
 use super::law::{StateLaw, TimeLaw};
 use super::{
-    Accuracy, BusyPeriod, MOST_LISTED, MOST_STATES, Moments, StationError, StationSolution,
-    at_most, ln_idle, notation, positive, servers_of, stable,
+    BusyPeriod, MOST_LISTED, MOST_STATES, Moments, StationError, StationSolution, at_most, ln_idle,
+    notation, positive, servers_of, stable,
 };
 use crate::numeric::ln_factorial;
 
@@ -73,15 +73,10 @@ pub fn mmm(
     Ok(StationSolution {
         notation: notation("M", "M", servers, None),
         method: "M/M/m [Jain91 tables 31.1, 31.2]",
-        accuracy: Accuracy::Exact,
-        arrival_rate: lambda,
-        throughput: lambda,
-        offered_load: a,
         utilization: rho,
         p0: Some(ln_p0.exp()),
         ln_p0: Some(ln_p0),
         p_queueing: Some(c),
-        loss_probability: 0.0,
         number: Moments::new(number, var_number),
         number_waiting: Moments::new(waiting, var_waiting),
         response_time: Moments::new(response, 1.0 / (mu * mu) + var_wait),
@@ -91,6 +86,7 @@ pub fn mmm(
         response_law: Some(response_law),
         waiting_law: Some(TimeLaw::Exponential { weight: c, rate: slack }),
         more: vec![("waiting_time_of_those_that_wait_s", 1.0 / slack)],
+        ..StationSolution::lossless(lambda, a, servers)
     })
 }
 
@@ -272,15 +268,9 @@ pub fn mm_infinity(arrival_rate: f64, service_rate: f64) -> Result<StationSoluti
     Ok(StationSolution {
         notation: "M/M/∞".to_owned(),
         method: "M/M/∞ [Bolch06 §6.2]",
-        accuracy: Accuracy::Exact,
-        arrival_rate: lambda,
-        throughput: lambda,
-        offered_load: a,
-        utilization: a,
         p0: Some((-a).exp()),
         ln_p0: Some(-a),
         p_queueing: Some(0.0),
-        loss_probability: 0.0,
         number: Moments::new(a, a),
         number_waiting: Moments::new(0.0, 0.0),
         response_time: Moments::new(1.0 / mu, 1.0 / (mu * mu)),
@@ -292,7 +282,7 @@ pub fn mm_infinity(arrival_rate: f64, service_rate: f64) -> Result<StationSoluti
         states,
         response_law: Some(TimeLaw::Exponential { weight: 1.0, rate: mu }),
         waiting_law: Some(TimeLaw::Exponential { weight: 0.0, rate: mu }),
-        more: Vec::new(),
+        ..StationSolution::lossless(lambda, a, 1)
     })
 }
 

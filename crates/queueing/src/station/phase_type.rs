@@ -7,9 +7,7 @@ use nalgebra::{DMatrix, DVector, RowDVector};
 
 use super::law::{StateLaw, TimeLaw};
 use super::levels::{Levels, Steady};
-use super::{
-    Accuracy, Moments, StationError, StationSolution, notation, positive, servers_of, stable,
-};
+use super::{Moments, StationError, StationSolution, notation, positive, servers_of, stable};
 use crate::Distribution;
 use crate::distribution::{Process, exits};
 
@@ -246,12 +244,8 @@ impl Queue {
         let wait = number_waiting.mean / throughput;
         let spread = laws.as_ref().map(|laws| (laws.second - wait * wait).max(0.0));
         let solution = StationSolution {
-            notation: String::new(),
             method: "matrix-analytic (Neuts 1981)",
-            accuracy: Accuracy::Exact,
-            arrival_rate: lambda,
             throughput,
-            offered_load: lambda * mean,
             utilization: busy / exact_f64(m),
             p0: Some(steady.levels[0].sum()),
             ln_p0: Some(steady.levels[0].sum().ln()),
@@ -264,11 +258,10 @@ impl Queue {
                 variance: spread.map(|wait| wait + service.variance()),
             },
             waiting_time: Moments { mean: wait, variance: spread },
-            busy_period: None,
             states: Some(states(steady)),
             response_law: laws.as_ref().map(|laws| laws.response.clone()),
             waiting_law: laws.map(|laws| laws.waiting),
-            more: Vec::new(),
+            ..StationSolution::lossless(lambda, lambda * mean, 1)
         };
         let numbers = [number.mean, number_waiting.mean, wait, throughput, lost];
         numbers.iter().all(|n| n.is_finite() && *n >= -1e-12).then_some(solution)

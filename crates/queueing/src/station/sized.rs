@@ -1,7 +1,7 @@
 //! One server that knows how long services are: the shortest first.
 
 use super::general::{Load, checked};
-use super::{Accuracy, Moments, StationError, StationSolution, ln_idle};
+use super::{Moments, StationError, StationSolution};
 use crate::Distribution;
 
 /// Cells between the least and the greatest service time; even.
@@ -58,24 +58,14 @@ pub fn mg1_by_size(
     Ok(StationSolution {
         notation: format!("M/{}/1 ({name})", service.letter()),
         method,
-        accuracy: Accuracy::Exact,
-        arrival_rate: lambda,
-        throughput: lambda,
-        offered_load: rho,
-        utilization: rho,
-        p0: Some(idle),
-        ln_p0: Some(ln_idle(rho, idle)),
         p_queueing: (rule == BySize::Shortest).then_some(rho),
-        loss_probability: 0.0,
         number: Moments::mean_only(rho + lambda * excess),
         number_waiting: Moments::mean_only(lambda * excess),
         response_time: Moments::mean_only(mean + excess),
         waiting_time: Moments::mean_only(excess),
         busy_period: Some(super::general::busy_period(lambda, service, load.second, idle)),
-        states: None,
-        response_law: None,
-        waiting_law: None,
         more: vec![("service_time_scv", service.scv())],
+        ..StationSolution::one_server(lambda, rho, idle)
     })
 }
 

@@ -8,7 +8,6 @@ use crate::numeric::poisson_window;
 
 /// Share of the step that may be left when a station counts as settled.
 const LEFT: f64 = 0.05;
-/// Most multiplications.
 const MOST_WORK: f64 = 2e9;
 /// Most points of the curve that are kept.
 const MOST_POINTS: usize = 41;

@@ -117,8 +117,8 @@ fn no_random_model_of_any_kind_breaks_a_solver() {
                 state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_be_bytes()[0]
             })
             .collect();
-        let tried = std::panic::catch_unwind(|| kendall_queueing::fuzzing::every_solver(&bytes));
-        let model = kendall_queueing::fuzzing::model(&bytes);
+        let tried = std::panic::catch_unwind(|| crate::every_solver::every_solver(&bytes));
+        let model = crate::every_solver::model(&bytes);
         assert!(tried.is_ok(), "model {index}, {bytes:?}\n{model}");
     }
 }

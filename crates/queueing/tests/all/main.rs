@@ -4,6 +4,7 @@ mod approximations;
 mod coverage;
 mod disciplines;
 mod edges;
+mod every_solver;
 mod hostile;
 mod independent;
 mod measured;

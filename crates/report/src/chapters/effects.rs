@@ -56,7 +56,6 @@ const MOST_INTERACTIONS: usize = 6;
 /// Bars at most; what explains less is in the table.
 const MOST_BARS: usize = 14;
 
-/// The analysis of the throughput.
 pub(crate) fn of_throughput(data: &Observations) -> Result<Analysis, AnalysisError> {
     let [(_, value), _] = responses();
     analyzed(data, value)

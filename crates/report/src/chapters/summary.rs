@@ -300,20 +300,9 @@ fn clean(data: &Observations) -> Option<String> {
 }
 
 /// `2026-11-21 09:30 UTC` of a time in nanoseconds since 1970.
-#[must_use]
 pub fn utc_minutes(unix_ns: u64) -> String {
-    let minutes = unix_ns / 60_000_000_000;
-    let (day, minute) = (minutes / 1440, minutes % 1440);
-    // Civil date from days: years that start in March, eras of 400 years.
-    let shifted = day + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let march = (5 * of_year + 2) / 153;
-    let (date, month) =
-        (of_year - (153 * march + 2) / 5 + 1, if march < 10 { march + 3 } else { march - 9 });
-    let year = year + era * 400 + u64::from(month <= 2);
-    format!("{year}-{month:02}-{date:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+    let date = kendall_units::utc(i64::try_from(unix_ns / 1_000_000_000).unwrap_or(i64::MAX));
+    format!("{} UTC", date.rsplit_once(':').map_or("", |(minutes, _)| minutes))
 }
 
 /// The factors' short names, for a sentence.

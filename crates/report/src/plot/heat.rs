@@ -46,7 +46,6 @@ pub struct Cell {
 
 /// The series of a heat map: one a shade, named by how many of `unit` it stands for; empty cells are
 /// left out.
-#[must_use]
 pub fn density(cells: &[Cell], unit: &str) -> Vec<Series> {
     let largest = cells.iter().map(|cell| cell.count).max().unwrap_or(0);
     let of_shade = |wanted: u8| {

@@ -191,7 +191,6 @@ fn shortened(label: &str, most: usize) -> String {
     label.chars().take(most - 1).chain(['…']).collect()
 }
 
-#[must_use]
 pub fn draw(plot: &Plot, width: Width) -> String {
     let frame = Frame::new(plot, width);
     let mut out = String::new();
@@ -248,7 +247,6 @@ pub fn draw(plot: &Plot, width: Width) -> String {
 
 /// Draws the plot as a file of its own: title, drawing and legend, with the report's style sheet
 /// inside.
-#[must_use]
 pub fn standalone(plot: &Plot) -> String {
     const WIDTH: f64 = 760.0;
     const TITLE: f64 = 34.0;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::distribution::{f_p_value, normal_cdf, normal_quantile, t_p_value};
 use crate::estimate::{Assumption, Caveat, figures};
-use crate::sample::{correlation, mean, sorted_quantile, sum_of_squares};
+use crate::sample::{correlation, mean, median, sum_of_squares};
 
 /// What a model leaves of one run, in the unit of the model.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -218,9 +218,7 @@ fn equal_variance(evidence: &Evidence<'_>) -> Check {
     let distances: Vec<Vec<f64>> = cells
         .iter()
         .map(|cell| {
-            let mut sorted = (*cell).clone();
-            sorted.sort_unstable_by(f64::total_cmp);
-            let median = sorted_quantile(&sorted, 0.5);
+            let median = median((*cell).clone());
             let mut distances: Vec<f64> = cell.iter().map(|value| (value - median).abs()).collect();
             // The median of an odd number is one of them: its distance of 0 is not evidence
             // (O'Brien 1978), and would make the test shy in cells of three.

@@ -13,7 +13,7 @@ use crate::distribution::{
     f_p_value, normal_quantile, studentized_range_p_value, studentized_range_quantile, t_two_sided,
 };
 use crate::estimate::{Caveat, Estimate, Interval};
-use crate::sample::{mean, sorted_quantile, sum_of_squares, variance};
+use crate::sample::{mean, median, sum_of_squares, variance};
 
 /// Terms that are named as left out; beyond it the list helps nobody.
 const MOST_LEFT_OUT: usize = 400;
@@ -658,10 +658,6 @@ impl Context<'_> {
         if effects.len() < 3 {
             return None;
         }
-        let median = |mut values: Vec<f64>| {
-            values.sort_unstable_by(f64::total_cmp);
-            sorted_quantile(&values, 0.5)
-        };
         let first = 1.5 * median(effects.clone());
         let small: Vec<f64> = effects.iter().copied().filter(|e| *e < 2.5 * first).collect();
         let pseudo = 1.5 * median(if small.is_empty() { effects.clone() } else { small });

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rank;
 use crate::estimate::{Estimate, Interval};
-use crate::sample::{SampleError, check, check_confidence, mean, sorted_quantile};
+use crate::sample::{SampleError, check, check_confidence, mean, median};
 
 /// Number of sets below which a stretch is not tested: of fewer, no order is unlikely enough.
 const FEWEST_SETS: usize = 6;
@@ -65,9 +65,7 @@ pub fn change_points(
     let mut levels = Vec::new();
     for (index, runs) in sets.iter().enumerate() {
         check(runs)?;
-        let mut sorted = runs.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let median = sorted_quantile(&sorted, 0.5);
+        let median = median(runs.clone());
         if median <= 0.0 {
             return Err(SampleError::NotFinite { index, value: median.ln() });
         }

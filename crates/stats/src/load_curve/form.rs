@@ -23,7 +23,6 @@ enum Bend {
 /// and q = 1 is the Universal Scalability Law.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Form {
-    /// ln a.
     knee: f64,
     bend: Bend,
     /// ln b and q.
@@ -138,7 +137,6 @@ const STEPS_OF_FALL: [u32; 2] = [14, 8];
 #[derive(Debug, Clone, Copy)]
 struct Cells {
     bend: Bend,
-    /// q.
     power: Option<f64>,
     /// Ranges of ln a and ln b.
     ranges: [(f64, f64); 2],

@@ -27,7 +27,6 @@ pub enum Function {
 pub struct Digest {
     /// How it is hashed.
     pub function: Function,
-    /// The hash.
     pub hash: [u8; HASH_BYTES],
     /// The length in bytes.
     pub size: u64,
@@ -36,16 +35,13 @@ pub struct Digest {
 /// What is wrong with a digest that a client sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DigestError {
-    /// No digest where one is needed.
     #[error("a digest is missing")]
     Absent,
     /// The hash is not hexadecimal of the right length.
     #[error("the hash {0:?} is not 64 lower-case hexadecimal characters")]
     Hash(String),
-    /// The size is negative, or no number.
     #[error("the size {0} is not a length")]
     Size(String),
-    /// A function that is not spoken here.
     #[error("the digest function {0} is not spoken here; SHA256 and BLAKE3 are")]
     Function(String),
 }
@@ -56,9 +52,6 @@ impl Function {
 
     /// The function of a request's field. Clients before 2.3 leave it out: what has 64 characters
     /// is SHA-256 then.
-    ///
-    /// # Errors
-    /// [`DigestError::Function`] for others.
     pub fn from_wire(number: i32) -> Result<Self, DigestError> {
         match re::digest_function::Value::try_from(number) {
             Ok(re::digest_function::Value::Unknown | re::digest_function::Value::Sha256) => {
@@ -89,7 +82,6 @@ impl Function {
     }
 
     /// The function of that name.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|function| function.name().eq_ignore_ascii_case(name))
     }
@@ -121,9 +113,6 @@ impl Function {
 
 impl Digest {
     /// The digest of a message's field.
-    ///
-    /// # Errors
-    /// [`DigestError`] for what is not a digest.
     pub fn from_wire(function: Function, wire: &re::Digest) -> Result<Self, DigestError> {
         let hash = parse_hash(wire.hash.as_bytes())?;
         let size = u64::try_from(wire.size_bytes)
@@ -132,15 +121,11 @@ impl Digest {
     }
 
     /// The digest of a message's field that must be there.
-    ///
-    /// # Errors
-    /// [`DigestError`] for what is not a digest.
     pub fn required(function: Function, wire: Option<&re::Digest>) -> Result<Self, DigestError> {
         Self::from_wire(function, wire.ok_or(DigestError::Absent)?)
     }
 
     /// As a message's field.
-    #[must_use]
     pub fn to_wire(&self) -> re::Digest {
         // A size came from the wire's signed number, or from a length in memory.
         let size_bytes = i64::try_from(self.size).unwrap_or(i64::MAX);
@@ -148,14 +133,12 @@ impl Digest {
     }
 
     /// The hash in hexadecimal.
-    #[must_use]
     pub fn hash_text(&self) -> String {
         hex(&self.hash)
     }
 
     /// The subject of a `MISSING` violation and the end of a resource name:
     /// `blobs/HASH/SIZE`, `blobs/blake3/HASH/SIZE`.
-    #[must_use]
     pub fn resource(&self) -> String {
         match self.function {
             Function::Sha256 => format!("blobs/{}/{}", self.hash_text(), self.size),
@@ -164,13 +147,11 @@ impl Digest {
     }
 
     /// Whether it names the empty blob, which is always there.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.size == 0
     }
 
     /// Whether `content` is what it names.
-    #[must_use]
     pub fn names(&self, content: &[u8]) -> bool {
         content.len() as u64 == self.size && self.function.hash(content) == self.hash
     }
@@ -221,9 +202,6 @@ impl Hasher {
 }
 
 /// The hash that `text` writes in lower-case hexadecimal.
-///
-/// # Errors
-/// [`DigestError::Hash`] for anything else.
 pub fn parse_hash(text: &[u8]) -> Result<[u8; HASH_BYTES], DigestError> {
     let wrong = || {
         let shown = &text[..text.len().min(2 * HEX)];
@@ -242,7 +220,6 @@ pub fn parse_hash(text: &[u8]) -> Result<[u8; HASH_BYTES], DigestError> {
     if seen & NO_DIGIT == 0 { Ok(hash) } else { Err(wrong()) }
 }
 
-/// What no digit has.
 const NO_DIGIT: u8 = 0x80;
 
 /// The value of each lower-case hexadecimal digit: one access per character, no branch, since a request

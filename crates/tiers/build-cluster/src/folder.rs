@@ -11,7 +11,6 @@ const LOCK: &str = "lock";
 /// A folder cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// Another process has it.
     #[error("{0} is in use by another process; give each a folder of its own with --data DIR")]
     InUse(PathBuf),
     /// A part of it would be used, and was there before.
@@ -19,34 +18,24 @@ pub enum FolderError {
         "{0} was not made by this tier, which would delete what is in it; choose a new folder with --data DIR"
     )]
     NotOurs(PathBuf),
-    /// The system does not allow it.
     #[error("cannot use {path}; choose another folder with --data DIR")]
     System {
         /// The folder or file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
 /// Takes a folder in which the tier uses `parts`, as long as the file is held that is returned.
-/// `is_older` says whether an earlier version made it, which took no lock.
-///
-/// # Errors
-/// [`FolderError`].
-pub(crate) fn take(
-    folder: &Path,
-    parts: &[&str],
-    is_older: impl Fn(&Path) -> bool,
-) -> Result<File, FolderError> {
+pub(crate) fn take(folder: &Path, parts: &[&str]) -> Result<File, FolderError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| FolderError::System { path, source }
     };
     std::fs::create_dir_all(folder).map_err(failed(folder))?;
     let path = folder.join(LOCK);
-    if !path.exists() && !is_older(folder) {
+    if !path.exists() {
         let there = parts.iter().map(|part| folder.join(part));
         if let Some(part) = there.into_iter().find(|part| part.symlink_metadata().is_ok()) {
             return Err(FolderError::NotOurs(part));
@@ -69,20 +58,19 @@ mod tests {
     fn a_folder_is_taken_once_and_never_from_somebody_else() {
         let base = tempfile::tempdir().unwrap();
         let new = base.path().join("new");
-        let held = take(&new, &["files"], |_| false).unwrap();
-        let second = take(&new, &["files"], |_| false).unwrap_err();
+        let held = take(&new, &["files"]).unwrap();
+        let second = take(&new, &["files"]).unwrap_err();
         assert!(matches!(second, FolderError::InUse(_)), "{second}");
         std::fs::create_dir(new.join("files")).unwrap();
         drop(held);
-        take(&new, &["files"], |_| false).unwrap();
+        take(&new, &["files"]).unwrap();
         let theirs = base.path().join("theirs");
         std::fs::create_dir_all(theirs.join("files")).unwrap();
         std::fs::write(theirs.join("files/cafe"), "a letter").unwrap();
-        let refused = take(&theirs, &["slots", "files"], |_| false).unwrap_err();
+        let refused = take(&theirs, &["slots", "files"]).unwrap_err();
         assert!(matches!(&refused, FolderError::NotOurs(path) if path.ends_with("files")));
         assert_eq!(std::fs::read_dir(&theirs).unwrap().count(), 1, "it is left as it was");
-        take(&theirs, &["files"], |_| true).unwrap();
         // Other things beside it do not matter: a file of tokens, the folder of a disk's lost files.
-        take(base.path(), &["files"], |_| false).unwrap();
+        take(base.path(), &["files"]).unwrap();
     }
 }

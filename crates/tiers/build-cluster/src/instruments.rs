@@ -184,7 +184,6 @@ impl Families {
     }
 
     /// All of it as Prometheus text.
-    #[must_use]
     pub fn text(&self) -> String {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
         let mut text = String::new();
@@ -225,14 +224,12 @@ impl Series {
 }
 
 impl Counter {
-    /// Counts.
     #[inline]
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
     /// What was counted.
-    #[must_use]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -253,13 +250,11 @@ impl Durations {
     }
 
     /// How many were recorded.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.0.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
     /// The sum of all that were recorded.
-    #[must_use]
     pub fn sum(&self) -> u64 {
         self.0.sum.load(Ordering::Relaxed)
     }

@@ -57,7 +57,6 @@ struct LookedUp {
 /// What a cache has of an action.
 #[derive(Debug)]
 pub struct Known {
-    /// Its result.
     pub result: Option<re::ActionResult>,
     /// The action, and without a result its command, if that is there.
     pub blobs: HashMap<Digest, Vec<u8>>,
@@ -66,7 +65,6 @@ pub struct Known {
 /// What the cache could not do.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
-    /// Blobs are not there.
     #[error("{} blobs are missing from the cache", .0.len())]
     Missing(Vec<Digest>),
     /// The content is not what its name says.
@@ -75,7 +73,6 @@ pub enum RemoteError {
     /// The cache refused or could not be reached, after trying again.
     #[error("the cache answered {}: {}", .0.code(), .0.message())]
     Refused(#[source] Box<Status>),
-    /// A local file.
     #[error("cannot keep or read a local file")]
     File(#[from] io::Error),
 }
@@ -198,9 +195,6 @@ impl Remote {
     }
 
     /// Which of these are not there.
-    ///
-    /// # Errors
-    /// [`RemoteError::Refused`].
     pub async fn missing(
         &self,
         instance: &str,
@@ -228,9 +222,6 @@ impl Remote {
     }
 
     /// Whole small blobs, by digest.
-    ///
-    /// # Errors
-    /// [`RemoteError::Missing`] with all that are not there.
     pub async fn read(
         &self,
         instance: &str,
@@ -251,9 +242,6 @@ impl Remote {
     }
 
     /// An action, and its command if the cache has it and sends both at once.
-    ///
-    /// # Errors
-    /// [`RemoteError::Missing`] when the action is not there.
     pub async fn read_action(
         &self,
         instance: &str,
@@ -268,9 +256,6 @@ impl Remote {
 
     /// All that the cache has of an action, its result with the small logs in it; `None` when the cache cannot be asked
     /// for all at once.
-    ///
-    /// # Errors
-    /// [`RemoteError::Missing`] when the action is not there.
     pub async fn look_up(
         &self,
         instance: &str,
@@ -370,9 +355,6 @@ impl Remote {
     }
 
     /// Stores small blobs.
-    ///
-    /// # Errors
-    /// [`RemoteError::Refused`].
     pub async fn write(
         &self,
         instance: &str,
@@ -410,9 +392,6 @@ impl Remote {
     }
 
     /// Stores a file. It must not change meanwhile.
-    ///
-    /// # Errors
-    /// [`RemoteError`].
     pub async fn write_file(
         &self,
         instance: &str,
@@ -439,9 +418,6 @@ impl Remote {
     }
 
     /// The result of an action, if it is known.
-    ///
-    /// # Errors
-    /// [`RemoteError::Refused`].
     pub async fn result(
         &self,
         instance: &str,
@@ -470,9 +446,6 @@ impl Remote {
     }
 
     /// Stores the result of an action.
-    ///
-    /// # Errors
-    /// [`RemoteError::Refused`].
     pub async fn store_result(
         &self,
         instance: &str,
@@ -598,9 +571,6 @@ impl Iterator for Pieces {
 }
 
 /// The digest of a file's content and how long it is.
-///
-/// # Errors
-/// Those of reading it.
 pub fn digest_file(function: Function, file: &mut File) -> io::Result<Digest> {
     let mut piece = vec![0; PIECE_BYTES];
     let (mut hasher, mut size) = (function.hasher(), 0);

@@ -26,7 +26,6 @@ pub struct Violation {
     /// What it is about, such as `blobs/HASH/SIZE`.
     #[prost(string, tag = "2")]
     pub subject: String,
-    /// In words.
     #[prost(string, tag = "3")]
     pub description: String,
 }
@@ -34,7 +33,6 @@ pub struct Violation {
 const FAILURE_URL: &str = "type.googleapis.com/google.rpc.PreconditionFailure";
 
 /// Blobs that a request needs are not there: the client uploads them and asks again.
-#[must_use]
 pub fn missing(digests: &[Digest]) -> Status {
     let violations: Vec<Violation> = digests
         .iter()
@@ -53,7 +51,6 @@ pub fn missing(digests: &[Digest]) -> Status {
 }
 
 /// Something that a request needs does not hold.
-#[must_use]
 pub fn precondition(text: &str, violations: Vec<Violation>) -> Status {
     let failure = PreconditionFailure { violations }.encode_to_vec();
     let details = vec![protobuf::Any { type_url: FAILURE_URL.to_owned(), value: failure }];
@@ -63,7 +60,6 @@ pub fn precondition(text: &str, violations: Vec<Violation>) -> Status {
 }
 
 /// The violations that a status carries.
-#[must_use]
 pub fn violations(status: &Status) -> Vec<Violation> {
     let Ok(details) = rpc::Status::decode(status.details()) else { return Vec::new() };
     details
@@ -76,7 +72,6 @@ pub fn violations(status: &Status) -> Vec<Violation> {
 }
 
 /// A status as a message's field, for what is answered item by item.
-#[must_use]
 pub fn to_wire(status: &Status) -> rpc::Status {
     match rpc::Status::decode(status.details()) {
         Ok(whole) if !status.details().is_empty() => whole,

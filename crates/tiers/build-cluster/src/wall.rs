@@ -5,7 +5,6 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::wire::protobuf::Timestamp;
 
 /// Nanoseconds since 1970.
-#[must_use]
 pub fn unix_ns() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     // After 1970 and before 2554.
@@ -13,7 +12,6 @@ pub fn unix_ns() -> u64 {
 }
 
 /// As messages have it.
-#[must_use]
 pub fn timestamp(unix_ns: u64) -> Timestamp {
     let seconds = i64::try_from(unix_ns / 1_000_000_000).unwrap_or(i64::MAX);
     let nanos = i32::try_from(unix_ns % 1_000_000_000).unwrap_or(0);

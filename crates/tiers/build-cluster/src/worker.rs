@@ -56,9 +56,7 @@ pub struct WorkerOptions {
     pub name: String,
     /// Random text of this process.
     pub uid: String,
-    /// The scheduler.
     pub scheduler: Peer,
-    /// The cache.
     pub cache: Peer,
     /// Actions at the same time.
     pub slots: usize,
@@ -68,7 +66,6 @@ pub struct WorkerOptions {
     pub folder: PathBuf,
     /// Bytes of inputs kept between actions.
     pub store_bytes: u64,
-    /// Directories remembered.
     pub folders_known: NonZeroUsize,
     /// How slots are started.
     pub slot: SlotProgram,
@@ -80,33 +77,26 @@ pub struct WorkerOptions {
     pub inputs: TreeLimits,
     /// Bounds of outputs.
     pub outputs: OutputLimits,
-    /// Bytes of each log.
     pub log_bytes: u64,
     /// How long the cache may be away.
     pub patience: Duration,
-    /// Threads.
     pub threads: usize,
 }
 
 /// The worker cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
-    /// Its folder.
     #[error("cannot use the folder {folder}; choose another with --data")]
     Folder {
-        /// Which.
         folder: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// It is another's.
     #[error(transparent)]
     Taken(#[from] crate::folder::FolderError),
-    /// A slot.
     #[error("cannot make a slot for actions")]
     Slot(#[from] SlotFailure),
-    /// Threads.
     #[error("cannot start threads")]
     Threads(#[source] io::Error),
 }
@@ -126,9 +116,6 @@ pub struct Worker {
 
 impl Worker {
     /// Starts it: its slots first, so that one that cannot work is never given work.
-    ///
-    /// # Errors
-    /// [`WorkerError`].
     pub fn start(options: WorkerOptions, clock: Clock) -> Result<Self, WorkerError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads)
@@ -137,7 +124,7 @@ impl Worker {
             .build()
             .map_err(WorkerError::Threads)?;
         let failed = |source| WorkerError::Folder { folder: options.folder.clone(), source };
-        let lock = crate::folder::take(&options.folder, &["files", "slots"], Store::is_one)?;
+        let lock = crate::folder::take(&options.folder, &["files", "slots"])?;
         let folder = options.folder.canonicalize().map_err(failed)?;
         let link = options.other_user;
         let store = Store::new(folder.join("files"), options.store_bytes, link).map_err(failed)?;
@@ -185,19 +172,16 @@ impl Worker {
     }
 
     /// What it counts.
-    #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments
     }
 
     /// What it counts of its store of inputs, with labels.
-    #[must_use]
     pub fn families(&self) -> &Families {
         &self.families
     }
 
     /// What slots could not set up.
-    #[must_use]
     pub fn notes(&self) -> &str {
         &self.notes
     }

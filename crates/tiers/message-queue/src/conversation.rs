@@ -38,7 +38,6 @@ enum Begun {
 /// does not read replies is not read either.
 pub(crate) struct Conversation {
     service: Service,
-    /// Who calls.
     caller: Caller,
     /// As long as calls are open: a silent stream does not keep its connection from making room for others.
     busy: Option<OpenRequest>,

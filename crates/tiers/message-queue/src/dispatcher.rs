@@ -71,7 +71,6 @@ pub(crate) struct Dispatcher {
     clock: Clock,
     capacity: usize,
     batch: usize,
-    /// What was done.
     done: Mutex<Done>,
 }
 

@@ -33,7 +33,6 @@ pub(crate) const LINE: TokenLine<Arc<Identity>> = TokenLine {
     },
 };
 
-/// Who asks.
 #[derive(Debug)]
 pub(crate) struct Identity {
     /// The one client that its holder may be; `None`: anyone, who may also change queues.

@@ -29,7 +29,6 @@ use crate::response::{
 use crate::service::Service;
 use crate::wire::message_queue_server::MessageQueue;
 
-/// The id of a name.
 const CLIENT_ID: &str = "SELECT id FROM client WHERE name = $1";
 
 #[tonic::async_trait]

@@ -35,7 +35,6 @@ impl Default for Limits {
 
 /// Characters of a client's or queue's name.
 pub(crate) const NAME_CHARACTERS: usize = 200;
-/// Highest priority.
 pub(crate) const HIGHEST_PRIORITY: i32 = 1000;
 /// Longest lease, delay and retention: a hundred years, which PostgreSQL's clock can still add.
 pub(crate) const LONGEST_MS: u64 = 100 * 365 * 24 * 3600 * 1000;

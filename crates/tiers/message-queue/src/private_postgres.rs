@@ -118,9 +118,6 @@ impl PrivatePostgres {
 
     /// The folder of the programs that [`start`](Self::start) would take, and whether there is a user to
     /// run them as. Nothing is started or written.
-    ///
-    /// # Errors
-    /// [`PrivatePostgresError::NotInstalled`], [`PrivatePostgresError::NoUser`].
     pub fn find() -> Result<PathBuf, PrivatePostgresError> {
         let installed = installed()?;
         User::of_server()?;
@@ -132,19 +129,16 @@ impl PrivatePostgres {
     }
 
     /// How to reach it.
-    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// Folder of the server's programs, and of those that come with it, such as `pgbench`.
-    #[must_use]
     pub fn programs(&self) -> &Path {
         &self.programs
     }
 
     /// The server's process; another one after it had to be started again.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.keeper.pid()
     }
@@ -156,7 +150,6 @@ impl PrivatePostgres {
 
     /// How often its log says that checkpoints come too often: each then writes whole pages again, and a
     /// run measures that as well.
-    #[must_use]
     pub fn hurried_checkpoints(&self) -> usize {
         hurried_checkpoints(&self.log)
     }

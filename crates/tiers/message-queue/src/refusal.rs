@@ -40,7 +40,6 @@ struct ErrorInfo {
     domain: String,
 }
 
-/// A status with its reason.
 pub(crate) fn refused(code: Code, reason: &str, text: impl Into<String>) -> Status {
     let text = text.into();
     let info = ErrorInfo { reason: reason.to_owned(), domain: DOMAIN.to_owned() };

@@ -93,7 +93,6 @@ pub(crate) fn checked_send(
     }))
 }
 
-/// A receive, checked.
 pub(crate) fn checked_receive(request: wire::ReceiveRequest) -> Result<Taking, Status> {
     let wire::ReceiveRequest { client_id, queue_id, order, sender_id, wait_ms, .. } = request;
     let selector = selector(client_id, queue_id, sender_id, order)?;
@@ -106,7 +105,6 @@ pub(crate) fn checked_receive(request: wire::ReceiveRequest) -> Result<Taking, S
     Ok(Taking { operation: taking_once(take, once), selector, wait_ms, due_ns: None })
 }
 
-/// A lease, checked.
 pub(crate) fn checked_lease(request: wire::LeaseRequest) -> Result<Taking, Status> {
     let wire::LeaseRequest { client_id, queue_id, order, sender_id, wait_ms, lease_ms, .. } =
         request;
@@ -127,7 +125,6 @@ pub(crate) fn taking_once(take: Take, once: Option<RequestId>) -> Operation {
     }
 }
 
-/// A read, checked.
 pub(crate) fn checked_read(request: wire::ReadRequest) -> Result<Operation, Status> {
     let wire::ReadRequest { client_id, queue_id, order, sender_id } = request;
     selector(client_id, queue_id, sender_id, order).map(Operation::Read)

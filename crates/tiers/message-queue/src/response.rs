@@ -24,22 +24,18 @@ pub(crate) fn as_result(code: i32, limits: &Limits) -> Result<(), Status> {
     if code == 0 { Ok(()) } else { Err(Refusal(code).status(limits)) }
 }
 
-/// The answer to a send.
 pub(crate) fn sent(answer: Answer) -> Result<wire::SendResponse, Status> {
     Ok(wire::SendResponse { message_id: number(answer)? })
 }
 
-/// The answer to a receive.
 pub(crate) fn received(answer: Answer) -> Result<wire::ReceiveResponse, Status> {
     Ok(wire::ReceiveResponse { message: message(answer)?.map(|(message, _)| message) })
 }
 
-/// The answer to a read.
 pub(crate) fn read(answer: Answer) -> Result<wire::ReadResponse, Status> {
     Ok(wire::ReadResponse { message: message(answer)?.map(|(message, _)| message) })
 }
 
-/// The answer to a lease.
 pub(crate) fn leased(answer: Answer) -> Result<wire::LeaseResponse, Status> {
     let (message, lease_id) = message(answer)?.unzip();
     Ok(wire::LeaseResponse { message, lease_id: lease_id.unwrap_or_default() })

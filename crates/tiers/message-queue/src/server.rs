@@ -132,7 +132,6 @@ pub enum ServerError {
     /// The tokens cannot be used.
     #[error(transparent)]
     Tokens(#[from] serve::TokensError),
-    /// The system gives no threads.
     #[error("cannot start the network threads")]
     Threads(#[source] io::Error),
     /// The private PostgreSQL cannot be had.
@@ -178,9 +177,6 @@ impl QueueOptions {
 
 impl Server {
     /// Connects to the database, brings its schema up to date, and serves.
-    ///
-    /// # Errors
-    /// [`ServerError`]: an address taken, a database that cannot be reached or used.
     pub fn start(options: &QueueOptions, clock: Clock) -> Result<Self, ServerError> {
         let entry = Entry::of(options)?;
         let (listener, address) = serve::bind(options.listen, "--listen")?;
@@ -281,31 +277,26 @@ impl Server {
     }
 
     /// Why PostgreSQL's own counters are not known, though somebody read them.
-    #[must_use]
     pub fn untold(&self) -> Option<String> {
         self.inside.untold()
     }
 
     /// The address for clients, with its real port.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// The address of the console with its access token, to be opened in a browser.
-    #[must_use]
     pub fn console(&self) -> Option<&str> {
         self.console.as_deref()
     }
 
     /// What it counts.
-    #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments
     }
 
     /// The process of the private PostgreSQL, if there is one.
-    #[must_use]
     pub fn postgres_pid(&self) -> Option<u32> {
         self.postgres.as_ref().map(PrivatePostgres::pid)
     }

@@ -53,7 +53,6 @@ pub(super) fn list() -> String {
     text
 }
 
-/// Its name and its text.
 pub(super) fn text(name: &str) -> anyhow::Result<(String, &'static str)> {
     let found = TEMPLATES.iter().find(|template| template.0 == name);
     found.map(|(name, _, text)| ((*name).to_owned(), *text)).ok_or_else(|| {

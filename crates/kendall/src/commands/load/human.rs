@@ -71,7 +71,6 @@ impl Requests {
     }
 }
 
-/// The result of a load.
 pub(super) fn document(result: &LoadResult, run: Option<&WithinRun>) -> anyhow::Result<Section> {
     let seconds = Seconds::from_nanos(result.ended_ns.saturating_sub(result.started_ns));
     let mut document = Section::new("load", "");

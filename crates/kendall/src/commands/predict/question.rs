@@ -37,7 +37,6 @@ pub(super) enum QuestionError {
     Twice(String),
     #[error("`{first}` and `{second}` both have several values; ask for one curve at a time")]
     TwoCurves { first: String, second: String },
-    /// A value that its key cannot have.
     #[error("{key}={value}: {what}")]
     Value {
         key: String,
@@ -51,7 +50,6 @@ pub(super) enum QuestionError {
          nothing can be asked about its keys"
     )]
     File(String),
-    /// The study file refuses it.
     #[error("{0}")]
     Refused(#[from] Refusal),
     /// The study file refuses what was asked.
@@ -202,7 +200,6 @@ fn values(key: &str, text: &str, points: u32) -> Result<Vec<String>, QuestionErr
     })
 }
 
-/// The study that the results are of.
 #[derive(Debug, Clone)]
 pub(super) struct StudyOfResults {
     pub(super) file: StudyFile,

@@ -224,21 +224,10 @@ fn duration(ms: u64) -> String {
     }
 }
 
-/// Microseconds since 1970 as a date and time: the Gregorian calendar, counted in eras of 400 years
-/// that begin in March, so that the leap day is the last of its year.
+/// Microseconds since 1970 as a date and time.
 fn utc(microseconds: i64) -> String {
-    let seconds = microseconds.div_euclid(1_000_000);
-    let milliseconds = microseconds.rem_euclid(1_000_000) / 1000;
-    let (days, second) = (seconds.div_euclid(86_400) + 719_468, seconds.rem_euclid(86_400));
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) = (year + era * 400, if month < 10 { month + 3 } else { month - 9 });
-    let year = if month <= 2 { year + 1 } else { year };
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{milliseconds:03} UTC")
+    let date = kendall_units::utc(microseconds.div_euclid(1_000_000));
+    format!("{date}.{:03} UTC", microseconds.rem_euclid(1_000_000) / 1000)
 }
 
 #[cfg(test)]

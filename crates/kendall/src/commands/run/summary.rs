@@ -137,7 +137,6 @@ pub(super) fn text(
     Ok(text)
 }
 
-/// A row a configuration.
 fn configurations(study: &StudyFile, rows: &[Row]) -> Table {
     let level =
         |row: &Row, key: &str| row.factors.iter().find(|level| level.factor == key).cloned();

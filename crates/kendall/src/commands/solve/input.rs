@@ -27,7 +27,6 @@ pub(super) fn is_file(name: &str) -> bool {
 /// A model file: what it says, and where each key stands.
 #[derive(Debug)]
 pub(super) struct File {
-    /// As it was named.
     name: String,
     pub(super) value: Value,
     lines: Lines,

@@ -33,7 +33,6 @@ pub(crate) fn version(minor: i32) -> semver::SemVer {
 }
 
 /// What a cache can do whose largest blob has `largest` bytes.
-#[must_use]
 pub fn cache(update_enabled: bool, largest: u64) -> re::CacheCapabilities {
     let compressors = COMPRESSORS.map(|compressor| compressor as i32);
     re::CacheCapabilities {

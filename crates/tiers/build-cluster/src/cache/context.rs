@@ -81,7 +81,6 @@ impl Call {
         self.access.may_write().map_err(|status| *status)
     }
 
-    /// The partition of an instance.
     pub(crate) fn partition(&self, instance: &str) -> Result<Partition<'_>, Status> {
         self.shared().instances.partition(instance)
     }

@@ -13,7 +13,6 @@ use crate::wire::re;
 /// Why a result is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unfit {
-    /// It is not a message.
     #[error("the result is not a message of the protocol")]
     Malformed,
     /// The path of an output could name a file outside the working directory, or none.
@@ -24,18 +23,14 @@ pub(crate) enum Unfit {
     /// An output has no digest, or not one of this function.
     #[error("the output {path:?} has no usable digest: {why}")]
     Digest {
-        /// Its path.
         path: String,
         /// What is wrong with it.
         why: String,
     },
-    /// A link leads nowhere.
     #[error("the output {0:?} is a link whose target is empty, or has a NUL character")]
     Link(String),
-    /// Two outputs at one path.
     #[error("two outputs have the path {0:?}")]
     Twice(String),
-    /// The action failed.
     #[error("the result of an action that failed is not kept")]
     Failed,
 }

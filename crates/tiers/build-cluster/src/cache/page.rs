@@ -8,7 +8,6 @@ use super::context::Shared;
 use super::store::Kind;
 use crate::html::escaped;
 
-/// The page.
 pub(crate) fn page(shared: &Shared) -> String {
     let mut html = String::from(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\

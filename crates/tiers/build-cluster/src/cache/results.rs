@@ -93,7 +93,6 @@ pub(crate) fn with_logs(
     Ok(Some(result.encode_to_vec().into()))
 }
 
-/// The result of an action as it was stored.
 pub(crate) fn stored(partition: &Partition<'_>, action: &Digest) -> Result<Option<Bytes>, Status> {
     let key = partition.result(action);
     let Some(entry) = partition.store.get(&key, partition.store.moment()) else { return Ok(None) };

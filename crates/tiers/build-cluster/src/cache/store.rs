@@ -61,24 +61,19 @@ pub(crate) struct StoreOptions {
 /// The store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The folder cannot be used.
     #[error("cannot use {path}")]
     Folder {
         /// The folder or file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// It is another's.
     #[error(transparent)]
     Taken(#[from] crate::folder::FolderError),
-    /// The quota leaves no room for segments.
     #[error("a quota of {quota} bytes is too small: {least} at least for {lanes} threads")]
     Quota {
-        /// The quota.
         quota: u64,
-        /// The least.
         least: u64,
         /// Threads that write.
         lanes: usize,
@@ -97,7 +92,6 @@ pub(crate) enum PutError {
     /// The disk is full of what is not the store's.
     #[error("the disk is full, and nothing is left to evict")]
     Full(#[source] io::Error),
-    /// The disk refuses it.
     #[error("cannot write to the store")]
     Disk(#[from] io::Error),
 }
@@ -108,7 +102,6 @@ pub(crate) enum ReadError {
     /// It is not there any more, or its checksums do not fit.
     #[error("what was stored is damaged, and is not kept any longer")]
     Damaged,
-    /// The disk refuses to read it.
     #[error("cannot read from the store")]
     Disk(#[from] io::Error),
 }
@@ -192,9 +185,6 @@ impl Content {
 
 impl Store {
     /// Opens the folder, and knows what is in it.
-    ///
-    /// # Errors
-    /// [`StoreError`].
     pub(crate) fn open(options: &StoreOptions) -> Result<Self, StoreError> {
         let lanes = options.lanes.max(1);
         let segment_bytes = segment_bytes(options.quota, lanes);

@@ -19,9 +19,7 @@ use crate::wire::re;
 const PAGE: usize = 1000;
 /// Directories of one tree.
 const MOST: usize = 1_000_000;
-/// Bytes of one message.
 const MESSAGE_BYTES: usize = 1 << 20;
-/// Bytes of one answer.
 const ANSWER_BYTES: usize = 16 << 20;
 
 /// `GetTree`. A directory that is missing below the root is left out, as the protocol has it.

@@ -43,7 +43,6 @@ enum Sink {
     File(Box<Spill>),
 }
 
-/// All uploads.
 #[derive(Debug)]
 pub(crate) struct Uploads {
     budget: Arc<Budget>,
@@ -57,7 +56,6 @@ impl Uploads {
         Self { budget: Arc::clone(budget), open, broken: Mutex::default() }
     }
 
-    /// Begins one.
     pub(crate) fn begin(
         &self,
         client: &Client,

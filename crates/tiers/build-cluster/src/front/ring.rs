@@ -25,7 +25,6 @@ impl Ring {
     }
 
     /// The server that has the blob with this hash, among those that `may` have it.
-    #[must_use]
     pub fn owner(&self, hash: &[u8; 32], may: impl Fn(usize) -> bool) -> Option<usize> {
         let key = first_eight(hash);
         let draws = self.servers.iter().enumerate().filter(|(index, _)| may(*index));

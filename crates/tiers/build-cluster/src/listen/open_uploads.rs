@@ -21,7 +21,6 @@ pub(crate) struct UploadBounds {
     pub(crate) total: usize,
     /// From one address.
     pub(crate) peer: usize,
-    /// On one connection.
     pub(crate) connection: usize,
     /// Time without progress after which it gives way to another.
     pub(crate) patience_ns: u64,

@@ -76,7 +76,6 @@ pub type ActionKey = Arc<str>;
 /// A request to execute.
 #[derive(Debug, Clone)]
 pub struct Submission<P> {
-    /// The action.
     pub key: ActionKey,
     /// Whether equal requests may share one execution.
     pub merge: bool,
@@ -95,19 +94,16 @@ pub struct Submission<P> {
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The queue is full.
     #[error("{waiting} actions wait already, which is the most this scheduler allows")]
     QueueFull {
         /// How many wait.
         waiting: usize,
     },
-    /// Too many operations.
     #[error("{known} operations are open already, which is the most this scheduler allows")]
     TooManyOperations {
         /// How many there are.
         known: usize,
     },
-    /// No worker can run it.
     #[error("{}", platform::no_match(asked, offers))]
     NoWorker {
         /// What the action asks for.
@@ -158,7 +154,6 @@ pub enum Stage<R> {
     Queued,
     /// A worker has it.
     Executing,
-    /// It ended.
     Completed(Ending<R>),
 }
 
@@ -167,7 +162,6 @@ pub enum Stage<R> {
 pub struct Held {
     /// The lease, of this scheduler or an earlier one.
     pub lease: LeaseId,
-    /// Its action.
     pub key: ActionKey,
     /// Whether equal requests may share it.
     pub merge: bool,
@@ -178,29 +172,22 @@ pub struct Held {
 pub enum Effect<P> {
     /// Give a worker a task.
     Start {
-        /// Whom.
         worker: WorkerId,
         /// Under which number.
         lease: LeaseId,
-        /// What.
         payload: Arc<P>,
         /// When the task was submitted.
         queued_ns: u64,
     },
     /// Tell a worker to end a lease without a result.
     Stop {
-        /// Whom.
         worker: WorkerId,
-        /// Which.
         lease: LeaseId,
     },
     /// A worker is none any more: should it be heard again, it has to register anew.
     Lost {
-        /// Which.
         worker: WorkerId,
-        /// Its name.
         name: Arc<str>,
-        /// Why.
         loss: Loss,
         /// How many leases were taken back from it.
         leases: usize,
@@ -209,7 +196,6 @@ pub enum Effect<P> {
     Began(OperationId),
     /// An operation ended: its watchers must read it.
     Changed(OperationId),
-    /// An operation is forgotten.
     Forgotten(OperationId),
     /// For the instruments: a task entered the queue, again after its worker died, or not.
     Queued {
@@ -295,9 +281,7 @@ pub struct Join {
     pub name: Arc<str>,
     /// Random number of its process: the same when it comes back.
     pub uid: Arc<str>,
-    /// Slots.
     pub slots: usize,
-    /// Platform.
     pub offer: Offer,
     /// What it is at, or has a result of that nobody took.
     pub held: Vec<Held>,
@@ -309,15 +293,9 @@ pub struct Join {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// It said nothing for so long.
-    Silent {
-        /// Nanoseconds.
-        for_ns: u64,
-    },
+    Silent { for_ns: u64 },
     /// Its connection broke, and it did not come back.
-    Away {
-        /// Nanoseconds.
-        for_ns: u64,
-    },
+    Away { for_ns: u64 },
 }
 
 /// The state; see the module.
@@ -386,9 +364,6 @@ impl<P, R> Board<P, R> {
     }
 
     /// A client asks for an action; it watches the operation from the start.
-    ///
-    /// # Errors
-    /// [`Refusal`] when a bound is reached or no worker can run it.
     pub fn submit(
         &mut self,
         submission: Submission<P>,

@@ -409,7 +409,6 @@ pub(super) fn response(ending: &Ending<Answer>) -> Vec<u8> {
     }
 }
 
-/// A refusal as a status.
 fn refuse(refusal: &Refusal) -> Status {
     match refusal {
         Refusal::QueueFull { .. } | Refusal::TooManyOperations { .. } => {

@@ -232,7 +232,6 @@ impl Report {
         }
     }
 
-    /// Levels as they are now.
     pub(super) fn levels(&mut self, totals: &Totals, now_ns: u64) {
         if totals.waiting != self.waiting {
             self.waiting = totals.waiting;

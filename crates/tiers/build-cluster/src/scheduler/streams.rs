@@ -24,7 +24,6 @@ const HELLO: Duration = Duration::from_secs(10);
 const SLOTS: u32 = 10_000;
 const OFFERS: usize = 1000;
 
-/// The service.
 #[derive(Debug, Clone)]
 pub(super) struct WorkerService {
     pub(super) desk: Arc<Desk>,

@@ -26,7 +26,6 @@ pub(super) struct Disk {
     pub folders: Vec<PathBuf>,
     /// Who owns what the action wrote, where its inputs are another's.
     pub owner: Option<u32>,
-    /// Most bytes.
     pub most: u64,
 }
 

@@ -16,10 +16,6 @@ const IFF_UP: u32 = 1;
 const HEAD: usize = 16;
 const INTERFACE: usize = 16;
 
-/// Raises it.
-///
-/// # Errors
-/// When the kernel refuses.
 pub(super) fn raise() -> io::Result<()> {
     // The family's first protocol, about routes and interfaces.
     let kind = (AddressFamily::NETLINK, SocketType::RAW);

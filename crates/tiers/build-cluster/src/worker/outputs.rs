@@ -35,28 +35,21 @@ pub(super) enum OutputError {
         "the output {link:?} is a link to {target:?}, out of the input root; only absolute links may lead there"
     )]
     Link {
-        /// The link.
         link: String,
         /// Where it points.
         target: String,
     },
-    /// A name that is not a text.
     #[error("an output below {0:?} has a name that is not UTF-8")]
     Name(String),
-    /// Too much of it.
     #[error("the action made {what} than the {limit} that this worker allows")]
     Bound {
         /// More of what.
         what: &'static str,
-        /// The bound.
         limit: u64,
     },
-    /// The file system.
     #[error("cannot read the output {path:?}")]
     Read {
-        /// Which.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -83,7 +76,6 @@ pub(super) struct Expected {
     pub folders: Vec<String>,
 }
 
-/// What was found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// The result with its outputs, and nothing else.
@@ -92,17 +84,12 @@ pub(super) struct Found {
     pub blobs: Vec<(Digest, Vec<u8>)>,
     /// Where these are: paths of files are below it.
     root: Option<Root>,
-    /// Larger files.
     files: Vec<(Digest, String)>,
     /// All files, to be kept for later actions.
     keep: Vec<(Key, String)>,
 }
 
 impl Expected {
-    /// Of a command.
-    ///
-    /// # Errors
-    /// [`PathError`].
     pub(super) fn new(command: &re::Command, directory: &str) -> Result<Self, PathError> {
         let new_style = !command.output_paths.is_empty();
         #[expect(deprecated, reason = "clients of version 2.0 use these fields")]
@@ -193,9 +180,6 @@ impl Finder {
     }
 
     /// Finds all that is there of what is expected.
-    ///
-    /// # Errors
-    /// [`OutputError`].
     pub(super) fn find(mut self, expected: &Expected) -> Result<Found, OutputError> {
         for (written, from_root) in &expected.paths {
             self.output(written, from_root, expected.new_style)?;
@@ -455,9 +439,6 @@ fn absent(error: &io::Error) -> bool {
 
 impl Found {
     /// Uploads what was found: small blobs without a question, larger ones when they are missing.
-    ///
-    /// # Errors
-    /// [`RemoteError`].
     pub(super) async fn upload(
         &mut self,
         remote: &Remote,

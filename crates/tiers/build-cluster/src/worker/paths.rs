@@ -3,34 +3,26 @@
 /// A path that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PathError {
-    /// It is absolute.
     #[error("the path {0:?} is absolute; paths are relative to the working directory")]
     Absolute(String),
-    /// It leaves the input root.
     #[error("the path {0:?} leaves the input root")]
     Leaves(String),
     /// It has a character that no path may have, or an empty part.
     #[error("the path {0:?} is malformed")]
     Malformed(String),
-    /// It has too many directories.
     #[error("the path {0:?} has more than {DEPTH} directories below each other")]
     Deep(String),
-    /// The name of an entry is none.
     #[error("{0:?} is not a file name")]
     Name(String),
 }
 
 /// Longest name of an entry, as file systems have it.
 const NAME_BYTES: usize = 255;
-/// Longest path.
 const PATH_BYTES: usize = 4000;
 /// Directories below each other in a path or an output.
 pub(super) const DEPTH: usize = 200;
 
 /// `path`, which is relative to `directory`, relative to the input root, without `.` and `..`.
-///
-/// # Errors
-/// [`PathError`].
 pub(super) fn inside(directory: &str, path: &str) -> Result<String, PathError> {
     if path.starts_with('/') {
         return Err(PathError::Absolute(shown(path)));
@@ -58,9 +50,6 @@ pub(super) fn inside(directory: &str, path: &str) -> Result<String, PathError> {
 }
 
 /// The name of an entry of a directory.
-///
-/// # Errors
-/// [`PathError::Name`].
 pub(super) fn name(name: &str) -> Result<&str, PathError> {
     let bad = name.is_empty()
         || name == "."
@@ -72,9 +61,6 @@ pub(super) fn name(name: &str) -> Result<&str, PathError> {
 
 /// The target of a link in `directory` (relative to the input root). An absolute one may lead anywhere: only actions
 /// follow it, and among what they see; the worker never does.
-///
-/// # Errors
-/// [`PathError`] when it is relative and points out of the input root.
 pub(super) fn target(directory: &str, target: &str) -> Result<(), PathError> {
     if target.is_empty() || target.contains('\0') || target.len() > PATH_BYTES {
         return Err(PathError::Malformed(shown(target)));

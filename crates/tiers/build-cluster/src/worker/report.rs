@@ -27,7 +27,6 @@ pub(super) fn layout() -> Layout {
     }
 }
 
-/// Counts actions.
 #[derive(Debug)]
 pub(super) struct Report {
     recorder: Mutex<Recorder>,
@@ -62,7 +61,6 @@ impl Report {
         now
     }
 
-    /// It ended.
     pub(super) fn ended(&self, outcome: &Outcome, times: &Times, arrived_ns: u64, began_ns: u64) {
         let now = self.clock.now_ns();
         let mut recorder = self.recorder();

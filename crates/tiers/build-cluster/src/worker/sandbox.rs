@@ -24,7 +24,6 @@ pub struct Sandbox {
     pub namespaces: bool,
     /// User that actions run as, when the worker is root.
     pub user: u32,
-    /// Their group.
     pub group: u32,
     /// Whether actions share the machine's network.
     pub network: bool,
@@ -46,7 +45,6 @@ const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 /// Where the input root is, for an action in a root of its own.
 pub const BUILD: &str = "/build";
 
-/// A step of making the place failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step}")]
 pub struct SandboxError {

@@ -22,7 +22,6 @@ use super::slot_protocol::{self, Ended, Order};
 /// How a slot's process is started: the program and its arguments, but for the folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SlotProgram {
-    /// The program.
     pub program: PathBuf,
     /// Its arguments; the folder follows as `--folder DIR`.
     pub arguments: Vec<String>,
@@ -37,27 +36,21 @@ pub struct SlotProgram {
 /// A slot that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SlotFailure {
-    /// Its process cannot be started.
     #[error("cannot start {program} for a slot")]
     Start {
-        /// The program.
         program: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// Its process says that it cannot run actions.
     #[error("{0}")]
     Refused(String),
-    /// Its process ended.
     #[error("the slot's process ended")]
     Gone(#[source] io::Error),
-    /// Its folder.
     #[error("cannot use the slot's folder")]
     Folder(#[source] io::Error),
 }
 
-/// A slot.
 #[derive(Debug)]
 pub(super) struct Slot {
     folder: PathBuf,
@@ -84,9 +77,6 @@ impl Slot {
     }
 
     /// Starts its process if there is none; what it could not set up.
-    ///
-    /// # Errors
-    /// [`SlotFailure`].
     pub(super) async fn start(&mut self) -> Result<String, SlotFailure> {
         if self.process.is_some() {
             return Ok(String::new());
@@ -139,7 +129,6 @@ impl Slot {
     }
 
     /// Where inputs go and outputs are found.
-    #[must_use]
     pub(super) fn build(&self) -> PathBuf {
         self.folder.join("build")
     }

@@ -31,13 +31,10 @@ pub(super) struct Order {
     pub out_of_disk: bool,
 }
 
-/// One variable.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(super) struct Variable {
-    /// Its name.
     #[prost(string, tag = "1")]
     pub name: String,
-    /// Its value.
     #[prost(string, tag = "2")]
     pub value: String,
 }
@@ -93,7 +90,6 @@ pub(super) struct Ended {
 }
 
 /// A message with its length before it.
-#[must_use]
 pub(super) fn frame(message: &impl Message) -> Vec<u8> {
     let length = u32::try_from(message.encoded_len()).unwrap_or(u32::MAX);
     let mut bytes = Vec::with_capacity(4 + message.encoded_len());
@@ -102,10 +98,6 @@ pub(super) fn frame(message: &impl Message) -> Vec<u8> {
     bytes
 }
 
-/// Writes a message.
-///
-/// # Errors
-/// Those of the socket.
 pub(super) fn write(mut socket: impl Write, message: &impl Message) -> io::Result<()> {
     socket.write_all(&frame(message))
 }
@@ -139,9 +131,6 @@ pub(super) fn checked_length(bytes: [u8; 4]) -> io::Result<usize> {
 }
 
 /// The message of those bytes.
-///
-/// # Errors
-/// When it is none.
 pub(super) fn decode<M: Message + Default>(body: &[u8]) -> io::Result<M> {
     M::decode(body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

@@ -53,7 +53,6 @@ struct State {
     fetching: HashMap<Key, watch::Receiver<()>>,
 }
 
-/// What the store counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StoreCounts {
     /// Files asked for that were there.
@@ -93,14 +92,6 @@ impl Store {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Whether a worker's folder has a store in it, as all have.
-    #[must_use]
-    pub(super) fn is_one(folder: &Path) -> bool {
-        ["00", "ff"].iter().all(|name| folder.join("files").join(name).is_dir())
-    }
-
-    /// What it counted.
-    #[must_use]
     pub(super) fn counts(&self) -> StoreCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         StoreCounts {
@@ -129,9 +120,6 @@ impl Store {
     }
 
     /// Has all of these in the store, each fetched once however many actions ask for it.
-    ///
-    /// # Errors
-    /// [`RemoteError`]: with all that are missing from the cache.
     pub(super) async fn fetch(
         &self,
         remote: &Remote,

@@ -25,7 +25,6 @@ pub struct TreeLimits {
 /// A tree that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TreeError {
-    /// A directory is not a message.
     #[error("the directory {0} is malformed")]
     Malformed(Digest),
     /// A digest in it is none.
@@ -34,15 +33,12 @@ pub(super) enum TreeError {
     /// A name or a link in it.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// Two entries of one name.
     #[error("a directory has two entries named {0:?}")]
     Twice(String),
-    /// A bound is reached.
     #[error("the input root has {what} than the {limit} that this worker allows")]
     Bound {
         /// More of what.
         what: &'static str,
-        /// The bound.
         limit: u64,
     },
     /// The cache.
@@ -53,9 +49,7 @@ pub(super) enum TreeError {
 /// A file of the tree.
 #[derive(Debug, Clone)]
 pub(super) struct InputFile {
-    /// Its name.
     pub name: String,
-    /// Its content.
     pub digest: Digest,
     /// Whether it can be run.
     pub executable: bool,
@@ -63,12 +57,9 @@ pub(super) struct InputFile {
     pub properties: Option<re::NodeProperties>,
 }
 
-/// One directory.
 #[derive(Debug, Default)]
 pub(super) struct Folder {
-    /// Its files.
     pub files: Vec<InputFile>,
-    /// Its directories.
     pub folders: Vec<(String, Digest)>,
     /// Its links and their targets.
     pub links: Vec<(String, String)>,
@@ -77,9 +68,7 @@ pub(super) struct Folder {
 /// The tree below one directory: every different directory once.
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// The topmost.
     pub root: Digest,
-    /// By digest.
     pub folders: HashMap<Digest, Arc<Folder>>,
 }
 
@@ -141,9 +130,6 @@ impl Folders {
     }
 
     /// Reads the tree below `root`, level by level, each directory once.
-    ///
-    /// # Errors
-    /// [`TreeError`].
     pub(super) async fn read(
         &self,
         remote: &Remote,
@@ -237,7 +223,6 @@ struct Weight {
 
 impl Tree {
     /// Every different file of the tree.
-    #[must_use]
     pub(super) fn files(&self) -> HashMap<(Digest, bool), ()> {
         let files = self.folders.values().flat_map(|folder| &folder.files);
         files.map(|file| ((file.digest, file.executable), ())).collect()

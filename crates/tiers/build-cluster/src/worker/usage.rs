@@ -18,9 +18,6 @@ pub(super) struct Used {
 }
 
 /// Waits for a child.
-///
-/// # Errors
-/// When it is none.
 pub(super) fn wait(pid: Pid) -> io::Result<Used> {
     let (status, usage) = wait4(pid)?;
     let micros = |time: libc::timeval| {
@@ -86,9 +83,6 @@ pub(super) fn leave_users() -> io::Result<()> {
 
 /// Kills every process that this one may kill, but for itself and the first of its namespace. Only
 /// the first process of a namespace of its own may call it: it checks that.
-///
-/// # Errors
-/// When the system refuses.
 #[expect(unsafe_code, reason = "no safe wrapper signals more than one process or group")]
 pub(super) fn kill_all() -> io::Result<()> {
     if rustix::process::getpid() != Pid::INIT {

@@ -28,7 +28,6 @@ pub enum DatabaseError {
         /// What was written.
         mode: String,
     },
-    /// The root certificate cannot be used.
     #[error("the root certificate of PostgreSQL cannot be used")]
     RootCertificate(#[source] TlsError),
     /// No trusted certificate authority.
@@ -70,20 +69,15 @@ pub enum DatabaseError {
         "the schema `{SCHEMA}` has {tables} tables and no version: another program made it; take another database, \
          or drop that schema"
     )]
-    Foreign {
-        /// Tables in it.
-        tables: i64,
-    },
+    Foreign { tables: i64 },
     /// The schema cannot be made.
     #[error(
         "cannot make the schema `{SCHEMA}`; the role needs CREATE on the database once (GRANT CREATE \
          ON DATABASE … TO …)"
     )]
     Schema(#[source] Error),
-    /// A statement of the start failed.
     #[error("cannot prepare the database")]
     Prepare(#[source] Error),
-    /// The pool cannot be made.
     #[error("cannot make the connection pool")]
     Pool(#[source] deadpool_postgres::BuildError),
 }

@@ -20,12 +20,10 @@ pub enum PrivatePostgresError {
         PLACES.join(", ")
     )]
     NotInstalled,
-    /// A folder cannot be made.
     #[error("cannot prepare {path}; another folder can be named with --data DIR")]
     Folder {
         /// The folder or file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -35,7 +33,6 @@ pub enum PrivatePostgresError {
          yours, with --data DIR"
     )]
     NotOurs {
-        /// The folder.
         path: PathBuf,
         /// What it is.
         why: &'static str,
@@ -55,10 +52,8 @@ pub enum PrivatePostgresError {
         /// The folder on the way to the data.
         folder: PathBuf,
     },
-    /// One of its programs failed.
     #[error("`{program}` failed: {output}")]
     Program {
-        /// The program.
         program: String,
         /// What it said.
         output: String,
@@ -79,10 +74,7 @@ pub enum PrivatePostgresError {
         "{path} is in use: another process runs the PostgreSQL in it, or is making it; stop that one, or take \
          another folder with --data DIR"
     )]
-    InUse {
-        /// The folder.
-        path: PathBuf,
-    },
+    InUse { path: PathBuf },
     /// Its data are of a version whose programs are not here.
     #[error(
         "{path} was made by PostgreSQL {made}, whose programs are not installed here (found: {found}); install \
@@ -97,23 +89,16 @@ pub enum PrivatePostgresError {
         /// The newest that is installed.
         found: u32,
     },
-    /// It ended at its start.
     #[error("PostgreSQL does not start ({status}): {why}; its log is {log}", log = log.display())]
     Ended {
         /// How it ended.
         status: std::process::ExitStatus,
         /// What it said last, and whether its disk is full.
         why: String,
-        /// Its log.
         log: PathBuf,
     },
-    /// It did not come up.
     #[error("PostgreSQL did not come up in {} s; see {log}", START.as_secs(), log = log.display())]
-    Silent {
-        /// Its log.
-        log: PathBuf,
-    },
-    /// No thread to supervise it.
+    Silent { log: PathBuf },
     #[error("the system gives no thread to supervise PostgreSQL")]
     Keeper(#[source] io::Error),
 }

@@ -16,7 +16,6 @@ use crate::digest::{Digest, Function, HASH_BYTES};
 const PARTS: usize = 16;
 /// Slots that are made at once: a vector that doubles would hold three times its content.
 const PIECE: usize = 1024;
-/// No slot.
 const NONE: u32 = u32::MAX;
 
 /// What is kept.
@@ -112,7 +111,6 @@ fn unpack(place: u64) -> Place {
     Place::Segment { segment: low(place >> 32), offset: low(place) }
 }
 
-/// The table.
 #[derive(Debug)]
 pub(crate) struct Index {
     parts: Vec<Mutex<Part>>,

@@ -16,7 +16,7 @@ use super::{Inner, StoreError, lock as locked};
 /// Makes the folder and takes it for this process.
 pub(super) fn lock(folder: &Path) -> Result<File, StoreError> {
     const PARTS: [&str; 2] = ["segments", "files"];
-    let lock = crate::folder::take(folder, &PARTS, |_| false)?;
+    let lock = crate::folder::take(folder, &PARTS)?;
     for part in PARTS {
         let path = folder.join(part);
         let failed = |source| StoreError::Folder { path: path.clone(), source };

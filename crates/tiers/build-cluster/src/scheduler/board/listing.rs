@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use super::{ActionKey, Board, LeaseId, OperationId};
 
-/// One queue.
 #[derive(Debug, Clone)]
 pub struct QueueLine {
     /// What its actions ask for.
@@ -15,10 +14,8 @@ pub struct QueueLine {
     pub workers: usize,
 }
 
-/// One build.
 #[derive(Debug, Clone)]
 pub struct InvocationLine {
-    /// Its name.
     pub name: Arc<str>,
     /// Tasks that wait.
     pub waiting: u64,
@@ -28,14 +25,10 @@ pub struct InvocationLine {
     pub slot_time_ns: u128,
 }
 
-/// One worker.
 #[derive(Debug, Clone)]
 pub struct WorkerLine {
-    /// Its name.
     pub name: Arc<str>,
-    /// What it offers.
     pub offer: String,
-    /// Slots.
     pub slots: usize,
     /// Actions that it runs: their key, stage and age.
     pub actions: Vec<(LeaseId, ActionKey, &'static str, u64)>,
@@ -45,14 +38,10 @@ pub struct WorkerLine {
     pub connected: bool,
 }
 
-/// One operation.
 #[derive(Debug, Clone)]
 pub struct OperationLine {
-    /// Its number.
     pub id: OperationId,
-    /// Its action.
     pub key: ActionKey,
-    /// Age.
     pub age_ns: u64,
     /// Whether it ended.
     pub done: bool,
@@ -65,9 +54,7 @@ pub struct Totals {
     pub waiting: usize,
     /// Leases, those that are being stopped included.
     pub executing: usize,
-    /// Workers.
     pub workers: usize,
-    /// Their slots.
     pub slots: usize,
     /// Operations, finished ones included.
     pub operations: usize,
@@ -75,7 +62,6 @@ pub struct Totals {
 
 impl<P, R> Board<P, R> {
     /// The queues that have tasks.
-    #[must_use]
     pub fn queues(&self) -> Vec<QueueLine> {
         let line = |(platform, queue): (&super::Platform, &super::Waiting)| QueueLine {
             platform: platform.to_string(),
@@ -86,7 +72,6 @@ impl<P, R> Board<P, R> {
     }
 
     /// The builds.
-    #[must_use]
     pub fn invocations(&self, now_ns: u64) -> Vec<InvocationLine> {
         let line = |(name, waiting, executing, slot_time_ns): (&Arc<str>, u64, u64, u128)| {
             InvocationLine { name: Arc::clone(name), waiting, executing, slot_time_ns }
@@ -96,8 +81,6 @@ impl<P, R> Board<P, R> {
         lines
     }
 
-    /// The workers.
-    #[must_use]
     pub fn workers(&self, now_ns: u64) -> Vec<WorkerLine> {
         let actions = |leases: &[LeaseId]| {
             let known = leases.iter().filter_map(|id| Some((*id, self.leases.get(id)?)));
@@ -120,7 +103,6 @@ impl<P, R> Board<P, R> {
     }
 
     /// Operations after `after`, at most `most`, by number.
-    #[must_use]
     pub fn operations(&self, after: OperationId, most: usize, now_ns: u64) -> Vec<OperationLine> {
         let mut ids: Vec<OperationId> =
             self.operations.keys().copied().filter(|id| *id > after).collect();
@@ -139,13 +121,11 @@ impl<P, R> Board<P, R> {
     }
 
     /// Key of an operation's action.
-    #[must_use]
     pub fn action(&self, id: OperationId) -> Option<ActionKey> {
         self.operations.get(&id).map(|operation| Arc::clone(&operation.key))
     }
 
     /// Sums.
-    #[must_use]
     pub fn totals(&self) -> Totals {
         Totals {
             waiting: self.waiting,

@@ -29,7 +29,6 @@ impl Offer {
     }
 
     /// Whether it has everything that `platform` asks for.
-    #[must_use]
     pub fn fits(&self, platform: &Platform) -> bool {
         let has = |(name, value): &(String, String)| {
             self.0.get(name).is_some_and(|values| values.contains(value))

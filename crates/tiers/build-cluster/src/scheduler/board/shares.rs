@@ -68,7 +68,6 @@ pub(super) struct Place {
 }
 
 impl Shares {
-    /// The invocation of that name.
     pub(super) fn named(&mut self, name: &str, now_ns: u64) -> InvocationId {
         if let Some(id) = self.names.get(name) {
             return *id;
@@ -198,7 +197,6 @@ impl Waiting {
         candidates.min_by_key(|(rank, _)| *rank)
     }
 
-    /// All tasks.
     pub(super) fn tasks(&self) -> impl Iterator<Item = TaskId> + '_ {
         self.by_priority.values().flat_map(BTreeMap::values).flat_map(BTreeMap::values).copied()
     }

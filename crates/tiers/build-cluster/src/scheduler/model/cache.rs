@@ -18,7 +18,6 @@ use crate::peer::Calls;
 use crate::remote::{ACTIONS, LOOK_UP, RESULT_FIELD};
 use crate::wire::re;
 
-/// Calls to it.
 pub(super) fn calls(log: &Arc<Log>) -> Calls {
     let log = Arc::clone(log);
     Calls::model(move |request| {

@@ -38,7 +38,6 @@ impl Wait for Time {
     }
 }
 
-/// What happened.
 #[derive(Debug, Default)]
 pub(super) struct Log(Mutex<State>);
 
@@ -194,7 +193,6 @@ impl Execute for Pretence {
     }
 }
 
-/// A worker.
 pub(super) fn worker(
     name: String,
     slots: usize,

@@ -24,7 +24,6 @@ pub struct Access {
 /// Not a way to reach a middleware.
 #[derive(Debug, thiserror::Error)]
 pub enum AccessError {
-    /// A token that no request can carry.
     #[error("a token consists of letters, digits and signs")]
     Token,
     /// No token in the file.
@@ -38,10 +37,8 @@ pub enum AccessError {
         #[source]
         source: Option<std::io::Error>,
     },
-    /// Not a host name.
     #[error("`{name}` is not a host name")]
     Name { name: String },
-    /// No certificate in the file.
     #[error("cannot read a certificate (PEM) from {}", path.display())]
     Root {
         path: PathBuf,
@@ -102,15 +99,15 @@ impl Access {
         alone.or_else(admin).ok_or_else(|| refuse(None))
     }
 
-    pub(super) fn token(&self) -> Option<&HeaderValue> {
+    pub(crate) fn token(&self) -> Option<&HeaderValue> {
         self.token.as_ref()
     }
 
-    pub(super) fn scheme(&self) -> &'static str {
+    pub(crate) fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    pub(super) async fn connect(&self, target: SocketAddr) -> Result<Reached, std::io::Error> {
+    pub(crate) async fn connect(&self, target: SocketAddr) -> Result<Reached, std::io::Error> {
         let stream = TcpStream::connect(target).await?;
         stream.set_nodelay(true)?;
         Ok(match &self.tls {
@@ -123,7 +120,7 @@ impl Access {
     }
 }
 
-pub(super) enum Reached {
+pub(crate) enum Reached {
     Plain(TcpStream),
     Encrypted(Box<TlsStream<TcpStream>>),
 }

@@ -1,11 +1,9 @@
-//! For `fuzz/` and the tests: random models of every kind through every solver. No interface for
-//! programs.
+//! Random models of every kind through every solver, for the tests and for `fuzz/`.
 
+use kendall_queueing::model::Model;
+use kendall_queueing::simulation::{Settings, simulate};
+use kendall_queueing::solver::{Solution, Solver, solve};
 use toml::{Table, Value};
-
-use crate::model::Model;
-use crate::simulation::{Settings, simulate};
-use crate::solver::{Solution, Solver, solve};
 
 /// What no model should hold.
 const HOSTILE: [f64; 8] = [-1.0, 0.0, 0.5, 1e-308, 1e15, 9e15, 1e300, f64::MAX];
@@ -30,7 +28,7 @@ const CUSTOMERS: u64 = 300;
 /// # Panics
 /// When a refusal has no words, or an answer holds NaN, a number below 0 or more customers than
 /// there are.
-pub fn every_solver(bytes: &[u8]) {
+pub(crate) fn every_solver(bytes: &[u8]) {
     let table = model(bytes);
     let model = match Model::read(&table) {
         Ok(model) => model,
@@ -61,8 +59,7 @@ pub fn every_solver(bytes: &[u8]) {
 }
 
 /// The model that the bytes choose. The same bytes give the same one.
-#[must_use]
-pub fn model(bytes: &[u8]) -> Table {
+pub(crate) fn model(bytes: &[u8]) -> Table {
     let mut chance = Choices(bytes);
     let mut table = Table::new();
     let classes: Vec<String> = (0..1 + chance.below(3)).map(|i| format!("c{i}")).collect();
@@ -322,7 +319,7 @@ fn check(model: &Model, solution: &Solution, what: &str) {
     numbers.extend(solution.response_quantiles.iter().map(|(_, time)| time));
     numbers.extend(solution.waiting_quantiles.iter().map(|(_, time)| time));
     assert!(numbers.iter().all(|number| *number >= 0.0), "{numbers:?} by {what}");
-    if !model.classes.iter().any(crate::model::Class::is_open) {
+    if !model.classes.iter().any(kendall_queueing::model::Class::is_open) {
         let there = model.classes.iter().map(|class| class.population()).sum::<u64>();
         let most = kendall_units::exact_f64(there) * (1.0 + 1e-6);
         let found: f64 = solution.classes.iter().map(|class| class.number).sum();

@@ -1,29 +1,33 @@
-//! Unary gRPC calls over one HTTP/2 connection, as the protocol writes them: a prefix of five
-//! bytes and a message, a status in the trailers.
+//! gRPC calls over one HTTP/2 connection, as the protocol writes them: each message behind a prefix of five bytes,
+//! a status in the trailers.
+
+mod access;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::http2::{SendRequest, handshake};
+use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use percent_encoding::percent_decode;
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 
-use kendall_protocols::queue::SERVICE;
+pub(crate) use access::Reached;
+pub use access::{Access, AccessError};
 
-use super::access::{Access, Reached};
 use crate::driver::ErrorKind;
-use crate::load::PREPARATION;
+use crate::load::{LoadError, PREPARATION};
 use crate::tasks::SameThread;
 
 /// Bytes before every message: whether it is compressed, and its length.
-pub(super) const PREFIX_BYTES: u64 = 5;
+pub(crate) const PREFIX_BYTES: usize = 5;
 
 /// A call without an answer.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -52,23 +56,33 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn already_exists(&self) -> bool {
+    pub(crate) fn already_exists(&self) -> bool {
         matches!(self, Self::Status { code: 6, .. })
+    }
+
+    pub(crate) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Status { code, .. } => kind(*code),
+            Self::Ended { .. } => ErrorKind::ConnectionClosed,
+            Self::Connect(_) => ErrorKind::ConnectFailed,
+            Self::Broken(kind) => *kind,
+        }
     }
 }
 
 /// The kind of error that a gRPC status is.
-pub(super) fn kind(code: i32) -> ErrorKind {
+pub(crate) fn kind(code: i32) -> ErrorKind {
     match code {
         4 => ErrorKind::TimedOut,        // DEADLINE_EXCEEDED
         12 => ErrorKind::UnknownCommand, // UNIMPLEMENTED
+        15 => ErrorKind::WrongValue,     // DATA_LOSS
         3 | 5 | 6 | 7 | 9 | 11 | 16 => ErrorKind::ClientError,
         _ => ErrorKind::ServerError,
     }
 }
 
 /// Writes a message with its prefix.
-pub(super) fn write(message: &impl Message, out: &mut Vec<u8>) {
+pub(crate) fn write(message: &impl Message, out: &mut Vec<u8>) {
     let length = u32::try_from(message.encoded_len()).unwrap_or(u32::MAX);
     out.push(0);
     out.extend_from_slice(&length.to_be_bytes());
@@ -76,38 +90,54 @@ pub(super) fn write(message: &impl Message, out: &mut Vec<u8>) {
 }
 
 /// One connection, open or not, that any number of clients may share.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     target: SocketAddr,
     access: Access,
+    /// Bytes that may be under way to the client; the library's own where it is `None`.
+    window: Option<u32>,
     sender: RefCell<Option<SendRequest<Full<Bytes>>>>,
     /// Held by whoever opens it, so that nobody else does.
     opening: Mutex<()>,
 }
 
 impl Connection {
-    pub(super) fn new(target: SocketAddr, access: Access) -> Self {
-        Self { target, access, sender: RefCell::new(None), opening: Mutex::new(()) }
+    pub(crate) fn new(target: SocketAddr, access: Access) -> Self {
+        let (sender, opening) = (RefCell::new(None), Mutex::new(()));
+        Self { target, access, window: None, sender, opening }
     }
 
-    pub(super) fn target(&self) -> SocketAddr {
-        self.target
+    pub(crate) fn with_window(self, bytes: u32) -> Self {
+        Self { window: Some(bytes), ..self }
     }
 
-    pub(super) async fn open(&self) -> Result<(), std::io::Error> {
+    pub(crate) async fn open_within(&self, limit: Duration) -> Result<(), LoadError> {
+        let opened = match tokio::time::timeout(limit, self.open()).await {
+            Ok(opened) => opened,
+            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
+        };
+        opened.map_err(|source| LoadError::Connect { target: self.target, source })
+    }
+
+    async fn open(&self) -> Result<(), std::io::Error> {
         let sender = match self.access.connect(self.target).await? {
-            Reached::Plain(stream) => greet(stream).await?,
-            Reached::Encrypted(stream) => greet(stream).await?,
+            Reached::Plain(stream) => greet(stream, self.window).await?,
+            Reached::Encrypted(stream) => greet(stream, self.window).await?,
         };
         *self.sender.borrow_mut() = Some(sender);
         Ok(())
     }
 
     /// Forgets a connection that broke; one that others opened since stays.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut sender = self.sender.borrow_mut();
         if sender.as_ref().is_some_and(SendRequest::is_closed) {
             *sender = None;
         }
+    }
+
+    /// Forgets the connection, whatever its state.
+    pub(crate) fn forget(&self) {
+        *self.sender.borrow_mut() = None;
     }
 
     /// A way to send, over a connection that is made where there is none.
@@ -123,47 +153,66 @@ impl Connection {
         open().ok_or(Refusal::Broken(ErrorKind::ConnectFailed))
     }
 
-    /// Calls a method with a message and its prefix; the answer's message, without its prefix.
-    pub(super) async fn call(&self, method: &str, body: Vec<u8>) -> Result<Bytes, Refusal> {
+    /// Calls a method with messages that have their prefixes; the answer's messages, with theirs.
+    async fn exchange(&self, path: &str, body: Bytes) -> Result<Bytes, Refusal> {
         let mut sender = self.sender().await?;
-        let request = request(self.target, &self.access, method, Full::new(Bytes::from(body)))?;
+        let request = request(self.target, &self.access, path, Full::new(body))?;
         let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
         read(response).await
     }
 
+    /// Calls a method that answers with one message.
+    pub(crate) async fn call(&self, path: &str, body: Bytes) -> Result<Bytes, Refusal> {
+        let mut answer = self.exchange(path, body).await?;
+        let message = take_message(&mut answer)?;
+        if answer.is_empty() { Ok(message) } else { Err(Refusal::Broken(ErrorKind::Garbage)) }
+    }
+
+    /// Calls a method that answers with any number of messages.
+    pub(crate) async fn call_many(&self, path: &str, body: Bytes) -> Result<Vec<Bytes>, Refusal> {
+        messages(self.exchange(path, body).await?)
+    }
+
     /// Calls a method before the load, and reads its answer.
-    pub(super) async fn ask<A: Message + Default>(
+    pub(crate) async fn ask<A: Message + Default>(
         &self,
-        method: &str,
+        path: &str,
         request: &impl Message,
     ) -> Result<A, Refusal> {
         let mut body = Vec::new();
         write(request, &mut body);
         let late = |_| Refusal::Broken(ErrorKind::TimedOut);
-        let answer = tokio::time::timeout(PREPARATION, self.call(method, body)).await;
+        let answer = tokio::time::timeout(PREPARATION, self.call(path, body.into())).await;
         A::decode(answer.map_err(late)??).map_err(|_| Refusal::Broken(ErrorKind::Garbage))
     }
 }
 
 /// HTTP/2 over a connection, driven by this thread.
-async fn greet<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, std::io::Error>
+async fn greet<S>(
+    stream: S,
+    window: Option<u32>,
+) -> Result<SendRequest<Full<Bytes>>, std::io::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let io = TokioIo::new(stream);
-    let (sender, driver) = handshake(SameThread, io).await.map_err(std::io::Error::other)?;
+    let mut builder = Builder::new(SameThread);
+    if let Some(bytes) = window {
+        builder.initial_stream_window_size(bytes).initial_connection_window_size(bytes);
+    }
+    let greeted = builder.handshake(TokioIo::new(stream)).await;
+    let (sender, driver) = greeted.map_err(std::io::Error::other)?;
     drop(tokio::task::spawn_local(driver));
     Ok(sender)
 }
 
 /// A call of a method, as HTTP/2 carries it.
-pub(super) fn request<B>(
+pub(crate) fn request<B>(
     target: SocketAddr,
     access: &Access,
-    method: &str,
+    path: &str,
     body: B,
 ) -> Result<Request<B>, Refusal> {
-    let uri = format!("{}://{target}/{SERVICE}/{method}", access.scheme());
+    let uri = format!("{}://{target}{path}", access.scheme());
     let uri = Uri::try_from(uri).map_err(|_| Refusal::Broken(ErrorKind::ClientError))?;
     let mut request = Request::new(body);
     *request.method_mut() = Method::POST;
@@ -186,22 +235,34 @@ async fn read(response: Response<hyper::body::Incoming>) -> Result<Bytes, Refusa
     let body = response.into_body().collect().await.map_err(|error| broken(&error))?;
     let trailers = body.trailers().cloned().unwrap_or_default();
     refused(&trailers)?;
-    let garbage = || Refusal::Broken(ErrorKind::Garbage);
     if !trailers.contains_key("grpc-status") {
+        return Err(Refusal::Broken(ErrorKind::Garbage));
+    }
+    Ok(body.to_bytes())
+}
+
+/// The messages of an answer, each in one piece.
+fn messages(mut body: Bytes) -> Result<Vec<Bytes>, Refusal> {
+    let mut messages = Vec::new();
+    while !body.is_empty() {
+        messages.push(take_message(&mut body)?);
+    }
+    Ok(messages)
+}
+
+fn take_message(body: &mut Bytes) -> Result<Bytes, Refusal> {
+    let garbage = || Refusal::Broken(ErrorKind::Garbage);
+    let [compressed, length @ ..] = *body.first_chunk::<5>().ok_or_else(garbage)?;
+    body.advance(PREFIX_BYTES);
+    let length = usize::try_from(u32::from_be_bytes(length)).map_err(|_| garbage())?;
+    if compressed != 0 || body.len() < length {
         return Err(garbage());
     }
-    let text = body.to_bytes();
-    let (prefix, message) = text.split_first_chunk::<5>().ok_or_else(garbage)?;
-    let [compressed, length @ ..] = *prefix;
-    let whole = usize::try_from(u32::from_be_bytes(length)).is_ok_and(|l| l == message.len());
-    if compressed != 0 || !whole {
-        return Err(garbage());
-    }
-    Ok(text.slice_ref(message))
+    Ok(body.split_to(length))
 }
 
 /// The status, if there is one that says no.
-pub(super) fn refused(headers: &HeaderMap) -> Result<(), Refusal> {
+pub(crate) fn refused(headers: &HeaderMap) -> Result<(), Refusal> {
     match status(headers)? {
         None | Some((0, _)) => Ok(()),
         Some((code, text)) => Err(Refusal::Status { code, text }),
@@ -209,30 +270,15 @@ pub(super) fn refused(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// The status and its words, where there is one.
-pub(super) fn status(headers: &HeaderMap) -> Result<Option<(i32, String)>, Refusal> {
+pub(crate) fn status(headers: &HeaderMap) -> Result<Option<(i32, String)>, Refusal> {
     let Some(code) = headers.get("grpc-status") else { return Ok(None) };
     let code = code.to_str().ok().and_then(|code| code.parse().ok());
     let code = code.ok_or(Refusal::Broken(ErrorKind::Garbage))?;
     let text = headers.get("grpc-message").map(HeaderValue::as_bytes).unwrap_or_default();
-    Ok(Some((code, percent_decoded(text))))
+    Ok(Some((code, percent_decode(text).decode_utf8_lossy().into_owned())))
 }
 
-/// `%20` and its like as what they stand for; a `%` without two digits stays.
-fn percent_decoded(text: &[u8]) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).filter(|_| *first == b'%');
-        let byte = digits
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-pub(super) fn broken(error: &hyper::Error) -> Refusal {
+pub(crate) fn broken(error: &hyper::Error) -> Refusal {
     Refusal::Broken(if error.is_parse() {
         ErrorKind::Garbage
     } else if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
@@ -259,5 +305,16 @@ mod tests {
         assert!(refused(&headers).is_ok());
         headers.insert("grpc-status", HeaderValue::from_static("no"));
         assert!(matches!(refused(&headers), Err(Refusal::Broken(ErrorKind::Garbage))));
+    }
+
+    #[test]
+    fn messages_are_cut_where_their_prefixes_say_and_nonsense_is_refused() {
+        let cut = |bytes: &'static [u8]| messages(Bytes::from_static(bytes)).ok();
+        assert_eq!(cut(b"").unwrap().len(), 0);
+        let two = cut(b"\0\0\0\0\x02ab\0\0\0\0\0").unwrap();
+        assert_eq!((two[0].as_ref(), two[1].as_ref()), (&b"ab"[..], &b""[..]));
+        for wrong in [&b"\0\0\0\0\x03ab"[..], b"\x01\0\0\0\x02ab", b"\0\0\0"] {
+            assert!(cut(wrong).is_none());
+        }
     }
 }
