@@ -78,6 +78,7 @@ dist: packages-dist ## static program, .deb, wheel and image with sums and lists
 
 book: ## the documentation as a site with search, into target/book
 	@scripts/packages book
+	[ -n "$(wildcard target/*/kendall)" ] || $(CARGO) build --profile demo --locked --bin kendall
 	scripts/book target/book
 
 check-dashboards: build ## the dashboards against Grafana's schema, and each query on a Prometheus that scrapes the tiers

@@ -84,7 +84,7 @@ enum Calculation {
     Report(report::ReportCommand),
     Export(export::Export),
     Predict(predict::Predict),
-    Solve(solve::Solve),
+    Solve(Box<solve::Solve>),
     Fit(fit::Fit),
     Design(design::Design),
 }

@@ -243,3 +243,23 @@ fn the_complete_study_of_the_documents_is_accepted() {
         assert_eq!(read.unwrap().factors.len(), 2);
     }
 }
+
+/// What `docs/SUMMARY.md` leaves out would be missing in the site of `make book`; decisions are listed by the script.
+#[test]
+fn every_page_is_in_the_summary_of_the_site() {
+    fn look(folder: &Path, docs: &Path, summary: &str) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                look(&path, docs, summary);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                let page = path.strip_prefix(docs).unwrap().display().to_string();
+                let listed = summary.contains(&format!("]({page})"));
+                let by_script = page == "SUMMARY.md" || page.starts_with("decisions/0");
+                assert!(listed || by_script, "docs/SUMMARY.md lacks {page}");
+            }
+        }
+    }
+    let docs = root().join("docs");
+    look(&docs, &docs, &std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap());
+}
