@@ -382,6 +382,9 @@ mod tests {
         assert_eq!(status("Host: a:80\r\n"), 200);
         assert_eq!(status("Host: a b/\r\n"), 400);
         assert_eq!(status(""), 400);
+        assert_eq!(status("Host:\r\n"), 200);
+        assert_eq!(ask(&page, b"GET http://a/metrics HTTP/1.1\r\nHost:\r\n\r\n").0, 400);
+        assert_eq!(ask(&page, b"GET http://a/metrics HTTP/1.1\r\nHost: a\r\n\r\n").0, 200);
         assert_eq!(status("Host: a\r\nhost: a\r\n"), 400);
         assert_eq!(status(&format!("Host: a\r\n{}", "x: y\r\n".repeat(63))), 200);
         assert_eq!(status(&"x: y\r\n".repeat(65)), 431);

@@ -120,7 +120,8 @@ impl Drop for Busy {
 fn has_one_host<B>(request: &Request<B>) -> bool {
     let hosts = request.headers().get_all(HOST);
     let http_11 = request.version() == Version::HTTP_11;
-    crate::is_host(http_11, hosts.iter().map(HeaderValue::as_bytes))
+    let named = request.uri().authority().is_some();
+    crate::is_host(http_11, named, hosts.iter().map(HeaderValue::as_bytes))
 }
 
 /// Speaks the protocol until either side has enough.
