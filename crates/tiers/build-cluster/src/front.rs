@@ -21,7 +21,9 @@ use kendall_tier::{Clock, Instruments, Layout};
 use tonic::{Request, Response, Status};
 
 use crate::instruments::Families;
-use crate::listen::{Grpc, Guarded, ListenError, ListenOptions, OpenUploads, Serving};
+use crate::listen::{
+    Grpc, Guarded, ListenError, ListenOptions, OpenUploads, Serving, UploadBounds,
+};
 use crate::peer::Trust;
 use crate::wire::bytestream::byte_stream_server::ByteStreamServer;
 use crate::wire::re;
@@ -86,7 +88,7 @@ impl CacheFront {
     ///
     /// # Errors
     /// [`FrontError`].
-    pub fn start(options: FrontOptions, clock: Clock) -> Result<Self, FrontError> {
+    pub fn start(mut options: FrontOptions, clock: Clock) -> Result<Self, FrontError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads.max(1))
             .thread_name("front")
@@ -95,6 +97,7 @@ impl CacheFront {
             .map_err(FrontError::Threads)?;
         let (listener, tokens) = options.listen.bind()?;
         let address = listener.address();
+        options.listen.edge.answers = options.listen.edge.answers.on_one_connection();
         // One that stores results too is one backend: a page may not say two things of it.
         let mut backends: Vec<String> = Vec::new();
         let mut numbers = |servers: &[Server]| -> Vec<usize> {
@@ -123,7 +126,7 @@ impl CacheFront {
                 Servers::new(&options.storage, known, &instruments, &families, of_storage);
             let results =
                 Servers::new(&options.results, known, &instruments, &families, of_results);
-            let uploads = OpenUploads::default();
+            let uploads = OpenUploads::new(UploadBounds::on_one_connection());
             uploads.describe(&families);
             Front { storage: Arc::new(storage), results: Arc::new(results), uploads }
         };
