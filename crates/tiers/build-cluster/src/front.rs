@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use kendall_tier::{Clock, Instruments, Layout};
 use tonic::{Request, Response, Status};
+use tonic_health::server::HealthReporter;
 
 use crate::instruments::Families;
 use crate::listen::{
@@ -80,6 +81,7 @@ pub struct CacheFront {
     instruments: Instruments,
     families: Families,
     address: SocketAddr,
+    health: HealthReporter,
     serving: Serving,
 }
 
@@ -95,9 +97,9 @@ impl CacheFront {
             .enable_all()
             .build()
             .map_err(FrontError::Threads)?;
+        options.listen.edge.answers = options.listen.edge.answers.on_one_connection();
         let (listener, tokens) = options.listen.bind()?;
         let address = listener.address();
-        options.listen.edge.answers = options.listen.edge.answers.on_one_connection();
         // One that stores results too is one backend: a page may not say two things of it.
         let mut backends: Vec<String> = Vec::new();
         let mut numbers = |servers: &[Server]| -> Vec<usize> {
@@ -131,7 +133,9 @@ impl CacheFront {
             Front { storage: Arc::new(storage), results: Arc::new(results), uploads }
         };
         levels(&families, &front);
-        let service = Guarded { service: Grpc(routes(&front)), tokens };
+        let (health, healthy) = tonic_health::server::health_reporter();
+        let routes = routes(&front).add_service(healthy).prepare();
+        let service = Guarded { service: Grpc(routes), tokens };
         let probing = async move {
             let mut probes = tokio::task::JoinSet::new();
             for servers in [&front.storage, &front.results] {
@@ -144,7 +148,7 @@ impl CacheFront {
             while probes.join_next().await.is_some() {}
         };
         let serving = Serving::start(runtime, listener, service, Some(&instruments), probing);
-        Ok(Self { instruments, families, address, serving })
+        Ok(Self { instruments, families, address, health, serving })
     }
 
     /// The address for clients, with its real port.
@@ -166,7 +170,10 @@ impl CacheFront {
     }
 
     /// Answers what was accepted, and stops.
-    pub fn stop(self) {
+    pub fn stop(mut self) {
+        self.serving.close();
+        // Ends the streams of those who watch it, which would hold up the stop.
+        self.serving.block_on(self.health.clear_service_status(""));
         self.serving.stop();
     }
 }
@@ -179,7 +186,6 @@ fn routes(front: &Front) -> tonic::service::Routes {
     .add_service(ActionCacheServer::new(front.clone()).max_decoding_message_size(MESSAGE_BYTES))
     .add_service(ByteStreamServer::new(front.clone()).max_decoding_message_size(MESSAGE_BYTES))
     .add_service(CapabilitiesServer::new(front.clone()))
-    .prepare()
 }
 
 fn levels(families: &Families, front: &Front) {
