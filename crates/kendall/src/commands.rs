@@ -263,6 +263,16 @@ mod tests {
             if !command.is_hide_set() {
                 let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
                 assert!(help.contains("Example"), "`{path} --help` has no example");
+                let usage = command.clone().bin_name(&path).render_usage().to_string();
+                let longest = usage.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+                assert!(longest <= usize::from(MOST_COLUMNS), "{usage}");
+                for argument in
+                    command.get_arguments().filter(|argument| argument.is_required_set())
+                {
+                    let name = argument.get_long().unwrap_or(argument.get_id().as_str());
+                    let named = usage.to_lowercase().contains(name);
+                    assert!(named || argument.is_positional(), "{usage} lacks {name}");
+                }
             }
             for below in command.get_subcommands() {
                 look(below, &format!("{path} "));

@@ -1020,6 +1020,31 @@ mod tests {
         assert!(error.contains("thinks and never leaves"), "{error}");
     }
 
+    /// Customers of `a` come home as `b`, which stays: only `b` counts. Where they come home as `b` or as `c`, which
+    /// both stay, no mean holds for long.
+    #[test]
+    fn a_closed_class_that_changes_for_good_needs_one_to_end_as() {
+        let model = |population: &str, homes: &str| {
+            parse(&format!(
+                "stations = [{{ name = 's', service_time_s = 1 }}]\n\
+                 classes = [{population}, {{ name = 'b', population = 1 }},\n\
+                 {{ name = 'c', population = 1 }}]\n\
+                 routes = [{{ class = 'a', from = 'in', to = {{ s = 1 }} }},\n\
+                 {{ class = 'b', from = 'in', to = {{ s = 1 }} }},\n\
+                 {{ class = 'c', from = 'in', to = {{ s = 1 }} }},\n\
+                 {{ class = 'a', from = 's', to = {homes} }},\n\
+                 {{ class = 'b', from = 's', to = {{ out = 1 }} }},\n\
+                 {{ class = 'c', from = 's', to = {{ out = 1 }} }}]"
+            ))
+            .unwrap()
+        };
+        let a = "{ name = 'a', population = 2 }";
+        let visits = model(a, "{ 'out:b' = 1 }").visits().unwrap();
+        assert!(visits[0][0].abs() < 1e-12 && (visits[0][1] - 1.0).abs() < 1e-12, "{visits:?}");
+        let refused = model(a, "{ 'out:b' = 0.5, 'out:c' = 0.5 }").visits().unwrap_err();
+        assert!(refused.to_string().contains("as `b` or as `c` for good"), "{refused}");
+    }
+
     #[test]
     fn nobody_arriving_is_a_model_whatever_the_shape_of_the_gaps() {
         let model = parse(

@@ -64,7 +64,7 @@ pub struct Settings {
     pub relative_half_width: f64,
     /// Independent replications; with fewer than five, one is cut into 32 batches instead.
     pub replications: u32,
-    /// Customers (all classes, all replications, warm-up included) that may complete, to within one
+    /// Customers (all classes, all replications, warm-up included) that may complete or be lost, to within one
     /// batch.
     pub most_customers: u64,
     /// Customers in the network at once after which a replication is given up.
@@ -133,8 +133,8 @@ impl Measured {
 /// How far a simulation is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// Customers completed so far, warm-up included.
-    pub completed_customers: u64,
+    /// Customers that completed or gave up so far, warm-up included.
+    pub ended_customers: u64,
     /// Where it stops in any case.
     pub most_customers: u64,
     /// Widest half-width over center among what the stopping rule watches; may be infinite.

@@ -255,14 +255,30 @@ fn nearest<T>(samples: &[T], at_ns: u64, moment: impl Fn(&T) -> u64) -> Option<&
     samples.iter().min_by_key(|sample| moment(sample).abs_diff(at_ns))
 }
 
+/// The samples nearest to the ends of the window. Where one sample is nearest to both, the last before the window and the
+/// first after it: nothing can be told from one.
+fn ends<'a, T>(
+    samples: &'a [T],
+    window: &MeasuredWindow,
+    moment: impl Fn(&T) -> u64,
+) -> Option<(&'a T, &'a T)> {
+    let from = nearest(samples, window.from_ns, &moment)?;
+    let to = nearest(samples, window.to_ns, &moment)?;
+    if moment(from) < moment(to) {
+        return Some((from, to));
+    }
+    let before = samples.iter().rfind(|sample| moment(sample) <= window.from_ns);
+    let after = samples.iter().find(|sample| moment(sample) >= window.to_ns);
+    Some((before.unwrap_or(from), after.unwrap_or(to)))
+}
+
 fn seconds_between(from: u64, to: u64) -> f64 {
     Seconds::from_nanos(to.saturating_sub(from)).get()
 }
 
 fn process_use(process: &Process, window: &MeasuredWindow) -> Option<ProcessUse> {
     let moment = |sample: &ProcessSample| sample.at_ns;
-    let from = nearest(&process.samples, window.from_ns, moment)?;
-    let to = nearest(&process.samples, window.to_ns, moment)?;
+    let (from, to) = ends(&process.samples, window, moment)?;
     let inside =
         process.samples.iter().filter(|sample| (from.at_ns..=to.at_ns).contains(&sample.at_ns));
     let waiting = Waiting::mean(inside.clone().filter_map(|sample| sample.waiting));
@@ -287,8 +303,7 @@ fn thread_uses(samples: &[ThreadSample], window: &MeasuredWindow) -> Vec<ThreadU
     let mut uses: Vec<ThreadUse> = samples
         .chunk_by(|a, b| a.name == b.name)
         .filter_map(|samples| {
-            let from = nearest(samples, window.from_ns, moment)?;
-            let to = nearest(samples, window.to_ns, moment)?;
+            let (from, to) = ends(samples, window, moment)?;
             let length_s = seconds_between(from.at_ns, to.at_ns);
             let cpu_s = seconds_between(from.cpu_ns, to.cpu_ns);
             let waited_s = seconds_between(from.run_queue_wait_ns, to.run_queue_wait_ns);
@@ -308,8 +323,7 @@ fn host_uses(samples: &[HostSample], window: &MeasuredWindow) -> Vec<HostUse> {
     samples
         .chunk_by(|a, b| a.host == b.host)
         .filter_map(|samples| {
-            let from = nearest(samples, window.from_ns, |sample| sample.at_ns)?;
-            let to = nearest(samples, window.to_ns, |sample| sample.at_ns)?;
+            let (from, to) = ends(samples, window, |sample| sample.at_ns)?;
             Some(HostUse {
                 host: from.host.clone(),
                 cores: to.cores,

@@ -19,10 +19,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::instruments::Instruments;
 use crate::metrics;
-use crate::serve::{ListenError, ListenOptions, Listener, Serve, Serving, WhenFull};
+use crate::serve::{ListenError, ListenOptions, Listener, Serve, Serving};
 
-/// Connections served at once; further ones are closed.
-const CONNECTIONS: usize = 8;
+/// Connections served at once; further ones take the place of those that ask for nothing, or wait.
+const CONNECTIONS: usize = 64;
+/// Requests answered at once.
+const ANSWERING: usize = 8;
 /// Bytes of a request's head and body.
 const HEAD_BYTES: u32 = 8 << 10;
 const BODY_BYTES: usize = 64 << 10;
@@ -198,7 +200,6 @@ impl Page {
         let listener = Listener::bind(ListenOptions {
             flag: "--metrics",
             connections: CONNECTIONS,
-            when_full: WhenFull::Close,
             patience: HEAD,
             longest: REQUEST,
             farewell: FAREWELL,
@@ -209,7 +210,7 @@ impl Page {
         let address = listener.address();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
-            .max_blocking_threads(CONNECTIONS)
+            .max_blocking_threads(ANSWERING)
             .thread_name("metrics")
             .on_thread_start(|| {
                 // Refused, the page is served all the same.
@@ -381,11 +382,23 @@ mod tests {
         };
         assert_eq!(status("Host: a:80\r\n"), 200);
         assert_eq!(status("Host: a b/\r\n"), 400);
+        assert_eq!(status("Host:\r\n"), 200);
+        assert_eq!(ask(&page, b"GET http://a/metrics HTTP/1.1\r\nHost:\r\n\r\n").0, 400);
+        assert_eq!(ask(&page, b"GET http://a/metrics HTTP/1.1\r\nHost: a\r\n\r\n").0, 200);
         assert_eq!(status(""), 400);
         assert_eq!(status("Host: a\r\nhost: a\r\n"), 400);
         assert_eq!(status(&format!("Host: a\r\n{}", "x: y\r\n".repeat(63))), 200);
         assert_eq!(status(&"x: y\r\n".repeat(65)), 431);
         assert_eq!(status(&format!("x: {}\r\n", "y".repeat(9000))), 431);
+    }
+
+    #[test]
+    fn connections_that_say_nothing_keep_no_probe_out() {
+        let page = page(Routes::new());
+        let silent: Vec<_> =
+            (0..2 * CONNECTIONS).map(|_| TcpStream::connect(page.address()).unwrap()).collect();
+        assert_eq!(ask(&page, b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n").0, 503);
+        drop(silent);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the operating system accounts to this process.
 
 use procfs::process::Process;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// CPU time and memory of this process so far. What the system does not tell is 0.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,7 +20,6 @@ pub(crate) fn usage() -> Usage {
         return Usage::default();
     };
     let tick_ns = 1_000_000_000 / procfs::ticks_per_second();
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     Usage {
         cpu_user_ns: stat.utime * tick_ns,
         cpu_system_ns: stat.stime * tick_ns,
@@ -27,16 +27,20 @@ pub(crate) fn usage() -> Usage {
         virtual_bytes: stat.vsize,
         threads: u64::try_from(stat.num_threads).unwrap_or(0),
         open_fds: process.fd_count().map_or(0, |count| count as u64),
-        max_fds: limit.current.unwrap_or(u64::MAX),
+        max_fds: descriptor_limit(),
     }
+}
+
+/// Descriptors that this process may have.
+pub(crate) fn descriptor_limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Each connection is a descriptor: lets this process have as many as the system allows it, and says how many.
 pub fn raise_descriptor_limit() -> u64 {
-    use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // A tier that may not have more goes on with fewer, and counts when it hits the limit.
     setrlimit(Resource::Nofile, limit).unwrap_or_default();
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+    descriptor_limit()
 }

@@ -6,10 +6,12 @@
 
 mod client;
 mod connection;
+mod open;
 mod tls;
 mod tokens;
 
 pub use client::{Account, Client};
+pub use open::{AnswerBounds, PART_BYTES, Room, Wait};
 pub use tls::{Tls, TlsError, authorities};
 pub use tokens::{TokenLine, Tokens, TokensError};
 
@@ -28,7 +30,9 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::instruments::{Instruments, Recorder};
+use crate::process;
 use client::Peers;
+use open::{Connection, LOOK, Open};
 
 /// Wait after a connection could not be accepted: others may close some.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -42,8 +46,10 @@ pub struct ListenOptions {
     pub flag: &'static str,
     /// Connections that may be open.
     pub connections: usize,
-    /// What becomes of further ones.
+    /// What becomes of further ones where none can make room.
     pub when_full: WhenFull,
+    /// Answers that may be held for clients that do not take them.
+    pub answers: AnswerBounds,
     /// Longest time from a connection to its first request's head, and in HTTP/1.1 to each.
     pub patience: Duration,
     /// Longest time that a connection may be without a request, or an answer without a byte taken.
@@ -66,7 +72,7 @@ pub struct ListenOptions {
 /// What becomes of connections beyond the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// They wait in the kernel's queue.
+    /// They wait, all but one in the kernel's queue.
     Wait,
     /// They are closed.
     Close,
@@ -92,6 +98,7 @@ impl ListenOptions {
             flag: "--listen",
             connections: 2048,
             when_full: WhenFull::Wait,
+            answers: AnswerBounds::default(),
             patience: Duration::from_secs(10),
             idle: Duration::from_secs(600),
             longest: Duration::MAX,
@@ -289,10 +296,12 @@ impl Listener {
         let places: Vec<Place<S>> = services.into_iter().map(Place::new).collect();
         let first = places.first().expect("a service answers");
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let permits = Arc::new(Semaphore::new(self.options.connections));
+        let permits = Semaphore::new(self.options.connections.min(most_connections()));
         let farewell = self.options.farewell;
         let shared = Arc::new(Shared {
             peers: Mutex::default(),
+            open: Arc::new(Open::new(self.options.answers)),
+            permits: Arc::new(permits),
             acceptor: self.acceptor,
             options: self.options,
             counter,
@@ -300,12 +309,16 @@ impl Listener {
         let mut tasks = JoinSet::new();
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&listener, &permits, shared.options.when_full) => accepted,
+                accepted = listener.accept() => accepted,
                 Some(_) = tasks.join_next() => continue,
                 () = stopped(&mut stop) => break,
             };
-            let (stream, peer, permit) = match accepted {
-                Ok(Some(accepted)) => accepted,
+            let entered = tokio::select! {
+                entered = shared.enter(accepted) => entered,
+                () = stopped(&mut stop) => break,
+            };
+            let (stream, peer, permit) = match entered {
+                Ok(Some(entered)) => entered,
                 Ok(None) => continue,
                 Err(limit) => {
                     first.service.limit_hit(limit);
@@ -344,6 +357,8 @@ impl<S> Place<S> {
 
 struct Shared {
     peers: Mutex<Peers>,
+    open: Arc<Open>,
+    permits: Arc<Semaphore>,
     acceptor: Option<TlsAcceptor>,
     options: ListenOptions,
     counter: Option<(Mutex<Recorder>, Instruments)>,
@@ -353,7 +368,7 @@ struct Shared {
 struct Counted {
     shared: Arc<Shared>,
     open: Arc<AtomicUsize>,
-    client: Client,
+    connection: Arc<Connection>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -366,7 +381,8 @@ impl Counted {
     ) -> Self {
         let (shared, open) = (Arc::clone(shared), Arc::clone(open));
         open.fetch_add(1, Ordering::Relaxed);
-        let counted = Self { shared, open, client, _permit: permit };
+        let connection = shared.open.add(client);
+        let counted = Self { shared, open, connection, _permit: permit };
         counted.level(|recorder, now_ns| recorder.connections.add(now_ns, 1));
         counted
     }
@@ -381,6 +397,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        self.shared.open.remove(&self.connection);
         self.open.fetch_sub(1, Ordering::Relaxed);
         self.level(|recorder, now_ns| recorder.connections.subtract(now_ns, 1));
     }
@@ -389,35 +406,48 @@ impl Drop for Counted {
 /// A socket, its client's address, and its place among those that may be open.
 type Accepted = (std::net::TcpStream, IpAddr, OwnedSemaphorePermit);
 
-/// The next connection that may be open; `None` when it went wrong.
-async fn accept(
-    listener: &tokio::net::TcpListener,
-    permits: &Arc<Semaphore>,
-    when_full: WhenFull,
-) -> Result<Option<Accepted>, EdgeLimit> {
-    let full = |_| EdgeLimit::Connections;
-    let early = match when_full {
-        WhenFull::Wait => Some(Arc::clone(permits).acquire_owned().await.map_err(full)?),
-        WhenFull::Close => None,
-    };
-    let (stream, peer) = match listener.accept().await {
-        Ok((stream, peer)) => (stream, peer.ip()),
-        Err(error) => {
-            // Out of descriptors, most likely.
-            tracing::warn!(%error, "cannot accept a connection");
-            let pause = tokio::time::timeout(ACCEPT_PAUSE, std::future::pending::<()>());
-            pause.await.unwrap_or_default();
-            return Err(EdgeLimit::Descriptors);
+/// Connections that this process may have, with as many descriptors left for all else.
+fn most_connections() -> usize {
+    usize::try_from(process::descriptor_limit() / 2).unwrap_or(usize::MAX)
+}
+
+impl Shared {
+    /// Finds a place for a connection; `None` when it went wrong.
+    async fn enter(
+        &self,
+        accepted: io::Result<(tokio::net::TcpStream, SocketAddr)>,
+    ) -> Result<Option<Accepted>, EdgeLimit> {
+        let (stream, peer) = match accepted {
+            Ok((stream, peer)) => (stream, peer.ip()),
+            Err(error) => {
+                // Out of descriptors, most likely.
+                tracing::warn!(%error, "cannot accept a connection");
+                self.open.end_one();
+                let pause = tokio::time::timeout(ACCEPT_PAUSE, std::future::pending::<()>());
+                pause.await.unwrap_or_default();
+                return Err(EdgeLimit::Descriptors);
+            }
+        };
+        let permit = self.permit().await.ok_or(EdgeLimit::Connections)?;
+        // Without it a small answer waits for the acknowledgement of the one before it: 40 ms.
+        // It leaves this runtime, for that of its service.
+        let stream = stream.set_nodelay(true).and_then(|()| stream.into_std()).ok();
+        Ok(stream.map(|stream| (stream, peer, permit)))
+    }
+
+    /// A place among those that may be open, where needed that of another connection.
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        let permits = || Arc::clone(&self.permits);
+        let mut free = permits().try_acquire_owned().ok();
+        while free.is_none() {
+            if !self.open.end_one() && self.options.when_full == WhenFull::Close {
+                return None;
+            }
+            let freed = tokio::time::timeout(LOOK, permits().acquire_owned()).await;
+            free = freed.ok().and_then(Result::ok);
         }
-    };
-    let permit = match early {
-        Some(permit) => permit,
-        None => Arc::clone(permits).try_acquire_owned().map_err(|_| EdgeLimit::Connections)?,
-    };
-    // Without it a small answer waits for the acknowledgement of the one before it: 40 ms.
-    // It leaves this runtime, for that of its service.
-    let stream = stream.set_nodelay(true).and_then(|()| stream.into_std()).ok();
-    Ok(stream.map(|stream| (stream, peer, permit)))
+        free
+    }
 }
 
 /// Returns when the stop is asked for.

@@ -193,7 +193,7 @@ pub const SIMULATION: &[Key] = &[
     Key::new(
         "most_customers",
         WHOLE,
-        "stops after this many, warm-up included, to within one batch",
+        "stops after this many that completed or were lost, warm-up included, to within one batch",
     )
     .or("20_000_000"),
 ];

@@ -54,7 +54,7 @@ impl Model {
     #[must_use]
     pub fn chains(&self) -> Vec<Vec<usize>> {
         let mut group: Vec<usize> = (0..self.classes.len()).collect();
-        for leg in &self.routes {
+        for leg in self.routes.iter().filter(|leg| leg.probability > 0.0) {
             let (a, b) = (group[leg.class], group[leg.to_class]);
             if a != b {
                 for cell in &mut group {
@@ -83,7 +83,7 @@ impl Model {
         };
         let mut matrix = DMatrix::<f64>::identity(size, size);
         let mut entry = DVector::<f64>::zeros(size);
-        let start = self.start_shares(chain);
+        let start = self.start_shares(chain)?;
         for leg in self.routes.iter().filter(|leg| chain.contains(&leg.class)) {
             let Place::Station(to) = leg.to else { continue };
             let Some(row) = at(leg.to_class, to) else { continue };
@@ -108,31 +108,31 @@ impl Model {
 
     /// In which class a request of the chain starts: by arrival rate when the chain is open;
     /// when it is closed, by how often a customer comes out of thinking in that class.
-    pub(crate) fn start_shares(&self, chain: &[usize]) -> Vec<f64> {
+    pub(crate) fn start_shares(&self, chain: &[usize]) -> Result<Vec<f64>, ModelError> {
         let mut shares = vec![0.0; self.classes.len()];
         let total: f64 = chain.iter().map(|c| self.classes[*c].arrival_rate_per_s()).sum();
         if total > 0.0 {
             for class in chain {
                 shares[*class] = self.classes[*class].arrival_rate_per_s() / total;
             }
-            return shares;
+            return Ok(shares);
         }
-        self.closed_start_shares(chain, &mut shares);
-        shares
+        self.closed_start_shares(chain, &mut shares)?;
+        Ok(shares)
     }
 
-    /// Stationary shares of the classes in which a closed chain starts its rounds: power iteration
-    /// of "start in class a, come home in class b", which one linear solve gives per class.
-    fn closed_start_shares(&self, chain: &[usize], shares: &mut [f64]) {
+    /// Stationary shares of the classes in which a closed chain starts its rounds, from "start in class a, come home in
+    /// class b", which one linear solve gives per class.
+    fn closed_start_shares(&self, chain: &[usize], shares: &mut [f64]) -> Result<(), ModelError> {
         let starts: Vec<usize> = chain
             .iter()
             .copied()
             .filter(|c| self.routes.iter().any(|leg| leg.class == *c && leg.from == Place::Outside))
             .collect();
-        let Some(first) = starts.first() else { return };
+        let Some(first) = starts.first() else { return Ok(()) };
         if starts.len() == 1 {
             shares[*first] = 1.0;
-            return;
+            return Ok(());
         }
         // Rows: start class; columns: class on coming home.
         let count = starts.len();
@@ -143,31 +143,50 @@ impl Model {
                 home[(row, column)] = share;
             }
         }
+        let Some(stay) = self.stays(&starts, &home)? else { return Ok(()) };
         // π = π·H with Σπ = 1: replace one equation by the sum.
-        let mut system = home.transpose() - DMatrix::<f64>::identity(count, count);
-        let mut right = DVector::<f64>::zeros(count);
-        for column in 0..count {
-            system[(count - 1, column)] = 1.0;
+        let own = home.select_rows(&stay).select_columns(&stay);
+        let mut system = own.transpose() - DMatrix::<f64>::identity(stay.len(), stay.len());
+        let mut right = DVector::<f64>::zeros(stay.len());
+        system.row_mut(stay.len() - 1).fill(1.0);
+        right[stay.len() - 1] = 1.0;
+        let solved = system.lu().solve(&right).ok_or_else(|| self.caught(chain))?;
+        for (index, share) in stay.iter().zip(solved.iter()) {
+            shares[starts[*index]] = share.max(0.0);
         }
-        right[count - 1] = 1.0;
-        match system.lu().solve(&right) {
-            Some(solved) if solved.iter().all(|x| x.is_finite() && *x >= -1e-9) => {
-                for (class, share) in starts.iter().zip(solved.iter()) {
-                    shares[*class] = share.max(0.0);
-                }
-            }
-            // Several separate cycles: by population.
-            _ => {
-                let all: f64 = starts
-                    .iter()
-                    .map(|c| kendall_units::exact_f64(self.classes[*c].population()))
-                    .sum();
-                for class in &starts {
-                    let n = kendall_units::exact_f64(self.classes[*class].population());
-                    shares[*class] = if all > 0.0 { n / all } else { 0.0 };
-                }
-            }
+        Ok(())
+    }
+
+    /// Those of `starts` as which the customers go on for ever, given how they come home.
+    ///
+    /// # Errors
+    /// [`ModelError::Refused`] where there are several sets of them: which a customer comes to is chance.
+    fn stays(
+        &self,
+        starts: &[usize],
+        home: &DMatrix<f64>,
+    ) -> Result<Option<Vec<usize>>, ModelError> {
+        let all = 0..starts.len();
+        let reached: Vec<Vec<bool>> = all.clone().map(|from| reach(home, from)).collect();
+        let populated = |index: &usize| self.classes[starts[*index]].population() > 0;
+        let mut begun: Vec<usize> = all.clone().filter(populated).collect();
+        if begun.is_empty() {
+            begun = all.clone().collect();
         }
+        let comes_back = |one: usize| all.clone().all(|to| !reached[one][to] || reached[to][one]);
+        let mut stay = all
+            .clone()
+            .filter(|one| comes_back(*one) && begun.iter().any(|from| reached[*from][*one]));
+        let Some(first) = stay.next() else { return Ok(None) };
+        if let Some(other) = stay.find(|one| !reached[first][*one]) {
+            let [one, other] = [first, other].map(|index| &self.classes[starts[index]].name);
+            return Err(refused(
+                "routes",
+                format!("a closed chain whose customers end as `{one}` or as `{other}` for good"),
+                "classes that turn into one another again, or separate ones",
+            ));
+        }
+        Ok(Some(all.filter(|to| reached[first][*to]).collect()))
     }
 
     /// Probability of coming home as each of `starts`, having started as `class`.
@@ -387,6 +406,18 @@ impl Model {
         }
         Ok(())
     }
+}
+
+/// Where a round that starts as `from` may lead, over any number of rounds.
+fn reach(home: &DMatrix<f64>, from: usize) -> Vec<bool> {
+    let mut reached = vec![false; home.ncols()];
+    let mut left = vec![from];
+    while let Some(one) = left.pop() {
+        if !std::mem::replace(&mut reached[one], true) {
+            left.extend((0..home.ncols()).filter(|to| home[(one, *to)] > 1e-12));
+        }
+    }
+    reached
 }
 
 fn no_entry(class: &Class) -> ModelError {

@@ -216,6 +216,11 @@ impl<'p> Line<'p> {
         }
     }
 
+    /// Customers that completed or were lost since the last call of [`take`](Self::take).
+    pub(super) fn ended(&self) -> u64 {
+        self.response.count + self.lost
+    }
+
     /// What was counted since the last call; who is where stays as it is.
     pub(super) fn take(&mut self) -> Totals {
         let now = self.now;

@@ -4,7 +4,7 @@ use super::analysis::{self, Batch, Verdict};
 use super::engine::{Engine, Halt};
 use super::line::Line;
 use super::plan::Plan;
-use super::tally::{Times, Totals};
+use super::tally::{SystemCell, Times, Totals};
 use super::{Doubt, Progress, Settings, SimulationError};
 
 /// Events of each replication in the first search for the end of the warm-up.
@@ -17,9 +17,9 @@ const BATCHES: usize = 20;
 const FEWEST_REPLICATIONS: u32 = 5;
 /// Batches that stand for replications where fewer were asked for.
 const BATCH_MEANS: u32 = 32;
-/// Events for each customer that may complete, after which it ends in any case.
+/// Events for each customer that may end, after which it ends in any case.
 const EVENTS_PER_CUSTOMER: u64 = 200;
-/// Events after which it ends when nobody has completed.
+/// Events after which it ends when nobody has completed or given up.
 const EVENTS_FOR_NOTHING: u64 = 5_000_000;
 /// Share of the customers that the warm-up may take.
 const WARM_UP_SHARE: f64 = 0.25;
@@ -80,9 +80,12 @@ impl<'p> Runner<'p> {
         }
     }
 
-    /// Customers completed since the last call of [`take`](Self::take).
-    fn completed(&self) -> f64 {
-        self.responses().iter().map(|(_, count)| count).sum()
+    /// Customers that completed or gave up since the last call of [`take`](Self::take).
+    fn ended(&self) -> u64 {
+        match self {
+            Self::Network(engine) => engine.systems.iter().map(SystemCell::ended).sum(),
+            Self::Line(line) => line.ended(),
+        }
     }
 
     /// ∫ number dt of each station since the last call of [`take`](Self::take).
@@ -152,7 +155,7 @@ fn pilot(plan: &Plan, settings: &Settings, most: f64) -> Result<f64, SimulationE
     let first = FIRST_EVENTS.max(5 * population(plan));
     let mut pilot = Runner::new(plan, settings, 0);
     let mut events = 0;
-    while events < first && pilot.completed() < most {
+    while events < first && kendall_units::exact_f64(pilot.ended()) < most {
         // In steps of an eighth of what was run, so that it is not much more than that.
         let step = (events / 8).max(8).min(first - events);
         pilot.run_events(step).map_err(|halt| failure(halt, settings))?;
@@ -178,7 +181,7 @@ fn population(plan: &Plan) -> u64 {
 
 /// Runs until the number of customers at the busiest stations is stationary in the second half
 /// of what was run, and forgets all of it. Returns its simulated time, and how many customers of
-/// all replications completed in it.
+/// all replications completed or gave up in it.
 fn warm_up(
     replications: &mut [Replication<'_>],
     length: f64,
@@ -195,7 +198,7 @@ fn warm_up(
         time += batch * kendall_units::exact_f64(missing);
         let series: Vec<&[Batch]> = replications.iter().map(|r| r.batches.as_slice()).collect();
         let settled = analysis::settled(&series);
-        done = replications.iter().map(|r| completed(&r.totals)).sum::<f64>();
+        done = replications.iter().map(|r| ended(&r.totals)).sum::<f64>();
         // The next search runs as long again.
         if settled || 2.0 * done > budget || spent(&[&replications[0].totals], settings) {
             if !settled {
@@ -216,14 +219,15 @@ fn warm_up(
     Ok((time, done))
 }
 
-fn completed(totals: &Totals) -> f64 {
-    kendall_units::exact_f64(totals.systems.iter().map(|system| system.completions).sum::<u64>())
+/// Customers that completed or gave up.
+fn ended(totals: &Totals) -> f64 {
+    kendall_units::exact_f64(totals.systems.iter().map(SystemCell::ended).sum::<u64>())
 }
 
 /// Whether events were spent without customers to show for them.
 fn spent(totals: &[&Totals], settings: &Settings) -> bool {
     let events: u64 = totals.iter().map(|totals| totals.events).sum();
-    let done = totals.iter().any(|totals| completed(totals) > 0.0);
+    let done = totals.iter().any(|totals| ended(totals) > 0.0);
     events >= settings.most_customers.saturating_mul(EVENTS_PER_CUSTOMER)
         || (!done && events >= EVENTS_FOR_NOTHING)
 }
@@ -243,7 +247,7 @@ fn by_replications(
         let more = wanted - replications[0].batches.len();
         advance(replications, settings, more, batch)?;
         let totals: Vec<&Totals> = replications.iter().map(|r| &r.totals).collect();
-        let done: f64 = totals.iter().map(|totals| completed(totals)).sum();
+        let done: f64 = totals.iter().map(|totals| ended(totals)).sum();
         let series: Vec<&[Batch]> = replications.iter().map(|r| r.batches.as_slice()).collect();
         let verdict = analysis::judge(plan, &totals, &series, settings);
         report(progress, settings, room, done, &verdict);
@@ -289,7 +293,7 @@ fn by_batches(
             batches.push(std::mem::take(&mut replication.totals));
         }
         let totals: Vec<&Totals> = batches.iter().collect();
-        let done: f64 = totals.iter().map(|totals| completed(totals)).sum();
+        let done: f64 = totals.iter().map(|totals| ended(totals)).sum();
         let from = replication.batches.len() - 2 * half;
         let verdict = analysis::judge(plan, &totals, &[&replication.batches[from..]], settings);
         report(progress, settings, room, done, &verdict);
@@ -317,12 +321,12 @@ fn report(
     progress: &mut dyn FnMut(&Progress),
     settings: &Settings,
     room: f64,
-    completed: f64,
+    ended: f64,
     verdict: &Verdict,
 ) {
     let warm_up = kendall_units::exact_f64(settings.most_customers) - room;
     progress(&Progress {
-        completed_customers: kendall_units::whole_u64(completed + warm_up),
+        ended_customers: kendall_units::whole_u64(ended + warm_up),
         most_customers: settings.most_customers,
         relative_half_width: verdict.widest.max(verdict.pooled),
         wanted: settings.relative_half_width,

@@ -344,6 +344,11 @@ pub(super) struct SystemCell {
 }
 
 impl SystemCell {
+    /// Customers that completed or gave up.
+    pub(super) fn ended(&self) -> u64 {
+        self.completions + self.abandoned
+    }
+
     /// What was counted; who is there stays.
     pub(super) fn take(&mut self, now: f64) -> Self {
         let mut present = self.present.clone();

@@ -28,7 +28,7 @@ impl Chained {
         let mut classes = Vec::new();
         for chain in &chains {
             if chain.len() > 1 {
-                let shares = model.start_shares(chain);
+                let shares = model.start_shares(chain)?;
                 for class in chain {
                     starts[*class] = shares[*class];
                 }

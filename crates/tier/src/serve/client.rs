@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use hyper::http::Extensions;
+use tokio::sync::Notify;
 
 /// What a connection, or all connections from one address, have under way.
 #[derive(Debug, Default)]
@@ -15,6 +16,75 @@ pub struct Account {
     pub held: AtomicUsize,
     /// Open uploads.
     pub uploads: AtomicUsize,
+    /// Answers that were not taken.
+    pub(super) answers: Level,
+    pub(super) connections: AtomicUsize,
+}
+
+/// Bytes that an account holds of answers, and who waits for room in it.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    held: AtomicUsize,
+    waiting: AtomicUsize,
+    turn: tokio::sync::Mutex<()>,
+    changed: Notify,
+}
+
+impl Level {
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
+    }
+
+    /// What is alone always has room.
+    pub(super) fn has_room(&self, bytes: usize, most: usize) -> bool {
+        let held = self.held();
+        held == 0 || held < most && held + bytes <= most
+    }
+
+    /// Whether it has room, and nobody else waits for it.
+    pub(super) fn is_free(&self, bytes: usize, most: usize) -> bool {
+        self.waiting.load(Ordering::SeqCst) == 0 && self.has_room(bytes, most)
+    }
+
+    /// Waits until nobody is before the caller.
+    pub(super) async fn turn(&self) -> Turn<'_> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let waiting = Waiting(self);
+        let turn = self.turn.lock().await;
+        Turn { _waiting: waiting, _turn: turn }
+    }
+
+    /// Waits for room that becomes free.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    pub(super) fn hold(&self, bytes: usize) {
+        self.held.fetch_add(bytes, Ordering::SeqCst);
+    }
+
+    pub(super) fn release(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::SeqCst);
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// The turn of one of those who wait for room, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    _waiting: Waiting<'a>,
+    _turn: tokio::sync::MutexGuard<'a, ()>,
+}
+
+#[derive(Debug)]
+struct Waiting<'a>(&'a Level);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// The sender of a request.

@@ -5,7 +5,6 @@ use std::future::{Pending, pending, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Timeout;
 
+use super::open::{Asked, Connection, Part, Room};
 use super::tls::{self, Protocol};
 use super::{Counted, EdgeLimit, ListenOptions, Serve, stopped};
 
@@ -31,13 +31,13 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 2 << 20;
 /// Largest frame that a client may send.
 const FRAME_BYTES: u32 = 64 << 10;
-/// Bytes of answers that a connection holds for a client that does not take them.
+/// Bytes of one answer that are held for a client that does not take them, beside its last part.
 const SEND_BYTES: usize = 256 << 10;
 /// A peer that answers no ping for so long is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How often connections are checked for being idle.
 const LOOK: Duration = Duration::from_secs(5);
-/// Longest time without a frame taken of answers that wait for the client.
+/// Longest time without a byte taken of answers that wait for the client.
 const UNREAD: Duration = Duration::from_secs(60);
 
 /// Serves it, encrypted or not.
@@ -77,8 +77,13 @@ pub(super) async fn serve<S: Serve>(
             }
         }
     };
-    if let Ok(End::Late) = tokio::time::timeout(options.longest, served).await {
-        late.limit_hit(EdgeLimit::ReadTime);
+    tokio::select! {
+        served = tokio::time::timeout(options.longest, served) => {
+            if let Ok(End::Late) = served {
+                late.limit_hit(EdgeLimit::ReadTime);
+            }
+        }
+        () = counted.connection.ended() => {}
     }
 }
 
@@ -89,38 +94,12 @@ enum End {
     Other,
 }
 
-/// What happens on a connection, to see when it is idle.
-#[derive(Default)]
-struct Activity {
-    begun: AtomicU64,
-    open: AtomicUsize,
-    /// Answers that wait for the client to take more, or were not begun.
-    unread: AtomicUsize,
-    /// Frames of answers that were taken.
-    taken: AtomicU64,
-}
-
-struct Busy(Arc<Activity>);
-
-impl Busy {
-    fn new(activity: &Arc<Activity>) -> Self {
-        activity.begun.fetch_add(1, Ordering::Relaxed);
-        activity.open.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(activity))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Whether a request names its host as it must.
 fn has_one_host<B>(request: &Request<B>) -> bool {
     let hosts = request.headers().get_all(HOST);
     let http_11 = request.version() == Version::HTTP_11;
-    crate::is_host(http_11, hosts.iter().map(HeaderValue::as_bytes))
+    let named = request.uri().authority().is_some();
+    crate::is_host(http_11, named, hosts.iter().map(HeaderValue::as_bytes))
 }
 
 /// Speaks the protocol until either side has enough.
@@ -131,30 +110,32 @@ async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     counted: &Counted,
     stop: watch::Receiver<bool>,
 ) -> End {
-    let activity = Arc::new(Activity::default());
-    let (seen, client) = (Arc::clone(&activity), counted.client.clone());
+    let connection = Arc::clone(&counted.connection);
     let options = &counted.shared.options;
     let io = TokioIo::new(Watched::new(io, service.clone(), options.idle));
     let answering = service_fn(move |mut request: Request<Incoming>| {
-        let (service, busy) = (service.clone(), Busy::new(&seen));
-        request.extensions_mut().insert(client.clone());
+        let (service, asked) = (service.clone(), Asked::new(&connection));
+        let room = Room::new(&asked);
+        request.extensions_mut().insert(connection.client.clone());
+        request.extensions_mut().insert(room.clone());
         async move {
+            room.take(0).await;
             let head_only = request.method() == Method::HEAD;
             let response = if has_one_host(&request) {
                 service.serve(request).await
             } else {
                 service.refuse_host(request).await
             };
-            let response = Answer::of(response, head_only, busy).await;
+            let response = Answer::of(response, head_only, asked).await;
             Ok::<_, Infallible>(response)
         }
     });
-    let enough = enough(&activity, options.idle, stop);
+    let enough = enough(&counted.connection, options, stop);
     let end = match protocol {
         Protocol::Http2 => until(enough, http2(options).serve_connection(io, answering)).await,
         Protocol::Http1 => until(enough, http1(options).serve_connection(io, answering)).await,
     };
-    let never = activity.begun.load(Ordering::Relaxed) == 0;
+    let never = counted.connection.begun() == 0;
     if end == Enough::Idle && never { End::Late } else { End::Other }
 }
 
@@ -163,6 +144,8 @@ fn http2(options: &ListenOptions) -> hyper::server::conn::http2::Builder<TokioEx
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
+        // A tier passes on what many clients asked for, and gives it up when they leave.
+        .max_pending_accept_reset_streams(usize::try_from(STREAMS).unwrap_or(usize::MAX))
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_frame_size(FRAME_BYTES)
@@ -218,11 +201,16 @@ async fn until<C: GracefulConnection<Error = hyper::Error>>(
     if late { Enough::Idle } else { end }
 }
 
-/// Returns when the tier stops, or when the connection was idle or its answers were not read for too long.
-async fn enough(activity: &Activity, idle: Duration, mut stop: watch::Receiver<bool>) -> Enough {
+/// Returns when the tier stops, or when the connection was idle or its answers were not taken for too long.
+async fn enough(
+    connection: &Connection,
+    options: &ListenOptions,
+    mut stop: watch::Receiver<bool>,
+) -> Enough {
     let (mut quiet, mut unread) = (Duration::ZERO, Duration::ZERO);
-    let counts = || [&activity.begun, &activity.taken].map(|count| count.load(Ordering::Relaxed));
+    let counts = || (connection.begun(), connection.taken());
     let mut before = counts();
+    let idle = options.idle;
     let look = LOOK.min(idle);
     let after = |so: bool, time: Duration| if so { time + look } else { Duration::ZERO };
     while quiet < idle {
@@ -230,10 +218,8 @@ async fn enough(activity: &Activity, idle: Duration, mut stop: watch::Receiver<b
             return Enough::Done;
         }
         let now = counts();
-        let open = activity.open.load(Ordering::Relaxed) > 0;
-        quiet = after(now[0] == before[0] && !open, quiet);
-        let waits = activity.unread.load(Ordering::Relaxed) > 0;
-        unread = after(now[1] == before[1] && waits, unread);
+        quiet = after(now.0 == before.0 && !connection.has_requests(), quiet);
+        unread = after(now.1 == before.1 && connection.waits(), unread);
         if unread >= UNREAD.min(idle) {
             return Enough::Unread;
         }
@@ -242,53 +228,16 @@ async fn enough(activity: &Activity, idle: Duration, mut stop: watch::Receiver<b
     Enough::Idle
 }
 
-/// An answer that waits for the client, as long as nothing else is known.
-struct Unread {
-    busy: Busy,
-    waits: bool,
-}
-
-impl Unread {
-    fn new(busy: Busy) -> Self {
-        busy.0.unread.fetch_add(1, Ordering::Relaxed);
-        Self { busy, waits: true }
-    }
-
-    /// A frame was taken: the next is taken when the client has room. Or the service has none yet.
-    fn polled<T>(&mut self, frame: &Poll<Option<T>>) {
-        let waits = matches!(frame, Poll::Ready(Some(_)));
-        if waits {
-            self.busy.0.taken.fetch_add(1, Ordering::Relaxed);
-        }
-        self.wait(waits);
-    }
-
-    fn wait(&mut self, waits: bool) {
-        match (self.waits, waits) {
-            (false, true) => self.busy.0.unread.fetch_add(1, Ordering::Relaxed),
-            (true, false) => self.busy.0.unread.fetch_sub(1, Ordering::Relaxed),
-            _ => 0,
-        };
-        self.waits = waits;
-    }
-}
-
-impl Drop for Unread {
-    fn drop(&mut self) {
-        self.wait(false);
-    }
-}
-
 /// The body of an answer. Of one to HEAD the bytes are taken and not sent, which HTTP/2 leaves to the server.
 struct Answer<B> {
     body: B,
-    unread: Unread,
+    asked: Arc<Asked>,
     /// Of a body that is not sent.
     unsent: Option<SizeHint>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Answer<B> {
-    async fn of(response: Response<B>, head_only: bool, busy: Busy) -> Response<Self> {
+    async fn of(response: Response<B>, head_only: bool, asked: Arc<Asked>) -> Response<Self> {
         let (head, mut body) = response.into_parts();
         let unsent = head_only.then(|| body.size_hint());
         if head_only {
@@ -296,24 +245,24 @@ impl<B: Body<Data = Bytes> + Unpin> Answer<B> {
             {
             }
         }
-        Response::from_parts(head, Self { body, unread: Unread::new(busy), unsent })
+        Response::from_parts(head, Self { body, asked, unsent })
     }
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
-    type Data = Bytes;
+    type Data = Part;
     type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Part>, B::Error>>> {
         if self.unsent.is_some() {
             return Poll::Ready(None);
         }
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        self.unread.polled(&frame);
-        frame
+        let part = |bytes| Part::new(bytes, &self.asked);
+        frame.map_ok(|frame| frame.map_data(part))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -19,9 +19,12 @@ use std::time::Duration;
 
 use kendall_tier::{Clock, Instruments, Layout};
 use tonic::{Request, Response, Status};
+use tonic_health::server::HealthReporter;
 
 use crate::instruments::Families;
-use crate::listen::{Grpc, Guarded, ListenError, ListenOptions, OpenUploads, Serving};
+use crate::listen::{
+    Grpc, Guarded, ListenError, ListenOptions, OpenUploads, Serving, UploadBounds,
+};
 use crate::peer::Trust;
 use crate::wire::bytestream::byte_stream_server::ByteStreamServer;
 use crate::wire::re;
@@ -78,6 +81,7 @@ pub struct CacheFront {
     instruments: Instruments,
     families: Families,
     address: SocketAddr,
+    health: HealthReporter,
     serving: Serving,
 }
 
@@ -86,13 +90,14 @@ impl CacheFront {
     ///
     /// # Errors
     /// [`FrontError`].
-    pub fn start(options: FrontOptions, clock: Clock) -> Result<Self, FrontError> {
+    pub fn start(mut options: FrontOptions, clock: Clock) -> Result<Self, FrontError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads.max(1))
             .thread_name("front")
             .enable_all()
             .build()
             .map_err(FrontError::Threads)?;
+        options.listen.edge.answers = options.listen.edge.answers.on_one_connection();
         let (listener, tokens) = options.listen.bind()?;
         let address = listener.address();
         // One that stores results too is one backend: a page may not say two things of it.
@@ -123,12 +128,14 @@ impl CacheFront {
                 Servers::new(&options.storage, known, &instruments, &families, of_storage);
             let results =
                 Servers::new(&options.results, known, &instruments, &families, of_results);
-            let uploads = OpenUploads::default();
+            let uploads = OpenUploads::new(UploadBounds::on_one_connection());
             uploads.describe(&families);
             Front { storage: Arc::new(storage), results: Arc::new(results), uploads }
         };
         levels(&families, &front);
-        let service = Guarded { service: Grpc(routes(&front)), tokens };
+        let (health, healthy) = tonic_health::server::health_reporter();
+        let routes = routes(&front).add_service(healthy).prepare();
+        let service = Guarded { service: Grpc(routes), tokens };
         let probing = async move {
             let mut probes = tokio::task::JoinSet::new();
             for servers in [&front.storage, &front.results] {
@@ -141,7 +148,7 @@ impl CacheFront {
             while probes.join_next().await.is_some() {}
         };
         let serving = Serving::start(runtime, listener, service, Some(&instruments), probing);
-        Ok(Self { instruments, families, address, serving })
+        Ok(Self { instruments, families, address, health, serving })
     }
 
     /// The address for clients, with its real port.
@@ -163,7 +170,10 @@ impl CacheFront {
     }
 
     /// Answers what was accepted, and stops.
-    pub fn stop(self) {
+    pub fn stop(mut self) {
+        self.serving.close();
+        // Ends the streams of those who watch it, which would hold up the stop.
+        self.serving.block_on(self.health.clear_service_status(""));
         self.serving.stop();
     }
 }
@@ -176,7 +186,6 @@ fn routes(front: &Front) -> tonic::service::Routes {
     .add_service(ActionCacheServer::new(front.clone()).max_decoding_message_size(MESSAGE_BYTES))
     .add_service(ByteStreamServer::new(front.clone()).max_decoding_message_size(MESSAGE_BYTES))
     .add_service(CapabilitiesServer::new(front.clone()))
-    .prepare()
 }
 
 fn levels(families: &Families, front: &Front) {

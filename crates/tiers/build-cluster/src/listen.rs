@@ -6,7 +6,7 @@ mod open_uploads;
 pub(crate) mod plain;
 
 pub use access::{Access, LINE, Tokens};
-pub(crate) use kendall_tier::serve::{Client, Serving};
+pub(crate) use kendall_tier::serve::{Client, PART_BYTES, Room, Serving};
 pub use kendall_tier::serve::{ListenError, Tls, TlsError};
 pub(crate) use open_uploads::{OpenUploads, UploadBounds, UploadPlace};
 

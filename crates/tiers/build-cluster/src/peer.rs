@@ -15,8 +15,12 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// Bytes that may be under way.
-const WINDOW: u32 = 4 << 20;
+/// Bytes that may be under way to who does not take them: of one answer, and of all that are passed on.
+const WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 64 << 20;
+/// Streams that were given up, and what still comes of them is dropped; of others each frame is answered. Clients of a
+/// scheduler give up many at once.
+const GIVEN_UP: usize = 1024;
 /// A peer that answers no ping for so long is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
@@ -117,7 +121,9 @@ impl Trust {
             .tcp_nodelay(true)
             .connect_timeout(CONNECT)
             .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .http2_max_concurrent_reset_streams(GIVEN_UP)
+            .http2_max_local_error_reset_streams(None)
             .http2_keep_alive_interval(KEEP_ALIVE)
             .keep_alive_timeout(KEEP_ALIVE);
         match &self.tls {

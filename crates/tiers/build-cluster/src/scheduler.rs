@@ -99,13 +99,14 @@ impl Scheduler {
     ///
     /// # Errors
     /// [`SchedulerError`].
-    pub fn start(options: SchedulerOptions, clock: Clock) -> Result<Self, SchedulerError> {
+    pub fn start(mut options: SchedulerOptions, clock: Clock) -> Result<Self, SchedulerError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads)
             .thread_name("scheduler")
             .enable_all()
             .build()
             .map_err(SchedulerError::Threads)?;
+        options.listen.edge.answers = options.listen.edge.answers.on_one_connection();
         let (listener, tokens) = options.listen.bind()?;
         let address = listener.address();
         let layout = report::layout(options.cache.address.to_string());

@@ -220,7 +220,9 @@ fn parse(input: &[u8]) -> Option<(Found, usize, bool)> {
         Err(_) => return refused(400, "this is not an HTTP/1.1 request"),
     };
     let hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
-    if !kendall_tier::is_host(request.version == Some(1), hosts.map(|header| header.value)) {
+    let named = request.path.is_some_and(|target| !target.starts_with(['/', '*']));
+    let hosts = hosts.map(|header| header.value);
+    if !kendall_tier::is_host(request.version == Some(1), named, hosts) {
         return refused(400, "`Host` names one host, with a port or without");
     }
     let mut body = 0;

@@ -21,6 +21,8 @@ use crate::exit::{Exit, exit_with, refused};
     kendall serve cache --listen 127.0.0.1:9202 --data /var/cache/b --behind-front\n  \
     kendall serve cache-front --listen 127.0.0.1:9092 --server 127.0.0.1:9201 --server 127.0.0.1:9202:2\n  \
     bazel build --remote_cache=grpc://127.0.0.1:9092 //...")]
+#[command(override_usage = "kendall serve cache-front [OPTIONS] --listen <HOST:PORT> \\\n    \
+    --server <HOST:PORT[:WEIGHT]>")]
 pub(crate) struct CacheFrontFlags {
     #[command(flatten)]
     tier: TierFlags,

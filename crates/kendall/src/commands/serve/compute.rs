@@ -1,7 +1,7 @@
 //! `kendall serve compute`: powers of matrices and prime factors over HTTP.
 
 use clap::ArgAction;
-use clap::builder::BoolishValueParser;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use kendall_compute::{
     CacheLimits, Change, Compute, ComputeError, ComputeOptions, Control, Limits, QueueBound,
     Recorded, RequestLimits, Unbounded,
@@ -42,7 +42,7 @@ pub(crate) struct ComputeFlags {
     queue: QueueBound,
 
     /// Whether whole results are cached
-    #[arg(long, value_name = "on|off", default_value = "off", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    #[arg(long, default_value = "off", action = ArgAction::Set, value_parser = on_or_off())]
     cache: bool,
 
     /// Most results in the cache
@@ -153,6 +153,13 @@ fn recorded(recorded: Option<Recorded>) -> PageResponse {
         },
         |recorded| PageResponse::json(&recorded),
     )
+}
+
+/// The words of studies and of JSON are taken as well.
+fn on_or_off() -> impl TypedValueParser<Value = bool> {
+    let [on, off] = [["on", "true"], ["off", "false"]]
+        .map(|[word, other]| PossibleValue::new(word).alias(other));
+    PossibleValuesParser::new([on, off]).map(|word| matches!(word.as_str(), "on" | "true"))
 }
 
 fn queue_bound(text: &str) -> Result<QueueBound, String> {

@@ -25,6 +25,8 @@ use crate::exit::{Exit, exit_with};
     kendall serve scheduler --listen 127.0.0.1:8981 --cache 127.0.0.1:8980 --metrics 127.0.0.1:9101\n  \
     kendall serve worker --scheduler 127.0.0.1:8981 --cache 127.0.0.1:8980 --slots 4\n  \
     bazel test --remote_executor=grpc://127.0.0.1:8981 //...")]
+#[command(override_usage = "kendall serve scheduler [OPTIONS] --listen <HOST:PORT> \\\n    \
+    --cache <HOST:PORT>")]
 pub(crate) struct SchedulerFlags {
     #[command(flatten)]
     tier: TierFlags,

@@ -33,6 +33,8 @@ const FOLDERS: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
 #[command(after_help = "Example:\n  \
     kendall serve worker --scheduler 127.0.0.1:8981 --cache 127.0.0.1:8980 --slots 4 \
     --property OSFamily=linux --metrics 127.0.0.1:9102")]
+#[command(override_usage = "kendall serve worker [OPTIONS] --scheduler <HOST:PORT> \\\n    \
+    --cache <HOST:PORT>")]
 pub(crate) struct WorkerFlags {
     /// The scheduler
     #[arg(long, value_name = "HOST:PORT", value_parser = super::address)]

@@ -23,7 +23,7 @@ pub(crate) struct SimulationFlags {
     /// Stops when mean response time and throughput have this relative half-width, such as 1%
     #[arg(long, value_name = "SHARE")]
     until: Option<String>,
-    /// Stops after this many completed customers in any case
+    /// Stops after this many customers that completed or were lost in any case
     #[arg(long, value_name = "N")]
     most_customers: Option<u64>,
     /// Threads; by default all cores. The answer does not depend on it
@@ -75,7 +75,7 @@ impl Shown {
     fn show(&self, progress: &Progress) {
         let text = format!(
             "{:.2} M customers, ±{:.2} % of ±{:.2} %",
-            kendall_units::exact_f64(progress.completed_customers) / 1e6,
+            kendall_units::exact_f64(progress.ended_customers) / 1e6,
             100.0 * progress.relative_half_width,
             100.0 * progress.wanted
         );

@@ -85,18 +85,19 @@ impl Held {
         )))
     }
 
-    /// Holds none any longer.
-    pub(crate) fn clear(&mut self) {
+    /// Holds no more than so many any longer.
+    fn keep(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
         for held in [&self.budget.held, &self.client.connection.held, &self.client.peer.held] {
-            held.fetch_sub(self.bytes, Ordering::Relaxed);
+            held.fetch_sub(less, Ordering::Relaxed);
         }
-        self.bytes = 0;
+        self.bytes -= less;
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.clear();
+        self.keep(0);
     }
 }
 
@@ -150,6 +151,8 @@ impl Messages {
 
     /// The next `length` bytes; `None` when the body ended before the first of them.
     async fn wait_for(&mut self, length: usize) -> Result<Option<Vec<Bytes>>, Status> {
+        // What was taken before is used no longer.
+        self.held.keep(self.length);
         while self.length < length {
             // Each step has its time: a byte now and then does not keep a request open.
             let until = length.min(self.length + STEP);
@@ -173,9 +176,6 @@ impl Messages {
             taken.push(part);
         }
         self.length -= length;
-        if self.length == 0 {
-            self.held.clear();
-        }
         Ok(Some(taken))
     }
 

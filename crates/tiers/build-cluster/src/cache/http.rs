@@ -16,7 +16,7 @@ use super::read::{self, PlainRest};
 use super::results;
 use super::store::{Content, Key, Kind};
 use crate::digest::{Digest, Function, parse_hash};
-use crate::listen::plain;
+use crate::listen::{PART_BYTES, Room, plain};
 
 /// Bytes of a result.
 const RESULT_BYTES: usize = 512 << 10;
@@ -55,6 +55,9 @@ pub(crate) async fn serve(context: &Context, request: Request<Incoming>) -> Resp
         _ => Operation::Other,
     };
     let mut call = context.begin(operation, &head.extensions);
+    if reads {
+        Room::of(&head.extensions).take(PART_BYTES).await;
+    }
     let refused = match head.method {
         Method::GET | Method::HEAD => match get(call, path, head.method == Method::HEAD) {
             Ok(response) => return response,

@@ -14,10 +14,11 @@ use super::resource::Resource;
 use super::store::{Entry, Key, Kind, Reader};
 use super::zstd::{Expander, LEVEL, expand};
 use crate::digest::Digest;
+use crate::listen::{PART_BYTES, Room};
 use crate::wire::bytestream;
 
 /// Bytes of one message.
-const STEP: usize = 256 << 10;
+const STEP: usize = PART_BYTES;
 
 /// Bytes of blobs in one batch: what is announced, and what an answer holds.
 pub(crate) const BATCH_BYTES: u64 = 4 << 20;
@@ -25,11 +26,12 @@ pub(crate) const BATCH_BYTES: u64 = 4 << 20;
 pub(crate) const LONE_BYTES: u64 = 4 * BATCH_BYTES;
 
 /// `ByteStream.Read`.
-pub(crate) async fn read(mut call: Call, mut messages: Messages) -> Response<Answer> {
+pub(crate) async fn read(mut call: Call, mut messages: Messages, room: &Room) -> Response<Answer> {
     let message = match messages.only().await {
         Ok(message) => message,
         Err(status) => return finish(&mut call, Err(status)),
     };
+    room.take(PART_BYTES).await;
     match begin(&call, message) {
         Ok(mut content) => {
             // What fits into one message needs no stream.

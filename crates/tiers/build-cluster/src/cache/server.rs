@@ -82,7 +82,11 @@ impl Cache {
     /// [`CacheError`]: an address taken, a folder that cannot be used.
     pub fn start(options: &CacheOptions, clock: Clock) -> Result<Self, CacheError> {
         super::memory::keep();
-        let (listener, tokens) = options.listen.clone().bind()?;
+        let mut listen = options.listen.clone();
+        if options.behind_front {
+            listen.edge.answers = listen.edge.answers.behind_front();
+        }
+        let (listener, tokens) = listen.bind()?;
         let address = listener.address();
         let instances = open(options)?;
         let families = Families::new();

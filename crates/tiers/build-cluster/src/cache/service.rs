@@ -8,8 +8,8 @@ use super::context::{Answered, Call, Context, finish};
 use super::grpc::{self, Answer, Messages};
 use super::metrics::Operation;
 use super::{assets, blobs, capabilities, http, read, results, tree, write};
-use crate::listen::Serve;
 use crate::listen::plain::is_grpc;
+use crate::listen::{Room, Serve};
 
 /// The cache's answers on one network thread.
 #[derive(Debug, Clone)]
@@ -29,13 +29,15 @@ impl Serve for Service {
             return grpc::refused(&Status::unimplemented(format!("there is no method {path}")));
         };
         let mut call = self.0.begin(operation, request.extensions());
+        let room = Room::of(request.extensions());
         let messages = Messages::new(request.into_body(), &self.0.shared.budget, &call.client);
         match method {
-            Served::Read => read::read(call, messages).await,
+            Served::Read => read::read(call, messages, &room).await,
             Served::Unary(answer) => {
                 let mut messages = messages;
                 let answered = match messages.only().await {
                     Ok(message) => {
+                        room.take(0).await;
                         call.bytes(messages.read, 0);
                         answer(&call, &message)
                     }

@@ -11,6 +11,7 @@ use super::Front;
 use super::servers::{Operation, forwarded, may_write};
 use crate::cache::read::BATCH_BYTES;
 use crate::digest::{Digest, Function};
+use crate::listen::Room;
 use crate::wire::re::content_addressable_storage_server::ContentAddressableStorage;
 use crate::wire::{re, rpc};
 
@@ -19,6 +20,9 @@ const MOST: usize = 1_000_000;
 const PAGE: usize = 1000;
 /// Bytes of one message: what clients take unless they are told otherwise is four times as much.
 const MESSAGE_BYTES: usize = 1 << 20;
+
+/// Bytes of an answer that is made whole.
+const ANSWER_BYTES: usize = 4 << 20;
 
 pub(super) type Answers<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -285,6 +289,7 @@ impl ContentAddressableStorage for Front {
         request: Request<re::BatchReadBlobsRequest>,
     ) -> Result<Response<re::BatchReadBlobsResponse>, Status> {
         let _timed = self.storage.begin(Operation::BatchRead);
+        Room::of(request.extensions()).take(ANSWER_BYTES).await;
         let (metadata, _, message) = request.into_parts();
         let function = Function::from_wire(message.digest_function)?;
         let digests = parsed(function, &message.digests)?;
@@ -299,6 +304,7 @@ impl ContentAddressableStorage for Front {
         request: Request<re::GetTreeRequest>,
     ) -> Result<Response<Self::GetTreeStream>, Status> {
         let _timed = self.storage.begin(Operation::GetTree);
+        Room::of(request.extensions()).take(ANSWER_BYTES).await;
         let (metadata, _, message) = request.into_parts();
         let pages = self.tree(&metadata, &message).await?;
         let pages = tokio_stream::iter(pages.into_iter().map(Ok));

@@ -9,7 +9,7 @@ use super::Front;
 use super::servers::{Operation, Servers, forwarded, is_unreachable, may_write};
 use super::storage::Answers;
 use crate::cache::resource::Resource;
-use crate::listen::Client;
+use crate::listen::{Client, PART_BYTES, Room};
 use crate::wire::bytestream::byte_stream_server::ByteStream;
 use crate::wire::bytestream::{
     QueryWriteStatusRequest, QueryWriteStatusResponse, ReadRequest, ReadResponse, WriteRequest,
@@ -25,6 +25,7 @@ impl ByteStream for Front {
         request: Request<ReadRequest>,
     ) -> Result<Response<Self::ReadStream>, Status> {
         let timed = self.storage.begin(Operation::Read);
+        Room::of(request.extensions()).take(2 * PART_BYTES).await;
         let (metadata, _, message) = request.into_parts();
         let digest = Resource::parse(&message.resource_name, false)?.digest;
         let server = self.storage.owner(&digest.hash)?;

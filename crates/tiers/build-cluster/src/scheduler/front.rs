@@ -12,7 +12,7 @@ use tonic::codegen::Service as _;
 use tonic::service::Routes;
 use tonic::{Request as Call, Status};
 
-use crate::listen::{Client, OpenUploads, Serve};
+use crate::listen::{Client, OpenUploads, PART_BYTES, Room, Serve};
 use crate::peer::Calls;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
 use crate::wire::re::capabilities_server::Capabilities;
@@ -56,7 +56,7 @@ impl Serve for Front {
         let passed = service.is_some_and(|service| CACHES.contains(&service));
         match &self.cache {
             Some(cache) if passed && request.uri().path() == WRITE => cache.upload(request).await,
-            Some(cache) if passed => pass(cache.calls.clone(), request.map(Body::new)).await,
+            Some(cache) if passed => cache.ask(request).await,
             _ => {
                 let mut own = self.own.clone();
                 match own.call(request).await {
@@ -94,6 +94,20 @@ impl Cache {
             response = pass(self.calls.clone(), request) => response,
             status = place.taken() => status.into_http(),
         }
+    }
+
+    /// Passes a request on when its answer has room, of which some comes before the client takes it.
+    async fn ask(&self, request: Request<Incoming>) -> Response<Body> {
+        let room = Room::of(request.extensions());
+        room.take(2 * PART_BYTES).await;
+        let awaited = room.wait();
+        let request = request.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                let _ = &awaited;
+                frame
+            }))
+        });
+        pass(self.calls.clone(), request).await
     }
 }
 

@@ -12,7 +12,10 @@ use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kendall_build_cluster::cache::Cache;
 use kendall_build_cluster::digest::Function;
+use kendall_build_cluster::wire::bytestream::ReadRequest;
+use kendall_build_cluster::wire::bytestream::byte_stream_client::ByteStreamClient;
 use kendall_tier::Clock;
+use kendall_tier::serve::AnswerBounds;
 use tokio_stream::StreamExt as _;
 
 /// The gRPC status of a raw body at a path.
@@ -447,5 +450,216 @@ fn a_client_over_http_2_that_takes_no_answer_makes_room_for_another() {
         assert_eq!(other, "HTTP/1.1 200");
         assert!(answer.into_body().collect().await.is_err(), "all of it came");
     }));
+    cache.stop();
+}
+
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// The beginning of HTTP/2 by a client whose windows, that of a stream and that of the connection, have this size.
+fn preface(window: u32) -> Vec<u8> {
+    let initial = [&[0, 4][..], &window.to_be_bytes()].concat();
+    let more = frame(8, 0, 0, &0x7fff_0000_u32.to_be_bytes());
+    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &initial), &more].concat()
+}
+
+/// A client that asks for a path so many times, and reads nothing.
+fn hoard(address: std::net::SocketAddr, path: &str, window: u32, requests: u32) -> TcpStream {
+    let header = |name: &str, value: &str| {
+        let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+        [vec![0], text(name), text(value)].concat()
+    };
+    let head = [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", path)];
+    let head: Vec<u8> = head.iter().flat_map(|(name, value)| header(name, value)).collect();
+    let asked = (0..requests).flat_map(|number| frame(1, 0b101, 2 * number + 1, &head));
+    let words: Vec<u8> = preface(window).into_iter().chain(asked).collect();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    // It may be closed meanwhile.
+    drop(stream.write_all(&words));
+    stream
+}
+
+/// Files below a folder that this process has open.
+fn open_below(folder: &std::path::Path) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+    let paths = open.filter_map(|one| std::fs::read_link(one.ok()?.path()).ok());
+    paths.filter(|path| path.starts_with(folder)).count()
+}
+
+const AT_ONCE: Duration = Duration::from_secs(60);
+
+/// With windows of no byte, of one, and open ones whose bytes stay in the socket.
+#[test]
+fn clients_that_take_no_answer_leave_room_for_those_that_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.listen.edge.answers = AnswerBounds::of(16 << 20);
+    let cache = Cache::start(&options, Clock::monotonic()).unwrap();
+    let blob = content(1, 4 << 20);
+    let digest = Function::Sha256.digest(&blob);
+    block_on(async {
+        let mut good = client(cache.address()).await;
+        let name = format!("uploads/x/{}", digest.resource());
+        assert_eq!(good.write(&name, &blob, 1 << 20).await.unwrap(), 4 << 20);
+        let path = format!("/cas/{}", digest.hash_text());
+        let silent: Vec<TcpStream> = [0, 1, 0x7fff_ffff]
+            .into_iter()
+            .flat_map(|window| [window; 5])
+            .map(|window| hoard(cache.address(), &path, window, 100))
+            .collect();
+        // Whoever asks from their address waits until one of them has been silent for a second.
+        for _ in 0..20 {
+            let read = tokio::time::timeout(AT_ONCE, good.read(&digest.resource(), 0, 0)).await;
+            assert_eq!(read.expect("others are served").unwrap(), blob);
+            // 64 answers, their segments, and one that is being made.
+            let open = open_below(folder.path());
+            assert!(open <= 64 + 16, "{open} files are open");
+        }
+        let mut other = client_at(cache.address(), [127, 0, 0, 2].into()).await;
+        assert_eq!(other.read(&digest.resource(), 0, 0).await.unwrap(), blob);
+        drop(silent);
+    });
+    cache.stop();
+}
+
+/// Many readers of the scheduler take nothing: its one connection to the cache serves others.
+#[test]
+fn readers_that_take_nothing_hold_up_nobody_at_the_scheduler() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    let scheduler = scheduler(cache.address());
+    let blob = content(1, 4 << 20);
+    let digest = Function::Sha256.digest(&blob);
+    block_on(async {
+        let mut good = client(scheduler.address()).await;
+        let name = format!("uploads/x/{}", digest.resource());
+        assert_eq!(good.write(&name, &blob, 1 << 20).await.unwrap(), 4 << 20);
+        let mut held = tokio::task::JoinSet::new();
+        for _ in 0..15 {
+            let endpoint = format!("http://{}", scheduler.address());
+            let endpoint = tonic::transport::Endpoint::new(endpoint).unwrap();
+            let endpoint = endpoint.initial_stream_window_size(0);
+            let bad = ByteStreamClient::new(endpoint.connect().await.unwrap());
+            for _ in 0..100 {
+                let (mut bad, resource_name) = (bad.clone(), digest.resource());
+                held.spawn(async move {
+                    let request = ReadRequest { resource_name, ..Default::default() };
+                    let answer = bad.read(request).await;
+                    std::future::pending::<()>().await;
+                    drop(answer);
+                });
+            }
+        }
+        for from in [[127, 0, 0, 2], [127, 0, 0, 1]] {
+            let mut good = client_at(scheduler.address(), from.into()).await;
+            for _ in 0..10 {
+                let read = tokio::time::timeout(AT_ONCE, good.read(&digest.resource(), 0, 0)).await;
+                assert_eq!(read.expect("others are served").unwrap(), blob);
+            }
+        }
+        held.shutdown().await;
+    });
+    scheduler.stop();
+    cache.stop();
+}
+
+/// Messages that are sent when the test says so.
+struct Pieces<T>(tokio::sync::mpsc::Receiver<T>);
+
+impl<T> tokio_stream::Stream for Pieces<T> {
+    type Item = T;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<T>> {
+        self.0.poll_recv(context)
+    }
+}
+
+/// Clients of the scheduler that go away in the midst of many downloads: what still comes of them ends no download of
+/// others over the same connection to the cache.
+#[test]
+fn downloads_that_are_given_up_end_no_others_at_the_scheduler() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    let scheduler = scheduler(cache.address());
+    let blob = content(1, 8 << 20);
+    let digest = Function::Sha256.digest(&blob);
+    block_on(async {
+        let mut good = client(scheduler.address()).await;
+        let name = format!("uploads/x/{}", digest.resource());
+        assert_eq!(good.write(&name, &blob, 1 << 20).await.unwrap(), 8 << 20);
+        let request = || ReadRequest { resource_name: digest.resource(), ..Default::default() };
+        let mut kept = good.bytes.read(request()).await.unwrap().into_inner();
+        let mut size = kept.message().await.unwrap().unwrap().data.len();
+        // 16 frames of each are under way.
+        for _ in 0..20 {
+            let mut bad = client(scheduler.address()).await;
+            let mut begun = Vec::new();
+            for _ in 0..64 {
+                begun.push(bad.bytes.read(request()).await.unwrap());
+            }
+        }
+        while let Some(piece) = kept.message().await.unwrap() {
+            size += piece.data.len();
+        }
+        assert_eq!(size, 8 << 20);
+    });
+    scheduler.stop();
+    cache.stop();
+}
+
+/// More connections without a request than may be open: each further one takes the place of the one that has been
+/// idle for longest, and none that is in use.
+#[test]
+fn idle_connections_over_http_2_make_room_for_new_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = options(folder.path());
+    options.listen.edge.connections = 64;
+    options.listen.edge.patience = Duration::from_secs(3600);
+    options.listen.edge.idle = Duration::from_secs(3600);
+    let cache = Cache::start(&options, Clock::monotonic()).unwrap();
+    block_on(async {
+        let mut busy = client(cache.address()).await;
+        let blob = content(1, 1_000_000);
+        let name = format!("uploads/x/{}", Function::Sha256.digest(&blob).resource());
+        let piece =
+            |from: usize, to: usize| kendall_build_cluster::wire::bytestream::WriteRequest {
+                resource_name: name.clone(),
+                write_offset: i64::try_from(from).unwrap(),
+                finish_write: to == blob.len(),
+                data: blob[from..to].to_vec(),
+            };
+        let (pieces, taken) = tokio::sync::mpsc::channel(1);
+        pieces.send(piece(0, 600_000)).await.unwrap();
+        let mut upload = tokio::task::JoinSet::new();
+        upload.spawn(async move { busy.bytes.write(Pieces(taken)).await });
+        // From here on the cache has the request.
+        while open_below(&folder.path().join("files")) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let idle: Vec<TcpStream> = (0..200)
+            .map(|_| {
+                let mut stream = TcpStream::connect(cache.address()).unwrap();
+                stream.write_all(&preface(1 << 20)).unwrap();
+                stream
+            })
+            .collect();
+        let served = async {
+            let mut good = client(cache.address()).await;
+            good.put(Function::Sha256, &[content(2, 1000)]).await
+        };
+        assert_eq!(tokio::time::timeout(AT_ONCE, served).await.expect("it is let in"), [0]);
+        pieces.send(piece(600_000, 1_000_000)).await.unwrap();
+        drop(pieces);
+        let written = upload.join_next().await.unwrap().unwrap().unwrap().into_inner();
+        assert_eq!(written.committed_size, 1_000_000);
+        drop(idle);
+    });
     cache.stop();
 }

@@ -1,7 +1,11 @@
-//! What those who route clients, and browsers, ask of a scheduler.
+//! What those who route clients, and browsers, ask of a scheduler and of a front.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use kendall_build_cluster::front::{CacheFront, FrontOptions, Server, WhenDown};
+use kendall_build_cluster::listen::ListenOptions;
+use kendall_build_cluster::peer::Trust;
 use kendall_build_cluster::scheduler::Scheduler;
+use kendall_tier::Clock;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -37,6 +41,37 @@ fn health_is_that_of_the_scheduler_until_its_stop() {
     let stopping = std::thread::spawn(move || scheduler.stop());
     runtime.block_on(async {
         assert_eq!(watched.message().await.unwrap().unwrap().status, NOT_SERVING);
+        assert!(matches!(watched.message().await, Ok(None) | Err(_)), "the watch ends");
+    });
+    stopping.join().unwrap();
+}
+
+#[test]
+fn a_front_serves_and_a_watch_does_not_hold_up_its_stop() {
+    let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
+    let server = Server { address: nowhere, name: nowhere.to_string(), weight: 1 };
+    let options = FrontOptions {
+        listen: ListenOptions::new("127.0.0.1:0".parse().unwrap()),
+        storage: vec![server.clone()],
+        results: vec![server],
+        trust: Trust::default(),
+        when_down: WhenDown::Miss,
+        patience: std::time::Duration::from_secs(1),
+        threads: 1,
+    };
+    let front = CacheFront::start(options, Clock::monotonic()).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let address = format!("http://{}", front.address());
+    let mut watched = runtime.block_on(async {
+        let endpoint = tonic::transport::Endpoint::new(address).unwrap();
+        let mut health = HealthClient::new(endpoint.connect().await.unwrap());
+        let ask = || HealthCheckRequest { service: String::new() };
+        assert_eq!(health.check(ask()).await.unwrap().into_inner().status, SERVING);
+        health.watch(ask()).await.unwrap().into_inner()
+    });
+    let stopping = std::thread::spawn(move || front.stop());
+    runtime.block_on(async {
+        assert_eq!(watched.message().await.unwrap().unwrap().status, SERVING);
         assert!(matches!(watched.message().await, Ok(None) | Err(_)), "the watch ends");
     });
     stopping.join().unwrap();
