@@ -224,7 +224,11 @@ mod tests {
         let off = [0.01, -0.02, 0.015, -0.005, 0.02, -0.01, 0.0, 0.01, -0.015, 0.005, -0.01, 0.02];
         let loads = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0];
         let runs: Vec<CurveRun> = (loads.iter().cycle().zip(off))
-            .map(|(&load, off)| CurveRun { load, throughput_per_s: truth(load) * (1.0 + off) })
+            .map(|(&load, off)| CurveRun {
+                load,
+                throughput_per_s: truth(load) * (1.0 + off),
+                weight: 1.0,
+            })
             .collect();
         Evidence::of(&runs).unwrap()
     }

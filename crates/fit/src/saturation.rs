@@ -38,6 +38,8 @@ pub struct LoadRun {
     pub started: u64,
     /// X.
     pub throughput_per_s: f64,
+    /// Beside that of an undisturbed run.
+    pub weight: f64,
 }
 
 /// What a curve does at its upper end.
@@ -314,7 +316,10 @@ fn in_order(loads: &[&MeasuredLoad]) -> Vec<CurveRun> {
     let mut runs: Vec<(u64, CurveRun)> = loads
         .iter()
         .flat_map(|at| at.runs.iter().map(|run| (at.load, run)))
-        .map(|(load, run)| (run.started, CurveRun { load, throughput_per_s: run.throughput_per_s }))
+        .map(|(load, run)| {
+            let LoadRun { started, throughput_per_s, weight } = *run;
+            (started, CurveRun { load, throughput_per_s, weight })
+        })
         .collect();
     runs.sort_by_key(|(started, _)| *started);
     runs.into_iter().map(|(_, run)| run).collect()
@@ -452,6 +457,7 @@ mod tests {
         let run = |(started, throughput_per_s)| LoadRun {
             started: (started + place) % 3,
             throughput_per_s,
+            weight: 1.0,
         };
         (0..).zip(throughputs_per_s).map(run).collect()
     }

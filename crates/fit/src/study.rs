@@ -16,7 +16,7 @@ mod signature;
 pub use answer::{Answer, AskError, StudyModel};
 pub use by_load::Model;
 pub use file::{ModelFile, ModelProcess, model_file};
-pub use ladder::{Judged, Rung};
+pub use ladder::{Judged, LeftOut, Rung};
 pub use question::Question;
 pub use runs::{
     Calibration, FactorLevel, PartUse, RunFacts, StudyRun, TierSeen, graph_level, lookup, number,

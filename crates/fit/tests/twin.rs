@@ -195,6 +195,7 @@ fn measured_waking(
         probe_s: Some(50e-6 * slowness * (0.01 * noise()).exp()),
         foreign_cores: 0.0,
         stolen_cores: 0.0,
+        weight: 1.0,
         measured_s: 0.6,
     }
 }
@@ -423,6 +424,7 @@ fn two_servers(clients: [u32; 2]) -> Twin {
             probe_s: Some(50e-6),
             foreign_cores: 0.0,
             stolen_cores: 0.0,
+            weight: 1.0,
             measured_s: 10.0,
             system,
         }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kendall_fit::bottleneck::weight;
 use kendall_fit::measured::{OperatingPoint, ProcessView, ThreadView, TierView};
 use kendall_fit::study::{
     Calibration, FactorLevel, PartUse, RunFacts, StudyRun, TierSeen, small, structural,
 };
+use kendall_fit::twin::Workload;
 use kendall_fit::twin::structure::Bytes;
-use kendall_fit::twin::{MOST_FOREIGN_CORES, Workload};
 use kendall_protocols::snapshot::{WORKER_THREAD, counted, stage};
 use kendall_protocols::topology::{Part, Role};
 use kendall_stats::histogram::Histogram;
@@ -32,7 +33,7 @@ pub fn calibration(results: &Results) -> Result<Calibration, StoreError> {
         structural: structural(&runs),
         runs,
         one_client,
-        most_foreign_cores: MOST_FOREIGN_CORES,
+        most_foreign_cores: f64::INFINITY,
         seed: results.study()?.seed,
     })
 }
@@ -82,6 +83,7 @@ pub fn run_facts(measured: &Measured) -> RunFacts {
         probe_s: measured.run.speed_unit_ns.map(|unit| unit / 1e9),
         foreign_cores: foreign_cores(measured),
         stolen_cores: stolen_cores(measured),
+        weight: weight(&point, stolen_cores(measured)),
         hosts: hosts(measured),
         places: places(measured),
         measured_s: measured.window.length_s(),
@@ -132,7 +134,7 @@ fn flushes(measured: &Measured) -> Option<(u64, f64)> {
 }
 
 /// Processor time that was stolen from the hosts, in cores.
-fn stolen_cores(measured: &Measured) -> f64 {
+pub(crate) fn stolen_cores(measured: &Measured) -> f64 {
     let hosts = measured.hosts_in_use().into_iter().filter(|host| host.length_s > 0.0);
     hosts.map(|host| host.cpu_steal_s / host.length_s).sum()
 }

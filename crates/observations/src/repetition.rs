@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kendall_fit::bottleneck::weight;
 use kendall_fit::measured::OperatingPoint;
 use kendall_protocols::load_result::JOB_LOOP;
 use kendall_protocols::snapshot::{counted, stage};
@@ -9,6 +10,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_store::{Measured, OperationCounts, OperationPeriod, Period, Run};
 use kendall_units::{Seconds, exact_f64};
 
+use crate::calibration::stolen_cores;
 use crate::point;
 
 #[derive(Debug, Clone)]
@@ -16,6 +18,8 @@ pub struct Repetition {
     pub run: Run,
     /// What was measured, over the whole graph.
     pub point: OperatingPoint,
+    /// Beside that of a run that no other process disturbed.
+    pub weight: f64,
     /// Its load was a job with an end: its measured window is its makespan.
     pub is_job: bool,
     /// Requests whose response time is in the histograms.
@@ -138,10 +142,12 @@ impl Repetition {
         for generator in &measured.generators {
             lateness.add(&generator.lateness);
         }
+        let point = point::of(&measured);
         let times = &measured.response_time;
         let quantile = |&q: &f64| Some((q, seconds(times.quantile(q))?));
         Self {
-            point: point::of(&measured),
+            weight: weight(&point, stolen_cores(&measured)),
+            point,
             is_job: measured.generators.iter().all(|generator| generator.r#loop == JOB_LOOP),
             answered: times.count(),
             quantiles_s: quantiles.iter().filter_map(quantile).collect(),

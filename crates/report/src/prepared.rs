@@ -56,6 +56,7 @@ fn fitted(data: &Observations, curve: &Curve) -> Option<Saturation> {
             .map(|repetition| LoadRun {
                 started: repetition.run.started_unix_ns,
                 throughput_per_s: repetition.point.client.throughput_per_s,
+                weight: repetition.weight,
             })
             .collect(),
     };

@@ -63,7 +63,7 @@ pub struct LoadCurve {
 /// # Example
 /// ```
 /// use kendall_stats::load_curve::{CurveRun, run_at};
-/// let run = |load: f64| CurveRun { load, throughput_per_s: 100.0 * load.min(4.0) };
+/// let run = |load: f64| CurveRun { load, throughput_per_s: 100.0 * load.min(4.0), weight: 1.0 };
 /// let loads = [1.0, 2.0, 4.0, 8.0, 1.0, 2.0, 4.0, 8.0];
 /// let at = run_at(&loads.map(run), 16.0, 0.95).unwrap();
 /// assert!((at.center / 400.0 - 1.0).abs() < 0.1);

@@ -1,6 +1,6 @@
 //! A twin of the runs that do one kind of work, and questions to it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use kendall_protocols::topology::{Graph, Part, PoolKind, Role, TierNode};
@@ -15,6 +15,7 @@ use super::ladder::{self, Judged, Ladder, LeftOut, Rung};
 use super::question::Question;
 use super::runs::{Calibration, PartUse, RunFacts, graph_level, lookup, number, small};
 use super::signature::Signature;
+use crate::bottleneck::DISTURBED;
 use crate::change::Change;
 use crate::hidden::{HiddenStation, hidden_station};
 use crate::model::CONFIDENCE;
@@ -36,9 +37,6 @@ const LEAST_UNEXPLAINED: (f64, f64) = (0.5, 1e-3);
 /// How far the capacity that a curve shows may lie above what was measured, and the error of its station at a load.
 const MOST_UNREACHED: f64 = 1.25;
 const MOST_OFF: f64 = 0.25;
-
-/// A bound that no foreign CPU reaches, in cores.
-const ANY_FOREIGN: f64 = 1e6;
 
 /// Fewest requests of one client alone that tell anything.
 const LEAST_REQUESTS: f64 = 100.0;
@@ -121,7 +119,7 @@ pub struct StudyModel {
     /// What the structure takes for granted.
     pub assumptions: Vec<String>,
     common: Common,
-    /// Runs that nothing disturbed, in the order of time.
+    /// Its runs, in the order of time.
     loads: Vec<LoadRun>,
     sources: Arc<Sources>,
     /// What the models say of configurations that they are not fitted to, found when it is first needed.
@@ -130,14 +128,13 @@ pub struct StudyModel {
     of_all_kinds: Vec<LoadRun>,
     /// Nothing but the operating system tells of it what a request waits for.
     tells_nothing: bool,
-    /// That other programs disturbed its runs, where there are no others.
-    all_disturbed: Option<String>,
+    /// That other programs disturbed runs, which weigh less.
+    pub disturbed: Option<String>,
 }
 
 /// What a model was made of, to make it again without a configuration.
 #[derive(Debug)]
 struct Sources {
-    /// Those of the runs that nothing disturbed.
     runs: Vec<RunFacts>,
     one_client: Vec<RunFacts>,
     most_foreign: f64,
@@ -203,7 +200,7 @@ impl Calibration {
         kind.unwrap_or_else(|| own.clone())
     }
 
-    /// All runs that nothing disturbed.
+    /// All runs that are not left out.
     fn loads(&self) -> Vec<LoadRun> {
         LoadRun::undisturbed(self.runs.iter(), self.most_foreign_cores)
     }
@@ -228,7 +225,7 @@ impl Calibration {
             let asked = signature.to_string();
             return Err(AskError::OtherWork { asked, measured: kinds.join("; ") });
         };
-        let most_foreign = self.most_foreign(&facts);
+        let most_foreign = self.most_foreign_cores;
         let (mut common, assumptions) = Common::of(&facts, most_foreign);
         common.hosts.clone_from(&first.hosts);
         common.places = placed(first)?;
@@ -244,18 +241,12 @@ impl Calibration {
         let measured: Result<Vec<MeasuredRun>, StructureError> =
             facts.iter().copied().chain(alone).map(|facts| common.measured(facts, &all)).collect();
         let twin = calibrate(&measured?, most_foreign, self.seed)?;
-        let all_disturbed = (most_foreign > self.most_foreign_cores).then(|| {
-            let most = facts.iter().map(|facts| facts.foreign_cores.max(facts.stolen_cores));
-            format!(
-                "other programs used up to {:.2} of a core in these runs, more than may be, and no two configurations ran \
-                 without: what they did to the runs is in the model",
-                most.fold(0.0, f64::max)
-            )
-        });
-        let loads = LoadRun::undisturbed(facts.iter().copied(), most_foreign);
-        let undisturbed = facts.iter().filter(|facts| facts.disturbed(most_foreign).is_none());
+        let used: Vec<&RunFacts> =
+            facts.iter().copied().filter(|facts| facts.disturbed(most_foreign).is_none()).collect();
+        let disturbed = disturbed(&used);
+        let loads = used.iter().map(|facts| LoadRun::of(facts)).collect();
         let sources = Sources {
-            runs: undisturbed.copied().cloned().collect(),
+            runs: used.into_iter().cloned().collect(),
             one_client: one_client.iter().map(|place| self.one_client[*place].clone()).collect(),
             most_foreign,
         };
@@ -274,21 +265,11 @@ impl Calibration {
             left_out: Arc::default(),
             of_all_kinds: self.loads(),
             tells_nothing,
-            all_disturbed,
+            disturbed,
         };
         // The first, which a question may change.
         model.assumptions.insert(0, model.shared(&[]));
         Ok(model)
-    }
-
-    /// Foreign CPU from which a run is left out; no bound where that would leave fewer than two configurations.
-    fn most_foreign(&self, runs: &[&RunFacts]) -> f64 {
-        let configurations = |most: f64| {
-            let quiet = runs.iter().filter(|facts| facts.disturbed(most).is_none());
-            quiet.map(|facts| facts.run.configuration).collect::<BTreeSet<_>>().len()
-        };
-        let bound = self.most_foreign_cores;
-        if configurations(bound) < 2 { ANY_FOREIGN } else { bound }
     }
 
     /// One client alone before the runs of the configuration at the lightest load, where that has more than one:
@@ -401,6 +382,7 @@ impl Common {
             foreign_cores: facts.foreign_cores,
             stolen_cores: facts.stolen_cores,
             measured_s: facts.measured_s,
+            weight: facts.weight,
         })
     }
 
@@ -438,11 +420,29 @@ impl Common {
     }
 }
 
-/// The undisturbed run that keeps the host least busy, or the first where all are disturbed.
+/// What others did to runs, where it was more than next to nothing: in words.
+fn disturbed(runs: &[&RunFacts]) -> Option<String> {
+    let disturbed = || runs.iter().filter(|facts| facts.weight < DISTURBED);
+    let most = |of: fn(&RunFacts) -> f64| disturbed().map(|facts| of(facts)).fold(0.0, f64::max);
+    (disturbed().count() > 0).then(|| {
+        format!(
+            "{} of {} were made while others used up to {:.2} of a core and up to {:.2} was stolen: by what that does to a \
+             run, they weigh {:.0} % of an undisturbed one or less",
+            disturbed().count(),
+            counted(runs.len(), "run"),
+            most(|facts| facts.foreign_cores),
+            most(|facts| facts.stolen_cores),
+            100.0 * disturbed().map(|facts| facts.weight).fold(0.0, f64::max)
+        )
+    })
+}
+
+/// The run that keeps the host least busy, of those that are disturbed little more than the quietest.
 fn lightest<'a>(runs: &[&'a RunFacts], most_foreign: f64) -> &'a RunFacts {
-    let usable = |facts: &&&RunFacts| facts.disturbed(most_foreign).is_none();
+    let all = || runs.iter().filter(|facts| facts.disturbed(most_foreign).is_none());
+    let most = all().map(|facts| facts.weight).fold(0.0, f64::max);
     let by_load = |a: &&&RunFacts, b: &&&RunFacts| a.busy().total_cmp(&b.busy());
-    runs.iter().filter(usable).min_by(by_load).unwrap_or(&runs[0])
+    all().filter(|facts| facts.weight >= DISTURBED * most).min_by(by_load).unwrap_or(&runs[0])
 }
 
 /// Index of the host of each part.
@@ -612,7 +612,8 @@ fn held(light: &RunFacts, runs: &[&RunFacts], most_foreign: f64) -> Option<Hidde
         let Workload::Closed { clients, think_time_s } = facts.workload else { continue };
         if facts.graph == light.graph && think_time_s.total_cmp(&thinks).is_eq() {
             let throughput_per_s = facts.throughput_per_s;
-            curve.push(CurveRun { load: f64::from(clients), throughput_per_s });
+            let (load, weight) = (f64::from(clients), facts.weight);
+            curve.push(CurveRun { load, throughput_per_s, weight });
             most = most.max(throughput_per_s);
             busiest = busiest.max(facts.busy());
         }
@@ -688,7 +689,7 @@ impl StudyModel {
             .twin
             .predict(system, &question.levels, slowness)
             .map_err(|refusal| self.with_served(refusal, question))?;
-        prediction.caveats.extend(self.all_disturbed.iter().cloned());
+        prediction.caveats.extend(self.disturbed.iter().cloned());
         if let Some(tier) = self.unshared(question) {
             let shared = self.system_of(question, true)?;
             prediction.or(&self.twin.predict(&shared, &question.levels, slowness)?);
@@ -771,7 +772,8 @@ impl StudyModel {
     }
 
     /// Each configuration, and each level of a factor, left out in turn: what the models of the others say of it.
-    fn left_out(&self) -> &[LeftOut] {
+    #[must_use]
+    pub fn left_out(&self) -> &[LeftOut] {
         self.left_out.get_or_init(|| {
             let groups = ladder::groups(&self.loads);
             groups.iter().flat_map(|group| self.without(group)).collect()
@@ -898,7 +900,7 @@ impl StudyModel {
                 distance.measured = (*below, *above);
             }
         }
-        let mut caveats: Vec<String> = self.all_disturbed.iter().cloned().collect();
+        let mut caveats: Vec<String> = self.disturbed.iter().cloned().collect();
         if let (Model::Curve { .. }, Some(far)) =
             (&model, distances.iter().find(|distance| distance.extrapolates()))
         {
@@ -993,6 +995,12 @@ impl StudyModel {
     #[must_use]
     pub fn own_wait_s(&self, tier: &str) -> Option<f64> {
         self.common.facts.get(tier).map(|facts| facts.wait_s)
+    }
+
+    /// The station in a tier that no counter shows, where the curve shows it.
+    #[must_use]
+    pub fn inferred(&self, tier: &str) -> Option<Hidden> {
+        self.common.facts.get(tier)?.hidden
     }
 
     /// Which parts share which processors.

@@ -92,6 +92,7 @@ mod tests {
             words: vec![("system.kind".to_owned(), "plain".to_owned())],
             throughput_per_s,
             measured_s: 10.0,
+            weight: 1.0,
             times_s: Some([mean, mean, 2.0 * mean, 3.0 * mean]),
         }
     }

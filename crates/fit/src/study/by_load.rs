@@ -75,6 +75,8 @@ pub(super) struct LoadRun {
     pub(super) words: Vec<(String, String)>,
     pub(super) throughput_per_s: f64,
     pub(super) measured_s: f64,
+    /// Beside that of an undisturbed run.
+    pub(super) weight: f64,
     /// Mean, p50, p90 and p99 of the response time, in s.
     pub(super) times_s: Option<[f64; 4]>,
 }
@@ -95,8 +97,16 @@ impl LoadRun {
                 .collect(),
             throughput_per_s: facts.throughput_per_s,
             measured_s: facts.measured_s,
+            weight: facts.weight,
             times_s: facts.percentiles_s.map(|[a, b, c]| [facts.response_mean_s, a, b, c]),
         }
+    }
+
+    /// Its levels as `KEY=VALUE`.
+    pub(super) fn in_words(&self) -> String {
+        let numbers = self.levels.iter().map(|(key, level)| format!("{key}={level}"));
+        let words = self.words.iter().map(|(key, text)| format!("{key}={text}"));
+        numbers.chain(words).collect::<Vec<_>>().join(" ")
     }
 
     /// Those in which others took no more of the processors than may be.
@@ -200,7 +210,7 @@ impl<'a> Along<'a> {
         self.of_runs(&self.at(highest), USUAL[0], |run| Some(run.throughput_per_s))
     }
 
-    fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         matches!(self.asked, Workload::Closed { .. })
     }
 
@@ -211,8 +221,7 @@ impl<'a> Along<'a> {
             return None;
         }
         let mean = |level: f64| {
-            let at = self.at(level);
-            at.iter().map(|run| run.throughput_per_s).sum::<f64>() / exact_f64(at.len())
+            weighted(self.at(level).iter().map(|run| (run.weight, run.throughput_per_s))).0
         };
         let below = levels.iter().copied().rfind(|level| *level <= asked);
         let above = levels.iter().copied().find(|level| *level >= asked);
@@ -375,6 +384,7 @@ impl<'a> Along<'a> {
         let run = |run: &&LoadRun| CurveRun {
             load: run.workload.load(),
             throughput_per_s: run.throughput_per_s,
+            weight: run.weight,
         };
         self.runs.iter().map(run).collect()
     }
@@ -439,27 +449,36 @@ pub(super) fn measure(at: usize) -> (f64, impl Fn(&LoadRun) -> Option<f64>) {
     (USUAL[at.min(1)], of)
 }
 
+/// Mean of values by their weights, and the sum of these.
+pub(super) fn weighted(values: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
+    let (sum, all) =
+        values.fold((0.0, 0.0), |(sum, all), (weight, value)| (sum + weight * value, all + weight));
+    (sum / all, all)
+}
+
 /// One more run where `there` were made: their mean, with the spread within all groups of equal runs.
 pub(super) fn one_more(
     groups: &[Vec<&LoadRun>],
     there: &[&LoadRun],
     (usual, of): Measure<'_>,
 ) -> Option<Interval> {
-    let log = |run: &LoadRun| of(run).filter(|value| *value > 0.0).map(f64::ln);
-    let mean = |runs: &[&LoadRun]| {
-        let logs: Vec<f64> = runs.iter().filter_map(|run| log(run)).collect();
-        (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / exact_f64(logs.len()))
-    };
+    let log = |run: &&LoadRun| Some((run.weight, of(run).filter(|value| *value > 0.0)?.ln()));
     let (mut squares, mut freedom) = (usual * usual, 1.0);
     for same in groups {
-        let Some(center) = mean(same) else { continue };
-        squares +=
-            same.iter().filter_map(|run| log(run)).map(|l| (l - center).powi(2)).sum::<f64>();
-        freedom += exact_f64(same.len()) - 1.0;
+        let (center, all) = weighted(same.iter().filter_map(log));
+        if all > 0.0 {
+            let off =
+                same.iter().filter_map(log).map(|(weight, log)| weight * (log - center).powi(2));
+            squares += off.sum::<f64>();
+            freedom += exact_f64(same.len()) - 1.0;
+        }
     }
-    let of_mean = 1.0 + 1.0 / exact_f64(there.len());
-    let half = t_two_sided(CONFIDENCE, freedom) * (squares / freedom * of_mean).sqrt();
-    let center = mean(there)?.exp();
+    let (center, all) = weighted(there.iter().filter_map(log));
+    if all <= 0.0 {
+        return None;
+    }
+    let half = t_two_sided(CONFIDENCE, freedom) * (squares / freedom * (1.0 + 1.0 / all)).sqrt();
+    let center = center.exp();
     let (low, high) = (center * (-half).exp(), center * half.exp());
     Some(Interval { center, low, high, why: Why::Drift })
 }
@@ -502,6 +521,7 @@ mod tests {
                 words: Vec::new(),
                 throughput_per_s,
                 measured_s: 10.0,
+                weight: 1.0,
                 times_s: Some([mean, 0.95 * mean, 1.3 * mean, 2.0 * mean]),
             }
         };

@@ -3,24 +3,28 @@
 //!
 //! A model weighs s^−(n+3)/(s² + v), with s² = (Σe² + (3 + k)·σ²)/(n + 3) and the variance v of its own interval: e are the
 //! errors of the logarithm of its mean response time at the configurations that were left out, one after another; n is
-//! their number, k that of those at which it had no answer, σ what such a model usually errs by. Intervals are t with n + 3
-//! degrees of freedom, of the mean square of what each model errs by (or of its own interval, where that is wider) and of
-//! what they differ by. Where nothing could be left out the model that usually errs least answers, within its own interval
-//! and what the others say.
+//! their number, k that of those at which it had no answer, σ what such a model usually errs by. A configuration whose runs
+//! were disturbed counts by their weight.
+//!
+//! Intervals are normal, of the variance Σw·s² + Σw·(f − f̄)²: of what each model errs by, here with σ = 5 % for all, and of
+//! what those that have a part in the answer differ by. A model of one configuration less errs more than that of all, which
+//! makes up for so few errors: in simulated systems such intervals hold what they say (`tests/ladder.rs`). Beyond
+//! the loads that were run, of an open load, and where more than the load is changed, a model's own interval is the least.
+//! Where nothing could be left out the model that usually errs least answers, within its own interval and what the others
+//! say.
 //!
 //! # Source
 //! Weights of the likelihood where each is left out in turn: Yao et al., Bayesian Analysis 13 (2018), §2.3 (pseudo-BMA).
 
 use kendall_stats::distribution::t_two_sided;
-use kendall_units::exact_f64;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::by_load::{Along, LoadRun, Model, Place, is_load};
+use super::by_load::{Along, LoadRun, Model, Place, is_load, weighted};
 use crate::model::{CONFIDENCE, NORMAL};
 use crate::twin::{Interval, System, Twin, Why};
 
 /// A model of the ladder.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rung {
     /// Straight lines between the loads that were run, as at the last beyond them.
@@ -39,21 +43,12 @@ pub enum Rung {
     Twin,
 }
 
-/// Simplest first.
-const RUNGS: [Rung; 7] = [
-    Rung::Line,
-    Rung::ScalingLaw,
-    Rung::Network,
-    Rung::FallingNetwork,
-    Rung::HiddenStation,
-    Rung::Curve,
-    Rung::Twin,
-];
-
 /// So many left-out configurations what a model usually errs by is worth.
 const WORTH: f64 = 3.0;
 /// A weight below which a model has no part in an answer.
 const NO_PART: f64 = 0.01;
+/// What a model errs by that its errors where left out say nothing else of, as σ of the logarithm.
+const LEAST_KNOWN: f64 = 0.05;
 /// What a p99 over the mean usually errs by, as σ of its logarithm: by the same medians.
 const USUAL_TAIL: f64 = 0.3;
 /// Place of the p99 among throughput and times, and, without throughput, among the times of a run.
@@ -62,6 +57,31 @@ const P99: usize = 4;
 const BLIND: f64 = 0.5;
 
 impl Rung {
+    /// Simplest first.
+    pub const ALL: [Self; 7] = [
+        Self::Line,
+        Self::ScalingLaw,
+        Self::Network,
+        Self::FallingNetwork,
+        Self::HiddenStation,
+        Self::Curve,
+        Self::Twin,
+    ];
+
+    /// As JSON and tables call it.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Line => "line",
+            Self::ScalingLaw => "scaling-law",
+            Self::Network => "network",
+            Self::FallingNetwork => "falling-network",
+            Self::HiddenStation => "hidden-station",
+            Self::Curve => "curve",
+            Self::Twin => "twin",
+        }
+    }
+
     /// σ of what it usually errs by: medians of the errors of throughput over the systems of the benchmark, where a
     /// median is 0.67 σ.
     fn usual(self) -> f64 {
@@ -92,8 +112,22 @@ impl Rung {
     }
 }
 
+impl std::fmt::Display for Rung {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Line => "straight lines between the loads that were run",
+            Self::ScalingLaw => "the Universal Scalability Law",
+            Self::Network => "network of the known stations, constant demands",
+            Self::FallingNetwork => "network of the known stations, demands that fall with load",
+            Self::HiddenStation => "a station that no counter shows, and a delay",
+            Self::Curve => "the curve of throughput over the load",
+            Self::Twin => "the structure of the system, calibrated",
+        })
+    }
+}
+
 /// What a model says of a question, and how it was judged.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
     /// Which model.
     pub name: Rung,
@@ -112,11 +146,17 @@ pub struct Judged {
 
 /// A configuration that was left out: what was measured there, and what the models of the others said.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct LeftOut {
+pub struct LeftOut {
+    /// Its levels in words.
+    pub levels: String,
+    /// X as it was measured, 1/s.
+    pub throughput_per_s: f64,
+    /// That of its least disturbed run.
+    weight: f64,
     /// Among the runs that differ from it in the load alone; none without them.
     place: Option<Place>,
     /// ln(said/measured), by rung.
-    errors: [Option<Pair>; RUNGS.len()],
+    errors: [Option<Pair>; Rung::ALL.len()],
     /// The same of the p99 over the mean, of the twin and of the loads around.
     tails: [Option<f64>; 2],
 }
@@ -125,6 +165,13 @@ pub(super) struct LeftOut {
 type Pair = [f64; 2];
 
 impl LeftOut {
+    /// ln(said/measured) of throughput and mean response time by a model of all other runs; none where it said nothing.
+    #[must_use]
+    pub fn error(&self, rung: Rung) -> Option<Pair> {
+        let place = Rung::ALL.iter().position(|known| *known == rung)?;
+        self.errors[place]
+    }
+
     /// `runs` of the configuration, judged by a model of all `others`, and its structure in that model.
     pub(super) fn of(
         runs: &[&LoadRun],
@@ -137,8 +184,9 @@ impl LeftOut {
             return None;
         }
         let mean = |of: &dyn Fn(&LoadRun) -> Option<f64>| {
-            let logs: Vec<f64> = runs.iter().filter_map(|run| Some(of(run)?.ln())).collect();
-            (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / exact_f64(logs.len()))
+            let logs = runs.iter().filter_map(|run| Some((run.weight, of(run)?.ln())));
+            let (mean, all) = weighted(logs);
+            (all > 0.0).then_some(mean)
         };
         let measured =
             [mean(&|run| Some(run.throughput_per_s))?, mean(&|run| Some(run.times_s?[0]))?];
@@ -151,14 +199,21 @@ impl LeftOut {
             let errors = [pair[0].ln() - measured[0], pair[1].ln() - measured[1]];
             errors.iter().all(|error| error.is_finite()).then_some(errors)
         };
-        let errors = RUNGS.map(error);
+        let errors = Rung::ALL.map(error);
         let tails = [
             by_twin.map(|logs| logs[P99] - logs[1]),
             along.as_ref().map(|along| along.over_mean(P99 - 1).0),
         ];
         let tails = tails.map(|said| Some(said? - (p99? - measured[1])));
         let place = along.as_ref().map(Along::place);
-        errors.iter().any(Option::is_some).then_some(Self { place, errors, tails })
+        errors.iter().any(Option::is_some).then_some(Self {
+            levels: first.in_words(),
+            throughput_per_s: measured[0].exp(),
+            weight: runs.iter().map(|run| run.weight).fold(0.0, f64::max),
+            place,
+            errors,
+            tails,
+        })
     }
 }
 
@@ -201,8 +256,10 @@ struct Own {
     center: Pair,
     /// Of its own intervals; none where it has none.
     reach: Option<[Reach; 2]>,
-    /// What it errs by.
+    /// What it errs by, for its weight.
     errs: Pair,
+    /// The same, for the interval.
+    off: Pair,
 }
 
 impl Own {
@@ -219,8 +276,10 @@ pub(super) struct Ladder {
     rungs: Vec<(Own, Judged)>,
     /// ln of the p99 over the mean, and what it errs by, of the twin and of the loads around.
     tails: Vec<(f64, f64)>,
-    /// Configurations that were left out and lie as the question does.
-    left_out: usize,
+    /// Configurations that were left out and lie as the question does, by their weights.
+    left_out: f64,
+    /// Whether a model's own interval is the least.
+    own_is_least: bool,
 }
 
 /// What is asked, and what of the ladder is known already.
@@ -239,8 +298,9 @@ pub(super) struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// What a model says, judged by its `errors` at those of `left_out` configurations where it had an answer.
-    fn judged(&self, rung: Rung, errors: &[Pair], left_out: usize) -> Option<(Own, Judged)> {
+    /// What a model says, judged by its `errors`, by their weights, at those of `left_out` configurations where it had an
+    /// answer.
+    fn judged(&self, rung: Rung, errors: &[(f64, Pair)], left_out: f64) -> Option<(Own, Judged)> {
         let (pair, reach) = self.own(rung)?;
         let speed = if rung == Rung::Twin { [0.0; 2] } else { self.speed };
         let center = [0, 1].map(|at| pair[at].ln() + speed[at]);
@@ -249,9 +309,11 @@ impl Asked<'_> {
         }
         let is_blind = self.is_blind && rung.is_of_the_structure();
         let usual = if is_blind { BLIND } else { rung.usual() };
-        let at = |at: usize| errors.iter().map(move |error| error[at]);
+        let at = |at: usize| errors.iter().map(move |(weight, error)| (*weight, error[at]));
+        let all: f64 = errors.iter().map(|(weight, _)| weight).sum();
         let errs = [0, 1].map(|place| errs_by(at(place), left_out, usual));
-        let rms = || (squares(at(1)) / exact_f64(errors.len())).sqrt();
+        let off = [0, 1].map(|place| errs_by(at(place), all, LEAST_KNOWN));
+        let rms = || weighted(at(1).map(|(weight, error)| (weight, error * error))).0.sqrt();
         let judged = Judged {
             name: rung,
             throughput_per_s: center[0].exp(),
@@ -260,7 +322,7 @@ impl Asked<'_> {
             left_out: errors.len(),
             weight: 0.0,
         };
-        Some((Own { center, reach, errs }, judged))
+        Some((Own { center, reach, errs, off }, judged))
     }
 
     fn own(&self, rung: Rung) -> Option<(Pair, Option<[Reach; 2]>)> {
@@ -297,27 +359,30 @@ impl Ladder {
         };
         let same: Vec<&LeftOut> = all.iter().filter(counts).collect();
         let judges: Vec<&LeftOut> = if same.is_empty() { all.iter().collect() } else { same };
+        let left_out: f64 = judges.iter().map(|one| one.weight).sum();
         let rung = |(at, rung)| {
-            let errors: Vec<Pair> = judges.iter().filter_map(|one| one.errors[at]).collect();
-            asked.judged(rung, &errors, judges.len())
+            let errors = judges.iter().filter_map(|one| Some((one.weight, one.errors[at]?)));
+            asked.judged(rung, &errors.collect::<Vec<_>>(), left_out)
         };
         let mut rungs: Vec<(Own, Judged)> =
-            RUNGS.into_iter().enumerate().filter_map(rung).collect();
+            Rung::ALL.into_iter().enumerate().filter_map(rung).collect();
         // One that could not be judged does not answer where others could be.
         let is_judged = rungs.iter().any(|(_, one)| one.left_out > 0);
         rungs.retain(|(_, one)| one.left_out > 0 || !is_judged);
-        let left_out = if is_judged { judges.len() } else { 0 };
+        let left_out = if is_judged { left_out } else { 0.0 };
         let errs: Vec<f64> = rungs.iter().map(|(own, _)| own.errs[1]).collect();
         let weights = precise(&weights(&errs, left_out), &rungs);
         rungs.iter_mut().zip(weights).for_each(|((_, one), weight)| one.weight = weight);
         let around = asked.along.map(|along| along.over_mean(P99 - 1).0);
         let said = [asked.tail_by_twin.map(f64::ln), around].into_iter().enumerate();
         let tails = said.filter_map(|(at, said)| {
-            let errors: Vec<f64> = judges.iter().filter_map(|one| one.tails[at]).collect();
-            let errs = errs_by(errors.iter().copied(), judges.len(), USUAL_TAIL);
-            (!errors.is_empty()).then_some((said?, errs))
+            let errors = judges.iter().filter_map(|one| Some((one.weight, one.tails[at]?)));
+            let is_judged = errors.clone().next().is_some();
+            let errs = errs_by(errors, left_out, USUAL_TAIL);
+            is_judged.then_some((said?, errs))
         });
-        Self { rungs, tails: tails.collect(), left_out }
+        let own_is_least = asked.along.is_none_or(|along| !along.is_closed());
+        Self { rungs, tails: tails.collect(), left_out, own_is_least }
     }
 
     /// ln of the p99 over the mean, and how far its interval reaches to either side; none where nothing could be left out.
@@ -329,7 +394,7 @@ impl Ladder {
             tails.map(|((said, errs), weight)| weight * of(*said, *errs)).sum::<f64>()
         };
         let center = sum(&|said, _| said);
-        let t = t_two_sided(CONFIDENCE, exact_f64(self.left_out) + WORTH);
+        let t = t_two_sided(CONFIDENCE, self.left_out + WORTH);
         let squares = sum(&|said, errs| (t * errs).powi(2) + (NORMAL * (said - center)).powi(2));
         (!self.tails.is_empty()).then_some((center, squares.sqrt()))
     }
@@ -361,13 +426,12 @@ impl Ladder {
             part.map(|(own, judged)| judged.weight * of(own)).sum::<f64>()
         };
         let all = sum(&|_| 1.0);
-        let is_judged = self.left_out > 0;
+        let is_judged = self.left_out > 0.0;
         let center = if is_judged { sum(&|own| own.center[at]) / all } else { leading.center[at] };
-        let t = t_two_sided(CONFIDENCE, exact_f64(self.left_out) + WORTH);
-        let reach = |own: &Own, side: usize| match own.reach {
-            Some(reach) if is_judged => reach[at].0[side].max(t * own.errs[at]),
-            Some(reach) => reach[at].0[side],
-            None => own.errs[at] * if is_judged { t } else { NORMAL },
+        let reach = |own: &Own, side: usize| match own.reach.map(|reach| reach[at].0[side]) {
+            Some(reach) if !is_judged => reach,
+            Some(reach) if self.own_is_least => reach.max(NORMAL * own.off[at]),
+            _ => NORMAL * if is_judged { own.off[at] } else { own.errs[at] },
         };
         let differ = sum(&|own| (NORMAL * (own.center[at] - center)).powi(2)) / all;
         let end = |side: usize| {
@@ -392,21 +456,19 @@ impl Ladder {
     }
 }
 
-fn squares(errors: impl Iterator<Item = f64>) -> f64 {
-    errors.map(|error| error * error).sum()
-}
-
-/// What a model errs by: s, of its `errors` at some of the `left_out`, and of what it usually errs by.
-fn errs_by(errors: impl ExactSizeIterator<Item = f64>, left_out: usize, usual: f64) -> f64 {
-    let missing = exact_f64(left_out - errors.len()) + WORTH;
-    let all = exact_f64(left_out) + WORTH;
-    ((squares(errors) + missing * usual * usual) / all).sqrt()
+/// What a model errs by: s, of its `errors`, by their weights, at some of the `left_out`, and of what it usually errs by.
+fn errs_by(errors: impl Iterator<Item = (f64, f64)>, left_out: f64, usual: f64) -> f64 {
+    let sums = errors.fold((0.0, 0.0), |(squares, all), (weight, error)| {
+        (squares + weight * error * error, all + weight)
+    });
+    let missing = (left_out - sums.1).max(0.0) + WORTH;
+    ((sums.0 + missing * usual * usual) / (left_out + WORTH)).sqrt()
 }
 
 /// Shares of the answer, by what each errs by where so many were left out.
-fn weights(errs: &[f64], left_out: usize) -> Vec<f64> {
+fn weights(errs: &[f64], left_out: f64) -> Vec<f64> {
     let least = errs.iter().copied().fold(f64::INFINITY, f64::min);
-    let power = exact_f64(left_out) + WORTH;
+    let power = left_out + WORTH;
     let weight = |errs: &f64| (errs / least).powf(-power);
     let all: f64 = errs.iter().map(weight).sum();
     errs.iter().map(|errs| weight(errs) / all).collect()

@@ -20,7 +20,7 @@ pub struct Calibration {
     /// Factors whose levels the structure shows, by their dotted key; the others change what a
     /// request costs.
     pub structural: Vec<String>,
-    /// Foreign CPU of a run, in cores, beyond which it is left out.
+    /// Foreign CPU of a run, in cores, beyond which it is left out; without a bound, it weighs less.
     pub most_foreign_cores: f64,
     /// Seed of the study.
     pub seed: u64,
@@ -105,6 +105,8 @@ pub struct RunFacts {
     pub foreign_cores: f64,
     /// Processors that the hosts' own host took away, in cores.
     pub stolen_cores: f64,
+    /// Beside that of an undisturbed run: see [`crate::bottleneck::weight`].
+    pub weight: f64,
     /// Hosts that tiers, links and generators ran on, with their cores; one where nothing says more.
     pub hosts: Vec<(String, u32)>,
     /// Hosts of each part, by its name.

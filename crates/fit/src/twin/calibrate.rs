@@ -8,6 +8,7 @@ use super::demand::{self, Demand, Observed};
 use super::interval::Interval;
 use super::simulate::{Chance, Length, Machine, Simulated, simulate};
 use super::system::{System, SystemError};
+use crate::bottleneck::DISTURBED;
 use crate::score::pooled_spread;
 
 /// Rounds in which demands are fitted through the model.
@@ -83,6 +84,8 @@ pub struct MeasuredRun {
     pub stolen_cores: f64,
     /// Length of the run, in s.
     pub measured_s: f64,
+    /// See [`crate::bottleneck::weight`].
+    pub weight: f64,
 }
 
 /// Runs that make no twin.
@@ -520,7 +523,7 @@ fn busy(run: &MeasuredRun) -> f64 {
 fn observed(runs: &[&MeasuredRun], reference: &Reference, form: Form) -> Vec<Observed> {
     let of_run = |run: &&MeasuredRun| {
         let slowness = reference.of_run(form, run);
-        let weight = busy(run).clamp(0.01, 1.0).sqrt();
+        let weight = run.weight * busy(run).clamp(0.01, 1.0).sqrt();
         let of_process = move |(process, used): (usize, &ProcessUse)| Observed {
             process,
             cpu_s: used.cpu_s,
@@ -536,7 +539,8 @@ fn observed(runs: &[&MeasuredRun], reference: &Reference, form: Form) -> Vec<Obs
     runs.iter().flat_map(of_run).collect()
 }
 
-/// Runs of one configuration as one: geometric means, slowness taken off by the reference.
+/// Runs of one configuration as one: geometric means by weight, slowness taken off by the reference. Together they are
+/// as disturbed as the quietest of them.
 fn merged(runs: &[&MeasuredRun], reference: &Reference) -> Vec<MeasuredRun> {
     let mut groups: Vec<Vec<&MeasuredRun>> = Vec::new();
     for run in runs {
@@ -546,18 +550,20 @@ fn merged(runs: &[&MeasuredRun], reference: &Reference) -> Vec<MeasuredRun> {
         }
     }
     let one = |group: &Vec<&MeasuredRun>| {
-        let mean = |of: &dyn Fn(&MeasuredRun) -> f64| geometric_mean(group.iter().map(|r| of(r)));
+        let all: f64 = group.iter().map(|run| run.weight).sum();
         let arithmetic = |of: &dyn Fn(&MeasuredRun) -> f64| {
-            group.iter().map(|r| of(r)).sum::<f64>() / exact_f64(group.len())
+            group.iter().map(|run| run.weight * of(run)).sum::<f64>() / all
         };
-        let percentiles: Option<Vec<[f64; 3]>> =
-            group.iter().map(|run| run.percentiles_s).collect();
-        let probes: Option<Vec<f64>> = group.iter().map(|run| run.probe_s).collect();
+        let mean = |of: &dyn Fn(&MeasuredRun) -> f64| arithmetic(&|run| of(run).ln()).exp();
+        let has_percentiles = group.iter().all(|run| run.percentiles_s.is_some());
+        let percentile =
+            |at: usize| mean(&|run| run.percentiles_s.map_or(f64::NAN, |times| times[at]));
+        let has_probe =
+            reference.probe_s.is_some() && group.iter().all(|run| run.probe_s.is_some());
         MeasuredRun {
             throughput_per_s: mean(&|run| run.throughput_per_s),
             response_mean_s: mean(&|run| run.response_mean_s),
-            percentiles_s: percentiles
-                .map(|all| [0, 1, 2].map(|at| geometric_mean(all.iter().map(|of| of[at])))),
+            percentiles_s: has_percentiles.then(|| [0, 1, 2].map(percentile)),
             processes: (0..group[0].processes.len())
                 .map(|k| ProcessUse {
                     cpu_s: arithmetic(&|run| run.processes[k].cpu_s),
@@ -565,9 +571,8 @@ fn merged(runs: &[&MeasuredRun], reference: &Reference) -> Vec<MeasuredRun> {
                 })
                 .collect(),
             batch: arithmetic(&|run| run.batch),
-            probe_s: probes
-                .filter(|_| reference.probe_s.is_some())
-                .map(|list| geometric_mean(list.into_iter())),
+            probe_s: has_probe.then(|| mean(&|run| run.probe_s.unwrap_or(f64::NAN))),
+            weight: group.iter().map(|run| run.weight).fold(0.0, f64::max),
             measured_s: group.iter().map(|run| run.measured_s).sum(),
             ..group[0].clone()
         }
@@ -582,7 +587,8 @@ fn drift(runs: &[&MeasuredRun], reference: &Reference) -> (f64, bool) {
         let all: f64 = run.processes.iter().map(|p| p.cpu_s).sum();
         (all / reference.of_run(form, run)).ln()
     };
-    let spread = pooled_spread(runs.iter().map(|run| (&run.system, log(run))));
+    let quiet = runs.iter().filter(|run| run.weight >= DISTURBED);
+    let spread = pooled_spread(quiet.map(|run| (&run.system, log(run))));
     (spread.unwrap_or(UNKNOWN_DRIFT), spread.is_some())
 }
 
@@ -755,9 +761,10 @@ fn correct(
         let measured = run.processes[process].cpu_s;
         if measured > 0.0 && modelled.completions > 0 {
             let slowness = reference.of_run(fitted.form, run);
-            error += 1.0 - modelled.cpu_s[process] / measured;
-            slope += modelled.switches[process] * slowness / measured;
-            count += 1.0;
+            let weight = run.weight;
+            error += weight * (1.0 - modelled.cpu_s[process] / measured);
+            slope += weight * modelled.switches[process] * slowness / measured;
+            count += weight;
         }
     }
     if count <= 0.0 {
@@ -777,16 +784,16 @@ fn correct(
 
 /// Response time that the model lacks where nobody waits for a token, for each visit to a process.
 fn missing_time(configurations: &[MeasuredRun], modelled: &[Simulated]) -> Option<f64> {
-    let light: Vec<f64> = configurations
-        .iter()
-        .zip(modelled)
-        .filter(|(run, _)| is_light(run))
-        .map(|(run, modelled)| run.response_mean_s - modelled.response_mean_s)
-        .collect();
-    if light.is_empty() {
+    let light = configurations.iter().zip(modelled).filter(|(run, _)| is_light(run));
+    let (mut whole, mut all) = (0.0, 0.0);
+    for (run, modelled) in light {
+        whole += run.weight * (run.response_mean_s - modelled.response_mean_s);
+        all += run.weight;
+    }
+    if all <= 0.0 {
         return None;
     }
-    let whole = light.iter().sum::<f64>() / exact_f64(light.len());
+    let whole = whole / all;
     Some(whole / f64::from(configurations[0].system.visits().max(1)))
 }
 
@@ -822,7 +829,10 @@ fn misfit(
         }
         let measured = measured_logs(run);
         let pairs = errors.iter_mut().zip(measured).zip(modelled);
-        pairs.for_each(|((list, measured), modelled)| list.extend(measured.map(|m| m - modelled)));
+        let counts = run.weight.sqrt();
+        pairs.for_each(|((list, measured), modelled)| {
+            list.extend(measured.map(|measured| counts * (measured - modelled)));
+        });
     }
     let rms =
         |list: &[f64]| (list.iter().map(|e| e * e).sum::<f64>() / exact_f64(list.len())).sqrt();

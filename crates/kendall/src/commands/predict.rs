@@ -5,17 +5,20 @@ mod answers;
 mod human;
 mod objective;
 mod question;
+mod until;
 mod verify;
 
 use std::path::PathBuf;
 
 use kendall_fit::study::{AskError, Calibration};
+use kendall_fit::twin::MOST_FOREIGN_CORES;
 use kendall_store::{Results, StoreError};
 use kendall_study::Objective;
 
-use self::answers::Asker;
+use self::answers::{Answers, Asker};
 use self::objective::Plan;
 use self::question::{Asked, StudyOfResults};
+use self::until::Until;
 use self::verify::Verification;
 use crate::exit::{Exit, exit_with, refused};
 use crate::output::{self, Format};
@@ -47,9 +50,10 @@ pub(crate) struct Predict {
     /// Points of a range; 9 unless given
     #[arg(long, value_parser = clap::value_parser!(u32).range(2..=100))]
     points: Option<u32>,
-    /// Runs in which other processes used more CPU than this, in cores, are left out
-    #[arg(long, default_value_t = kendall_fit::twin::MOST_FOREIGN_CORES, value_name = "CORES")]
-    most_foreign: f64,
+    /// Leaves out runs in which other processes used more CPU than this, in cores; unless given, such runs weigh less,
+    /// by what it does to a run
+    #[arg(long, value_name = "CORES")]
+    most_foreign: Option<f64>,
     /// What must be met, such as `p99 < 10ms` or `mean < 2ms`: finds the highest load that meets it
     /// (within the given range), or with --carry the cheapest of all combinations of the given
     /// values
@@ -70,9 +74,13 @@ pub(crate) struct Predict {
     /// verification fails (exit code 4); 10 % unless given
     #[arg(long, value_name = "SHARE", value_parser = error_bound, requires = "verify")]
     bound: Option<f64>,
+    /// Adds runs until the widest interval of throughput and mean response is as narrow as this to either side: one
+    /// beyond the suspected saturation, then where the models differ most; 8 at most (exit code 4 if they do not do)
+    #[arg(long, value_name = "SHARE", value_parser = error_bound, conflicts_with_all = ["objective", "verify"])]
+    until: Option<f64>,
     /// Compares the model with runs of other results of the same system, which it was not fitted
     /// to: errors, intervals and noise floor; --what-if states their hardware if it differs
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["objective", "verify", "keep", "csv"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["objective", "verify", "until", "keep", "csv"])]
     against: Option<PathBuf>,
     /// Stores the answers with the results, so that the report shows them
     #[arg(long, conflicts_with = "objective")]
@@ -107,7 +115,8 @@ impl Predict {
         let study = StudyOfResults::read(&results).map_err(refused)?;
         let calibration = self.calibration(&results)?;
         if let Some(folder) = &self.against {
-            let others = self.calibration(&Results::open(folder).map_err(unreadable)?)?;
+            let mut others = self.calibration(&Results::open(folder).map_err(unreadable)?)?;
+            others.most_foreign_cores = self.disturbing();
             let scores = against::score(&calibration, &others, &asked).map_err(refused)?;
             if scores.points.is_empty() {
                 let why = scores.refused.first().cloned().unwrap_or_default();
@@ -118,30 +127,65 @@ impl Predict {
             output::print(self.format, &scores, || against::document(&scores))?;
             return Ok(Exit::Done);
         }
+        if let Some(share) = self.until {
+            drop(results);
+            return self.narrowed(&Until {
+                folder: &self.results,
+                study: &study,
+                asked: &asked,
+                share,
+            });
+        }
         let asker = Asker::new(&study, &calibration, &asked).map_err(|error| refusal(&error))?;
         if let Some(objective) = &self.objective {
             let plan = self.planned(&study, &asker, &asked, objective);
             return self.print_plan(&plan.map_err(|error| refusal(&error))?);
         }
         let answers = asker.answers().map_err(|error| refusal(&error))?;
+        if self.verify {
+            self.written(&answers)?;
+            drop(results);
+            return self.verified(&study, &asker, &asked);
+        }
+        self.told(&answers)?;
+        Ok(Exit::Done)
+    }
+
+    /// Where it is to be stored.
+    fn written(&self, answers: &Answers) -> anyhow::Result<()> {
         if let Some(path) = &self.csv {
             output::file(path, &answers.csv())?;
         }
         if self.keep {
             answers.store(&self.results)?;
         }
-        if self.verify {
-            drop(results);
-            return self.verified(&study, &asker, &asked);
-        }
-        output::print(self.format, &answers, || human::document(&answers))?;
-        Ok(Exit::Done)
+        Ok(())
+    }
+
+    fn told(&self, answers: &Answers) -> anyhow::Result<()> {
+        self.written(answers)?;
+        output::print(self.format, answers, || human::document(answers))
+    }
+
+    /// An interval that is not as narrow as asked is a check that failed.
+    fn narrowed(&self, until: &Until<'_>) -> anyhow::Result<Exit> {
+        let calibration = || self.calibration(&Results::open(&self.results).map_err(unreadable)?);
+        let (answers, is_narrow) = until.answers(calibration).map_err(|error| refusal(&error))?;
+        self.told(&answers)?;
+        Ok(if is_narrow { Exit::Done } else { Exit::CheckFailed })
     }
 
     fn calibration(&self, results: &Results) -> anyhow::Result<Calibration> {
         let mut calibration = kendall_observations::calibration(results).map_err(unreadable)?;
-        calibration.most_foreign_cores = self.most_foreign;
+        if let Some(most) = self.most_foreign {
+            calibration.most_foreign_cores = most;
+        }
         Ok(calibration)
+    }
+
+    /// Foreign CPU beyond which a run says nothing of a prediction, in cores.
+    fn disturbing(&self) -> f64 {
+        self.most_foreign.unwrap_or(MOST_FOREIGN_CORES)
     }
 
     /// Refuses options that would change nothing.
@@ -212,7 +256,7 @@ impl Predict {
             study,
             asker,
             bound: self.bound.unwrap_or(BOUND),
-            most_foreign: self.most_foreign,
+            most_foreign: self.disturbing(),
         };
         let mut verdicts = Vec::new();
         for values in asked.points() {

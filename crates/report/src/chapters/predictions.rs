@@ -1,7 +1,7 @@
 //! What was asked of the study's model, what it answered, and what verified it; and the model itself:
 //! a drawing, its parameters, and a file to take along.
 
-use kendall_fit::study::{Calibration, Signature, StudyModel, model_file, number as number_of};
+use kendall_fit::study::{Calibration, StudyModel, model_file, number as number_of};
 use kendall_store::{Results, StoreError, StoredPrediction};
 use serde_json::Value;
 
@@ -10,6 +10,7 @@ use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Scale, Series};
 
 mod drawing;
+mod ladder;
 
 /// Factor keys in the captions.
 const MOST_NAMED: usize = 6;
@@ -43,6 +44,7 @@ fn written(data: &Data) -> Section {
     for plot in bands(data) {
         section.plot(plot);
     }
+    ladder::at_questions(&data.predictions, &mut section);
     model(data, &mut section);
     section
 }
@@ -174,7 +176,7 @@ fn model(data: &Data, section: &mut Section) {
         let kind = if signature.0.is_empty() { String::new() } else { format!(", {signature}") };
         match calibration.twin(&signature, &[], &[]) {
             Ok(fitted) => fitted_model(&fitted, calibration, &kind, section),
-            Err(why) => disturbed(calibration, &signature, (&kind, why.to_string()), section),
+            Err(why) => section.note(Level::Bad, format!("No model{kind}: {why}.")),
         }
     }
 }
@@ -208,30 +210,13 @@ fn one_client(calibration: &Calibration) -> Table {
     table
 }
 
-/// A model of all runs, where too few are undisturbed: what was asked rested on such runs too.
-fn disturbed(
-    calibration: &Calibration,
-    signature: &Signature,
-    (kind, why): (&str, String),
-    section: &mut Section,
-) {
-    section.note(Level::Bad, format!("No model{kind} of undisturbed runs: {why}."));
-    let all = Calibration { most_foreign_cores: f64::INFINITY, ..calibration.clone() };
-    if let Ok(fitted) = all.twin(signature, &[], &[]) {
-        section.text(
-            "The model below rests on runs that other processes disturbed: do not rely on it.",
-        );
-        fitted_model(&fitted, &all, kind, section);
-    }
-}
-
 fn fitted_model(fitted: &StudyModel, calibration: &Calibration, kind: &str, section: &mut Section) {
     let twin = &fitted.twin;
     section.text(format!(
         "Calibrated{kind} on {} of {}{}; CPU time per request of one configuration differs by {} \
          between runs{}; the model misses its own runs by {} in throughput and {} in mean \
          response.",
-        number::count(fitted.runs.len() - twin.left_out.len(), "run"),
+        number::count(fitted.runs.len(), "run"),
         number::count(twin.configurations().len(), "configuration"),
         match fitted.one_client.len() {
             0 => String::new(),
@@ -248,10 +233,8 @@ fn fitted_model(fitted: &StudyModel, calibration: &Calibration, kind: &str, sect
                     not in it.";
         section.note(Level::Bad, what);
     }
-    for place in &twin.left_out {
-        let facts = &calibration.runs[fitted.runs[*place]];
-        let why = facts.disturbed(calibration.most_foreign_cores).unwrap_or_default();
-        section.note(Level::Doubt, format!("Run {} was left out: {why}.", facts.run.position + 1));
+    if let Some(disturbed) = &fitted.disturbed {
+        section.note(Level::Doubt, format!("{disturbed}."));
     }
     section.list(fitted.assumptions.clone());
     let runs = fitted.runs.iter().map(|place| &calibration.runs[*place]);
@@ -259,6 +242,7 @@ fn fitted_model(fitted: &StudyModel, calibration: &Calibration, kind: &str, sect
         section.blocks.push(Block::Drawing(drawing::of(fitted, busiest)));
     }
     section.table(parameters(fitted, kind));
+    section.table(ladder::at_left_out(fitted, kind));
     let file = model_file(fitted);
     section.text(
         "The model as JSON: structure at the lightest load, demands, and their \

@@ -54,9 +54,9 @@ fn a_study_of_load_curves_becomes_a_page_tables_and_json() {
     assert!(csv.starts_with("system.workers,workload.clients,repetitions,throughput_per_s"));
 }
 
-/// A run that the model leaves out is named with its own reason: stolen time is no other process.
+/// What disturbed a run that weighs less is said, and which model answers, with what each errs by.
 #[test]
-fn a_run_that_the_model_leaves_out_says_why() {
+fn a_prediction_says_which_model_answers_and_which_runs_weigh_less() {
     let (folder, _guard) = folder("stolen");
     let stolen = |record: &mut RunRecord| {
         if record.run.position == 1 {
@@ -71,7 +71,15 @@ fn a_run_that_the_model_leaves_out_says_why() {
     let asked = kendall_store::StoredPrediction {
         made_unix_ns: 1,
         asked: vec![("workload.clients".to_owned(), "100".to_owned())],
-        answer: serde_json::json!({ "throughput_per_s": { "center": 1.0, "low": 0.5, "high": 2.0 } }),
+        answer: serde_json::json!({
+            "throughput_per_s": { "center": 1.0, "low": 0.5, "high": 2.0 },
+            "ladder": [
+                { "name": "line", "throughput_per_s": 2.0, "response_mean_s": 0.5, "left_out_error": 0.2,
+                  "left_out": 2, "weight": 0.05 },
+                { "name": "twin", "throughput_per_s": 1.0, "response_mean_s": 1.0, "left_out_error": 0.03,
+                  "left_out": 2, "weight": 0.95 },
+            ],
+        }),
         run: None,
         repeated: None,
         verdict: None,
@@ -80,7 +88,19 @@ fn a_run_that_the_model_leaves_out_says_why() {
     drop(results);
     let (_, written) = kendall_report::write(&folder).unwrap();
     let html = std::fs::read_to_string(written.html).unwrap();
-    assert!(html.contains("Run 2 was left out: 0.30 of a core was stolen from the machine."));
+    assert!(html.contains("up to 0.30 was stolen"), "{html}");
+    let said = "workload.clients=100: the structure of the system, calibrated (95 % of the answer, off by 3 %";
+    assert!(
+        html.contains(said) && !html.contains("straight lines between the loads that were run (")
+    );
+    let table =
+        |name: &str| std::fs::read_to_string(folder.join(format!("tables/{name}.csv"))).unwrap();
+    let ladder = table("ladder");
+    assert_eq!(ladder.lines().count(), 3, "{ladder}");
+    // Three loads, each left out once, and what the models of the others said of it.
+    let left_out = table("left-out");
+    assert_eq!(left_out.lines().count(), 4, "{left_out}");
+    assert!(left_out.lines().next().unwrap().contains("twin"), "{left_out}");
 }
 
 #[test]

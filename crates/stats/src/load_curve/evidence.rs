@@ -12,6 +12,8 @@ pub struct CurveRun {
     pub load: f64,
     /// X.
     pub throughput_per_s: f64,
+    /// The variance of an undisturbed run over that of this one: 1, or less.
+    pub weight: f64,
 }
 
 /// How the throughput depends on the load, up to its scale.
@@ -38,6 +40,8 @@ const PARAMETERS: f64 = 3.0;
 const FALSE_ALARM: f64 = 0.05;
 /// Standard deviations at which a run that stands out is counted: it widens, and does not decide.
 const BOUNDED: f64 = 2.5;
+/// What the most disturbed run weighs: nothing would be no run.
+const LEAST_WEIGHT: f64 = 1e-4;
 
 #[derive(Debug, Clone, Copy)]
 struct Row {
@@ -77,7 +81,7 @@ impl Evidence {
             level: levels.iter().position(|level| level.total_cmp(&run.load).is_eq()).unwrap_or(0),
             log: run.throughput_per_s.ln(),
             time: exact_f64(place) / last - 0.5,
-            weight: 1.0,
+            weight: run.weight.clamp(LEAST_WEIGHT, 1.0),
         };
         Some(Self { rows: runs.iter().enumerate().map(row).collect(), levels: levels.clone() })
     }
@@ -101,7 +105,7 @@ impl Evidence {
         let mut found = Vec::new();
         while found.len() < self.rows.len() / 4 {
             let Some((place, squared)) = self.most_outlying(&heights, &found) else { break };
-            self.rows[place].weight = (BOUNDED * BOUNDED / squared).min(1.0);
+            self.rows[place].weight *= (BOUNDED * BOUNDED / squared).min(1.0);
             found.push(place);
         }
         found.sort_unstable();

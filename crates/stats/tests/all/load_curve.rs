@@ -77,7 +77,7 @@ fn runs(truth: Truth, repetitions: u32, noise: Noise, seed: u64) -> Vec<CurveRun
                 Noise::Outlier if runs.len() == outlier => 0.03 * z + 0.55_f64.ln(),
                 Noise::Outlier => 0.03 * z,
             };
-            runs.push(CurveRun { load, throughput_per_s: truth(load) * log.exp() });
+            runs.push(CurveRun { load, throughput_per_s: truth(load) * log.exp(), weight: 1.0 });
         }
     }
     runs
@@ -165,7 +165,7 @@ fn intervals_of_capacity_and_knee_hold_the_truth() {
 /// spoiled, the interval is wider and the run is named.
 #[test]
 fn one_outlier_of_twelve_widens_and_is_named() {
-    let run = |(load, throughput_per_s)| CurveRun { load, throughput_per_s };
+    let run = |(load, throughput_per_s)| CurveRun { load, throughput_per_s, weight: 1.0 };
     let mut runs = [
         (4.0, 401.0),
         (1.0, 372.0),
@@ -258,7 +258,7 @@ fn coverage_of_further_runs() {
 
 #[test]
 fn runs_that_say_nothing_of_their_scatter_are_refused() {
-    let run = |(load, throughput_per_s)| CurveRun { load, throughput_per_s };
+    let run = |(load, throughput_per_s)| CurveRun { load, throughput_per_s, weight: 1.0 };
     let single = [(1.0, 100.0), (10.0, 1_000.0), (20.0, 1_000.0)].map(run);
     assert!(load_curve(&single, 0.95).is_none());
     assert!(load_curve(&[single[0]; 8], 0.95).is_none());

@@ -6,7 +6,7 @@ use kendall_fit::study::{
     Answer, AskError, Calibration, Judged, Question, RunFacts, Rung, Signature, StudyModel, lookup,
     number, structural,
 };
-use kendall_fit::twin::{Interval, Solved, Workload};
+use kendall_fit::twin::{Interval, Solved, System, Workload};
 use kendall_queueing::station::finite_population;
 use kendall_report::document::Section;
 use kendall_stats::estimate::figures;
@@ -46,6 +46,8 @@ pub(super) struct Scored {
     /// The analysis, with demands that fall with load, and with constant ones.
     pub(super) network: Option<Beside>,
     pub(super) constant_network: Option<Beside>,
+    /// The latter where no pool bounds anything.
+    pub(super) mva: Option<Beside>,
     /// One station with the same population.
     pub(super) mm1: Option<Beside>,
     pub(super) mmm: Option<Beside>,
@@ -174,6 +176,7 @@ impl Known<'_> {
             ladder: before.ladder.iter().map(|judged| Climbed::of(judged, facts)).collect(),
             network: analyzed(fitted.twin.solve(&system)),
             constant_network: analyzed(fitted.twin.solve_constant(&system)),
+            mva: analyzed(fitted.twin.solve_constant(&without_pools(system))),
             mm1: textbook(self.calibration, facts, false).map(|both| Beside::of(both, facts)),
             mmm: textbook(self.calibration, facts, true).map(|both| Beside::of(both, facts)),
         })
@@ -187,6 +190,14 @@ impl Known<'_> {
             |place: usize| runs.iter().map(|run| run[place]).sum::<f64>() / exact_f64(runs.len());
         (!runs.is_empty()).then(|| [0, 1, 2, 3, 4].map(mean))
     }
+}
+
+/// A pool has a token for every client.
+fn without_pools(mut system: System) -> System {
+    if let Workload::Closed { clients, .. } = system.workload {
+        system.pools.iter_mut().for_each(|pool| pool.tokens = pool.tokens.max(clients));
+    }
+    system
 }
 
 /// What the calibration's own runs measured, those that something disturbed left out.

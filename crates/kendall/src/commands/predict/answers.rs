@@ -25,6 +25,9 @@ pub(super) struct Answers {
     /// The key along the curve, where one was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) curve: Option<Along>,
+    /// Runs that `--until` added, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) added: Vec<Added>,
 }
 
 /// What the model rests on.
@@ -68,6 +71,15 @@ pub(super) enum Outcome {
     Predicted(Box<Answer>),
     /// Why there are none.
     Refused(String),
+}
+
+/// A run that was added.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Added {
+    /// What was run.
+    pub(super) asked: Vec<(String, String)>,
+    /// Half-width of the widest interval before it, as a share.
+    pub(super) half_width: f64,
 }
 
 /// The shape of a curve.
@@ -232,7 +244,7 @@ impl<'a> Asker<'a> {
             Along { key: curve.key.clone(), knee: knee(&along.collect::<Vec<_>>()) }
         });
         let study = self.study.file.study.clone();
-        Ok(Answers { study, calibration, answers: points, curve })
+        Ok(Answers { study, calibration, answers: points, curve, added: Vec::new() })
     }
 
     fn rests(&self, fitted: &StudyModel) -> Rests {

@@ -18,13 +18,20 @@ pub(super) fn document(answers: &Answers) -> Section {
         (None, [only]) => one(&mut document, only),
         _ => curve(&mut document, answers),
     }
+    for added in &answers.added {
+        let half = figures(100.0 * added.half_width, 2);
+        document.text(format!("added      {}, at ±{half} %", words(&added.asked)));
+    }
     rests(&mut document, &answers.calibration);
     document
 }
 
+fn words(asked: &[(String, String)]) -> String {
+    let values: Vec<String> = asked.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    values.join(" ")
+}
+
 fn asked(point: &Point) -> String {
-    let values: Vec<String> =
-        point.asked.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let rest = point
         .levels
         .iter()
@@ -33,7 +40,8 @@ fn asked(point: &Point) -> String {
     let rest: Vec<String> = rest.collect();
     let beside =
         if rest.is_empty() { String::new() } else { format!(" (with {})", rest.join(" ")) };
-    let values = if values.is_empty() { "the study's own".to_owned() } else { values.join(" ") };
+    let values = words(&point.asked);
+    let values = if values.is_empty() { "the study's own".to_owned() } else { values };
     format!("{values}{beside}")
 }
 
@@ -203,31 +211,19 @@ fn model(model: &Model) -> String {
         Model::Measured { runs } => {
             format!("none: this configuration was measured, in {}", counted(*runs, "run"))
         }
-        Model::Curve { runs } => format!("{}, of {}", rung(Rung::Curve), counted(*runs, "run")),
-        Model::Line => rung(Rung::Line).to_owned(),
-        Model::ScalingLaw => rung(Rung::ScalingLaw).to_owned(),
-        Model::Network => rung(Rung::Network).to_owned(),
-        Model::FallingNetwork => rung(Rung::FallingNetwork).to_owned(),
-        Model::HiddenStation => rung(Rung::HiddenStation).to_owned(),
+        Model::Curve { runs } => format!("{}, of {}", Rung::Curve, counted(*runs, "run")),
+        Model::Line => Rung::Line.to_string(),
+        Model::ScalingLaw => Rung::ScalingLaw.to_string(),
+        Model::Network => Rung::Network.to_string(),
+        Model::FallingNetwork => Rung::FallingNetwork.to_string(),
+        Model::HiddenStation => Rung::HiddenStation.to_string(),
         Model::Between { key, levels: [below, above], runs } => format!(
             "none: {} at {key} = {} and {}, between which it lies",
             counted(*runs, "run"),
             plain(*below),
             plain(*above)
         ),
-        Model::Twin => rung(Rung::Twin).to_owned(),
-    }
-}
-
-fn rung(rung: Rung) -> &'static str {
-    match rung {
-        Rung::Line => "straight lines between the loads that were run",
-        Rung::ScalingLaw => "the Universal Scalability Law",
-        Rung::Network => "network of the known stations, constant demands",
-        Rung::FallingNetwork => "network of the known stations, demands that fall with load",
-        Rung::HiddenStation => "a station that no counter shows, and a delay",
-        Rung::Curve => "the curve of throughput over the load",
-        Rung::Twin => "the structure of the system, calibrated",
+        Model::Twin => Rung::Twin.to_string(),
     }
 }
 
@@ -241,7 +237,7 @@ fn ladder(ladder: &[Judged]) -> Table {
         });
         let share = (judged.weight > SHOWN).then(|| figures(100.0 * judged.weight, 2));
         vec![
-            rung(judged.name).to_owned(),
+            judged.name.to_string(),
             figures(judged.throughput_per_s, 4),
             figures(1e3 * judged.response_mean_s, 4),
             error,

@@ -9,7 +9,7 @@ use kendall_observations::{run_facts, study_run};
 use kendall_report::document::Section;
 use kendall_stats::estimate::figures;
 use kendall_store::{Results, Run, RunId, Status, StoredPrediction};
-use kendall_study::Options;
+use kendall_study::{Beside, Options};
 use serde::Serialize;
 
 use super::answers::{Asker, Metric, metrics};
@@ -127,7 +127,9 @@ impl Verification<'_> {
     ) -> anyhow::Result<[Verified; 2]> {
         let mut tried = 1;
         loop {
-            let both = self.facts(&self.measure(values, near)?)?;
+            let wanted = [self.study.beside(values), self.study.again(near)];
+            let wanted = wanted.into_iter().collect::<Result<Vec<_>, _>>().map_err(refused)?;
+            let both = self.facts(&measure(self.folder, self.study, &wanted)?)?;
             let why = both.iter().find_map(|one| one.facts.disturbed(self.most_foreign));
             match why.filter(|_| tried < TRIES) {
                 Some(why) => {
@@ -155,24 +157,6 @@ impl Verification<'_> {
             [asked, again] => Ok([verified(*asked)?, verified(*again)?]),
             _ => Err(exit_with(Exit::Failure, "interrupted; nothing was verified")),
         }
-    }
-
-    fn measure(&self, values: &[(String, String)], near: &Run) -> anyhow::Result<Vec<RunId>> {
-        let wanted =
-            [self.study.beside(values).map_err(refused)?, self.study.again(near).map_err(refused)?];
-        let interrupted = stop_at_a_signal()?;
-        let options = Options {
-            folder: self.folder.to_owned(),
-            program: std::env::current_exe()?,
-            retry_failed: false,
-            until_repetition: None,
-        };
-        kendall_study::run_beside(&self.study.file, &options, &wanted, &interrupted, &mut |event| {
-            if let kendall_study::Event::Started { run, .. } = event {
-                output::note(&format!("measuring {}", levels(&study_run(run))));
-            }
-        })
-        .map_err(|error| exit_with(exit_of(&error), error))
     }
 
     fn verdict(
@@ -220,6 +204,27 @@ impl Verification<'_> {
         }
         doubts
     }
+}
+
+/// Runs configurations, and stores them beside the study's own.
+pub(super) fn measure(
+    folder: &Path,
+    study: &StudyOfResults,
+    wanted: &[Beside],
+) -> anyhow::Result<Vec<RunId>> {
+    let interrupted = stop_at_a_signal()?;
+    let options = Options {
+        folder: folder.to_owned(),
+        program: std::env::current_exe()?,
+        retry_failed: false,
+        until_repetition: None,
+    };
+    kendall_study::run_beside(&study.file, &options, wanted, &interrupted, &mut |event| {
+        if let kendall_study::Event::Started { run, .. } = event {
+            output::note(&format!("measuring {}", levels(&study_run(run))));
+        }
+    })
+    .map_err(|error| exit_with(exit_of(&error), error))
 }
 
 /// What a run measured, in the order of [`metrics`].

@@ -12,7 +12,7 @@ use crate::number;
 use crate::plot::svg::escaped;
 
 /// Size of a box, and of the space around it, in units of the drawing.
-const BOX: (f64, f64) = (190.0, 86.0);
+const BOX: (f64, f64) = (190.0, 106.0);
 const GAP: (f64, f64) = (110.0, 26.0);
 const MARGIN: f64 = 12.0;
 
@@ -20,6 +20,8 @@ struct Place {
     x: f64,
     y: f64,
     lines: Vec<String>,
+    /// A station that no counter shows.
+    inferred: Option<String>,
 }
 
 pub(super) fn of(fitted: &StudyModel, busiest: &RunFacts) -> Drawing {
@@ -54,7 +56,8 @@ pub(super) fn of(fitted: &StudyModel, busiest: &RunFacts) -> Drawing {
     svg.push_str("</svg>");
     let description = "Processes of the model from the clients inwards. In each: processor time of a \
                        request, how busy it was at the heaviest load measured, and its pools. On the \
-                       arrows: delay and processor time of the emulated network."
+                       arrows: delay and processor time of the emulated network. Dashed: a station that no counter shows, \
+                       inferred from the curve of throughput."
         .to_owned();
     Drawing { svg, description }
 }
@@ -94,7 +97,10 @@ fn places(fitted: &StudyModel, busiest: &RunFacts) -> BTreeMap<String, Place> {
             lines.extend(waits(name).map(|wait| format!("waits {} by itself", number::time(wait))));
             let at = |index: usize, size: f64, gap: f64| MARGIN + exact_f64(index) * (size + gap);
             let (x, y) = (at(column, BOX.0, GAP.0), at(row, BOX.1, GAP.1));
-            places.insert(name.clone(), Place { x, y, lines });
+            let inferred = fitted.inferred(name).map(|hidden| {
+                format!("inferred: {} at a time, {}", hidden.servers, number::time(hidden.time_s))
+            });
+            places.insert(name.clone(), Place { x, y, lines, inferred });
         }
     }
     places
@@ -112,6 +118,19 @@ fn boxed(place: &Place) -> String {
             "<text x=\"{:.0}\" y=\"{:.0}\" fill=\"currentColor\"{weight}>{}</text>",
             place.x + 8.0,
             place.y + 17.0 + 16.0 * exact_f64(line),
+            escaped(text)
+        ));
+    }
+    if let Some(text) = &place.inferred {
+        svg.push_str(&format!(
+            "<rect x=\"{:.0}\" y=\"{:.0}\" width=\"{:.0}\" height=\"20\" rx=\"4\" fill=\"none\" \
+             stroke=\"currentColor\" stroke-dasharray=\"4 3\"/><text x=\"{:.0}\" y=\"{:.0}\" \
+             fill=\"currentColor\">{}</text>",
+            place.x + 5.0,
+            place.y + BOX.1 - 24.0,
+            BOX.0 - 10.0,
+            place.x + 10.0,
+            place.y + BOX.1 - 10.0,
             escaped(text)
         ));
     }
