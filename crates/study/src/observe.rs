@@ -104,7 +104,7 @@ impl From<Full> for RunError {
 }
 
 /// How the run in progress does; reported about once a second.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Live {
     /// Seconds of load so far.
     pub elapsed_s: f64,
@@ -112,6 +112,8 @@ pub struct Live {
     pub throughput_per_s: Option<f64>,
     /// Mean response time just now, in seconds, as that tier says.
     pub response_time_mean_s: Option<f64>,
+    /// Of the same responses, 99 % are faster.
+    pub response_time_p99_s: Option<f64>,
 }
 
 /// What a run needs.
@@ -720,7 +722,12 @@ impl Watch {
     fn live(&self, started_ns: u64) -> Live {
         let elapsed_s =
             kendall_units::Seconds::from_nanos(monotonic_ns().saturating_sub(started_ns)).get();
-        let mut live = Live { elapsed_s, throughput_per_s: None, response_time_mean_s: None };
+        let mut live = Live {
+            elapsed_s,
+            throughput_per_s: None,
+            response_time_mean_s: None,
+            response_time_p99_s: None,
+        };
         let Some(entry) = &self.entry else { return live };
         let mut response_time = Histogram::new();
         for member in self.members.iter().filter(|member| member.part.is_tier(entry)) {
@@ -732,6 +739,8 @@ impl Watch {
             response_time.add(&period.stage(stage::RESPONSE_TIME));
         }
         live.response_time_mean_s = response_time.mean().map(|mean| mean / 1e9);
+        let tail = response_time.quantile(0.99);
+        live.response_time_p99_s = tail.map(|tail| kendall_units::Seconds::from_nanos(tail).get());
         live
     }
 }
