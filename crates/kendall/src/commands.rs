@@ -2,6 +2,7 @@
 
 mod compare;
 mod completions;
+mod console;
 mod demo;
 mod design;
 mod fit;
@@ -57,6 +58,7 @@ enum Command {
     Predict(predict::Predict),
     Load(load::Load),
     Observe(observe::Observe),
+    Console(console::ConsoleCommand),
     Serve(serve::Serve),
     Queue(queue::Queue),
     Solve(solve::Solve),
@@ -88,7 +90,10 @@ impl Kendall {
 
     /// Whether it is a server, which others wait for.
     pub(crate) fn serves(&self) -> bool {
-        matches!(&self.command, Command::Serve(serve) if !serve.needs_one_thread())
+        match &self.command {
+            Command::Serve(serve) => !serve.needs_one_thread(),
+            command => matches!(command, Command::Console(_)),
+        }
     }
 
     /// Runs the command that was asked for.
@@ -102,6 +107,7 @@ impl Kendall {
             Command::Reaper(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Completions(command) => command.run(),
+            Command::Console(command) => command.run(),
             Command::Design(command) => command.run(),
             Command::Fit(command) => command.run(),
             Command::Init(command) => command.run(),
