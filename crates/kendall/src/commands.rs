@@ -2,6 +2,7 @@
 
 mod compare;
 mod completions;
+mod console;
 mod demo;
 mod design;
 mod export;
@@ -69,6 +70,7 @@ enum Command {
     Calculation(Calculation),
     Load(load::Load),
     Observe(observe::Observe),
+    Console(console::ConsoleCommand),
     Serve(serve::Serve),
     Queue(queue::Queue),
     Schema(schema::Schema),
@@ -167,7 +169,10 @@ impl Kendall {
 
     /// Whether it is a server, which others wait for.
     pub(crate) fn serves(&self) -> bool {
-        matches!(&self.command, Command::Serve(serve) if !serve.needs_one_thread())
+        match &self.command {
+            Command::Serve(serve) => !serve.needs_one_thread(),
+            command => matches!(command, Command::Console(_)),
+        }
     }
 
     /// Runs the command that was asked for.
@@ -182,6 +187,7 @@ impl Kendall {
             Command::Calculation(command) => command.run(),
             Command::Compare(command) => command.run(),
             Command::Completions(command) => command.run(),
+            Command::Console(command) => command.run(),
             Command::Init(command) => command.run(),
             Command::Queue(command) => command.run(),
             Command::Serve(command) => command.run(),

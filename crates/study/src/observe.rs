@@ -116,7 +116,7 @@ impl From<Full> for RunError {
 }
 
 /// How the run in progress does; reported about once a second.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Live {
     /// Seconds of load so far.
     pub elapsed_s: f64,
@@ -124,12 +124,14 @@ pub struct Live {
     pub throughput_per_s: Option<f64>,
     /// Mean response time just now, in seconds, as that tier says.
     pub response_time_mean_s: Option<f64>,
+    /// Of the same responses, 99 % are faster.
+    pub response_time_p99_s: Option<f64>,
     /// Every host, by its name in the study file.
     pub hosts: Vec<LiveHost>,
 }
 
 /// How busy a host is just now.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct LiveHost {
     pub name: String,
     pub busy_cores: f64,
@@ -761,9 +763,13 @@ impl Watch {
     fn live(&self, started_ns: u64) -> Live {
         let elapsed_s =
             kendall_units::Seconds::from_nanos(monotonic_ns().saturating_sub(started_ns)).get();
-        let hosts = self.live_hosts();
-        let mut live =
-            Live { elapsed_s, throughput_per_s: None, response_time_mean_s: None, hosts };
+        let mut live = Live {
+            elapsed_s,
+            throughput_per_s: None,
+            response_time_mean_s: None,
+            response_time_p99_s: None,
+            hosts: self.live_hosts(),
+        };
         let Some(entry) = &self.entry else { return live };
         let mut response_time = Histogram::new();
         for member in self.members.iter().filter(|member| member.part.is_tier(entry)) {
@@ -775,6 +781,8 @@ impl Watch {
             response_time.add(&period.stage(stage::RESPONSE_TIME));
         }
         live.response_time_mean_s = response_time.mean().map(|mean| mean / 1e9);
+        let tail = response_time.quantile(0.99);
+        live.response_time_p99_s = tail.map(|tail| kendall_units::Seconds::from_nanos(tail).get());
         live
     }
 }

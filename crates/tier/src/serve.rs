@@ -4,12 +4,14 @@
 //! that a client can hit has a default here: connections, streams, the size of heads, the time until
 //! a connection says something, and how long one may say nothing.
 
+mod browser;
 mod client;
 mod connection;
 mod open;
 mod tls;
 mod tokens;
 
+pub use browser::ForBrowsers;
 pub use client::{Account, Client};
 pub use open::{AnswerBounds, PART_BYTES, Room, Wait};
 pub use tls::{Tls, TlsError, authorities};

@@ -68,6 +68,10 @@ pub(crate) struct RunFlags {
     /// How the result is printed
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) format: Format,
+
+    /// How progress is told on standard error: json is a line an event, and one a second of load
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) progress: Format,
 }
 
 impl RunCommand {
@@ -152,7 +156,7 @@ impl Outcome {
             retry_failed: flags.retry_failed,
             until_repetition: None,
         };
-        let mut progress = Progress::new(study);
+        let mut progress = Progress::new(study, flags.progress);
         let outcome =
             kendall_study::run(study, &options, interrupted, &mut |event| progress.event(&event));
         progress.finish();

@@ -28,6 +28,7 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-observations", 3),
     ("kendall-host", 3),
     ("kendall-study", 4),
+    ("kendall-console", 5),
     ("kendall-report", 5),
     ("kendall-observe", 6),
     ("kendall", 7),

@@ -2,6 +2,7 @@
 
 mod compare_in_turns;
 mod compare_results;
+mod console;
 mod designs;
 mod export;
 mod factor_tuples;

@@ -1,6 +1,8 @@
 //! What tests of studies share.
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and stops at surprises")]
 
+pub(crate) mod browser;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 

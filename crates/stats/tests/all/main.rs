@@ -7,5 +7,6 @@ mod designs;
 mod drift;
 mod drifting_speed;
 mod load_curve;
+mod trend;
 mod warm_up;
 mod within_run;

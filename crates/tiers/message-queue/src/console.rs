@@ -6,7 +6,6 @@
 //! Every call carries the access token; nothing of a message is ever read as HTML, and no script runs
 //! but the console's own file.
 
-mod access;
 mod failure;
 mod queries;
 
@@ -17,12 +16,13 @@ use std::time::Duration;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use kendall_tier::serve::{ListenError, ListenOptions, Listener};
+use hyper_util::service::TowerToHyperService;
+use kendall_tier::serve::{ForBrowsers, ListenError, ListenOptions, Listener};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -30,7 +30,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_postgres::Row;
 
-use self::access::Access;
 use self::failure::Failure;
 use crate::database::{Databases, LOOK_MS};
 use crate::dispatcher::Dispatcher;
@@ -129,8 +128,8 @@ impl Console {
         if !address.ip().is_loopback() {
             tracing::warn!(%address, "the console can be reached from other hosts, without TLS");
         }
-        let access = Access { routes: self.routes(), listen: address };
-        if let Err(error) = listener.serve(vec![(handle, access)], None, stop).await {
+        let service = ForBrowsers::new(TowerToHyperService::new(self.routes()), address);
+        if let Err(error) = listener.serve(vec![(handle, service)], None, stop).await {
             tracing::error!(%error, "the console ended");
         }
     }
@@ -158,7 +157,7 @@ impl Console {
             .route("/page.js", file("text/javascript; charset=utf-8", SCRIPT))
             .nest("/api", api)
             .fallback(nothing_there)
-            .layer(middleware::from_fn(guarded))
+            .layer(middleware::from_fn(timely))
             .with_state(self)
     }
 
@@ -194,30 +193,16 @@ impl Console {
     }
 }
 
-/// Headers that keep a browser from doing with the page what the page does not.
-async fn guarded(request: Request, next: Next) -> Response {
-    let mut response = match tokio::time::timeout(CALL, next.run(request)).await {
+/// Answers in time, whatever the database does.
+async fn timely(request: Request, next: Next) -> Response {
+    match tokio::time::timeout(CALL, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
             let text =
                 "it takes longer than half a minute; it continues, and the page will show it";
             Failure(StatusCode::GATEWAY_TIMEOUT, text.into()).into_response()
         }
-    };
-    for (name, value) in [
-        (
-            header::CONTENT_SECURITY_POLICY,
-            "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-             img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-             require-trusted-types-for 'script'",
-        ),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::REFERRER_POLICY, "no-referrer"),
-        (header::CACHE_CONTROL, "no-store"),
-    ] {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
-    response
 }
 
 async fn authorized(State(console): State<Console>, request: Request, next: Next) -> Response {

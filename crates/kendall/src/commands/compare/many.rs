@@ -7,6 +7,7 @@ use kendall_report::document::Section;
 use kendall_stats::compare::trend::{ChangePoint, change_points};
 use kendall_stats::compare::{Better, Quantity};
 use kendall_stats::estimate::figures;
+use kendall_stats::sample::sorted_quantile;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
@@ -27,8 +28,9 @@ struct Trend {
     metric: String,
     quantity: Quantity,
     better: Better,
-    /// Sets that have it, in their order.
+    /// Sets that have it, in their order, and the median of each one's runs.
     sets: Vec<String>,
+    medians: Vec<f64>,
     changes: Vec<Change>,
 }
 
@@ -100,10 +102,25 @@ impl Compare {
                 point,
             });
             let changes = changes.collect();
-            trends.push(Trend { changes, configuration, metric, quantity, better, sets: names });
+            let medians = runs.iter().map(|runs| median(runs)).collect();
+            trends.push(Trend {
+                changes,
+                configuration,
+                metric,
+                quantity,
+                better,
+                sets: names,
+                medians,
+            });
         }
         Ok((trends, left_out))
     }
+}
+
+fn median(runs: &[f64]) -> f64 {
+    let mut sorted = runs.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted_quantile(&sorted, 0.5)
 }
 
 /// One metric of one configuration over the sets that have it.

@@ -1,4 +1,4 @@
-//! How far a study is: a bar on a terminal, plain lines elsewhere.
+//! How far a study is: a bar on a terminal, plain lines elsewhere, or JSON for other programs.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -7,12 +7,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kendall_store::{Run, Status};
 use kendall_study::{Event, Live, LiveHost, StudyFile};
 use kendall_units::{Rate, Seconds, counted, exact_f64};
+use serde_json::{Value, json};
 
 use super::dry_run::duration;
-use crate::output;
+use crate::output::{self, Format};
 use crate::paint::Paint;
 
 pub(super) struct Progress {
+    format: Format,
     bar: Option<ProgressBar>,
     title: String,
     runs: usize,
@@ -49,8 +51,9 @@ pub(crate) fn what_came(
 }
 
 impl Progress {
-    pub(super) fn new(study: &StudyFile) -> Self {
+    pub(super) fn new(study: &StudyFile, format: Format) -> Self {
         Self {
+            format,
             bar: None,
             title: study.title.clone(),
             runs: 0,
@@ -67,6 +70,7 @@ impl Progress {
             Event::Opened { runs, exact, ended } => self.opened(*runs, *exact, *ended),
             Event::Started { run, .. } => {
                 self.levels = levels(run);
+                self.json(|| json!({ "event": "started", "levels": self.levels }));
                 let text = format!("{}  starting", self.levels);
                 if let Some(bar) = &self.bar {
                     bar.set_message(text);
@@ -83,6 +87,11 @@ impl Progress {
                 output::note("measuring the database by itself (pgbench), for a few seconds");
             }
             Event::Live(live) => {
+                self.json(|| {
+                    let mut second = serde_json::to_value(live).unwrap_or_default();
+                    second["event"] = "live".into();
+                    second
+                });
                 if let Some(bar) = &self.bar {
                     bar.set_message(format!("{}  {}", self.levels, self::live(live)));
                 }
@@ -95,11 +104,12 @@ impl Progress {
 
     fn opened(&mut self, runs: usize, exact: bool, ended: usize) {
         (self.runs, self.exact, self.ended) = (runs, exact, ended);
+        self.json(|| json!({ "event": "opened", "runs": runs, "exact": exact, "ended": ended }));
         let most = if exact { "" } else { "at most " };
         let count = format!("{most}{}", counted(runs, "run"));
         let earlier = if ended > 0 { format!(", {ended} already done") } else { String::new() };
         output::note(&format!("{}: {count}{earlier}", self.title));
-        if std::io::stderr().is_terminal() {
+        if std::io::stderr().is_terminal() && self.format == Format::Human {
             let bar = ProgressBar::new(u64::try_from(runs).unwrap_or(u64::MAX));
             let template = "{bar:24} {pos}/{len}  {prefix}\n{msg}";
             if let Ok(style) = ProgressStyle::with_template(template) {
@@ -124,7 +134,22 @@ impl Progress {
                 bar.set_position(u64::try_from(self.ended).unwrap_or(0));
                 bar.set_prefix(self.left());
             }
+            None if self.format == Format::Json => {
+                self.json(|| {
+                    json!({
+                        "event": "ended", "line": line, "levels": levels(run), "status": run.status,
+                        "throughput_per_s": throughput, "response_time_mean_s": response_time,
+                    })
+                });
+            }
             None => output::note(&line),
+        }
+    }
+
+    /// A line for other programs, where one is asked for.
+    fn json(&self, event: impl FnOnce() -> Value) {
+        if self.format == Format::Json {
+            output::note(&event().to_string());
         }
     }
 

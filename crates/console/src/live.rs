@@ -1,0 +1,239 @@
+//! Studies that the console runs: `kendall run`, started as a process, and what it says of its progress.
+//!
+//! One at a time: a second one would disturb what the first measures.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
+use std::process::Child;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, PathRejection};
+use axum::extract::{Path, State};
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::failure::{Answered, Failure, aside};
+use crate::files::runnable;
+
+/// Runs of studies that are remembered, the lines of each, and the seconds of its present run.
+const KEPT: usize = 20;
+const LINES: usize = 200;
+const SECONDS: usize = 600;
+/// Bytes of a line.
+const LINE_BYTES: u64 = 64 << 10;
+
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    all: Arc<Mutex<VecDeque<Job>>>,
+    ended: Arc<Condvar>,
+}
+
+/// A study that runs, or that ran.
+#[derive(Debug, Serialize)]
+struct Job {
+    number: u64,
+    #[serde(flatten)]
+    what: What,
+    /// `None` when it has ended.
+    #[serde(skip)]
+    pid: Option<Pid>,
+    state: &'static str,
+    /// Of the end.
+    code: Option<i32>,
+    runs: Option<u64>,
+    runs_ended: u64,
+    levels: String,
+    /// Of the present run, a second each.
+    seconds: VecDeque<Value>,
+    lines: VecDeque<String>,
+}
+
+/// What is to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct What {
+    /// Of the folder of study files; empty for the one in `out`, which is resumed.
+    #[serde(default)]
+    file: String,
+    /// Folder of the results.
+    out: String,
+    #[serde(default)]
+    toy: bool,
+    #[serde(default)]
+    retry_failed: bool,
+}
+
+/// A line of `--progress json`.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+enum Event {
+    Opened { runs: u64, ended: u64 },
+    Started { levels: String },
+    Live(Value),
+    Ended { line: String },
+}
+
+impl Live {
+    fn all(&self) -> MutexGuard<'_, VecDeque<Job>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a study is being measured.
+    pub(crate) fn runs(&self) -> bool {
+        self.all().iter().any(|job| job.pid.is_some())
+    }
+
+    /// Stops what runs as Ctrl-C does, and waits for it.
+    pub(crate) fn stop_all(&self) {
+        let mut all = self.all();
+        all.iter_mut().for_each(Job::interrupt);
+        let running = |all: &mut VecDeque<Job>| all.iter().any(|job| job.pid.is_some());
+        drop(self.ended.wait_while(all, running).unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Follows a process to its end.
+    fn follow(&self, number: u64, mut child: Child) {
+        let (all, ended) = (Arc::clone(&self.all), Arc::clone(&self.ended));
+        let (output, told) = (child.stdout.take(), child.stderr.take());
+        thread::spawn(move || {
+            let with = |change: &dyn Fn(&mut Job)| {
+                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                all.iter_mut().filter(|job| job.number == number).for_each(change);
+            };
+            thread::scope(|scope| {
+                scope.spawn(|| lines(output, |line| with(&|job: &mut Job| job.keep(line))));
+                lines(told, |line| with(&|job: &mut Job| job.take_in(line)));
+            });
+            // Its number is its own until it was waited for: nobody may signal it any more by then.
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let code = child.wait().ok().and_then(|status| status.code());
+            for job in all.iter_mut().filter(|job| job.number == number) {
+                (job.pid, job.state, job.code) = (None, "ended", code);
+            }
+            ended.notify_all();
+        });
+    }
+}
+
+impl Job {
+    /// Once: a second signal would end the program at once, with its run.
+    fn interrupt(&mut self) {
+        if let Some(pid) = self.pid
+            && self.state == "running"
+        {
+            self.state = "stopping";
+            rustix::process::kill_process(pid, Signal::INT).unwrap_or_default();
+        }
+    }
+
+    fn keep(&mut self, line: &str) {
+        self.lines.push_back(line.to_owned());
+        while self.lines.len() > LINES {
+            self.lines.pop_front();
+        }
+    }
+
+    fn take_in(&mut self, line: &str) {
+        match serde_json::from_str(line) {
+            Ok(Event::Opened { runs, ended }) => (self.runs, self.runs_ended) = (Some(runs), ended),
+            Ok(Event::Started { levels }) => {
+                self.levels = levels;
+                self.seconds.clear();
+            }
+            Ok(Event::Live(second)) => {
+                self.seconds.push_back(second);
+                while self.seconds.len() > SECONDS {
+                    self.seconds.pop_front();
+                }
+            }
+            Ok(Event::Ended { line }) => {
+                self.runs_ended += 1;
+                self.keep(&line);
+            }
+            Err(_) => self.keep(line),
+        }
+    }
+}
+
+/// Each line, in parts where it is longer than one may be.
+fn lines(from: Option<impl Read>, mut each: impl FnMut(&str)) {
+    let Some(from) = from else { return };
+    let mut from = BufReader::new(from);
+    let mut bytes = Vec::new();
+    while from.by_ref().take(LINE_BYTES).read_until(b'\n', &mut bytes).is_ok_and(|read| read > 0) {
+        each(String::from_utf8_lossy(&bytes).trim_end());
+        bytes.clear();
+    }
+}
+
+pub(crate) async fn list(State(shared): State<Shared>) -> Answered {
+    let all = shared.live.all();
+    Ok(Json(json!({ "runs": all.iter().rev().collect::<Vec<_>>() })))
+}
+
+pub(crate) async fn start(
+    State(shared): State<Shared>,
+    what: Result<Json<What>, JsonRejection>,
+) -> Answered {
+    let Json(what) = what?;
+    aside(move || {
+        let out = shared.results.place(&what.out)?;
+        let file = match what.file.as_str() {
+            "" => runnable(out.join("study.toml"))?,
+            name => runnable(shared.files.path(name)?)?,
+        };
+        let mut command = shared.program.command();
+        command.arg("run").arg(file).arg("--out").arg(out).args(["--progress", "json"]);
+        command.args(what.toy.then_some("--toy"));
+        command.args(what.retry_failed.then_some("--retry-failed"));
+        // A Ctrl-C at the terminal is for the console, which stops it once.
+        command.process_group(0);
+        let mut all = shared.live.all();
+        if let Some(other) = all.iter().find(|job| job.pid.is_some()) {
+            let what = format!(
+                "`{}` is running, and two at a time would disturb each other: stop it first",
+                other.what.out
+            );
+            return Err(Failure::conflict(what));
+        }
+        let child = command.spawn()?;
+        let number = all.back().map_or(1, |last| last.number + 1);
+        all.push_back(Job {
+            number,
+            what,
+            pid: Some(Pid::from_child(&child)),
+            state: "running",
+            code: None,
+            runs: None,
+            runs_ended: 0,
+            levels: String::new(),
+            seconds: VecDeque::new(),
+            lines: VecDeque::new(),
+        });
+        while all.len() > KEPT {
+            all.pop_front();
+        }
+        drop(all);
+        shared.live.follow(number, child);
+        Ok(Json(json!({ "number": number })))
+    })
+    .await
+}
+
+pub(crate) async fn stop(
+    State(shared): State<Shared>,
+    number: Result<Path<u64>, PathRejection>,
+) -> Answered {
+    let Path(number) = number?;
+    let mut all = shared.live.all();
+    let Some(job) = all.iter_mut().find(|job| job.number == number) else {
+        return Err(Failure::not_found(format!("run {number} is not known")));
+    };
+    job.interrupt();
+    Ok(Json(json!({ "number": number, "state": job.state })))
+}

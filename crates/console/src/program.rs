@@ -1,0 +1,100 @@
+//! The program, started for an answer: bounded in number and in time.
+
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::failure::Failure;
+
+/// At a time: one keeps a core busy, and a study may be running beside it.
+const AT_A_TIME: u32 = 2;
+/// Longest wait for a place, and longest run.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LONGEST: Duration = Duration::from_secs(90);
+/// Bytes of an answer, and of what is told of a failure.
+const MOST_BYTES: u64 = 64 << 20;
+const MOST_TOLD: u64 = 64 << 10;
+
+#[derive(Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+    running: Mutex<u32>,
+    ended: Condvar,
+}
+
+/// A place among those that run.
+struct Place<'a>(&'a Program);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        *self.0.running.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.ended.notify_one();
+    }
+}
+
+impl Program {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path, running: Mutex::new(0), ended: Condvar::new() }
+    }
+
+    /// The program with nothing to read.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// What it prints, given these arguments; exit code 4, a verdict, is an answer too. Blocks.
+    pub(crate) fn answer<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Result<String, Failure> {
+        let _place = self.place()?;
+        let mut child = self.command().args(arguments).spawn()?;
+        let pid = rustix::process::Pid::from_child(&child);
+        let (output, told) = (child.stdout.take(), child.stderr.take());
+        let (done, ended) = std::sync::mpsc::sync_channel::<()>(1);
+        let (answer, told) = std::thread::scope(|scope| {
+            // Kills it where it stays too long. The child was not waited for: its number is its own.
+            scope.spawn(move || {
+                let late = std::sync::mpsc::RecvTimeoutError::Timeout;
+                if ended.recv_timeout(LONGEST) == Err(late) {
+                    let kill = rustix::process::Signal::KILL;
+                    rustix::process::kill_process(pid, kill).unwrap_or_default();
+                }
+            });
+            let told = scope.spawn(move || read(told, MOST_TOLD));
+            let answer = read(output, MOST_BYTES);
+            drop(done);
+            (answer, told.join().unwrap_or_default())
+        });
+        let status = child.wait()?;
+        match status.code() {
+            Some(0 | 4) => Ok(answer),
+            None => Err(Failure::busy(format!("it was ended: {status}; {}", told.trim()))),
+            Some(_) => Err(Failure::refused(told.trim())),
+        }
+    }
+
+    fn place(&self) -> Result<Place<'_>, Failure> {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut running, _) = self
+            .ended
+            .wait_timeout_while(running, PATIENCE, |running| *running >= AT_A_TIME)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *running >= AT_A_TIME {
+            return Err(Failure::busy(format!("{AT_A_TIME} answers are being made; ask again")));
+        }
+        *running += 1;
+        Ok(Place(self))
+    }
+}
+
+/// The text, up to a limit; what follows is read and dropped, so that nobody waits to write it.
+fn read(from: Option<impl std::io::Read>, most: u64) -> String {
+    let Some(mut from) = from else { return String::new() };
+    let mut bytes = Vec::new();
+    from.by_ref().take(most).read_to_end(&mut bytes).unwrap_or_default();
+    std::io::copy(&mut from, &mut std::io::sink()).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
