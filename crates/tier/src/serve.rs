@@ -13,7 +13,7 @@ mod tokens;
 
 pub use browser::ForBrowsers;
 pub use client::{Account, Client};
-pub use open::{AnswerBounds, PART_BYTES, Room, Wait};
+pub use open::{AnswerBounds, Awaited, PART_BYTES, Room};
 pub use tls::{Tls, TlsError, authorities};
 pub use tokens::{TokenLine, Tokens, TokensError};
 

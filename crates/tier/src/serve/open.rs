@@ -21,6 +21,8 @@ pub(super) const LOOK: Duration = Duration::from_millis(250);
 /// Time after which a connection ends where others wait, unless its client took so many bytes.
 const PATIENCE_NS: u64 = 1_000_000_000;
 const PROGRESS: u64 = 16 << 10;
+/// Requests that wait, of all connections; some kilobytes each.
+const QUEUED: usize = 16 << 10;
 /// What an answer holds whose parts are made while it is taken: a part, a file.
 pub const PART_BYTES: usize = 256 << 10;
 /// Bytes of answers, where the number of files allows it.
@@ -70,6 +72,7 @@ pub(super) struct Open {
     clock: Clock,
     connections: Mutex<Connections>,
     next: AtomicU64,
+    queued: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -117,8 +120,8 @@ impl Connections {
 impl Open {
     pub(super) fn new(bounds: AnswerBounds) -> Self {
         let clock = Clock::monotonic();
-        let (all, connections, next) = Default::default();
-        Self { all, bounds, clock, connections, next }
+        let (all, connections, next, queued) = Default::default();
+        Self { all, bounds, clock, connections, next, queued }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Connections> {
@@ -137,6 +140,7 @@ impl Open {
             requests: AtomicUsize::new(0),
             idle_since_ns: AtomicU64::new(now_ns),
             waits: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
             taken: AtomicU64::new(0),
             ending: AtomicBool::new(false),
             end: Notify::new(),
@@ -195,6 +199,36 @@ impl Open {
     }
 }
 
+/// A request that waits, until it is dropped.
+#[derive(Debug)]
+struct Queued(Arc<Connection>);
+
+impl Queued {
+    /// Where too many wait, the connection ends that has most of them.
+    fn new(connection: &Arc<Connection>) -> Self {
+        connection.queued.fetch_add(1, Ordering::Relaxed);
+        let open = &connection.open;
+        if open.queued.fetch_add(1, Ordering::Relaxed) >= QUEUED {
+            let connections = open.lock();
+            let all = connections.seen.values().map(|seen| &seen.connection);
+            let most = all.max_by_key(|one| one.queued.load(Ordering::Relaxed));
+            if let Some(one) = most
+                && !connections.one_ends()
+            {
+                one.end();
+            }
+        }
+        Self(Arc::clone(connection))
+    }
+}
+
+impl Drop for Queued {
+    fn drop(&mut self) {
+        self.0.queued.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.queued.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What happens on a connection.
 pub(super) struct Connection {
     number: u64,
@@ -206,6 +240,8 @@ pub(super) struct Connection {
     idle_since_ns: AtomicU64,
     /// Parts of answers that wait for the client to take them, and requests that wait for the rest of them.
     waits: AtomicUsize,
+    /// Requests that wait for room, or for the rest of them.
+    queued: AtomicUsize,
     /// Bytes of answers that the client took.
     taken: AtomicU64,
     ending: AtomicBool,
@@ -294,6 +330,7 @@ impl Asked {
         let levels = self.connection.levels();
         let mut turns: Vec<Turn<'_>> = Vec::new();
         if !levels.iter().all(|(level, most)| level.is_free(bytes, *most)) {
+            let _queued = Queued::new(&self.connection);
             for (level, most) in levels {
                 turns.push(level.turn().await);
                 let mut looks = tokio::time::interval(LOOK);
@@ -346,14 +383,24 @@ impl Room {
 
     /// As long as it is there, the client is waited for: for the rest of its request.
     #[must_use]
-    pub fn wait(&self) -> Option<Wait> {
-        self.0.as_ref().map(Wait::new)
+    pub fn wait(&self) -> Option<Awaited> {
+        self.0.as_ref().map(|asked| Awaited {
+            _wait: Wait::new(asked),
+            _queued: Queued::new(&asked.connection),
+        })
     }
+}
+
+/// A request whose rest is waited for.
+#[derive(Debug)]
+pub struct Awaited {
+    _wait: Wait,
+    _queued: Queued,
 }
 
 /// Something that waits for the client.
 #[derive(Debug)]
-pub struct Wait(Arc<Asked>);
+struct Wait(Arc<Asked>);
 
 impl Wait {
     fn new(asked: &Arc<Asked>) -> Self {

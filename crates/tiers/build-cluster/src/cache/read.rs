@@ -27,7 +27,10 @@ pub(crate) const LONE_BYTES: u64 = 4 * BATCH_BYTES;
 
 /// `ByteStream.Read`.
 pub(crate) async fn read(mut call: Call, mut messages: Messages, room: &Room) -> Response<Answer> {
-    let message = match messages.only().await {
+    let awaited = room.wait();
+    let message = messages.only().await;
+    drop(awaited);
+    let message = match message {
         Ok(message) => message,
         Err(status) => return finish(&mut call, Err(status)),
     };

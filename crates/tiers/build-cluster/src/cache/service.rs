@@ -35,7 +35,10 @@ impl Serve for Service {
             Served::Read => read::read(call, messages, &room).await,
             Served::Unary(answer) => {
                 let mut messages = messages;
-                let answered = match messages.only().await {
+                let awaited = room.wait();
+                let message = messages.only().await;
+                drop(awaited);
+                let answered = match message {
                     Ok(message) => {
                         room.take(0).await;
                         call.bytes(messages.read, 0);

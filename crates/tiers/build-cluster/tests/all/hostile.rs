@@ -468,13 +468,24 @@ fn preface(window: u32) -> Vec<u8> {
 
 /// A client that asks for a path so many times, and reads nothing.
 fn hoard(address: std::net::SocketAddr, path: &str, window: u32, requests: u32) -> TcpStream {
+    let head = [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", path)];
+    send_heads(address, &head, 0b101, window, requests)
+}
+
+/// A client that sends so many heads with these flags, and reads nothing.
+fn send_heads(
+    address: std::net::SocketAddr,
+    head: &[(&str, &str)],
+    flags: u8,
+    window: u32,
+    requests: u32,
+) -> TcpStream {
     let header = |name: &str, value: &str| {
         let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
         [vec![0], text(name), text(value)].concat()
     };
-    let head = [(":method", "GET"), (":scheme", "http"), (":authority", "x"), (":path", path)];
     let head: Vec<u8> = head.iter().flat_map(|(name, value)| header(name, value)).collect();
-    let asked = (0..requests).flat_map(|number| frame(1, 0b101, 2 * number + 1, &head));
+    let asked = (0..requests).flat_map(|number| frame(1, flags, 2 * number + 1, &head));
     let words: Vec<u8> = preface(window).into_iter().chain(asked).collect();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -522,6 +533,44 @@ fn clients_that_take_no_answer_leave_room_for_those_that_do() {
         let mut other = client_at(cache.address(), [127, 0, 0, 2].into()).await;
         assert_eq!(other.read(&digest.resource(), 0, 0).await.unwrap(), blob);
         drop(silent);
+    });
+    cache.stop();
+}
+
+/// Heads of requests whose rest never comes, more of them than may wait: connections with many end.
+#[test]
+fn requests_that_stay_without_their_rest_are_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    let head = [
+        (":method", "POST"),
+        (":scheme", "http"),
+        (":authority", "x"),
+        (":path", "/google.bytestream.ByteStream/Read"),
+        ("content-type", "application/grpc"),
+    ];
+    let silent: Vec<TcpStream> =
+        (0..20).map(|_| send_heads(cache.address(), &head, 0b100, 0, 1_000)).collect();
+    for stream in &silent {
+        stream.set_nonblocking(true).unwrap();
+    }
+    let ended = |mut stream: &TcpStream| loop {
+        match stream.read(&mut [0; 4096]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    };
+    let clock = Clock::monotonic();
+    let before_ns = clock.now_ns();
+    // Before the time is over that each has for its rest.
+    while !silent.iter().any(ended) {
+        assert!(clock.now_ns() - before_ns < 50_000_000_000, "none ended");
+        std::thread::yield_now();
+    }
+    block_on(async {
+        let mut good = client(cache.address()).await;
+        assert_eq!(good.put(Function::Sha256, &[content(7, 100)]).await, [0]);
     });
     cache.stop();
 }
