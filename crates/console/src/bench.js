@@ -32,6 +32,7 @@ async function solveNow() {
       shownSolution(answer);
     } catch (error) {
       $("model-problem").textContent = error.message;
+      network({ stations: [] }, null);
     }
   }
   inFlight = false;
@@ -107,7 +108,7 @@ function network(answer, limit) {
     drawn("text", { x: Math.max(5, l + 6), y: t - 3, class: "soft" }, svg, `${pool.name}: ${pool.tokens} tokens`);
   }
   for (const [i, station] of model.stations.entries()) {
-    const [x, y] = place(i), told = answer.stations[i] ?? { utilization: 0 }, delay = station.type === "delay", busy = Math.min(1, told.utilization || 0);
+    const [x, y] = place(i), told = answer.stations[i] ?? { utilization: NaN }, delay = station.type === "delay", busy = Math.min(1, told.utilization || 0);
     const box = drawn("g", { role: "button", tabindex: 0, "data-station": i, class: told === limit ? "limit" : "", "aria-label": `${station.name}: ${delay ? "delay" : (station.servers ?? 1) + " servers, utilization " + number(told.utilization)}${told === limit ? ", the busiest" : ""}` }, svg);
     drawn("rect", { x: x - 60, y: y - 26, width: 120, height: 52, rx: delay ? 26 : 6, class: "box" }, box);
     if (!delay) drawn("rect", { x: x - 60, y: y + 20, width: 120 * busy, height: 6, class: "busy" }, box);
@@ -186,7 +187,7 @@ function rebuild() {
       slide(made, "clients", c.population, v => c.population = v, { whole: true });
       if (!c.think_time) slide(made, "think time (s)", c.think_time_s ?? 0, v => c.think_time_s = v);
     }
-    if (several()) remove(made, c.name, () => { model.classes = model.classes.filter(other => other !== c); for (const s of model.stations) for (const key of TIMES) if (s[key] && typeof s[key] === "object") delete s[key][c.name]; });
+    if (several()) remove(made, c.name, () => { model.classes = model.classes.filter(other => other !== c); for (const s of model.stations) for (const key of TIMES) if (s[key] && typeof s[key] === "object") delete s[key][c.name]; model.routes = (model.routes ?? []).filter(r => r.class !== c.name); if (!several()) for (const r of model.routes) delete r.class; });
   }
   for (const s of model.stations) {
     const made = part(boxes[1], s, { kind: "station", rename: (from, to) => { for (const r of model.routes ?? []) { if (r.from === from) r.from = to; renameIn(r.to, from, to); } for (const p of model.pools ?? []) p.stations = p.stations.map(name => name === from ? to : name); } });
@@ -196,7 +197,17 @@ function rebuild() {
     for (const [name, value] of entries(s[key])) slide(made, name + " " + label, value, v => s[key][name] = v);
     if (typeof s.visits === "number") slide(made, "visits", s.visits, v => s.visits = v);
     for (const [name, value] of entries(s.visits)) slide(made, name + " visits", value, v => s.visits[name] = v);
-    remove(made, s.name, () => { model.stations = model.stations.filter(other => other !== s); model.pools = (model.pools ?? []).filter(p => (p.stations = p.stations.filter(name => name !== s.name)).length); model.routes = (model.routes ?? []).filter(r => r.from !== s.name && !(s.name in r.to)); });
+    remove(made, s.name, () => {
+      model.stations = model.stations.filter(other => other !== s);
+      model.pools = (model.pools ?? []).filter(p => (p.stations = p.stations.filter(name => name !== s.name)).length);
+      // Whoever came here goes where the way led from here.
+      for (const r of model.routes ?? []) if (r.from !== s.name && s.name in r.to) {
+        const share = r.to[s.name], on = model.routes.find(next => next.from === s.name && next.class === r.class)?.to ?? { out: 1 };
+        delete r.to[s.name];
+        for (const [to, p] of Object.entries(on)) if (to !== s.name) r.to[to] = (r.to[to] ?? 0) + share * p;
+      }
+      model.routes = (model.routes ?? []).filter(r => r.from !== s.name);
+    });
   }
   for (const p of model.pools ?? []) {
     const made = part(boxes[2], p, { kind: "pool", rename: () => {} });
@@ -231,6 +242,9 @@ on("add-station", () => { model.stations.push({ name: free(model.stations, "stat
 on("add-class", () => {
   const name = free(model.classes, "class");
   for (const s of model.stations) { const key = timeKey(s); if (typeof s[key] === "number") s[key] = Object.fromEntries(model.classes.map(c => [c.name, s[key]])); if (key) s[key][name] = Object.values(s[key])[0]; }
+  const first = model.classes[0].name;
+  for (const r of model.routes ?? []) r.class ??= first;
+  model.routes?.push(...model.routes.filter(r => r.class === first).map(r => ({ ...structuredClone(r), class: name })));
   model.classes.push({ name, population: 5, think_time_s: 1 });
   rebuild();
 });
@@ -238,7 +252,7 @@ on("add-pool", () => { (model.pools ??= []).push({ name: free(model.pools ?? [],
 on("add-route", () => {
   const names = model.stations.map(s => s.name);
   if (model.routes?.length) model.routes.push({ from: names[0], to: { out: 1 } });
-  else model.routes = ["in", ...names].map((from, i) => ({ from, to: { [names[i] ?? "out"]: 1 } }));
+  else model.routes = model.classes.flatMap(c => ["in", ...names].map((from, i) => ({ ...(several() && { class: c.name }), from, to: { [names[i] ?? "out"]: 1 } })));
   for (const s of model.stations) delete s.visits;
   rebuild();
 });

@@ -19,10 +19,10 @@ use toml::Table;
 use crate::Shared;
 use crate::failure::{Answered, Failure, aside};
 
-/// Points of a curve, and the time for them: as one drags a slider, fewer are better than late ones. Where there is no
-/// time for the least, they are approximate.
+/// Points of a curve, at least and at most, and the time for them: as one drags a slider, fewer are better than late
+/// ones. Where there is no time for 16, they are approximate.
 const POINTS: u32 = 64;
-const LEAST_POINTS: u64 = 16;
+const LEAST_POINTS: usize = 8;
 const TIME_NS: u64 = 25_000_000;
 /// How near saturation the curve of an open class goes, and how far beyond its present load.
 const NEAR: f64 = 0.98;
@@ -133,7 +133,7 @@ fn answer(model: &Model, clock: &Clock) -> Result<Value, Failure> {
     });
     if let Some(first) = solution.classes.first() {
         let most = first.bottleneck.as_ref().map(|found| found.most_throughput);
-        let is_slow = LEAST_POINTS * (clock.now_ns() - begun_ns) > TIME_NS;
+        let is_slow = clock.now_ns() - begun_ns > TIME_NS / 16;
         let approximate = is_slow.then(|| curve(model, Solver::Schweitzer, most, clock));
         let approximate = approximate.filter(|points| !points.is_empty());
         value["curve_approximate"] = json!(approximate.is_some());
@@ -189,7 +189,7 @@ fn curve(model: &Model, solver: Solver, most: Option<f64>, clock: &Clock) -> Vec
         (1..parts).step_by(2).map(move |odd| f64::from(odd) / f64::from(parts))
     });
     for share in [1.0, 1.0 / f64::from(POINTS)].into_iter().chain(halves) {
-        if clock.now_ns() - begun_ns > TIME_NS {
+        if points.len() >= LEAST_POINTS && clock.now_ns() - begun_ns > TIME_NS {
             break;
         }
         let (load, at) = loaded(model, share * to);

@@ -315,7 +315,7 @@ fn bends_a_model(page: &mut Page) -> Value {
          const limit = () => document.querySelector('#network .limit')?.getAttribute('aria-label'); \
          const before = limit(); const slider = $('stations').children[0].querySelectorAll('input[type=range]')[1]; \
          slider.value = 1; slider.dispatchEvent(new Event('input')); await until(() => limit() !== before && limit()); \
-         const after = limit(); for (let i = 0; i < 8; i++) click('add-station'); \
+         const after = limit(); for (let i = 0; i < 8; i++) { click('add-station'); await new Promise(r => setTimeout(r, 0)); } \
          await until(() => document.querySelectorAll('#network g').length === 10); \
          const times = []; const users = $('classes').querySelector('input[type=range]'); users.max = 400; \
          for (let n = 100; n < 400; n += 10) { users.value = n; const from = performance.now(); \
