@@ -381,7 +381,8 @@ impl Ladder {
             let errs = errs_by(errors, left_out, USUAL_TAIL);
             is_judged.then_some((said?, errs))
         });
-        let own_is_least = asked.along.is_none_or(|along| !along.is_closed());
+        let own_is_least =
+            asked.along.is_none_or(|along| !along.is_closed()) || place != Some(Place::Inside);
         Self { rungs, tails: tails.collect(), left_out, own_is_least }
     }
 

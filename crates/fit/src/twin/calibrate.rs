@@ -587,7 +587,8 @@ fn drift(runs: &[&MeasuredRun], reference: &Reference) -> (f64, bool) {
         let all: f64 = run.processes.iter().map(|p| p.cpu_s).sum();
         (all / reference.of_run(form, run)).ln()
     };
-    let quiet = runs.iter().filter(|run| run.weight >= DISTURBED);
+    let most = runs.iter().map(|run| run.weight).fold(0.0, f64::max);
+    let quiet = runs.iter().filter(|run| run.weight >= DISTURBED * most);
     let spread = pooled_spread(quiet.map(|run| (&run.system, log(run))));
     (spread.unwrap_or(UNKNOWN_DRIFT), spread.is_some())
 }

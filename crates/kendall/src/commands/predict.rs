@@ -75,7 +75,7 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "SHARE", value_parser = error_bound, requires = "verify")]
     bound: Option<f64>,
     /// Adds runs until the widest interval of throughput and mean response is as narrow as this to either side: one
-    /// beyond the suspected saturation, then where the models differ most; 8 at most (exit code 4 if they do not do)
+    /// beyond the suspected saturation, then where the models differ most; 6 at most (exit code 4 if they do not do)
     #[arg(long, value_name = "SHARE", value_parser = error_bound, conflicts_with_all = ["objective", "verify"])]
     until: Option<f64>,
     /// Compares the model with runs of other results of the same system, which it was not fitted

@@ -358,6 +358,7 @@ fn one_client_was_measured_before_each_run(out: &Path) {
 }
 
 /// Calibrated far below the saturation of two servers: a run beyond it comes first, then those that narrow the answer.
+/// A visit takes so long that what a busy machine adds to it hides no saturation.
 #[test]
 fn runs_are_added_until_the_interval_is_as_narrow_as_asked() {
     let folder = tempfile::tempdir().unwrap();
@@ -365,7 +366,8 @@ fn runs_are_added_until_the_interval_is_as_narrow_as_asked() {
     let study = STUDY
         .replace("'system.workers' = [1, 2]\n", "")
         .replace("[1, 2, 6]", "[1, 2]")
-        .replace("service =", "workers = 2\nservice =");
+        .replace("service = 'constant:25ms'", "workers = 2\nservice = 'constant:250ms'")
+        .replace("'1s'", "'2s'");
     std::fs::write(&file, study).unwrap();
     let out = folder.path().join("results");
     let output =
@@ -392,7 +394,7 @@ fn runs_are_added_until_the_interval_is_as_narrow_as_asked() {
     let (code, answers) = narrowed("0%");
     assert_eq!(code, Some(4), "{answers}");
     let added = answers["added"].as_array().unwrap();
-    assert!((1..=8).contains(&added.len()), "{answers}");
+    assert!((1..=6).contains(&added.len()), "{answers}");
     assert!(added.iter().all(|added| (clients(added) - 10.0).abs() > 0.5), "{answers}");
     let results = Results::open(&out).unwrap();
     assert!(results.verifications().unwrap().len() > added.len());

@@ -14,7 +14,7 @@ use crate::exit::{Exit, exit_with, refused};
 use crate::output;
 
 /// Runs that are added at most.
-const MOST_RUNS: usize = 8;
+const MOST_RUNS: usize = 6;
 /// The run beyond saturation lies at so many times N*, and one that lies at so many times it is beyond.
 const BEYOND: (f64, f64) = (1.5, 1.25);
 /// What a run may be off by itself, as σ of the logarithm of its throughput.
@@ -86,23 +86,28 @@ impl Until<'_> {
             asker.question(values).is_ok_and(|question| asked.contains(&question))
         };
         let line = self.line(is_closed);
-        // The load at which it is suspected to saturate, by the answers up to twice the highest load.
-        let steps = [low, (low * high).sqrt(), high, 2.0 * high];
+        // The load at which it is suspected to saturate, by the answers up to four times the highest load.
+        let steps = [low, high, 2.0 * high, 4.0 * high];
         let curve = steps.into_iter().filter(|_| is_closed);
         let curve = curve.filter_map(|load| point(load, &asker.ask(&at(&line, load, true)).ok()?));
         let suspected = knee(&curve.collect::<Vec<_>>());
-        if let Some(suspected) = suspected.filter(|knee| high < BEYOND.1 * knee) {
-            let least = (BEYOND.0 * suspected).max(high + 1.0).ceil();
-            let beyond = [least, least + 1.0].map(|load| at(&line, load, true));
-            let why = format!("beyond the suspected saturation at {}", figures(suspected, 3));
-            return Ok(beyond.into_iter().find(|values| !is_asked(values)).map(|it| (it, why)));
+        let beyond = suspected.filter(|knee| high < BEYOND.1 * knee).and_then(|knee| {
+            let least = (BEYOND.0 * knee).max(high + 1.0).ceil();
+            let both = [least, least + 1.0].map(|load| at(&line, load, true));
+            let why = format!("beyond the suspected saturation at {}", figures(knee, 3));
+            both.into_iter().find(|values| !is_asked(values)).map(|values| (values, why))
+        });
+        if beyond.is_some() {
+            return Ok(beyond);
         }
         if is_narrow {
             return Ok(None);
         }
         let between = loads.windows(2).map(|pair| (pair[0] * pair[1]).sqrt());
         let all: Vec<f64> = loads.iter().copied().chain(between).chain([1.5 * high]).collect();
-        let lines = [&line, &Values::new()];
+        let of_study = Values::new();
+        let mut lines = vec![&line, &of_study];
+        lines.dedup();
         let candidates =
             lines.into_iter().flat_map(|line| all.iter().map(move |load| (line, load)));
         let candidates = candidates.map(|(line, load)| at(line, *load, is_closed));
