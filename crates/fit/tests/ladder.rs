@@ -546,15 +546,15 @@ impl Scores {
 
 /// Fewest successes of so many tries of this probability that are not below what one time in forty is.
 fn fewest(tries: usize, probability: f64) -> usize {
-    let mut term = (1.0 - probability).powi(i32::try_from(tries).unwrap());
+    let (yes, no) = (probability.ln(), (1.0 - probability).ln());
+    let mut log_term = exact_f64(tries) * no;
     let mut below = 0.0;
     for successes in 0..=tries {
-        below += term;
+        below += log_term.exp();
         if below > 0.025 {
             return successes;
         }
-        term *= exact_f64(tries - successes) / exact_f64(successes + 1) * probability
-            / (1.0 - probability);
+        log_term += (exact_f64(tries - successes) / exact_f64(successes + 1)).ln() + yes - no;
     }
     tries
 }
