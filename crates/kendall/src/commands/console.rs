@@ -40,7 +40,8 @@ pub(crate) struct ConsoleCommand {
     #[command(flatten)]
     tls: TlsFlags,
 
-    /// Address of a commit, {} in the place of its revision, such as https://git.example/shop/commit/{}
+    /// Address of a commit, `{}` in the place of its revision, such as
+    /// `https://git.example/shop/commit/{}`
     #[arg(long, value_name = "URL", value_parser = commits)]
     commits: Option<String>,
 }
