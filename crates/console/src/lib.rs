@@ -26,7 +26,7 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::{delete, get, post, put};
+use axum::routing::{delete, get, post};
 use hyper_util::service::TowerToHyperService;
 use kendall_tier::Clock;
 use kendall_tier::serve::{ForBrowsers, ListenError, ListenOptions, Listener, Serving};
@@ -175,7 +175,7 @@ impl Console {
 fn routes(shared: Shared) -> Router {
     let api = Router::new()
         .route("/studies", get(results::list))
-        .route("/report", put(pages::report))
+        .route("/report", post(pages::report).put(pages::make_report))
         .route("/compare", post(pages::compare))
         .route("/trend", post(pages::trend))
         .route("/measured", get(results::measured))

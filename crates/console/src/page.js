@@ -211,7 +211,7 @@ function panel(title, page) {
 }
 let reported = null;
 async function report(s, again) {
-  const { page } = await call("PUT", "report", { id: s.id, again });
+  const { page } = await call(again || !s.report ? "PUT" : "POST", "report", { id: s.id });
   reported = s;
   $("again").classList.toggle("hidden", s.done == null);
   panel("Report of " + s.name, page);

@@ -71,24 +71,34 @@ impl Pages {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Wanted {
     id: String,
-    /// Analyzes the results, even where there is a page.
-    #[serde(default)]
-    again: bool,
 }
 
-/// Where the report of a study is shown; made where there is none.
+/// Where the report of a study is shown.
 pub(crate) async fn report(
     State(shared): State<Shared>,
     wanted: Result<Json<Wanted>, JsonRejection>,
 ) -> Answered {
-    let Json(Wanted { id, again }) = wanted?;
+    let Json(Wanted { id }) = wanted?;
+    aside(move || {
+        if !is_file(&shared.results.folder(&id)?.join("report.html")) {
+            return Err(Failure::not_found(format!("`{id}` has no report yet: analyze it")));
+        }
+        Ok(Json(json!({ "page": shared.pages.of_study(&id) })))
+    })
+    .await
+}
+
+/// Analyzes the results, and answers as [`report`].
+pub(crate) async fn make_report(
+    State(shared): State<Shared>,
+    wanted: Result<Json<Wanted>, JsonRejection>,
+) -> Answered {
+    let Json(Wanted { id }) = wanted?;
     aside(move || {
         let folder = shared.results.folder(&id)?;
-        if again || !is_file(&folder.join("report.html")) {
-            let arguments =
-                ["report".into(), folder.into_os_string(), "--format".into(), "json".into()];
-            shared.program.answer(&arguments)?;
-        }
+        let arguments =
+            ["report".into(), folder.into_os_string(), "--format".into(), "json".into()];
+        shared.program.answer(&arguments)?;
         Ok(Json(json!({ "page": shared.pages.of_study(&id) })))
     })
     .await

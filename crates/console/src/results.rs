@@ -82,7 +82,16 @@ impl Results {
                 return Err(Failure::refused(format!("`{id}` is a link or a file, not a folder")));
             }
         }
-        Ok(path)
+        // The program that is started follows links: what they mean would be read, or written over.
+        let entries = fs::read_dir(&path).into_iter().flatten().flatten();
+        let is_link = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        match entries.filter(is_link).map(|entry| entry.file_name()).next() {
+            Some(name) => {
+                let what = format!("`{id}/{}` is a link, and none is followed", name.display());
+                Err(Failure::refused(what))
+            }
+            None => Ok(path),
+        }
     }
 
     /// The folder of a study that is there.
@@ -217,7 +226,9 @@ fn told(folder: &Path) -> Option<Value> {
 
 /// Names of the fitted models.
 fn models(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder.join("models")).into_iter().flatten().flatten();
+    let models = folder.join("models");
+    let own = fs::symlink_metadata(&models).is_ok_and(|found| found.is_dir());
+    let entries = own.then(|| fs::read_dir(models)).into_iter().flatten().flatten().flatten();
     let is_model = |name: &String| name.ends_with(".toml");
     let mut names: Vec<String> = entries
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))

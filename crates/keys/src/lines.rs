@@ -16,7 +16,8 @@ impl Lines {
     pub fn of(text: &str) -> Self {
         let mut lines = Self::default();
         if let Ok(table) = DeTable::parse(text) {
-            lines.table(text, "", table.get_ref());
+            let newlines: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+            lines.table(&newlines, "", table.get_ref());
         }
         lines
     }
@@ -48,29 +49,34 @@ impl Lines {
         self.find(path).unwrap_or(1)
     }
 
-    fn table(&mut self, text: &str, prefix: &str, table: &DeTable<'_>) {
+    fn table(&mut self, newlines: &[usize], prefix: &str, table: &DeTable<'_>) {
         for (key, value) in table.iter() {
             let path = join(prefix, key.get_ref());
-            self.by_path.insert(path.clone(), line_of(text, key.span().start));
-            self.value(text, &path, value.get_ref());
+            self.by_path.insert(path.clone(), line(newlines, key.span().start));
+            self.value(newlines, &path, value.get_ref());
         }
     }
 
-    fn value(&mut self, text: &str, path: &str, value: &DeValue<'_>) {
+    fn value(&mut self, newlines: &[usize], path: &str, value: &DeValue<'_>) {
         match value {
-            DeValue::Table(table) => self.table(text, path, table),
-            DeValue::Array(array) => self.array(text, path, array),
+            DeValue::Table(table) => self.table(newlines, path, table),
+            DeValue::Array(array) => self.array(newlines, path, array),
             _ => {}
         }
     }
 
-    fn array(&mut self, text: &str, path: &str, array: &DeArray<'_>) {
+    fn array(&mut self, newlines: &[usize], path: &str, array: &DeArray<'_>) {
         for (index, item) in array.iter().enumerate() {
             let path = join(path, &index.to_string());
-            self.by_path.insert(path.clone(), line_of(text, item.span().start));
-            self.value(text, &path, item.get_ref());
+            self.by_path.insert(path.clone(), line(newlines, item.span().start));
+            self.value(newlines, &path, item.get_ref());
         }
     }
+}
+
+/// Line of a byte position, from 1, by the positions of all newlines.
+fn line(newlines: &[usize], at: usize) -> usize {
+    1 + newlines.partition_point(|newline| *newline < at)
 }
 
 /// Line of a byte position, from 1.

@@ -247,7 +247,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         match &self.pace {
             Pace::Open(arrivals) => arrivals
                 .next_ns()
-                .map(|offset| self.started_ns + offset)
+                .map(|offset| self.started_ns.saturating_add(offset))
                 .filter(|due| *due < self.ends_ns && self.left > 0),
             Pace::Closed { .. } => None,
         }

@@ -11,6 +11,9 @@ use kendall_units::{exact_f64, whole_u64};
 
 const SECOND_NS: f64 = 1e9;
 
+/// Days that a replay may last.
+const MOST_DAYS: f64 = 366.0;
+
 /// What an access log asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replay {
@@ -40,6 +43,15 @@ pub enum ReplayError {
         /// How many lines it has.
         lines: usize,
     },
+    #[error(
+        "{path}: at this speed it would last {days:.0} days, and {MOST_DAYS} are the most; raise the speed, or \
+         cut the log"
+    )]
+    TooLong {
+        path: String,
+        /// From the first second of the log to the last.
+        days: f64,
+    },
 }
 
 impl Replay {
@@ -53,33 +65,41 @@ impl Replay {
         let text = std::fs::read(path)
             .map_err(|source| ReplayError::File { path: name.clone(), source })?;
         let text = String::from_utf8_lossy(&text);
-        Self::parse(&text, speed)
-            .ok_or_else(|| ReplayError::NoRequest { path: name, lines: text.lines().count() })
+        let seconds = of_each_second(&text);
+        let ends = seconds.first_key_value().zip(seconds.last_key_value());
+        let Some(((first, _), (last, _))) = ends else {
+            return Err(ReplayError::NoRequest { path: name, lines: text.lines().count() });
+        };
+        let days = exact_f64(last.abs_diff(*first)) / speed / 86_400.0;
+        if days > MOST_DAYS {
+            return Err(ReplayError::TooLong { path: name, days });
+        }
+        Ok(Self::of(&text, &seconds, *first, speed))
     }
 
-    fn parse(text: &str, speed: f64) -> Option<Self> {
-        // Servers write a line when the answer has ended: requests of earlier seconds may follow.
-        let mut seconds: BTreeMap<i64, Vec<&str>> = BTreeMap::new();
-        let mut left_out = 0;
-        for line in text.lines().filter(|line| !line.trim().is_empty()) {
-            match request(line) {
-                Some((second, path)) => seconds.entry(second).or_default().push(path),
-                None => left_out += 1,
-            }
-        }
-        let (first, _) = seconds.first_key_value()?;
-        let first = *first;
+    fn of(text: &str, seconds: &BTreeMap<i64, Vec<&str>>, first: i64, speed: f64) -> Self {
         let (mut moments_ns, mut paths) = (Vec::new(), Vec::new());
         for (second, of_second) in seconds {
             let since = exact_f64(second.abs_diff(first));
-            for (place, path) in (0_u32..).zip(&of_second) {
+            for (place, path) in (0_u32..).zip(of_second) {
                 let within = f64::from(place) / exact_f64(of_second.len());
                 moments_ns.push(whole_u64((since + within) * SECOND_NS / speed));
                 paths.push((*path).to_owned());
             }
         }
-        Some(Self { moments_ns, paths, left_out })
+        let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+        let left_out = lines - paths.len();
+        Self { moments_ns, paths, left_out }
     }
+}
+
+/// The paths of GETs. Servers write a line when the answer has ended: requests of earlier seconds may follow.
+fn of_each_second(text: &str) -> BTreeMap<i64, Vec<&str>> {
+    let mut seconds: BTreeMap<i64, Vec<&str>> = BTreeMap::new();
+    for (second, path) in text.lines().filter_map(request) {
+        seconds.entry(second).or_default().push(path);
+    }
+    seconds
 }
 
 /// The second and the path of a GET.
@@ -105,9 +125,15 @@ mod tests {
 10.0.0.1 - - [10/Oct/2026:13:55:37 +0000] "POST /order HTTP/1.1" 201 5
 "#;
 
+    fn read(text: &str, speed: f64) -> Result<Replay, ReplayError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        Replay::read(file.path(), speed)
+    }
+
     #[test]
     fn requests_are_due_when_the_log_has_them_or_faster() {
-        let replay = Replay::parse(LOG, 2.0).unwrap();
+        let replay = read(LOG, 2.0).unwrap();
         assert_eq!(replay.paths, ["/a?x=1", "/c", "/b"]);
         assert_eq!(replay.moments_ns, [0, 250_000_000, 1_000_000_000]);
         assert_eq!(replay.left_out, 1);
@@ -130,8 +156,17 @@ mod tests {
         let text: String = wrong.iter().map(|request| line(request)).collect();
         let times = ["[10/Foo/2026:13:55:36 +0000]", "[]", "10/Oct/2026"];
         let times = times.map(|time| format!("10.0.0.1 - - {time} \"GET / HTTP/1.1\" 200 1\n"));
-        assert_eq!(Replay::parse(&(text.clone() + &times.concat()), 1.0), None);
-        let replay = Replay::parse(&(text + LOG), 1.0).unwrap();
+        let nothing = read(&(text.clone() + &times.concat()), 1.0);
+        assert!(matches!(nothing, Err(ReplayError::NoRequest { lines: 10, .. })), "{nothing:?}");
+        let replay = read(&(text + LOG), 1.0).unwrap();
         assert_eq!((replay.paths.len(), replay.left_out), (3, wrong.len() + 1));
+    }
+
+    #[test]
+    fn what_would_last_longer_than_a_year_is_refused() {
+        for (text, speed) in [(LOG, 1e-300), (&LOG.replace("2026:13:55:36", "0001:13:55:36"), 1.0)]
+        {
+            assert!(matches!(read(text, speed), Err(ReplayError::TooLong { .. })), "{speed}");
+        }
     }
 }

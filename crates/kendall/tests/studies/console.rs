@@ -94,14 +94,27 @@ fn folders() -> tempfile::TempDir {
     folder
 }
 
+/// Links out of both folders, and out of two studies.
+fn link(folder: &Path) {
+    for study in ["models", "tables"] {
+        fs::create_dir(folder.join("results").join(study)).unwrap();
+    }
+    let links = [
+        ("results/link", "/etc"),
+        ("studies/link.toml", "../secret.toml"),
+        ("results/models/models", "../.."),
+        ("results/tables/tables", "../.."),
+    ];
+    for (link, to) in links {
+        std::os::unix::fs::symlink(to, folder.join(link)).unwrap();
+    }
+}
+
 #[test]
 fn nobody_comes_in_without_a_token_and_out_of_the_folder() {
     let folder = folders();
     fs::write(folder.path().join("secret.toml"), "secret").unwrap();
-    let links = [("results/link", "/etc"), ("studies/link.toml", "../secret.toml")];
-    for (link, to) in links {
-        std::os::unix::fs::symlink(to, folder.path().join(link)).unwrap();
-    }
+    link(folder.path());
     let console = Console::start(folder.path(), &[]);
     let right = format!("Authorization: Bearer {}\r\n", console.token());
     let json = json!({ "id": "../results" }).to_string();
@@ -117,6 +130,8 @@ fn nobody_comes_in_without_a_token_and_out_of_the_folder() {
         ("PUT /api/report", &right, "{\"id\":\"link\"}", 400),
         ("PUT /api/report", &right, "{\"id\":\"gone\"}", 404),
         ("PUT /api/report", &right, "{", 400),
+        ("PUT /api/report", &right, "{\"id\":\"tables\"}", 400),
+        ("GET /api/file?study=models&name=secret.toml", &right, "", 400),
         ("GET /api/file?name=../secret.toml", &right, "", 400),
         ("GET /api/file?name=link.toml", &right, "", 400),
         ("GET /api/file?name=secret.toml&study=..", &right, "", 400),
@@ -140,9 +155,13 @@ fn nobody_comes_in_without_a_token_and_out_of_the_folder() {
     let tokens = folder.path().join("tokens");
     let console = Console::start(folder.path(), &["--tokens", tokens.to_str().unwrap()]);
     let body = json!({ "name": "new.toml", "text": "x", "version": "" }).to_string();
-    for (token, status) in [("look", 403), ("do", 200), ("other", 401)] {
+    fs::create_dir(folder.path().join("results/told")).unwrap();
+    fs::write(folder.path().join("results/told/report.html"), "x").unwrap();
+    let told = json!({ "id": "told" }).to_string();
+    for (token, saves, reads) in [("look", 403, 200), ("do", 200, 200), ("other", 401, 401)] {
         let headers = format!("Authorization: Bearer {token}\r\n");
-        assert_eq!(console.ask("PUT /api/file", &headers, &body).0, status, "{token}");
+        assert_eq!(console.ask("PUT /api/file", &headers, &body).0, saves, "{token}");
+        assert_eq!(console.ask("POST /api/report", &headers, &told).0, reads, "{token}");
     }
     let open = kendall()
         .arg("console")

@@ -58,7 +58,7 @@ impl Anderson {
         if self.images.len() < self.depth {
             self.images.push(image);
             self.residuals.push(residual);
-        } else {
+        } else if self.depth > 0 {
             self.images[self.next] = image;
             self.residuals[self.next] = residual;
             self.next = (self.next + 1) % self.depth;
@@ -117,6 +117,19 @@ mod tests {
         }
         for (x, image) in x.iter().zip(g(&x)) {
             assert!((x - image).abs() < 1e-8, "{x} {image}");
+        }
+    }
+
+    /// Large networks have no room to remember steps.
+    #[test]
+    fn without_room_it_leaves_the_steps_as_they_are() {
+        let mut anderson = Anderson::new(0);
+        let mut x = vec![8.0];
+        for expected in [4.0, 2.0, 1.0] {
+            let mut image = vec![x[0] / 2.0];
+            anderson.step(&x, &mut image);
+            assert_eq!(image, [expected]);
+            x = image;
         }
     }
 }

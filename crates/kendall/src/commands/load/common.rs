@@ -253,7 +253,8 @@ impl Common {
     pub(super) fn replaying(&self, plan: LoadPlan, moments_ns: Vec<u64>) -> LoadPlan {
         let last_ns = moments_ns.last().copied().unwrap_or(0);
         let whole = self.duration.is_none() && self.requests.is_none();
-        let duration_ns = if whole { last_ns + self.timeout.as_nanos() } else { plan.duration_ns };
+        let rest_ns = last_ns.saturating_add(self.timeout.as_nanos());
+        let duration_ns = if whole { rest_ns } else { plan.duration_ns };
         let pace = PacePlan::Open { arrivals: ArrivalPlan::Trace(moments_ns) };
         LoadPlan { duration_ns, pace, ..plan }
     }
