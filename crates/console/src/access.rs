@@ -4,7 +4,7 @@ use axum::extract::{Request, State};
 use axum::http::Method;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use kendall_tier::serve::{ListenOptions, TokenLine};
+use kendall_tier::serve::{ListenOptions, TokenLine, random_token};
 
 use crate::Shared;
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ use crate::failure::Failure;
 pub enum Grant {
     /// To look, compare and solve.
     Read,
-    /// To start and stop studies and to save files as well: whoever has it runs commands here.
+    /// Also to start and stop studies, and to save files. A study runs commands.
     Run,
 }
 
@@ -66,14 +66,9 @@ pub fn allowed(
     if let Some(tokens) = tokens {
         return Ok((None, tokens));
     }
-    let own = secret();
+    let own = random_token();
     let tokens = Tokens::parse(&format!("run {own}"), &LINE).expect("a token is one word");
     Ok((Some(own), tokens))
-}
-
-/// What nobody guesses.
-pub(crate) fn secret() -> String {
-    format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
 }
 
 /// A header that no other site can have a browser send: with it, a request is meant.

@@ -96,7 +96,7 @@ struct Parts {
     files: Files,
     live: Live,
     pages: Pages,
-    program: Arc<Program>,
+    program: Program,
     tokens: Tokens,
     clock: Clock,
     commits: Option<String>,
@@ -138,13 +138,12 @@ impl Console {
             .enable_all()
             .build()
             .map_err(ConsoleError::Threads)?;
-        let program = Arc::new(Program::new(options.program));
         let shared = Shared(Arc::new(Parts {
             results: Results::new(root),
             files: Files::new(options.studies),
             live: Live::default(),
             pages: Pages::default(),
-            program,
+            program: Program::new(options.program),
             tokens,
             clock: Clock::monotonic(),
             commits: options.commits,

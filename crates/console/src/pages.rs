@@ -1,7 +1,6 @@
 //! Pages that the program writes, shown inside the console: reports, comparisons, trends.
 //!
-//! A page is as trusted as the folder that it comes from: not at all. It is shown without any right, in a frame of an
-//! origin of its own, and asks nobody for anything.
+//! Pages are not trusted. Each is shown in a sandboxed frame with an origin of its own, and may load nothing.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -13,11 +12,11 @@ use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path as InPath, State};
 use axum::http::header;
 use axum::response::IntoResponse;
+use kendall_tier::serve::random_token;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::access::secret;
 use crate::failure::{Answered, Failure, aside};
 use crate::results::{is_file, read_text};
 
@@ -39,7 +38,7 @@ pub(crate) struct Pages {
 
 impl Default for Pages {
     fn default() -> Self {
-        Self { key: secret(), made: Mutex::default() }
+        Self { key: random_token(), made: Mutex::default() }
     }
 }
 

@@ -90,7 +90,7 @@ impl Program {
     }
 }
 
-/// The text, up to a limit; what follows is read and dropped, so that nobody waits to write it.
+/// The text, up to a limit. The rest is read and dropped, so that its writer does not block.
 fn read(from: Option<impl std::io::Read>, most: u64) -> String {
     let Some(mut from) = from else { return String::new() };
     let mut bytes = Vec::new();

@@ -83,15 +83,14 @@ impl Results {
             }
         }
         // The program that is started follows links: what they mean would be read, or written over.
-        let entries = fs::read_dir(&path).into_iter().flatten().flatten();
+        let mut entries = fs::read_dir(&path).into_iter().flatten().flatten();
         let is_link = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
-        match entries.filter(is_link).map(|entry| entry.file_name()).next() {
-            Some(name) => {
-                let what = format!("`{id}/{}` is a link, and none is followed", name.display());
-                Err(Failure::refused(what))
-            }
-            None => Ok(path),
+        if let Some(link) = entries.find(is_link) {
+            let name = link.file_name();
+            let what = format!("`{id}/{}` is a link, and none is followed", name.display());
+            return Err(Failure::refused(what));
         }
+        Ok(path)
     }
 
     /// The folder of a study that is there.

@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
 const WAITING_LINES: usize = 8192;
 
 /// Results go to standard output, everything else to standard error. A server's log is written by a thread
-/// of its own: where nobody reads it and its pipe is full, that thread waits and no other.
+/// of its own, the only one that a full pipe blocks.
 fn start_log(serves: bool) -> Option<(WorkerGuard, ErrorCounter)> {
     let (writer, guard) = match std::io::stderr().as_fd().try_clone_to_owned() {
         Ok(own) if serves => {

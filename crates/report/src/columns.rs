@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use kendall_store::{Column, Values};
+use kendall_units::hex;
 
 use crate::document::{Cell, Table, Unit};
 
@@ -100,15 +101,9 @@ fn csv_cell(values: &Values, row: usize) -> String {
         Values::Integer(values) => values[row].map(|value| value.to_string()),
         Values::Real(values) => values[row].map(|value| value.to_string()),
         Values::Text(values) => values[row].as_deref().map(no_formula),
-        Values::Bytes(values) => values[row].as_deref().map(hexadecimal),
+        Values::Bytes(values) => values[row].as_deref().map(hex),
     };
     cell.unwrap_or_default()
-}
-
-/// Bytes as text, two digits each.
-#[must_use]
-pub fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A text that a spreadsheet would run as a formula is told apart by an apostrophe.

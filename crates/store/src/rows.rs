@@ -700,3 +700,17 @@ pub struct HostSample {
     /// Bytes sent on all interfaces, loopback included.
     pub network_out_bytes: u64,
 }
+
+impl HostSample {
+    /// CPU time in use by programs of this machine, over all cores.
+    #[must_use]
+    pub fn busy_ns(&self) -> u64 {
+        self.cpu_user_ns + self.cpu_system_ns
+    }
+
+    /// Time in use, idle or stolen, over all cores.
+    #[must_use]
+    pub fn all_ns(&self) -> u64 {
+        self.busy_ns() + self.cpu_idle_ns + self.cpu_steal_ns
+    }
+}

@@ -24,6 +24,7 @@ use kendall_protocols::topology::{Part, Role, TierId};
 use kendall_stats::estimate::OtherProgram;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{HostSample, Process};
+use kendall_units::ratio;
 
 use crate::entry::{self, OtherProtocol};
 use crate::observed::{Alone, Observed, ObservedGenerator, ObservedMember, lined_up};
@@ -742,19 +743,17 @@ impl Watch {
 
     /// How busy each host is, by its last two samples.
     fn live_hosts(&self) -> Vec<LiveHost> {
-        let mut last: BTreeMap<&str, (&HostSample, Option<&HostSample>)> = BTreeMap::new();
-        for sample in &self.hosts {
-            let before = last.get(sample.host.as_str()).map(|(latest, _)| *latest);
-            last.insert(&sample.host, (sample, before));
+        let hosts = 1 + self.agents.len();
+        let mut last: BTreeMap<&str, Vec<&HostSample>> = BTreeMap::new();
+        // Two of each, even where one is asked twice as often as another.
+        for sample in self.hosts.iter().rev().take(4 * hosts) {
+            last.entry(&sample.host).or_default().push(sample);
         }
-        let busy_ns = |sample: &HostSample| sample.cpu_user_ns + sample.cpu_system_ns;
-        let live = |(name, (now, before)): (&str, (&HostSample, Option<&HostSample>))| {
-            let before = before?;
-            let passed = |from, to: u64| kendall_units::exact_f64(to.saturating_sub(from));
-            let busy_cores =
-                passed(busy_ns(before), busy_ns(now)) / passed(before.at_ns, now.at_ns);
-            let cores = now.cores;
-            busy_cores.is_finite().then(|| LiveHost { name: name.to_owned(), busy_cores, cores })
+        let live = |(name, samples): (&str, Vec<&HostSample>)| {
+            let [now, before, ..] = samples[..] else { return None };
+            let busy_ns = now.busy_ns().saturating_sub(before.busy_ns());
+            let busy_cores = ratio(busy_ns, now.at_ns.saturating_sub(before.at_ns))?;
+            Some(LiveHost { name: name.to_owned(), busy_cores, cores: now.cores })
         };
         last.into_iter().filter_map(live).collect()
     }

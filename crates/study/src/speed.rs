@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use kendall_host::clock::monotonic_ns;
 use kendall_stats::estimate::Caveat;
-use kendall_store::{HostSample, MeasuredWindow, RunRecord, SpeedSample};
+use kendall_store::{MeasuredWindow, RunRecord, SpeedSample};
 use kendall_units::{exact_f64, ratio, whole_u64};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
@@ -95,9 +95,8 @@ impl SpeedOfRun {
         let window = record.run.measured.as_ref()?;
         let at = |moment: u64| record.hosts.iter().min_by_key(|s| s.at_ns.abs_diff(moment));
         let (from, to) = (at(window.from_ns)?, at(window.to_ns)?);
-        let busy = |s: &HostSample| s.cpu_user_ns + s.cpu_system_ns;
-        let all = |s: &HostSample| busy(s) + s.cpu_idle_ns + s.cpu_steal_ns;
-        let busy = ratio(busy(to).saturating_sub(busy(from)), all(to).saturating_sub(all(from)))?;
+        let all_ns = to.all_ns().saturating_sub(from.all_ns());
+        let busy = ratio(to.busy_ns().saturating_sub(from.busy_ns()), all_ns)?;
         Some(Self { block: record.run.repetition, busy, unit_ns: record.run.speed_unit_ns? })
     }
 

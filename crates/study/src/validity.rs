@@ -224,20 +224,18 @@ fn one_machine(
 ) -> Option<Caveat> {
     let at = |moment: u64| hosts.iter().min_by_key(|sample| sample.at_ns.abs_diff(moment));
     let (from, to) = (*at(window.from_ns)?, *at(window.to_ns)?);
-    let all = |s: &HostSample| s.cpu_user_ns + s.cpu_system_ns + s.cpu_idle_ns + s.cpu_steal_ns;
-    let steal_share =
-        ratio(to.cpu_steal_ns.saturating_sub(from.cpu_steal_ns), all(to).saturating_sub(all(from)));
-    let steal_share = steal_share.unwrap_or(0.0);
-    let busy = |s: &HostSample| s.cpu_user_ns + s.cpu_system_ns;
+    let all_ns = to.all_ns().saturating_sub(from.all_ns());
+    let busy_ns = to.busy_ns().saturating_sub(from.busy_ns());
+    let stolen_ns = to.cpu_steal_ns.saturating_sub(from.cpu_steal_ns);
+    let steal_share = ratio(stolen_ns, all_ns).unwrap_or(0.0);
     let own = total(processes, window, |sample| sample.cpu_user_ns + sample.cpu_system_ns);
-    let others = busy(to).saturating_sub(busy(from)).saturating_sub(own);
-    let others = ratio(others, all(to).saturating_sub(all(from))).unwrap_or(0.0);
+    let others = ratio(busy_ns.saturating_sub(own), all_ns).unwrap_or(0.0);
     let waited = total(processes, window, |sample| sample.run_queue_wait_ns);
     let length = window.to_ns.saturating_sub(window.from_ns);
     let run_queue_wait_share =
         ratio(waited, length.saturating_mul(u64::from(from.cores))).unwrap_or(0.0);
     let crowded = run_queue_wait_share > WAIT_SHARE;
-    let busy_share = ratio(busy(to).saturating_sub(busy(from)), all(to).saturating_sub(all(from)));
+    let busy_share = ratio(busy_ns, all_ns);
     // Threads that become ready at one moment wait for one another on an idle machine, too.
     let full = crowded && busy_share.is_some_and(|share| share > FULL_SHARE);
     if steal_share > STEAL_SHARE || (crowded && others > OTHERS_SHARE) {

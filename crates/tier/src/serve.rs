@@ -15,7 +15,7 @@ pub use browser::ForBrowsers;
 pub use client::{Account, Client};
 pub use open::{AnswerBounds, Awaited, PART_BYTES, Room};
 pub use tls::{Tls, TlsError, authorities};
-pub use tokens::{TokenLine, Tokens, TokensError};
+pub use tokens::{TokenLine, Tokens, TokensError, random_token};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};

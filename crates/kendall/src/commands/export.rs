@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use kendall_report::ReportError;
-use kendall_report::columns::{csv_head, csv_rows, hexadecimal};
+use kendall_report::columns::{csv_head, csv_rows};
 use kendall_store::{Column, StoreError, Values};
 use serde_json::{Map, Value, json};
 
@@ -210,6 +210,6 @@ fn json_cell(values: &Values, row: usize) -> Value {
         Values::Integer(values) => json!(values[row]),
         Values::Real(values) => json!(values[row]),
         Values::Text(values) => json!(values[row]),
-        Values::Bytes(values) => json!(values[row].as_deref().map(hexadecimal)),
+        Values::Bytes(values) => json!(values[row].as_deref().map(kendall_units::hex)),
     }
 }

@@ -4,7 +4,7 @@
 //! busy machine too.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use crate::support::kendall;
@@ -20,14 +20,16 @@ const STUDY: &str = "name = 'known'\n[system]\nkind = 'synthetic'\nservice = 'co
     cool_down = '0s'\nrepetitions = 2\n\
     [factors]\n'workload.clients' = [1, 2, 6]\n'system.workers' = [1, 2]\n";
 
-fn measured(folder: &Path) {
+/// Runs a study in a folder; where its results are.
+fn measured(folder: &Path, study: &str) -> PathBuf {
     let file = folder.join("known.toml");
-    std::fs::write(&file, STUDY).unwrap();
+    std::fs::write(&file, study).unwrap();
     let out = folder.join("results");
     let output =
         kendall().arg("run").arg(&file).args(["--no-report", "--out"]).arg(&out).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 5)), "{stderr}");
+    out
 }
 
 /// Runs of a busy machine are no reason to refuse here.
@@ -128,7 +130,7 @@ fn runs_over_two_hosts_are_answered_with_processors_of_each() {
 #[test]
 fn a_station_of_known_truth_is_predicted_where_it_was_never_measured() {
     let folder = tempfile::tempdir().unwrap();
-    measured(folder.path());
+    measured(folder.path(), STUDY);
     let asked = ["--what-if", "workload.clients=16", "--what-if", "system.workers=8"];
     let answers = json(&predict(folder.path(), &[&asked[..], &["--format", "json"]].concat()));
     let answer = &answers["answers"][0]["predicted"];
@@ -362,18 +364,12 @@ fn one_client_was_measured_before_each_run(out: &Path) {
 #[test]
 fn runs_are_added_until_the_interval_is_as_narrow_as_asked() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("known.toml");
     let study = STUDY
         .replace("'system.workers' = [1, 2]\n", "")
         .replace("[1, 2, 6]", "[1, 2]")
         .replace("service = 'constant:25ms'", "workers = 2\nservice = 'constant:250ms'")
         .replace("'1s'", "'2s'");
-    std::fs::write(&file, study).unwrap();
-    let out = folder.path().join("results");
-    let output =
-        kendall().arg("run").arg(&file).args(["--no-report", "--out"]).arg(&out).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 5)), "{stderr}");
+    let out = measured(folder.path(), &study);
     let asked = ["--what-if", "workload.clients=10", "--format", "json", "--until"];
     let narrowed = |share: &str| {
         let output = predict(folder.path(), &[&asked[..], &[share]].concat());
@@ -455,17 +451,11 @@ fn what_no_counter_shows_follows_from_the_curve() {
 #[test]
 fn one_client_alone_is_a_configuration_of_the_model() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("known.toml");
     let text = STUDY
         .replace("25ms", "1ms")
         .replace("repetitions = 2", "repetitions = 1\none_client = '1s'")
         .replace("[1, 2, 6]\n'system.workers' = [1, 2]", "[2, 8]\n'system.workers' = [4]");
-    std::fs::write(&file, text).unwrap();
-    let out = folder.path().join("results");
-    let output =
-        kendall().arg("run").arg(&file).args(["--no-report", "--out"]).arg(&out).output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 5)), "{stderr}");
+    let out = measured(folder.path(), &text);
     let asked = ["--what-if", "workload.clients=4", "--keep", "--format", "json"];
     let answers = json(&predict(folder.path(), &asked));
     let results = Results::open(&out).unwrap();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bazel_remote_apis::build::bazel::remote::execution::v2 as re;
 use bazel_remote_apis::google::bytestream as bs;
 use bytes::{BufMut as _, Bytes, BytesMut};
+use kendall_units::hex;
 use prost::Message;
 use rand::Rng as _;
 use sha2::Digest as _;
@@ -149,10 +150,6 @@ pub(super) fn one(message: &impl Message) -> Bytes {
     let mut out = BytesMut::with_capacity(message.encoded_len() + 5);
     framed(&mut out, message);
     out.freeze()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Stock {

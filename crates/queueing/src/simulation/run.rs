@@ -19,7 +19,7 @@ const FEWEST_REPLICATIONS: u32 = 5;
 const BATCH_MEANS: u32 = 32;
 /// Events for each customer that may end, after which it ends in any case.
 const EVENTS_PER_CUSTOMER: u64 = 200;
-/// Events after which it ends when nobody has completed or given up.
+/// Most events without a completion or an abandonment.
 const EVENTS_FOR_NOTHING: u64 = 5_000_000;
 /// Share of the customers that the warm-up may take.
 const WARM_UP_SHARE: f64 = 0.25;

@@ -41,12 +41,12 @@ impl Level {
         held == 0 || held < most && held + bytes <= most
     }
 
-    /// Whether it has room, and nobody else waits for it.
+    /// Whether it has room and its queue is empty.
     pub(super) fn is_free(&self, bytes: usize, most: usize) -> bool {
         self.waiting.load(Ordering::SeqCst) == 0 && self.has_room(bytes, most)
     }
 
-    /// Waits until nobody is before the caller.
+    /// Waits in its queue until it is the caller's turn.
     pub(super) async fn turn(&self) -> Turn<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let waiting = Waiting(self);

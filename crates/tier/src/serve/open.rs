@@ -320,6 +320,9 @@ impl Asked {
     }
 
     fn hold(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         self.held.fetch_add(bytes, Ordering::Relaxed);
         for (level, _) in self.connection.levels() {
             level.hold(bytes);

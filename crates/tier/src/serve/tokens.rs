@@ -119,3 +119,9 @@ fn bearer(value: &HeaderValue) -> Option<&[u8]> {
 fn hash(token: &[u8]) -> [u8; 32] {
     blake3::hash(token).into()
 }
+
+/// A new token of 244 random bits, in hexadecimal.
+#[must_use]
+pub fn random_token() -> String {
+    format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
+}

@@ -338,11 +338,6 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// A token that nobody guesses.
-pub(crate) fn token() -> String {
-    format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
-}
-
 /// The address to open in a browser. The token stands behind the `#`, which browsers do not send.
 pub(crate) fn address(listen: SocketAddr, token: &str) -> String {
     format!("http://{listen}/#{token}")

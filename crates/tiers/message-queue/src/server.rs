@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_protocols::snapshot::{CountedTime, TierSnapshot};
-use kendall_tier::serve::{self, ListenError, Tls};
+use kendall_tier::serve::{self, ListenError, Tls, random_token};
 use kendall_tier::{Clock, Instruments, Layout};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -377,7 +377,7 @@ fn start_console(
     runtime: &Runtime,
     background: &mut JoinSet<()>,
 ) -> Result<String, ServerError> {
-    let token = console::token();
+    let token = random_token();
     let listener = Console::bind(address)?;
     let address = listener.address();
     // A connection of its own: looking must not make the workers wait.

@@ -7,7 +7,7 @@ use kendall_report::document::Section;
 use kendall_stats::compare::trend::{ChangePoint, change_points};
 use kendall_stats::compare::{Better, Quantity};
 use kendall_stats::estimate::figures;
-use kendall_stats::sample::sorted_quantile;
+use kendall_stats::sample::median;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
@@ -102,7 +102,7 @@ impl Compare {
                 point,
             });
             let changes = changes.collect();
-            let medians = runs.iter().map(|runs| median(runs)).collect();
+            let medians = runs.iter().map(|runs| median(runs.clone())).collect();
             trends.push(Trend {
                 changes,
                 configuration,
@@ -115,12 +115,6 @@ impl Compare {
         }
         Ok((trends, left_out))
     }
-}
-
-fn median(runs: &[f64]) -> f64 {
-    let mut sorted = runs.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted_quantile(&sorted, 0.5)
 }
 
 /// One metric of one configuration over the sets that have it.

@@ -44,9 +44,10 @@ impl Until<'_> {
             let mut answers = asker.answers()?;
             let half_width = widest(&answers);
             let is_narrow = half_width <= self.share;
-            let next = match added.len() < MOST_RUNS {
-                true => self.next(&asker, &calibration, &answers, is_narrow)?,
-                false => None,
+            let next = if added.len() < MOST_RUNS {
+                self.next(&asker, &calibration, &answers, is_narrow)?
+            } else {
+                None
             };
             let Some((values, why)) = next else {
                 answers.added = added;
