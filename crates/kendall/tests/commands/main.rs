@@ -1,6 +1,7 @@
 //! Commands that run no study, and what holds for the whole repository: layers, documented keys.
 
 mod circles;
+mod deploy;
 mod documented_keys;
 mod fit;
 mod hostile;
