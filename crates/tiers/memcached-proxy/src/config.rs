@@ -84,8 +84,12 @@ pub const SETTINGS: &[Key] = &[
         "network threads; workers, queue and clients are divided among them",
     )
     .or("1"),
-    Key::choice("mode", &["worker", "pipelined"], "how requests reach the servers")
-        .or("\"worker\""),
+    Key::choice(
+        "mode",
+        &["worker", "pipelined"],
+        "how requests reach the servers; by default `worker` where `workers` is set, else `pipelined`",
+    )
+    .optional(),
     Key::count("workers", 1, 4096, "requests in service at once, in mode `worker`").or("64"),
     Key::count("connections", 1, 64, "connections to each server, in mode `pipelined`").or("1"),
     Key::count("queue", 0, 100_000_000, "requests that may wait for a worker").or("100000"),
@@ -209,7 +213,11 @@ fn read(table: &Table, folder: &Path) -> Result<Config, ConfigError> {
         Some(text) => Some(address(&text).map_err(|what| file.problem("listen", what))?),
         None => None,
     };
-    let mode = match file.choice("mode", &[("worker", true), ("pipelined", false)])? {
+    let by_workers = match file.has("mode") {
+        true => file.choice("mode", &[("worker", true), ("pipelined", false)])?,
+        false => file.has("workers"),
+    };
+    let mode = match by_workers {
         true => Mode::Workers(file.small("workers")?),
         false => Mode::Pipelined { connections: file.small("connections")? },
     };
