@@ -11,7 +11,7 @@
                                                after 3 ms and closes it: 333/s at most
     service.py --port PORT --kind fsync        one writer at a time appends 4 KiB to a log and waits for the
                                                disk (fsync): 1/(time of a sync), which the disk decides
-    service.py --port PORT --kind connections --database HOST:PORT
+    service.py --port PORT --kind connections --database HOST:PORT [--size 5]
                                                5 connections to PostgreSQL, held for a query of 10 ms: 500/s
     service.py --port PORT --kind database --database HOST:PORT
                                                a query that computes for some ms in PostgreSQL: its processor
@@ -146,7 +146,9 @@ def main():
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--kind", choices=sorted([*KINDS, *QUERIES]), required=True)
     parser.add_argument("--database", help="HOST:PORT of PostgreSQL")
+    parser.add_argument("--size", type=int, default=5, help="connections of `connections` (5)")
     options = parser.parse_args()
+    QUERIES["connections"].size = options.size
     server = (OneByOne if options.kind == "accept" else Server)(("127.0.0.1", options.port), Handler)
     server.options = options
     server.serve_forever()
