@@ -20,7 +20,8 @@ fn runs_in(folder: tempfile::TempDir, file: &str) -> (tempfile::TempDir, Results
     let stderr = String::from_utf8_lossy(&output.stderr);
     // A busy machine may make a run of half a second unfit for use (5); it must never fail.
     assert!(matches!(output.status.code(), Some(0 | 5)), "{file}: {}\n{stderr}", output.status);
-    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let summary: serde_json::Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{file}: {stderr}"));
     assert_eq!(summary["runs_failed"], 0, "{file}: {stderr}");
     let results = Results::open(folder.path()).unwrap();
     for run in results.runs().unwrap() {
