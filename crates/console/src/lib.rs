@@ -41,8 +41,24 @@ use results::Results;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-const SCRIPTS: [(&str, &str); 2] =
-    [("/page.js", include_str!("page.js")), ("/bench.js", include_str!("bench.js"))];
+const SCRIPTS: [(&str, &str); 3] = [
+    ("/chart.js", include_str!("chart.js")),
+    ("/page.js", include_str!("page.js")),
+    ("/bench.js", include_str!("bench.js")),
+];
+/// A page by itself that shows the answers of `GET live`, one a second: an object with `title`, `now`, `seconds`
+/// (`elapsed_s`, `throughput_per_s`, `response_time_mean_s`, `response_time_p99_s`, `errors`, `hosts`) and `lines`.
+pub const LIVE_PAGE: &str = concat!(
+    "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+     content=\"width=device-width, initial-scale=1\"><title>Kendall</title><link rel=\"icon\" href=\"data:,\"><style>",
+    include_str!("page.css"),
+    "</style></head><body>",
+    include_str!("live.html"),
+    "<script>",
+    include_str!("chart.js"),
+    include_str!("live.js"),
+    "</script></body></html>",
+);
 /// Bytes of a request: a study or a model with room to spare.
 const BODY_BYTES: usize = 2 << 20;
 /// Longest time to an answer; what takes longer is a run, and is watched.

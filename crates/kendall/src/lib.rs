@@ -6,6 +6,7 @@ mod csv;
 mod drawing;
 mod exit;
 mod export;
+mod live;
 mod output;
 mod paint;
 mod terminal;

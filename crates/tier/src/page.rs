@@ -188,17 +188,19 @@ struct Content {
 }
 
 impl Page {
-    /// Serves the page; `/health` answers 503 until [`announce`](Self::announce).
+    /// Serves the page at the address of a flag, which refusals name; `/health` answers 503 until
+    /// [`announce`](Self::announce).
     ///
     /// # Errors
     /// [`PageError`] when the address cannot be bound or the system is out of resources.
     pub fn start(
+        flag: &'static str,
         address: SocketAddr,
         instruments: Instruments,
         routes: Routes,
     ) -> Result<Self, PageError> {
         let listener = Listener::bind(ListenOptions {
-            flag: "--metrics",
+            flag,
             connections: CONNECTIONS,
             patience: HEAD,
             longest: REQUEST,
@@ -358,7 +360,7 @@ mod tests {
 
     fn page(routes: Routes) -> Page {
         let instruments = Instruments::new(crate::Layout::default(), crate::Clock::monotonic());
-        Page::start("127.0.0.1:0".parse().unwrap(), instruments, routes).unwrap()
+        Page::start("--metrics", "127.0.0.1:0".parse().unwrap(), instruments, routes).unwrap()
     }
 
     /// Status, head and body of the answer, as far as it came.

@@ -17,6 +17,7 @@ use self::progress::Progress;
 pub(super) use self::progress::what_came;
 use self::summary::Told;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
+use crate::live::{LiveFlag, LivePage};
 use crate::output::{self, Format};
 use crate::paint::Paint;
 
@@ -72,6 +73,9 @@ pub(crate) struct RunFlags {
     /// How progress is told on standard error: json is a line an event, and one a second of load
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) progress: Format,
+
+    #[command(flatten)]
+    pub(crate) live: LiveFlag,
 }
 
 impl RunCommand {
@@ -148,6 +152,7 @@ impl Outcome {
         study: &StudyFile,
         folder: &Path,
         flags: &RunFlags,
+        page: Option<&LivePage>,
         interrupted: &AtomicBool,
     ) -> anyhow::Result<Self> {
         let options = Options {
@@ -156,7 +161,7 @@ impl Outcome {
             retry_failed: flags.retry_failed,
             until_repetition: None,
         };
-        let mut progress = Progress::new(study, flags.progress);
+        let mut progress = Progress::new(study, flags.progress, page);
         let outcome =
             kendall_study::run(study, &options, interrupted, &mut |event| progress.event(&event));
         progress.finish();
@@ -210,8 +215,9 @@ pub(crate) fn run_study(
     flags: &RunFlags,
 ) -> anyhow::Result<Exit> {
     let interrupted = stop_at_a_signal()?;
+    let page = flags.live.page(&study.title)?;
     if let Some((pass, place)) = first::due(study, folder)? {
-        match Outcome::of(&pass, &place, flags, &interrupted) {
+        match Outcome::of(&pass, &place, flags, page.as_ref(), &interrupted) {
             Ok(first) if first.summary.interrupted => return first.print(&pass, flags.format),
             Ok(first) if first.summary.done > 0 => output::note(&first::in_words(&first.told)),
             // Longer runs may be used where short ones are not.
@@ -222,7 +228,7 @@ pub(crate) fn run_study(
             Err(error) => return Err(error),
         }
     }
-    let mut outcome = Outcome::of(study, folder, flags, &interrupted)?;
+    let mut outcome = Outcome::of(study, folder, flags, page.as_ref(), &interrupted)?;
     if outcome.summary.interrupted
         && let Some(better) = first::better(study, folder, (&outcome.results, &outcome.told))?
     {

@@ -153,3 +153,17 @@ fn every_query_of_the_queue_dashboard_finds_something() {
             .unwrap();
     });
 }
+
+/// A load that is shown while it runs: `--live`.
+#[test]
+fn every_query_of_the_load_dashboard_finds_something() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_server, listen, _) = served(&["synthetic", "--service", "constant:1ms"]);
+    let live = kendall_testing::free_address();
+    let mut load = crate::support::kendall();
+    load.args(["load", "http", &format!("http://{listen}/"), "-c", "2", "-z", "10min", "--quiet"]);
+    load.arg(format!("--live={live}")).stdout(std::process::Stdio::null());
+    let _load = kendall_testing::Process(load.spawn().unwrap());
+    let prometheus = Prometheus::start(folder.path(), &[&live.to_string()]);
+    every_query_finds("load.json", &prometheus, || {});
+}

@@ -18,7 +18,16 @@ fn files_below(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
 
 /// Arguments of each container that runs the program: a list of lines, or one within brackets.
 fn commands_of(text: &str) -> Vec<Vec<String>> {
-    let word = |word: &str| word.trim().trim_matches('"').to_owned();
+    let word = |word: &str| {
+        let word = word.trim().trim_matches('"');
+        // Names of services are known where it is deployed.
+        let named = word.split_once('=').and_then(|(option, value)| {
+            let (host, port) = value.split_once(':')?;
+            let is_name = host.starts_with(|first: char| first.is_ascii_lowercase());
+            is_name.then(|| format!("{option}=127.0.0.1:{port}"))
+        });
+        named.unwrap_or_else(|| word.to_owned())
+    };
     let mut commands: Vec<Vec<String>> = Vec::new();
     let mut is_open = false;
     for line in text.lines().map(str::trim) {

@@ -313,3 +313,32 @@ fn a_load_ends_whose_server_accepts_and_never_answers() {
         assert!(said.contains("timed"), "{kind}: {said}");
     }
 }
+
+/// A load in a browser, for Prometheus, and as a line of JSON a second.
+#[test]
+fn a_load_is_shown_while_it_runs() {
+    let (_server, url) = server();
+    let mut child = kendall()
+        .args(["load", "http", &url, "-c", "2", "-z", "60s", "--progress", "json"])
+        .arg("--live=127.0.0.1:0")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let _load = Process(child);
+    let mut lines = stderr.lines().map(Result::unwrap);
+    let address = lines.find_map(|line| line.strip_prefix("live: http://").map(str::to_owned));
+    let address: SocketAddr = address.unwrap().trim_end_matches('/').parse().unwrap();
+    let second = lines.find(|line| line.starts_with('{')).unwrap();
+    let second: serde_json::Value = serde_json::from_str(&second).unwrap();
+    assert!(second["throughput_per_s"].as_u64().unwrap() > 0 && second["errors"] == 0, "{second}");
+    assert!(second["response_time_p99_s"].as_f64().unwrap() >= 0.001, "{second}");
+    let page = |path| kendall_testing::page(address, path).unwrap().body;
+    let shown: serde_json::Value = serde_json::from_str(&page("/live")).unwrap();
+    assert_eq!(shown["title"], "kendall load");
+    assert_eq!(shown["seconds"][0], second);
+    let metrics = page("/metrics");
+    assert!(metrics.contains("\nkendall_live_throughput_per_second "), "{metrics}");
+    assert!(page("/").contains("<div id=\"charts\""));
+}

@@ -13,7 +13,7 @@ use kendall_protocols::load_result::LoadResult;
 use kendall_report::document::Table;
 use kendall_stats::within_run::WithinRun;
 use kendall_units::{QuantityError, Rate, Seconds, parse_rate, parse_seconds, parse_share};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::checks::{self, Check};
 use super::human;
@@ -22,7 +22,8 @@ use super::live::Live;
 use super::stages;
 use super::summary::Summary;
 use crate::exit::{Exit, exit_with, refused};
-use crate::output;
+use crate::live::LiveFlag;
+use crate::output::{self, Format};
 use crate::paint::Paint;
 
 /// Options of every load.
@@ -109,6 +110,13 @@ pub(crate) struct Common {
     /// Print no progress
     #[arg(long)]
     pub(crate) quiet: bool,
+
+    /// How progress is told on standard error: json is a line a second
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT", conflicts_with = "quiet")]
+    progress: Format,
+
+    #[command(flatten)]
+    live: LiveFlag,
 }
 
 /// How the result of a load is printed.
@@ -290,17 +298,25 @@ impl Common {
         })
     }
 
-    /// Tells how far the load is, on standard error.
+    /// Tells how far the load is, on standard error and on a page where one is asked for.
     ///
     /// On a terminal one picture that is drawn again each second, elsewhere a line a second.
-    pub(crate) fn progress(&self) -> impl FnMut(&LoadProgress) + use<> {
-        let mut live = (!self.quiet && std::io::stderr().is_terminal()).then(Live::default);
-        let quiet = self.quiet;
-        move |moment| match &mut live {
-            _ if quiet => {}
-            Some(live) => output::draw(&live.next(moment)),
-            None => output::note(&human::progress(moment)),
-        }
+    pub(crate) fn progress(&self) -> anyhow::Result<impl FnMut(&LoadProgress) + use<>> {
+        let page = self.live.page("kendall load")?;
+        let (quiet, json) = (self.quiet, self.progress == Format::Json);
+        let draws = !quiet && !json && std::io::stderr().is_terminal();
+        let mut live = draws.then(Live::default);
+        Ok(move |moment: &LoadProgress| {
+            if let Some(page) = &page {
+                page.second(second(moment));
+            }
+            match &mut live {
+                _ if quiet => {}
+                _ if json => output::note(&second(moment).to_string()),
+                Some(live) => output::draw(&live.next(moment)),
+                None => output::note(&human::progress(moment)),
+            }
+        })
     }
 
     /// Clients, or most connections: of stages of clients as many as their highest level.
@@ -409,6 +425,18 @@ impl<'a> Printed<'a> {
         }
         Ok(if self.result.rejections.is_empty() { Exit::Done } else { Exit::RunRejected })
     }
+}
+
+/// A second of load, with the names of a study's.
+fn second(moment: &LoadProgress) -> Value {
+    json!({
+        "event": "live",
+        "elapsed_s": moment.elapsed_s,
+        "throughput_per_s": moment.completed,
+        "errors": moment.errors,
+        "response_time_mean_s": moment.response_time_mean_ns.map(|ns| ns / 1e9),
+        "response_time_p99_s": moment.response_time_p99_ns.map(|ns| Seconds::from_nanos(ns).get()),
+    })
 }
 
 /// A server that is not there is not our failure.

@@ -113,13 +113,13 @@ impl LoadHttp {
         if url.tls || self.http2 {
             let tls = url.tls.then(|| url.host.clone());
             let web = WebPlan { content, tls, insecure: self.insecure, http2: self.http2 };
-            let result = web::run(&plan, &web, &template, &stop, &mut self.common.progress())
+            let result = web::run(&plan, &web, &template, &stop, &mut self.common.progress()?)
                 .map_err(load_error)?;
             return self.common.print(&result);
         }
         let driver =
             |thread| Http::new(&content, &template, stream(plan.seed, Purpose::Requests, thread));
-        let result = load::run("http", &plan, &driver, &stop, &mut self.common.progress())
+        let result = load::run("http", &plan, &driver, &stop, &mut self.common.progress()?)
             .map_err(load_error)?;
         self.common.print(&result)
     }

@@ -84,7 +84,7 @@ impl LoadMemcached {
         let driver = |thread| {
             Memcached::new(&keyspace, &content, stream(plan.seed, Purpose::Requests, thread))
         };
-        let result = load::run("memcached", &plan, &driver, &stop, &mut self.common.progress())
+        let result = load::run("memcached", &plan, &driver, &stop, &mut self.common.progress()?)
             .map_err(load_error)?;
         self.common.print(&result)
     }

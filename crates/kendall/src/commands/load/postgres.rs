@@ -73,7 +73,7 @@ impl LoadPostgres {
         let targets = resolve(&self.targets, "127.0.0.1:5432")?;
         let plan = self.common.plan(targets, self.common.clients().into())?;
         let stop = stop_at_a_signal()?;
-        let result = postgres::run(&plan, &content, &stop, &mut self.common.progress());
+        let result = postgres::run(&plan, &content, &stop, &mut self.common.progress()?);
         self.common.print(&result.map_err(postgres_error)?)
     }
 

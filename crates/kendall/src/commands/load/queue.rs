@@ -117,8 +117,8 @@ impl LoadQueue {
             return Err(refused("--wait must be below --timeout, or every empty wait times out"));
         }
         let stop = stop_at_a_signal()?;
-        let result =
-            queue::run(&plan, &content, &stop, &mut self.common.progress()).map_err(queue_error)?;
+        let result = queue::run(&plan, &content, &stop, &mut self.common.progress()?)
+            .map_err(queue_error)?;
         self.common.print(&result)
     }
 }

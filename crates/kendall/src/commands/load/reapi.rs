@@ -73,7 +73,7 @@ impl LoadReapi {
             instance: self.instance,
         };
         let stop = stop_at_a_signal()?;
-        let result = reapi::run(&plan, &reapi, &stop, &mut self.common.progress());
+        let result = reapi::run(&plan, &reapi, &stop, &mut self.common.progress()?);
         let result = result.map_err(|error| match error {
             ReapiLoadError::Load(error) => load_error(error),
             few @ ReapiLoadError::FewActions { .. } => refused(few),

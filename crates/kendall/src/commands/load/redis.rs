@@ -106,7 +106,7 @@ impl LoadRedis {
             return Ok(Exit::Done);
         }
         let driver = |thread| Redis::new(&load, stream(plan.seed, Purpose::Requests, thread));
-        let mut result = load::run("redis", &plan, &driver, &stop, &mut self.common.progress())
+        let mut result = load::run("redis", &plan, &driver, &stop, &mut self.common.progress()?)
             .map_err(load_error)?;
         load.tell(&mut result);
         self.common.print(&result)

@@ -10,11 +10,13 @@ use kendall_units::{Rate, Seconds, counted, exact_f64};
 use serde_json::{Value, json};
 
 use super::dry_run::duration;
+use crate::live::LivePage;
 use crate::output::{self, Format};
 use crate::paint::Paint;
 
-pub(super) struct Progress {
+pub(super) struct Progress<'a> {
     format: Format,
+    page: Option<&'a LivePage>,
     bar: Option<ProgressBar>,
     title: String,
     runs: usize,
@@ -50,10 +52,11 @@ pub(crate) fn what_came(
     line
 }
 
-impl Progress {
-    pub(super) fn new(study: &StudyFile, format: Format) -> Self {
+impl<'a> Progress<'a> {
+    pub(super) fn new(study: &StudyFile, format: Format, page: Option<&'a LivePage>) -> Self {
         Self {
             format,
+            page,
             bar: None,
             title: study.title.clone(),
             runs: 0,
@@ -71,6 +74,14 @@ impl Progress {
             Event::Started { run, .. } => {
                 self.levels = levels(run);
                 self.json(|| json!({ "event": "started", "levels": self.levels }));
+                if let Some(page) = self.page {
+                    page.begins(&format!(
+                        "run {} of {}: {}",
+                        self.ended + 1,
+                        self.runs,
+                        self.levels
+                    ));
+                }
                 let text = format!("{}  starting", self.levels);
                 if let Some(bar) = &self.bar {
                     bar.set_message(text);
@@ -87,11 +98,15 @@ impl Progress {
                 output::note("measuring the database by itself (pgbench), for a few seconds");
             }
             Event::Live(live) => {
-                self.json(|| {
+                let second = || {
                     let mut second = serde_json::to_value(live).unwrap_or_default();
                     second["event"] = "live".into();
                     second
-                });
+                };
+                self.json(second);
+                if let Some(page) = self.page {
+                    page.second(second());
+                }
                 if let Some(bar) = &self.bar {
                     bar.set_message(format!("{}  {}", self.levels, self::live(live)));
                 }
@@ -128,6 +143,9 @@ impl Progress {
         let came = what_came(run, throughput, response_time);
         let again = if run.attempt == 0 { "" } else { " again" };
         let line = format!("run {}/{}{again}  {}{came}", self.ended, self.runs, levels(run));
+        if let Some(page) = self.page {
+            page.line(&line);
+        }
         match &self.bar {
             Some(bar) => {
                 bar.suspend(|| output::note(&line));

@@ -1,0 +1,122 @@
+//! `--live`: what is measured just now, as a page for a browser and as metrics for Prometheus.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kendall_console::LIVE_PAGE;
+use kendall_tier::{Clock, Instruments, Layout, Page, PageResponse, Routes};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::exit::{Exit, exit_with};
+use crate::output;
+
+/// Seconds and lines that the page shows.
+const SECONDS: usize = 600;
+const LINES: usize = 200;
+
+/// Metrics, by the field of a second that they show.
+const METRICS: [(&str, &str, &str); 4] = [
+    ("throughput_per_s", "kendall_live_throughput_per_second", "Answered requests, last second."),
+    ("response_time_mean_s", "kendall_live_response_time_mean_seconds", "Mean, last second."),
+    ("response_time_p99_s", "kendall_live_response_time_p99_seconds", "99 %, last second."),
+    ("errors", "kendall_live_errors_per_second", "Failed requests, last second."),
+];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LiveFlag {
+    /// Shows throughput, response times and errors of each second in a browser, and at /metrics for Prometheus
+    #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, require_equals = true, default_missing_value = "127.0.0.1:7081")]
+    live: Option<SocketAddr>,
+}
+
+/// The page while it is served. Dropped, it ends.
+#[derive(Debug)]
+pub(crate) struct LivePage {
+    shown: Arc<Mutex<Shown>>,
+    _page: Page,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Shown {
+    title: String,
+    now: String,
+    seconds: VecDeque<Value>,
+    lines: VecDeque<String>,
+}
+
+impl LiveFlag {
+    /// Serves the page where it is asked for.
+    pub(crate) fn page(&self, title: &str) -> anyhow::Result<Option<LivePage>> {
+        self.live.map(|address| LivePage::start(address, title)).transpose()
+    }
+}
+
+impl LivePage {
+    fn start(address: SocketAddr, title: &str) -> anyhow::Result<Self> {
+        let shown = Shown { title: title.to_owned(), ..Shown::default() };
+        let shown = Arc::new(Mutex::new(shown));
+        let (live, metrics) = (Arc::clone(&shown), Arc::clone(&shown));
+        let routes = Routes::new()
+            .with("GET", "/", |_| PageResponse::html(LIVE_PAGE))
+            .with("GET", "/live", move |_| PageResponse::json(&*locked(&live)))
+            .with("GET", "/metrics", move |_| PageResponse::text(200, locked(&metrics).metrics()));
+        let layout = Layout {
+            tier: "live",
+            request_types: &[],
+            stages: &[],
+            outcomes: &[],
+            limits: &[],
+            backends: Vec::new(),
+        };
+        let instruments = Instruments::new(layout, Clock::monotonic());
+        let page = Page::start("--live", address, instruments, routes)
+            .map_err(|error| exit_with(Exit::NotReady, error))?;
+        output::note(&format!("live: http://{}/", page.address()));
+        Ok(Self { shown, _page: page })
+    }
+
+    /// Another run: seconds begin anew.
+    pub(crate) fn begins(&self, what: &str) {
+        let mut shown = locked(&self.shown);
+        what.clone_into(&mut shown.now);
+        shown.seconds.clear();
+    }
+
+    pub(crate) fn second(&self, second: Value) {
+        keep(&mut locked(&self.shown).seconds, second, SECONDS);
+    }
+
+    /// What came of a run.
+    pub(crate) fn line(&self, line: &str) {
+        keep(&mut locked(&self.shown).lines, line.to_owned(), LINES);
+    }
+}
+
+fn locked(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
+    shown.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn keep<T>(all: &mut VecDeque<T>, one: T, most: usize) {
+    if all.len() == most {
+        all.pop_front();
+    }
+    all.push_back(one);
+}
+
+impl Shown {
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        for (field, name, help) in METRICS {
+            let value = self.seconds.back().and_then(|second| second[field].as_f64());
+            if let Some(value) = value {
+                let written =
+                    write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n");
+                written.unwrap_or_default();
+            }
+        }
+        text
+    }
+}
