@@ -35,7 +35,7 @@ function chart(where, { title, x, y, lines, dots = [], marks = [], now, unit = n
   figure.replaceChildren();
   const [W, H, L, B, T] = [480, 220, 62, 34, 10];
   const points = [...lines, ...dots].flatMap(line => line.points).filter(([a, b]) => isFinite(a) && isFinite(b));
-  const right = Math.max(...points.map(p => p[0]), now ?? 0, 1e-12), top = 1.08 * Math.max(...points.map(p => p[1]), 1e-12);
+  const right = Math.max(...points.map(p => p[0]), now ?? 0, 1e-12), top = 1.08 * Math.max(...points.map(p => p[1]), 0) || 1;
   const left = Math.min(...points.map(p => p[0]), 0);
   const at = ([a, b]) => [L + (a - left) / (right - left || 1) * (W - L - 12), H - B - Math.min(1.02, b / top) * (H - B - T)];
   const last = lines.map(line => line.name + " " + unit(line.points.at(-1)?.[1])).join(", ");
