@@ -169,6 +169,13 @@ pub fn disturbing_share(point: &OperatingPoint) -> Option<f64> {
     there.map(|others| others.share).reduce(f64::max)
 }
 
+/// Whether programs outside the study may have kept its threads waiting for a notable share of the
+/// response time.
+#[must_use]
+pub fn is_delayed(point: &OperatingPoint) -> bool {
+    of_others(point).iter().any(|others| others.delay > DELAY_DISTURBS)
+}
+
 /// Cores that programs outside the study used, and the largest share of the response time by which
 /// they can have delayed requests; `None` where that is not known or none did.
 #[must_use]

@@ -141,7 +141,7 @@ impl std::fmt::Display for InWords<'_> {
                 load(to)
             ),
             Unknown::Interval { from, to, change, interval, repetitions } => {
-                if says_nothing(*interval) {
+                if interval.map(|change| 1.0 + change).says_nothing() {
                     let (from, to) = (short(from), load(to));
                     write!(f, "the runs differ too much to say what happens from {from} to {to}")?;
                 } else {
@@ -175,12 +175,6 @@ impl std::fmt::Display for InWords<'_> {
             ),
         }
     }
-}
-
-/// Whether the interval of a relative change is so wide that its ends have no sense.
-fn says_nothing(interval: Interval) -> bool {
-    const FACTOR: f64 = 4.0;
-    (1.0 + interval.high) > FACTOR * (1.0 + interval.low).max(f64::MIN_POSITIVE)
 }
 
 /// Share of the maximum that counts as having reached it.

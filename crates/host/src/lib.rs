@@ -29,6 +29,6 @@ pub mod protocol;
 pub mod quota;
 pub mod runner;
 pub mod sample;
-mod waits;
+pub mod waits;
 
 pub use error::chain;

@@ -10,6 +10,9 @@ use crate::clock::monotonic_ns;
 /// Processes beyond which a machine is not looked at.
 const MOST_PROCESSES: usize = 10_000;
 
+/// Longer than any chain of parents, should two be each other's.
+const LONGEST_CHAIN: usize = 64;
+
 /// The processor time of every process of this machine, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Programs {
@@ -57,9 +60,7 @@ impl Programs {
         }
         let mut known = BTreeMap::<i32, u64>::new();
         for (pid, program) in &before.by_pid {
-            let lives = self.by_pid.get(pid).is_some_and(|now| now.started == program.started);
-            let counts_for = if lives { *pid } else { program.parent };
-            *known.entry(counts_for).or_default() += program.ticks;
+            *known.entry(self.heir(before, *pid)).or_default() += program.ticks;
         }
         let mut cores = BTreeMap::<&str, f64>::new();
         for (pid, program) in self.by_pid.iter().filter(|(pid, _)| !self.is_below(**pid, own)) {
@@ -72,11 +73,31 @@ impl Programs {
         all
     }
 
+    /// The process that counts for one of before: itself, or the first above it that still runs.
+    fn heir(&self, before: &Self, pid: i32) -> i32 {
+        let mut at = pid;
+        for _ in 0..LONGEST_CHAIN {
+            match before.by_pid.get(&at) {
+                Some(then)
+                    if self.by_pid.get(&at).is_none_or(|now| now.started != then.started) =>
+                {
+                    at = then.parent;
+                }
+                _ => break,
+            }
+        }
+        at
+    }
+
+    /// A process and those below it.
+    pub(crate) fn below(&self, pid: u32) -> Vec<i32> {
+        self.by_pid.keys().copied().filter(|at| self.is_below(*at, &[pid])).collect()
+    }
+
     /// Whether a process is one of these, or was started by one.
     fn is_below(&self, pid: i32, own: &[u32]) -> bool {
         let mut at = pid;
-        // Longer than any chain of parents, should two be each other's.
-        for _ in 0..64 {
+        for _ in 0..LONGEST_CHAIN {
             if u32::try_from(at).is_ok_and(|at| own.contains(&at)) {
                 return true;
             }
@@ -133,6 +154,15 @@ mod tests {
         assert_eq!(found[2], ("init".to_owned(), 0.0));
         assert_eq!(found.len(), 3);
         assert!(before.others_since(&after, &[]).is_empty(), "no time has passed");
+    }
+
+    /// A build of 100 s that ended with the `make` that had started it stood as "`bash` 10.76 cores" on two.
+    #[test]
+    fn what_ended_with_its_parent_counts_for_the_one_above() {
+        let before =
+            programs(0, &[(10, 1, "bash", 1), (11, 10, "make", 1), (12, 11, "rustc", 100)]);
+        let after = programs(10, &[(10, 1, "bash", 105)]);
+        assert_eq!(after.others_since(&before, &[]), [("bash".to_owned(), 0.3)]);
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! What the threads of a process wait for at this moment, and where its connections wait.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::net::SocketAddr;
 
 use kendall_protocols::waiting::Waiting;
 use kendall_units::exact_f64;
 use procfs::ProcError;
 use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, Process, Task};
+
+use crate::programs::Programs;
 
 /// Threads, and descriptors of each process, that are looked at: reading more would cost the service too much.
 const MOST_THREADS: usize = 512;
@@ -77,15 +80,39 @@ impl Waits {
         if self.unknown {
             return None;
         }
-        let owner = self.owner.and_then(|pid| Process::new(pid).ok());
-        let tables = owner.map_or_else(Vec::new, |owner| vec![owner.tcp(), owner.tcp6()]);
-        for entry in tables.into_iter().filter_map(Result::ok).flatten() {
-            if entry.rx_queue > 0 && self.sockets.contains(&entry.inode) {
-                self.add_queue(&entry);
-            }
+        for entry in self.connections().iter().filter(|entry| entry.rx_queue > 0) {
+            self.add_queue(entry);
         }
         Some(self.found)
     }
+
+    /// The sockets that were found, as the kernel lists them.
+    fn connections(&self) -> Vec<TcpNetEntry> {
+        let owner = self.owner.and_then(|pid| Process::new(pid).ok());
+        let tables = owner.map_or_else(Vec::new, |owner| vec![owner.tcp(), owner.tcp6()]);
+        let all = tables.into_iter().filter_map(Result::ok).flatten();
+        all.filter(|entry| self.sockets.contains(&entry.inode)).collect()
+    }
+}
+
+/// Whom a process and those below it are connected to, without those that connected to them.
+#[must_use]
+pub fn called(pid: u32) -> BTreeSet<SocketAddr> {
+    let mut waits = Waits::default();
+    for pid in Programs::now().below(pid) {
+        Process::new(pid).into_iter().for_each(|process| waits.add_sockets(&process));
+    }
+    let all = waits.connections();
+    let of = |state: TcpState| {
+        let state = move |entry: &&TcpNetEntry| entry.state == state;
+        all.iter().filter(state)
+    };
+    let listening: BTreeSet<u16> =
+        of(TcpState::Listen).map(|entry| entry.local_address.port()).collect();
+    let out = of(TcpState::Established)
+        .filter(|entry| !listening.contains(&entry.local_address.port()))
+        .map(|entry| entry.remote_address);
+    out.map(|to| SocketAddr::new(to.ip().to_canonical(), to.port())).collect()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +189,8 @@ mod tests {
         std::io::Write::write_all(&mut early, b"unread").unwrap();
         let _waiting: Vec<TcpStream> =
             (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        // This process listens there itself; of the two ends of a connection, one has called.
+        assert!(called(std::process::id()).contains(&address));
         let (lock, done) = (Mutex::new(()), AtomicBool::new(false));
         let held = lock.lock().unwrap();
         std::thread::scope(|scope| {

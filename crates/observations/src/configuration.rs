@@ -258,9 +258,15 @@ impl Configuration {
         self.alone.as_ref()
     }
 
-    /// Every kind of caveat of its runs once, with the number of runs that have it.
+    /// Every kind of caveat of its runs once, with the number of runs that have it; but for too few requests
+    /// in a run for a percentile of that run.
     fn with_doubts(&self, estimate: Estimate) -> Estimate {
-        self.doubts().into_iter().fold(estimate, Estimate::doubt)
+        let of_percentile = |caveat: &Caveat| match caveat {
+            Caveat::InRuns { what, .. } => matches!(**what, Caveat::TooFewSamples { .. }),
+            _ => false,
+        };
+        let doubts = self.doubts().into_iter().filter(|caveat| !of_percentile(caveat));
+        doubts.fold(estimate, Estimate::doubt)
     }
 
     /// Every kind of caveat of its runs once.

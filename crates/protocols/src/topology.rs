@@ -48,7 +48,7 @@ pub struct TierId(String);
 pub enum TierNameError {
     /// Characters that have a meaning in paths, links or commands.
     #[error(
-        "`{name}` is not a name for a tier; write a letter and then letters, digits, `-` or `_`, \
+        "`{name}` is not a name for a tier; write a letter (of ASCII) and then letters, digits, `-` or `_`, \
          {LONGEST} at most"
     )]
     Form {

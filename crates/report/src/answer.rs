@@ -116,6 +116,7 @@ pub(crate) fn of(data: &Prepared<'_>) -> Answer {
     }
     let trust = Trust::of(data, found.about, &limit, found.estimate.as_ref());
     let next = if trust.level == TrustLevel::Bad { trust.remedy.clone() } else { found.next };
+    let model = model(data, matches!(found.limit, Some(Ok(_))));
     Answer {
         question,
         answer: found.sentence,
@@ -125,7 +126,7 @@ pub(crate) fn of(data: &Prepared<'_>) -> Answer {
             Some(Err(why)) => Some(format!("Cannot tell what limits: {why}.")),
             None => limits(&limit),
         },
-        model: model(data),
+        model,
         next,
         plot: plot(data).map(Plot::at_levels),
         table: Some(load::in_short(data)),
@@ -537,16 +538,26 @@ fn limits(found: &Bottleneck) -> Option<String> {
     })
 }
 
-/// The best model of the curve of highest throughput, in a sentence, with its error over all curves.
-fn model(data: &Prepared<'_>) -> Option<String> {
-    let (curve, _) = best_curve(data, data.fastest()?)?;
+/// The best model of the curve of highest throughput, in a sentence, with its error over all curves; beside it
+/// the station that the curve shows, where that is what limits.
+fn model(data: &Prepared<'_>, shown: bool) -> Option<String> {
+    let (curve, found) = best_curve(data, data.fastest()?)?;
     let Some((best, errors)) = models::best(data, curve) else {
         let (_, beside) = data.models().find(|(one, _)| one.name == curve.name)?;
         let why = beside.left_out.first()?;
         return Some(format!("No model applies: {} is left out, since {}.", why.model, why.why));
     };
     if let Some(why) = unfit(best, &errors) {
-        return Some(format!("No model is good enough: the best, “{}”, {why}.", best.model));
+        let station = found.station.as_ref().filter(|_| shown);
+        let of_curve = station.map_or_else(String::new, |station| {
+            format!(
+                " The {} that the curve shows errs by at most {} in the throughput at any load.",
+                capacity::kind_of(station),
+                number::percent(station.worst_error)
+            )
+        });
+        let of = if station.is_some() { "No model of what is counted" } else { "No model" };
+        return Some(format!("{of} is good enough: the best, “{}”, {why}.{of_curve}", best.model));
     }
     // A single station has nothing else to name.
     let names = best.bottleneck.as_ref().filter(|_| best.devices.len() > 1).map_or_else(

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use kendall_stats::compare::{Better, Comparison, Verdict};
-use kendall_stats::estimate::{Caveat, Estimate};
+use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use serde::Serialize;
 
 use crate::document::{Cell, Level, Section, Table, Unit};
@@ -176,6 +176,7 @@ impl ComparisonPage {
             .column("p_adjusted", "p (Holm)", Unit::Plain(2))
             .column("p_permutation", "p (relabeled)", Unit::Plain(2))
             .column("pairing", "Runs", Unit::Text);
+        let none = "too few runs, or runs that differ too much";
         for one in &self.comparisons {
             let scale = one.quantity.shown().0;
             let way = if one.paired { "pairs" } else { "unpaired" };
@@ -184,7 +185,7 @@ impl ComparisonPage {
             } else {
                 format!("{} and {}, {way}", one.runs.0, one.runs.1)
             };
-            let interval = one.ratio.as_ref().and_then(|ratio| ratio.interval);
+            let interval = sensible(one);
             // Asymmetric, so its ends stand by themselves.
             let change = one.ratio.as_ref().map(|ratio| {
                 let change = Estimate::exact(ratio.center - 1.0);
@@ -197,8 +198,8 @@ impl ComparisonPage {
                 Cell::Estimate(one.before.map(|value| value * scale)),
                 Cell::Estimate(one.after.map(|value| value * scale)),
                 Cell::estimate_or(change.as_ref(), "a response is not positive"),
-                Cell::number_or(interval.map(|i| i.low - 1.0), "too few runs"),
-                Cell::number_or(interval.map(|i| i.high - 1.0), "too few runs"),
+                Cell::number_or(interval.map(|i| i.low - 1.0), none),
+                Cell::number_or(interval.map(|i| i.high - 1.0), none),
                 Cell::number_or(one.p_adjusted, "too few runs"),
                 Cell::number_or(one.p_permutation, "too few runs"),
                 runs.into(),
@@ -210,9 +211,9 @@ impl ComparisonPage {
     fn changes(&self) -> Section {
         let mut section = Section::new("changes", "The change of each response variable");
         section.text(format!(
-            "Each point is after over before, with its {} interval (not adjusted for the number \
-             of comparisons; the verdict is). Between the dashed lines a change does not matter by \
-             the bound of ±{} that was stated.",
+            "Each point is after over before, with the interval that its verdict rests on: {} for \
+             all comparisons together. Between the dashed lines a change does not matter by the \
+             bound of ±{} that was stated.",
             number::percent(self.confidence),
             number::percent(self.bound)
         ));
@@ -256,7 +257,7 @@ impl ComparisonPage {
                     Some(Point {
                         x: kendall_units::exact_f64(place),
                         y: change(ratio.center),
-                        interval: ratio.interval.map(|i| (change(i.low), change(i.high))),
+                        interval: sensible(one).map(|i| (change(i.low), change(i.high))),
                     })
                 })
                 .collect()
@@ -366,6 +367,11 @@ impl ComparisonPage {
     }
 }
 
+/// The interval of a ratio, unless its ends have no sense.
+fn sensible(one: &Comparison) -> Option<Interval> {
+    one.ratio.as_ref()?.interval.filter(|interval| !interval.says_nothing())
+}
+
 fn runs(set: &ComparedSet) -> String {
     let runs = number::count(usize::try_from(set.usable_runs).unwrap_or(0), "run");
     format!("{}: {runs}", set.name)
@@ -443,7 +449,7 @@ fn method() -> Section {
          in turns, block by block; otherwise Welch's t is used. Differences are taken on \
          logarithms, so that they read as ratios and twice is as far as half. Beside the t test \
          stands a permutation test, which assumes no distribution. p values are adjusted for the \
-         number of comparisons (Holm).",
+         number of comparisons (Holm), and so are the intervals, but for those that lie within the bound.",
     );
     section.text(
         "A regression or an improvement is significant and its ratio lies beyond the bound; \

@@ -327,6 +327,9 @@ impl Unit {
             return refused.then(|| "± ?".to_owned());
         };
         let (below, above) = (estimate.center - interval.low, interval.high - estimate.center);
+        if below + above <= 0.0 {
+            return None;
+        }
         Some(if above > 1.1 * below && below > 0.0 {
             format!("({} to {})", self.print(interval.low), self.print(interval.high))
         } else {

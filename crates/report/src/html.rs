@@ -63,7 +63,8 @@ fn code(text: &str) -> Value {
         rest = after;
     }
     out.push_str(&svg::escaped(rest));
-    Value::from_safe_string(out)
+    // A line does not begin with a unit.
+    Value::from_safe_string(out.replace(" %", "\u{a0}%"))
 }
 
 /// What is before, within and after the first pair of backquotes.

@@ -73,6 +73,12 @@ pub(crate) fn rate(per_second: f64) -> String {
     format!("{}/s", significant(per_second, 4))
 }
 
+/// A load with its unit: `4.1 clients`, `1 client`.
+pub(crate) fn load(text: &str, unit: &str) -> String {
+    let unit = if text == "1" { unit.strip_suffix('s').unwrap_or(unit) } else { unit };
+    format!("{text} {unit}")
+}
+
 /// Status codes with how often each came, most frequent first: `404 (120), 410 (3)`.
 pub(crate) fn statuses<'a>(codes: impl IntoIterator<Item = (&'a u16, &'a u64)>) -> String {
     let mut codes: Vec<_> = codes.into_iter().collect();
@@ -112,7 +118,11 @@ pub(crate) fn percent_in_column(share: f64) -> String {
     format!("{} %", fixed(value, decimals))
 }
 
+/// A change as percent, with its sign; below a twentieth of a percent there is none to speak of.
 pub(crate) fn signed_percent(share: f64) -> String {
+    if share.abs() < 5e-4 {
+        return "0 %".to_owned();
+    }
     let sign = if share > 0.0 { "+" } else { "" };
     format!("{sign}{}", percent(share)).replacen('-', "−", 1)
 }
@@ -189,7 +199,7 @@ mod tests {
             ("5 %".to_owned(), "5.0 %".to_owned())
         );
         assert_eq!(signed_percent(-0.034), "−3.4 %");
-        assert_eq!(signed_percent(0.034), "+3.4 %");
+        assert_eq!([0.034, 4.4e-6].map(signed_percent), ["+3.4 %", "0 %"]);
     }
 
     /// As a report said of one factor: "100 % of the variation. 0.1 % is random error".
@@ -198,6 +208,14 @@ mod tests {
         let printed: Vec<String> =
             [0.5, 0.994, 0.998_9, 0.999_9, 1.0].into_iter().map(share).collect();
         assert_eq!(printed, ["50 %", "99 %", "99.9 %", "more than 99.9 %", "100 %"]);
+    }
+
+    #[test]
+    fn one_client_is_one() {
+        assert_eq!(
+            ["1", "1.5", "16"].map(|text| load(text, "clients")),
+            ["1 client", "1.5 clients", "16 clients"]
+        );
     }
 
     #[test]

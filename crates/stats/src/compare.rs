@@ -175,8 +175,8 @@ pub struct Comparison {
     pub after: Estimate,
     /// Second minus first.
     pub difference: Estimate,
-    /// Second over first (of geometric means, or the median of all ratios); `None` when a response
-    /// is not positive.
+    /// Second over first (of geometric means, or the median of all ratios), with the interval that the
+    /// verdict rests on; `None` when a response is not positive.
     pub ratio: Option<Estimate>,
     /// The same at one speed of the machine, by the probe of each run as a covariate; `None` where that
     /// makes the interval hardly narrower, or where there is no probe.
@@ -225,7 +225,8 @@ pub enum CompareError {
 ///
 /// A change is significant when its adjusted p-value is below 1 − confidence; it is a
 /// regression or an improvement when it also exceeds the bound, and equivalent when its whole
-/// interval lies within the bound.
+/// interval lies within the bound. Intervals are those of the verdicts: all but that of an equivalent
+/// one have the confidence of Holm's step, so that one holds no change where it is not significant.
 ///
 /// # Errors
 /// [`CompareError`] for nothing to compare, and for numbers, bounds and levels that are none.
@@ -247,14 +248,20 @@ pub fn compare(
         return Err(CompareError::Nothing);
     }
     let together = samples.len();
-    let mut comparisons = samples
-        .iter()
-        .map(|one| single(one, options, together, rng))
-        .collect::<Result<Vec<_>, _>>()?;
-    let adjusted = holm(&comparisons.iter().map(|one| one.p_value).collect::<Vec<_>>());
-    for (comparison, p_adjusted) in comparisons.iter_mut().zip(adjusted) {
-        comparison.p_adjusted = p_adjusted;
+    let compared = samples.iter().map(|one| single(one, options, together, rng));
+    let (mut comparisons, judged): (Vec<_>, Vec<_>) =
+        compared.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    let p_values: Vec<_> = comparisons.iter().map(|one| one.p_value).collect();
+    let adjusted = holm(&p_values);
+    let steps = confidences(&p_values, options.confidence);
+    for (at, comparison) in comparisons.iter_mut().enumerate() {
+        comparison.p_adjusted = adjusted[at];
         (comparison.verdict, comparison.words) = judge(comparison, options);
+        if comparison.verdict != Verdict::Equivalent && comparison.ratio.is_some() {
+            let (log_ratio, _) = judged[at].difference(comparison.method, steps[at]);
+            comparison.ratio = Some(log_ratio.map(f64::exp));
+            (comparison.verdict, comparison.words) = judge(comparison, options);
+        }
     }
     Ok(comparisons)
 }
@@ -288,12 +295,25 @@ pub fn holm(p_values: &[Option<f64>]) -> Vec<Option<f64>> {
     adjusted
 }
 
+/// The confidence at which Holm's method judges each: an interval of it holds no difference where the
+/// adjusted p-value is not below 1 − `confidence`, and leaves none out where it is.
+fn confidences(p_values: &[Option<f64>], confidence: f64) -> Vec<f64> {
+    let mut known: Vec<f64> = p_values.iter().copied().flatten().collect();
+    known.sort_by(f64::total_cmp);
+    let error = 1.0 - confidence;
+    let of_step = |step: usize| error / exact_f64(known.len() - step);
+    let told = (0..known.len()).take_while(|step| known[*step] < of_step(*step)).count();
+    let last = told.min(known.len().saturating_sub(1));
+    let step = |p: f64| known.iter().position(|one| *one >= p).unwrap_or(last).min(last);
+    p_values.iter().map(|p| p.map_or(confidence, |p| 1.0 - of_step(step(p)))).collect()
+}
+
 fn single(
     samples: &Samples,
     options: &Options,
     together: usize,
     rng: &mut impl Rng,
-) -> Result<Comparison, CompareError> {
+) -> Result<(Comparison, Sides), CompareError> {
     let values =
         |runs: &[(Option<String>, f64)]| runs.iter().map(|run| run.1).collect::<Vec<f64>>();
     let (before, after) = (values(&samples.before), values(&samples.after));
@@ -314,7 +334,8 @@ fn single(
     let positive = before.iter().chain(&after).all(|value| *value > 0.0);
     let logs = positive.then(|| sides.map(f64::ln));
     let log_difference = logs.as_ref().map(|logs| logs.difference(method, options.confidence));
-    let judged = logs.as_ref().unwrap_or(&sides);
+    let (before, after) = sides.values();
+    let judged = logs.unwrap_or(sides);
     let shown = |values: &[f64]| {
         let shown = match method {
             Method::StudentT => mean_interval(values, options.confidence),
@@ -322,12 +343,11 @@ fn single(
         };
         shown.unwrap_or_else(|_| Estimate::exact(f64::NAN))
     };
-    let (before, after) = sides.values();
     let runs = (whole_u64(exact_f64(before.len())), whole_u64(exact_f64(after.len())));
     if runs.0.min(runs.1) < 2 {
         caveats.push(Caveat::TooFewReplications { have: runs.0.min(runs.1), need: 2 });
     }
-    Ok(Comparison {
+    let comparison = Comparison {
         configuration: samples.configuration.clone(),
         metric: samples.metric.clone(),
         quantity: samples.quantity,
@@ -346,7 +366,8 @@ fn single(
         verdict: Verdict::Inconclusive,
         words: String::new(),
         caveats,
-    })
+    };
+    Ok((comparison, judged))
 }
 
 /// Runs matched by block; `None`, with the reason as a caveat, where they do not match.
@@ -553,6 +574,17 @@ fn choose(values: &[f64], count: usize, sum: f64, visit: &mut dyn FnMut(f64)) {
     }
 }
 
+/// The change that a ratio is, in percent and with its sign: `-12.3`; from twice on with two figures.
+#[must_use]
+pub fn change(ratio: f64) -> String {
+    let percent = 100.0 * (ratio - 1.0);
+    if percent < 99.95 {
+        return format!("{percent:+.1}");
+    }
+    let two_figures: f64 = format!("{percent:.1e}").parse().unwrap_or(percent);
+    format!("{two_figures:+.0}")
+}
+
 fn judge(comparison: &Comparison, options: &Options) -> (Verdict, String) {
     let bound = figures(100.0 * options.bound, 3);
     let bound = match bound.split_once('.') {
@@ -567,16 +599,18 @@ fn judge(comparison: &Comparison, options: &Options) -> (Verdict, String) {
         );
         return (Verdict::Inconclusive, words);
     };
-    let change = 100.0 * (ratio.center - 1.0);
+    let change = change(ratio.center);
     let (Some(interval), Some(p)) = (ratio.interval, comparison.p_adjusted) else {
-        let words = format!("{change:+.1} %, from one run each: no interval; repeat");
+        let words = format!("{change} %, from one run each: no interval; repeat");
         return (Verdict::Inconclusive, words);
     };
-    let range = format!(
-        "{change:+.1} % [{:+.1} %, {:+.1} %]",
-        100.0 * (interval.low - 1.0),
-        100.0 * (interval.high - 1.0)
-    );
+    if interval.says_nothing() {
+        let words = "cannot tell: the runs differ too much for an interval of any sense; repeat more \
+                     often, or on a quieter machine";
+        return (Verdict::Inconclusive, words.to_owned());
+    }
+    let range =
+        format!("{change} % [{} %, {} %]", self::change(interval.low), self::change(interval.high));
     let (least, most) = (1.0 / (1.0 + options.bound), 1.0 + options.bound);
     if interval.low >= least && interval.high <= most {
         return (Verdict::Equivalent, format!("{range}: within {bound}"));
@@ -595,13 +629,6 @@ fn judge(comparison: &Comparison, options: &Options) -> (Verdict, String) {
             let way = if worse { "worse" } else { "better" };
             let words =
                 format!("{way}: {range}, but perhaps not beyond {bound}; repeat more often");
-            (Verdict::Inconclusive, words)
-        }
-        (false, ..) if !interval.contains(1.0) => {
-            let words = format!(
-                "{range}: not significant once adjusted for the number of comparisons; repeat \
-                 more often, or compare one metric"
-            );
             (Verdict::Inconclusive, words)
         }
         (false, ..) => {
@@ -719,6 +746,35 @@ mod tests {
         let unpaired = Options { paired: false, ..OPTIONS };
         let compared = one(&[1.0, 2.0, 3.0], &[11.0, 12.0, 13.0], &unpaired);
         assert!((compared.p_permutation.unwrap() - 2.0 / 20.0).abs() < 1e-12);
+    }
+
+    /// "+154.8 % [+64.2, +295.5] inconclusive" was said of one of many.
+    #[test]
+    fn an_interval_among_many_is_the_one_that_its_verdict_rests_on() {
+        // Each change by itself is significant at 95 %: 3 % to 40 %, of runs that differ.
+        let base = [100.0, 104.0, 97.0, 101.0, 99.0, 103.0];
+        let by = |percent: f64| -> Vec<f64> {
+            let wobble = [0.0, 0.02, -0.02, 0.03, -0.01, -0.02];
+            base.iter().zip(wobble).map(|(v, w)| v * (1.0 + percent / 100.0 + w)).collect()
+        };
+        let all: Vec<Samples> =
+            [3.0, 40.0, 3.1, 2.6, 2.9, 0.1].map(|percent| samples(&base, &by(percent))).to_vec();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        for options in [OPTIONS, Options { bound: 0.01, ..OPTIONS }] {
+            let together = compare(&all, &options, &mut rng).unwrap();
+            for one in &together {
+                let interval = one.ratio.as_ref().unwrap().interval.unwrap();
+                let told = one.p_adjusted.unwrap() < 0.05;
+                if one.verdict != Verdict::Equivalent {
+                    assert_eq!(told, !interval.contains(1.0), "{one:?}");
+                }
+            }
+            let alone = compare(&all[..1], &options, &mut rng).unwrap();
+            assert!(alone[0].p_adjusted.unwrap() < 0.05 && together[0].p_adjusted.unwrap() > 0.05);
+        }
+        let wide = one(&[1.0, 9.0, 4.0], &[2.0, 30.0, 5.0], &OPTIONS);
+        assert!(wide.words.starts_with("cannot tell"), "{}", wide.words);
+        assert_eq!([0.877, 1.0, 2.548].map(change), ["-12.3", "+0.0", "+150"]);
     }
 
     #[test]

@@ -40,6 +40,13 @@ impl Interval {
         self.low <= value && value <= self.high
     }
 
+    /// Whether an interval of what is positive is so wide that its ends have no sense.
+    #[must_use]
+    pub fn says_nothing(&self) -> bool {
+        const FACTOR: f64 = 4.0;
+        self.high > FACTOR * self.low.max(f64::MIN_POSITIVE)
+    }
+
     /// Both ends through a monotone `map`, in the right order whichever way it runs.
     #[must_use]
     pub fn map(&self, map: impl Fn(f64) -> f64) -> Self {
@@ -265,6 +272,14 @@ pub enum Caveat {
         runs: u64,
         /// High end over low end of the interval that was refused.
         factor: f64,
+    },
+    /// The runs gave one value, to the last digit, which says nothing about another.
+    #[error(
+        "no interval: {runs} runs gave the same value, so how far another would differ is not known"
+    )]
+    EqualRuns {
+        /// Runs at hand.
+        runs: u64,
     },
     /// Too few observations, counted as independent ones, for this percentile.
     #[error(

@@ -146,13 +146,16 @@ pub fn mean_interval(values: &[f64], confidence: f64) -> Result<Estimate, Sample
 /// a factor of e² = 7.4, and on the scale of the values themselves it would reach 0.
 const WIDEST_LOG: f64 = 1.0;
 
+/// Relative difference below which sums of the same values differ by rounding alone.
+const ROUNDING: f64 = 1e-12;
+
 /// A positive value of several runs together (a mean over all requests, a percentile of them, a
 /// rate), with an interval from the runs: the jackknife over runs, on the logarithm. `without` has
 /// the value of all runs but one, for each.
 ///
 /// No such interval reaches 0, which a t interval of a positive quantity does when runs differ
 /// much. Where the runs differ so much that it would span more than a factor of 7, there is none
-/// but a caveat. Runs are the observations: whatever depends on what within a run does not matter.
+/// but a caveat; nor where they are equal, since an interval of no width would hold nothing. Runs are the observations: whatever depends on what within a run does not matter.
 ///
 /// # Errors
 /// [`SampleError`] for what is not a positive finite number, and for a confidence outside (0, 1).
@@ -190,10 +193,13 @@ pub fn positive_interval(
     let log = whole.ln();
     let pseudo: Vec<f64> =
         without.iter().map(|left| count * log - (count - 1.0) * left.ln()).collect();
-    let half_width =
-        t_two_sided(confidence, count - 1.0) * (variance(&pseudo).unwrap_or(0.0) / count).sqrt();
+    let runs = kendall_units::whole_u64(count);
+    let spread = variance(&pseudo).unwrap_or(0.0);
+    if without.iter().all(|left| (left / whole - 1.0).abs() < ROUNDING) {
+        return Ok(Estimate::exact(whole).doubt(Caveat::EqualRuns { runs }));
+    }
+    let half_width = t_two_sided(confidence, count - 1.0) * (spread / count).sqrt();
     if half_width > WIDEST_LOG {
-        let runs = kendall_units::whole_u64(count);
         let factor = (2.0 * half_width).exp();
         return Ok(Estimate::exact(whole).doubt(Caveat::IntervalTooWide { runs, factor }));
     }
@@ -437,6 +443,12 @@ mod tests {
             assert!(low > 0.0, "{values:?}");
         }
         assert!(positive_mean(&[1.0, -1.0], 0.95).is_err());
+        // 294.5/s twice stood as "294.5 ± 0"; three thirds of a sum differ by a rounding.
+        for equal in [vec![294.5; 2], vec![0.1; 3]] {
+            let found = positive_mean(&equal, 0.95).unwrap();
+            assert!(found.interval.is_none(), "{found:?}");
+            assert!(found.caveats[0].to_string().contains("gave the same value"), "{found:?}");
+        }
         assert_eq!(positive_mean(&[0.0, 0.0], 0.95).unwrap().interval.unwrap().low, 0.0);
     }
 

@@ -213,7 +213,7 @@ fn hosts(mut section: Section<'_>) -> Result<(Hosts, Json), Problem> {
     for (name, value) in section.entries().into_iter().filter(|(name, _)| !own(name)) {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.is_empty() || !name.chars().all(plain) || name == LOCALHOST {
-            let what = "is not a name for a host; use letters, digits, `-`, `_` and `.`";
+            let what = "is not a name for a host; use letters (of ASCII), digits, `-`, `_` and `.`";
             return Err(section.problem(name, what));
         }
         let (spec, effective) = host(&section, name, value, is_pods)?;

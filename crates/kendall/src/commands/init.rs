@@ -225,6 +225,9 @@ impl Init {
             probe::look(&attached.address, &path, self.ready_deadline)?
         };
         note_found(&found);
+        if let Some(pid) = attached.pid {
+            probe::note_who_serves(study, pid, &[]);
+        }
         match (&attached.group, attached.pid) {
             (Some(group), _) => output::note(&format!(
                 "it runs in the control group {group}: its CPU time and memory are measured"

@@ -58,6 +58,32 @@ fn a_command_becomes_a_study_that_runs() {
     assert_eq!(again.status.code(), Some(2), "{}", said(&again));
 }
 
+/// What a service talks to, and no tier of the study is, is named.
+#[test]
+fn what_serves_a_service_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = kendall_testing::free_address();
+    let server = Process::memcached(address, &[]);
+    let output = init(
+        folder.path(),
+        &[
+            "--",
+            env!("CARGO_BIN_EXE_kendall"),
+            "serve",
+            "proxy",
+            "--listen",
+            "{address}",
+            "--metrics",
+            "127.0.0.1:0",
+            "--server",
+            &address.to_string(),
+        ],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let named = format!("`memcached` (process {}) at {address} serves `", server.0.id());
+    assert!(said(&output).contains(&named), "{}", said(&output));
+}
+
 #[test]
 fn a_service_that_runs_already_becomes_a_study_with_its_process() {
     let folder = tempfile::tempdir().unwrap();

@@ -31,7 +31,7 @@ pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Foun
     }
     let estimate = found.curve.as_ref().map(|curve| curve.capacity.clone());
     let limit = limit(data, curve, found);
-    let next = next::after(data, fastest, found);
+    let next = next::after(data, fastest, found, matches!(limit, Some(Ok(_))));
     Found { estimate, limit, ..Found::new(sentence, told, fastest, next) }
 }
 
@@ -132,21 +132,21 @@ fn knee(data: &Observations, found: &Saturation) -> String {
     if let Some((knee, ends)) = fitted.and_then(|knee| Some((knee.center, knee.interval?))) {
         let short = |load: f64| number::plain_to(load, 2);
         if ends.high <= lowest * 1.001 {
-            return format!("at or below {} {unit}", number::plain(lowest));
+            return format!("at or below {}", number::load(&number::plain(lowest), unit));
         }
         if ends.low <= lowest * 1.001 {
-            return format!("at or below {} {unit}", short(ends.high));
+            return format!("at or below {}", number::load(&short(ends.high), unit));
         }
         return format!(
-            "at about {} {unit} ({} to {})",
-            short(knee),
+            "at about {} ({} to {})",
+            number::load(&short(knee), unit),
             short(ends.low),
             short(ends.high)
         );
     }
     let (from, to) = (found.below_knee, number::plain(found.knee.load));
     from.map_or_else(
-        || format!("at or below {to} {unit}"),
+        || format!("at or below {}", number::load(&to, unit)),
         |from| format!("between {} and {to} {unit}", number::plain(from)),
     )
 }
@@ -264,7 +264,8 @@ const MOST_READY: f64 = 0.5;
 /// Share of the time that a thread waited for a core, from which it is said.
 const NOTABLE_WAIT: f64 = 0.05;
 
-fn kind_of(station: &HiddenStation) -> String {
+/// `lock`, `pool of 4`, `pool of 2 to 3`.
+pub(super) fn kind_of(station: &HiddenStation) -> String {
     match station.sizes.as_slice() {
         [(1, _)] => "lock".to_owned(),
         [(size, _)] => format!("pool of {size}"),
@@ -323,12 +324,14 @@ fn in_words(station: &HiddenStation, place: Option<&Place>, last: &OperatingPoin
     let known = place.is_some_and(|p| matches!(p.holder, Holder::AcceptQueue | Holder::Disk));
     let one = if known { "a resource" } else { "one lock, or another resource" };
     match (station.only_size(), station.sizes.as_slice()) {
-        (Some(1), _) => {
-            Ok(format!("{waits} {one} of which there is one, held for {hold} by each request"))
-        }
-        (Some(size), _) => {
-            Ok(format!("{waits} a pool of {size} {kinds}, each held for {hold} by a request"))
-        }
+        (Some(1), _) => Ok(format!(
+            "{waits} {one} of which there is one, held for {hold} by each request; to hold it for \
+                 less time would raise the capacity"
+        )),
+        (Some(size), _) => Ok(format!(
+            "{waits} a pool of {size} {kinds}, each held for {hold} by a request; more of them, or \
+                 to hold them for less time, would raise the capacity"
+        )),
         (None, [(least, _), .., (most, _)]) if *most > 4 * least => Err(format!(
             "no measured resource is near its limit, and the curve fits {} as well as a pool of up \
              to {most}; more loads around the knee would tell",
@@ -427,6 +430,7 @@ mod tests {
         let said = said(&[(1, 1.0)], &point(1.97, &[("web", 0.1, 0.15)])).unwrap().unwrap();
         assert!(said.contains("inside the service: the curve is that of one lock"), "{said}");
         assert!(said.contains("waited for a core for only 25 % of that time"), "{said}");
+        assert!(said.contains("for less time would raise the capacity"), "{said}");
     }
 
     /// What holds it may be a processor that is short.

@@ -173,6 +173,7 @@ fn undecided<'a>(
 ) -> Found<'a> {
     let gain = times(enough, top);
     let why = match gain.interval {
+        Some(ends) if ends.says_nothing() => change(enough, top),
         Some(_) => format!("{}, which may be something or nothing", change(enough, top)),
         None => "each was run once, so how far another run would differ is not known".to_owned(),
     };
@@ -209,6 +210,19 @@ fn plain(level: &Level<'_>) -> String {
 fn change(from: &Level<'_>, to: &Level<'_>) -> String {
     const MUCH: f64 = 1.5;
     let factor = times(from, to);
+    let (from, to) = (plain(from), plain(to));
+    match factor.interval.filter(Interval::says_nothing) {
+        Some(ends) if ends.low > 1.0 => {
+            let least = number::plain_to(ends.low, 2);
+            return format!("from {from} to {to} throughput gained at least {least} times");
+        }
+        Some(_) => {
+            return format!(
+                "the runs differ too much to say what throughput does from {from} to {to}"
+            );
+        }
+        None => {}
+    }
     let gained = if factor.center > MUCH {
         let plain = |factor| number::plain_to(factor, 2);
         let ends = factor.interval.map_or_else(
@@ -220,5 +234,5 @@ fn change(from: &Level<'_>, to: &Level<'_>) -> String {
         let percent = factor.map(|factor| factor - 1.0);
         format!("changed by {}", with_interval(&percent, number::signed_percent))
     };
-    format!("from {} to {} throughput {gained}", plain(from), plain(to))
+    format!("from {from} to {to} throughput {gained}")
 }

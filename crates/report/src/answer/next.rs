@@ -17,8 +17,13 @@ pub(super) fn repeat(data: &Observations) -> String {
     )
 }
 
-/// After a load curve.
-pub(super) fn after(data: &Observations, fastest: &Configuration, found: &Saturation) -> String {
+/// After a load curve, which may show what limits where no counter does.
+pub(super) fn after(
+    data: &Observations,
+    fastest: &Configuration,
+    found: &Saturation,
+    shown: bool,
+) -> String {
     let Some(load) = &data.load else { return repeat(data) };
     let key = &load.key;
     let highest = highest_load(data);
@@ -46,14 +51,30 @@ pub(super) fn after(data: &Observations, fastest: &Configuration, found: &Satura
             )
         }
         (None, Shape::Saturated | Shape::Overloaded) => match found.below_knee {
-            Some(below) if found.knee.load > 1.3 * below => format!(
+            Some(below) if found.knee.load > WORTH * below && !is_located(found) => format!(
                 "Loads between {} and {} (\"{key}\"), to locate the knee more closely.",
                 number::plain(below),
                 number::plain(found.knee.load)
             ),
+            _ if shown => {
+                "A version in which what limits is changed, beside this one: `kendall compare \
+                           --run` measures both in turns and says what it gains."
+                    .to_owned()
+            }
             _ => limit(data, fastest),
         },
     }
+}
+
+/// Loads further apart than this factor are worth one between them.
+const WORTH: f64 = 1.3;
+
+/// Whether all runs of the curve say where the knee is, and the size of what limits, as closely as loads
+/// between would.
+fn is_located(found: &Saturation) -> bool {
+    let knee = found.curve.as_ref().and_then(|curve| curve.knee.interval);
+    let sized = found.station.as_ref().is_none_or(|station| station.only_size().is_some());
+    sized && knee.is_some_and(|ends| ends.high <= WORTH * ends.low)
 }
 
 /// Whether so many repetitions are worth making: few times as many as there are.

@@ -1,8 +1,9 @@
 //! Whether the numbers can be trusted, as a light with its reason.
 
-use kendall_fit::bottleneck::{Bottleneck, disturbing_share, others_in_words};
+use kendall_fit::bottleneck::{Bottleneck, disturbing_share, is_delayed, others_in_words};
 use kendall_observations::{Configuration, Observations};
 use kendall_stats::estimate::{Caveat, Estimate, OtherProgram};
+use kendall_store::Run;
 use serde::Serialize;
 
 use crate::number;
@@ -73,7 +74,7 @@ impl Trust {
         // Nor is a machine known that had no core left for the study.
         if let Some(share) = spoilt.filter(|_| !agree || limit.cannot_tell.is_some()) {
             return bad(
-                others_took(about, share),
+                with_largest(about, of_time(share)),
                 "The same study on a machine that runs nothing else.",
             );
         }
@@ -90,15 +91,23 @@ impl Trust {
                 "Repeat `kendall run` with --retry-failed once the cause of the rejected runs is gone.",
             );
         }
-        let doubts = doubts(data, about, unusable, estimate);
+        // What waits for no processor is slower beside others by what they delayed.
+        let counts = limit.limiting.is_some() || limit.cannot_tell.is_some();
+        let others = disturbing_share(&about.point).filter(|_| counts || is_delayed(&about.point));
+        let mut doubts: Vec<String> = others
+            .map(|share| {
+                let did = others_in_words(&about.point).unwrap_or_else(|| of_time(share));
+                with_largest(about, did)
+            })
+            .into_iter()
+            .collect();
+        doubts.extend(self::doubts(data, about, unusable, estimate));
         match doubts.first() {
             None => Self {
                 level: TrustLevel::Good,
                 why: match others_in_words(&about.point) {
-                    None => format!("no caveat in {}", number::count(all, "run")),
-                    Some(others) => {
-                        format!("no caveat in {}; {others}", number::count(all, "run"))
-                    }
+                    None => without_caveat(data, about),
+                    Some(others) => format!("{}; {others}", without_caveat(data, about)),
                 },
                 remedy: String::new(),
             },
@@ -119,8 +128,12 @@ impl Trust {
     }
 }
 
-/// The share that other programs took, and the largest of them where they were counted.
-fn others_took(about: &Configuration, share: f64) -> String {
+fn of_time(share: f64) -> String {
+    format!("other programs took {} of the processor time in use", number::percent(share))
+}
+
+/// What other programs did, and the largest of them where they were counted.
+fn with_largest(about: &Configuration, did: String) -> String {
     let named = about.doubts().iter().find_map(|caveat| match caveat {
         Caveat::InRuns { what, .. } => match &**what {
             Caveat::NoisyNeighbor { programs, .. } => Some(programs.clone()),
@@ -128,9 +141,38 @@ fn others_took(about: &Configuration, share: f64) -> String {
         },
         _ => None,
     });
-    let share = number::percent(share);
-    let most = OtherProgram::all_in_words(", most of it ", &named.unwrap_or_default());
-    format!("other programs took {share} of the processor time in use{most}")
+    did + &OtherProgram::all_in_words(", most of it ", &named.unwrap_or_default())
+}
+
+/// The answer is about one configuration, and rests on all runs.
+fn without_caveat(data: &Observations, about: &Configuration) -> String {
+    let has = |run: &&Run| run.caveats.iter().any(|caveat| touches(data, caveat));
+    let all = number::count(data.runs.len(), "run");
+    match data.runs.iter().filter(has).count() {
+        0 => format!("no caveat about it in {all}"),
+        some => format!(
+            "no caveat about it in its {}, but in {some} of all {all}",
+            number::count(about.repetitions.len(), "run")
+        ),
+    }
+}
+
+/// Whether a caveat is about what is answered. That generator and tiers share a machine holds for every
+/// study on one; few requests make a percentile unsure, of which few answers are; and an end that was left
+/// out changes little where it was hardly another.
+fn touches(data: &Observations, caveat: &Caveat) -> bool {
+    const HARDLY: f64 = 0.05;
+    match caveat {
+        Caveat::LateWindowsCut { throughput_change, response_time_change, .. } => {
+            throughput_change.abs().max(response_time_change.abs()) > HARDLY
+        }
+        Caveat::InRuns { what, .. } => touches(data, what),
+        Caveat::SharedMachine { .. } => false,
+        Caveat::TooFewSamples { .. } => {
+            super::objective(data).is_some_and(|objective| objective.quantile.is_some())
+        }
+        _ => true,
+    }
 }
 
 fn doubts(
@@ -140,9 +182,6 @@ fn doubts(
     estimate: Option<&Estimate>,
 ) -> Vec<String> {
     let mut doubts = Vec::new();
-    if let Some(share) = disturbing_share(&about.point) {
-        doubts.push(others_took(about, share));
-    }
     if unusable > 0 {
         let all = number::count(data.runs.len(), "run");
         doubts.push(format!("{unusable} of {all} were rejected or failed and are left out"));
@@ -168,11 +207,6 @@ fn doubts(
         }
         None => {}
     }
-    // That generator and tiers share a machine holds for every study on one.
-    let told = |caveat: &Caveat| match caveat {
-        Caveat::InRuns { what, .. } => !matches!(**what, Caveat::SharedMachine { .. }),
-        _ => true,
-    };
     let statuses = about.failed_statuses();
     let in_words = |caveat: &Caveat| match caveat {
         Caveat::InRuns { what, .. }
@@ -182,6 +216,6 @@ fn doubts(
         }
         _ => caveat.to_string(),
     };
-    doubts.extend(about.doubts().iter().filter(|caveat| told(caveat)).map(in_words));
+    doubts.extend(about.doubts().iter().filter(|caveat| touches(data, caveat)).map(in_words));
     doubts
 }

@@ -60,7 +60,7 @@ const DEFINITIONS: &[(&str, &str)] = &[
         "± and bars, from … to",
         "An interval over repetitions, each run being one observation: the jackknife on the \
          logarithm, with Student's t, so that no rate and no time has an interval that reaches 0. \
-         Where runs differ so much that it would span more than a factor of 7 there is none.",
+         Where runs differ so much that it would span more than a factor of 7, or not at all, there is none.",
     ),
     (
         "Waiting, service and backend time",

@@ -203,10 +203,10 @@ impl<'a> Ranked<'a> {
         Self { family, variable, mean, worst, unanswered: here().map(Comparison::unanswered).sum() }
     }
 
-    /// `mean error 7.3 % for the throughput, at most 12 % at any point`.
+    /// `mean error of 7.3 % for the throughput, at most 12 % at any point`.
     pub(crate) fn errors_in_words(&self) -> String {
         format!(
-            "mean error {} for the {}, at most {} at any point",
+            "mean error of {} for the {}, at most {} at any point",
             number::percent(self.mean),
             self.variable.name(),
             number::percent(self.worst)

@@ -77,14 +77,13 @@ fn verdict(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Str
             number::percent(full.utilization)
         )
     });
+    let at = number::load(&number::plain(found.knee.load), unit);
     let knee = match found.below_knee {
         _ if !found.shape.is_reached() => String::new(),
-        None => format!(" Its knee lies at or below {} {unit}.", number::plain(found.knee.load)),
-        Some(below) => format!(
-            " Its knee lies above {} and at or below {} {unit}.",
-            number::plain(below),
-            number::plain(found.knee.load)
-        ),
+        None => format!(" Its knee lies at or below {at}."),
+        Some(below) => {
+            format!(" Its knee lies above {} and at or below {at}.", number::plain(below))
+        }
     };
     let because = full.map_or_else(|| step.clone(), |full| format!("{full} ({step})"));
     Some(match found.shape {
@@ -102,17 +101,18 @@ fn verdict(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Str
 
 /// ` (95 % interval −3 % to +4 %)`.
 fn in_interval(interval: Option<Interval>) -> String {
-    interval.map_or_else(
-        || " (from one run: no interval)".to_owned(),
-        |interval| {
-            format!(
-                " ({} interval {} to {})",
-                number::percent(interval.confidence),
-                number::signed_percent(interval.low),
-                number::signed_percent(interval.high)
-            )
-        },
-    )
+    match interval {
+        None => " (from one run: no interval)".to_owned(),
+        Some(interval) if interval.map(|change| 1.0 + change).says_nothing() => {
+            " (the runs differ too much for an interval of any sense)".to_owned()
+        }
+        Some(interval) => format!(
+            " ({} interval {} to {})",
+            number::percent(interval.confidence),
+            number::signed_percent(interval.low),
+            number::signed_percent(interval.high)
+        ),
+    }
 }
 
 /// The label of the load without its unit.

@@ -234,7 +234,7 @@ fn limit(fastest: &Configuration) -> Option<String> {
     Some(match (&found.limiting, &found.cannot_tell) {
         (_, Some(why)) => format!("Cannot tell what limits it there: {why}."),
         (Some(_), None) => format!("What limits it there: {first}{disturbed}."),
-        (None, None) => format!("What limits it there was not measured: {first}{disturbed}."),
+        (None, None) => format!("No counter shows what limits it there: {first}{disturbed}."),
     })
 }
 

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use crate::made::{IDLE, Made, QUEUE, TWO_LEVEL, WRITES};
 use crate::synthetic::{self, Synthetic};
 use kendall_protocols::topology::Part;
+use kendall_stats::estimate::Caveat;
 use kendall_store::{Extent, HostSample, Process, ProcessSample, Results, RunRecord};
 
 /// A folder for one test; `KENDALL_REPORT_OUT` names one that is kept, to be looked at.
@@ -39,7 +40,7 @@ fn a_study_of_load_curves_becomes_a_page_tables_and_json() {
     assert!(limits.peek().is_some());
     for left in limits {
         let percent =
-            left.strip_prefix("at most ").and_then(|left| left.split_once(" % can be gained"));
+            left.strip_prefix("at most ").and_then(|left| left.split_once("\u{a0}% can be gained"));
         let percent = percent.is_some_and(|(percent, _)| percent.parse::<f64>().is_ok());
         assert!(percent || left.starts_with("nothing can be gained"), "{left:.60}");
     }
@@ -89,7 +90,7 @@ fn a_prediction_says_which_model_answers_and_which_runs_weigh_less() {
     let (_, written) = kendall_report::write(&folder).unwrap();
     let html = std::fs::read_to_string(written.html).unwrap();
     assert!(html.contains("up to 0.30 was stolen"), "{html}");
-    let said = "workload.clients=100: the structure of the system, calibrated (95 % of the answer, off by 3 %";
+    let said = "workload.clients=100: the structure of the system, calibrated (95\u{a0}% of the answer, off by 3\u{a0}%";
     assert!(
         html.contains(said) && !html.contains("straight lines between the loads that were run (")
     );
@@ -495,11 +496,21 @@ fn load_curves_are_answered_by_capacity_or_by_the_objective() {
     assert!(answer.answer.contains("It saturates at "), "{answer:?}");
     assert!(answer.model.as_ref().unwrap().contains("mean error "), "{answer:?}");
     assert!(answer.plot.is_some() && !answer.next.is_empty());
+    // Too few requests for a percentile say nothing of a throughput.
+    let few = |record: &mut RunRecord| {
+        let caveat = Caveat::TooFewSamples { quantile: 0.99, effective: 135.0, need: 495.0 };
+        record.run.caveats.push(caveat);
+    };
+    let (kept, _guard) = folder("capacity-few");
+    Synthetic { change: few, ..small() }.store(&kept);
+    let of_few = kendall_report::analyze(&kept).unwrap().answer.unwrap();
+    assert_eq!((of_few.trust.level, &of_few.trust.why), (answer.trust.level, &answer.trust.why));
     let (kept, _guard) = folder("objective");
     let lines = "question = \"What load is answered in time?\"\nobjective = \"p99 < 20ms\"\n";
-    Synthetic { lines, ..small() }.store(&kept);
+    Synthetic { lines, change: few, ..small() }.store(&kept);
     let report = kendall_report::analyze(&kept).unwrap();
     let answer = report.answer.unwrap();
+    assert!(answer.trust.why.contains("too few samples for p99"), "{answer:?}");
     assert_eq!(answer.question, "What load is answered in time?");
     assert!(answer.answer.starts_with("The highest load that meets p99 < 20ms"), "{answer:?}");
     // By the stored numbers: the row that it names has its 99th percentile below, the next above.

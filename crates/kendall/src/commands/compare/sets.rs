@@ -5,7 +5,7 @@ use std::path::Path;
 
 use kendall_observations::{Configuration, Observations, Variable};
 use kendall_report::comparison::{ComparedSet, Difference, DifferenceKind};
-use kendall_stats::compare::{Better, Comparison, Quantity, Samples};
+use kendall_stats::compare::{Better, Comparison, Quantity, Samples, change};
 use kendall_stats::covariate::{Measured, at_one_value};
 use kendall_stats::estimate::{Caveat, Estimate, figures};
 use kendall_store::{FactorLevel, Results, Run, StoreError};
@@ -137,15 +137,14 @@ pub(super) fn at_one_speed(before: &ResultSet, after: &ResultSet, one: &mut Comp
     let confidence = plain.interval.map_or(0.95, |interval| interval.confidence);
     one.at_one_speed = at_one_value(&first, &second, one.paired, plain, confidence);
     if let Some(found) = &one.at_one_speed {
-        let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
         let Some(interval) = found.ratio.interval else { return };
         one.caveats.push(Caveat::Note {
             text: format!(
                 "at one speed of the machine, by the probe of each run, the change is {} [{}, {}] %: an \
                  interval {:.1} times narrower; all other numbers are as measured",
-                percent(found.ratio.center),
-                percent(interval.low),
-                percent(interval.high),
+                change(found.ratio.center),
+                change(interval.low),
+                change(interval.high),
                 found.narrower
             ),
         });

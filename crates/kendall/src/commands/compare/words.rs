@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use kendall_report::comparison::{ComparisonPage, DifferenceKind};
 use kendall_report::document::Section;
-use kendall_stats::compare::{Better, Comparison, Quantity, Verdict};
+use kendall_stats::compare::{Better, Comparison, Quantity, Verdict, change as percent};
 use kendall_stats::estimate::{Estimate, figures};
 
 use crate::commands::design::tables::p_value;
@@ -46,9 +46,9 @@ pub(super) fn short_configuration(configuration: &str) -> String {
 }
 
 fn change(one: &Comparison) -> String {
-    let percent = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
     let Some(ratio) = &one.ratio else { return "–".to_owned() };
     match ratio.interval {
+        Some(i) if i.says_nothing() => "?".to_owned(),
         Some(i) => format!("{} [{}, {}]", percent(ratio.center), percent(i.low), percent(i.high)),
         None => percent(ratio.center),
     }

@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::command::Looked;
 use crate::exit::{Exit, exit_with};
+use crate::output;
 
 /// How long a service may take to stop, and to answer a second question.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -111,7 +112,31 @@ fn try_all<'a>(
         addresses.push((looked.name.clone(), one.address.to_string()));
     }
     let last = running.last().ok_or_else(|| anyhow::anyhow!("there is no command"))?;
-    look_from(&last.address.to_string(), path, (end, deadline)).map_err(|what| last.failed(&what))
+    let found = look_from(&last.address.to_string(), path, (end, deadline))
+        .map_err(|what| last.failed(&what))?;
+    let tiers: Vec<SocketAddr> = running.iter().map(|one| one.address).collect();
+    for one in running.iter() {
+        note_who_serves(&one.looked.name, one.child.id(), &tiers);
+    }
+    Ok(found)
+}
+
+/// Names what a service is connected to that is no tier of the study.
+pub(super) fn note_who_serves(name: &str, pid: u32, tiers: &[SocketAddr]) {
+    for address in kendall_host::waits::called(pid).into_iter().filter(|to| !tiers.contains(to)) {
+        let here = address.ip().is_loopback().then(|| listener(address.port())).flatten();
+        let command =
+            here.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+        let who = match (here, command) {
+            (Some(pid), Some(command)) => {
+                format!("`{}` (process {pid}) at {address}", command.trim())
+            }
+            _ => address.to_string(),
+        };
+        output::note(&format!(
+            "{who} serves `{name}`: what it needs is measured where it is a tier of the study (--tier)"
+        ));
+    }
 }
 
 fn start<'a>(

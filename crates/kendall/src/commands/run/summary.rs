@@ -97,7 +97,7 @@ pub(super) fn text(
             text::table(&configurations(study, &rows)),
             wrapped(&format!(
                 "± or (from to) is the {} % interval over repetitions, ± ? where they differ too \
-                 much for one; the report has more",
+                 much for one, and nothing where all are equal; the report has more",
                 100.0 * study.base.measure.confidence
             ))
         ));
