@@ -151,6 +151,10 @@ named! {
         Deadlock = "deadlock",
         /// A row that a constraint of its table forbids.
         ConstraintViolation = "constraint_violation",
+        /// A status that is not among those that are right.
+        UnexpectedStatus = "unexpected_status",
+        /// An answer without a value that later requests need.
+        NotExtracted = "not_extracted",
         /// Redirected too often, or to an address that cannot be followed.
         Redirected = "redirected",
         /// HTTP status 1xx where an answer was due.

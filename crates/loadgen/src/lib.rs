@@ -26,6 +26,7 @@ mod recorder;
 pub mod redis;
 mod refusals;
 pub mod replay;
+pub mod sequence;
 pub mod stages;
 mod tasks;
 mod turns;

@@ -161,15 +161,37 @@ pub fn run<D: Driver>(
 pub(crate) type Body<'a> =
     dyn Fn(Start<'_>, Recorder) -> Result<Option<ThreadEnd>, std::io::Error> + Sync + 'a;
 
+/// What a load counts.
+pub(crate) struct Operations {
+    /// Its requests.
+    pub(crate) names: Vec<String>,
+    /// Behind them, the parts of requests that are counted by themselves: of which, and their names.
+    pub(crate) steps: Vec<(String, String)>,
+}
+
+impl From<Vec<String>> for Operations {
+    fn from(names: Vec<String>) -> Self {
+        Self { names, steps: Vec::new() }
+    }
+}
+
+impl Operations {
+    fn count(&self) -> usize {
+        self.names.len() + self.steps.len()
+    }
+}
+
 /// Runs `body` in every thread, and makes the result of what they recorded.
 pub(crate) fn run_threads(
     protocol: &str,
     plan: &LoadPlan,
-    operations: Vec<String>,
+    operations: impl Into<Operations>,
     body: &Body<'_>,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<LoadResult, LoadError> {
+    let operations = operations.into();
+    let count = operations.count();
     let threads = plan.threads.clamp(1, plan.clients.max(1));
     let (full, windows) = sync_channel(threads * (WINDOWS_IN_RESERVE + 1));
     let (ready, readiness) = sync_channel(threads);
@@ -178,9 +200,7 @@ pub(crate) fn run_threads(
     for thread in 0..threads {
         let (give_back, empty) = sync_channel(WINDOWS_IN_RESERVE + 1);
         for _ in 0..WINDOWS_IN_RESERVE {
-            give_back
-                .try_send(Box::new(WindowRecord::new(thread, operations.len())))
-                .unwrap_or_default();
+            give_back.try_send(Box::new(WindowRecord::new(thread, count))).unwrap_or_default();
         }
         returns.push(give_back);
         exchanges.push(WindowExchange { full: full.clone(), empty });
@@ -192,7 +212,7 @@ pub(crate) fn run_threads(
         for (thread, exchange) in exchanges.into_iter().enumerate() {
             let (start, started) = sync_channel(1);
             starts.push(start);
-            let recorder = Recorder::new(thread, operations.len(), exchange);
+            let recorder = Recorder::new(thread, count, exchange);
             let ready = ready.clone();
             handles.push(scope.spawn(move || {
                 let place = Place { thread, threads, plan, stop };
@@ -424,7 +444,7 @@ fn result(
     };
     let (gaps, gap_check) =
         arrivals.map_or_else(Default::default, |arrivals| stream_of_requests(arrivals, ends));
-    let Collected { windows, drained, operations } = collector.finish(ended_ns);
+    let Collected { windows, drained, operations, steps } = collector.finish(ended_ns);
     let waits = ends.iter().flat_map(|end| end.tally.waiting.iter().copied());
     let unanswered = unanswered::find(waits, operations.values());
     let mut result = LoadResult {
@@ -442,6 +462,7 @@ fn result(
         windows,
         drained,
         operations,
+        steps,
         lateness: EncodedHistogram(lateness.encode()),
         gaps: EncodedHistogram(gaps.encode()),
         connection_wait: EncodedHistogram(connection_wait.encode()),

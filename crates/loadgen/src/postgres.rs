@@ -111,7 +111,7 @@ pub fn run(
         };
         LocalSet::new().block_on(&runtime, load)
     };
-    let names = postgres.scripts.iter().map(|script| script.name.clone()).collect();
+    let names: Vec<String> = postgres.scripts.iter().map(|script| script.name.clone()).collect();
     let mut result = run_threads("postgres", plan, names, &body, stop, progress)?;
     shared.said.tell(&mut result);
     Ok(result)

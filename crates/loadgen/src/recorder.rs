@@ -229,6 +229,17 @@ impl Recorder {
         }
     }
 
+    /// Counts a part of a request that is an operation of its own.
+    pub(crate) fn part_sent(&mut self, part: usize) {
+        self.window.operations[part].sent += 1;
+    }
+
+    /// Counts what was sent for a part of a request.
+    pub(crate) fn part_bytes(&mut self, operation: usize, part: usize, bytes: u64) {
+        self.window.operations[part].bytes_out += bytes;
+        self.window.operations[operation].bytes_out += bytes;
+    }
+
     /// Counts the reply to a part of a request, and the bytes of the next.
     pub(crate) fn onward(&mut self, operation: usize, bytes: u64, reply: Reply) {
         self.window.operations[operation].bytes_out += bytes;

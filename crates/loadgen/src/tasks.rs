@@ -6,7 +6,7 @@
 //! are timers of the kernel that the runtime watches like a socket. A client has one request at a
 //! time in flight.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -40,8 +40,66 @@ pub(crate) trait Client {
     /// must. The reply, and its bytes.
     async fn exchange(&mut self) -> Result<(Reply, u64), ErrorKind>;
 
+    /// The same within a limit. A request of several parts has it for each of them, and counts them.
+    async fn perform(
+        &mut self,
+        _parts: &Parts<'_>,
+        limit: Duration,
+    ) -> Result<(Reply, u64), ErrorKind> {
+        tokio::time::timeout(limit, self.exchange()).await.unwrap_or(Err(ErrorKind::TimedOut))
+    }
+
     /// The exchange failed or took too long.
     fn failed(&mut self, kind: ErrorKind);
+}
+
+/// Counts the parts of a request, one after the other.
+pub(crate) struct Parts<'a> {
+    shared: &'a RefCell<Shared>,
+    client: usize,
+    operation: usize,
+    /// When the part is due.
+    due: Cell<u64>,
+    /// Time between parts.
+    paused_ns: Cell<u64>,
+}
+
+impl Parts<'_> {
+    /// A part is sent.
+    pub(crate) fn sent(&self, part: usize) {
+        let mut shared = self.shared.borrow_mut();
+        shared.in_flight[self.client] = Some(self.due.get());
+        shared.recorder.part_sent(part);
+    }
+
+    /// A part is answered, or has failed. The next is due now.
+    pub(crate) fn ended(
+        &self,
+        part: usize,
+        bytes_out: u64,
+        outcome: Result<(Reply, u64), ErrorKind>,
+    ) {
+        let done = now_ns();
+        let mut shared = self.shared.borrow_mut();
+        shared.recorder.part_bytes(self.operation, part, bytes_out);
+        match outcome {
+            Ok((reply, bytes)) => {
+                shared.recorder.replied(part, bytes, reply, self.due.get(), done);
+            }
+            Err(kind) => shared.recorder.failed(part, kind, done),
+        }
+        self.due.set(done);
+    }
+
+    /// Waits before the next part.
+    pub(crate) async fn pause(&self, timer: &Timer, time_ns: u64) -> Result<(), ErrorKind> {
+        self.shared.borrow_mut().in_flight[self.client] = None;
+        let until = self.due.get().saturating_add(time_ns);
+        timer.sleep_until(until).await.map_err(|_| ErrorKind::TimedOut)?;
+        self.paused_ns.set(self.paused_ns.get().saturating_add(time_ns));
+        self.due.set(until);
+        Ok(())
+    }
 }
 
 /// Runs the thread's part of a load inside a [`LocalSet`](tokio::task::LocalSet). `clients` are
@@ -208,15 +266,22 @@ async fn run_client<C: Client>(
             (due, if open { free_ns } else { 0 }),
         );
         shared.borrow_mut().in_flight[number] = Some(due);
-        let outcome = tokio::time::timeout(timeout, client.exchange()).await;
+        let parts = Parts {
+            shared: &shared,
+            client: number,
+            operation,
+            due: Cell::new(due),
+            paused_ns: Cell::new(0),
+        };
+        let outcome = client.perform(&parts, timeout).await;
+        let paused_ns = parts.paused_ns.get();
         shared.borrow_mut().in_flight[number] = None;
         let done = now_ns();
-        let outcome = outcome.unwrap_or(Err(ErrorKind::TimedOut));
         if let Err(kind) = outcome {
             client.failed(kind);
         }
         shared.borrow_mut().last_done_ns = done;
-        let times = (due, done);
+        let times = (due.saturating_add(paused_ns), done);
         let pause = record(&mut shared.borrow_mut(), operation, outcome, times, &mut failures);
         free_ns = done + pause;
         due = done + pause.max(think_ns(&mut shared.borrow_mut()));

@@ -21,7 +21,7 @@ use crate::load::{LoadError, LoadPlan, LoadProgress, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::tasks::{self, Client};
-use connection::{Connection, Connector};
+pub(crate) use connection::{Connection, Connector, read};
 use kendall_protocols::load_result::LoadResult;
 
 /// What a load over TLS or HTTP/2 sends, and how.
@@ -54,7 +54,15 @@ pub fn run(
         let requests = Requests { template: template.clone(), random, body: Vec::new() };
         let targets = start.place.connections();
         let load = async {
-            let clients = connect_all(&targets, &connector, requests, plan.timeout_ns).await;
+            let requests = Rc::new(RefCell::new(requests));
+            let connections = connect_all(&targets, &connector, plan.timeout_ns).await;
+            let client = |connection| WebClient {
+                connection,
+                connector: connector.clone(),
+                requests: Rc::clone(&requests),
+                request: Vec::new(),
+            };
+            let clients = connections.map(|all| all.into_iter().map(client).collect());
             tasks::run_thread(&start, clients, recorder).await
         };
         LocalSet::new().block_on(&runtime, load)
@@ -94,14 +102,13 @@ impl Client for WebClient {
     }
 }
 
-async fn connect_all(
+/// A connection to each target.
+pub(crate) async fn connect_all(
     targets: &[SocketAddr],
     connector: &Connector,
-    requests: Requests,
     timeout_ns: u64,
-) -> Result<Vec<WebClient>, LoadError> {
-    let requests = Rc::new(RefCell::new(requests));
-    let mut clients = Vec::with_capacity(targets.len());
+) -> Result<Vec<Connection>, LoadError> {
+    let mut connections = Vec::with_capacity(targets.len());
     for target in targets {
         let mut connection = Connection::new(*target);
         let limit = Duration::from_nanos(timeout_ns);
@@ -110,18 +117,13 @@ async fn connect_all(
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
         };
         opened.map_err(|source| LoadError::Connect { target: *target, source })?;
-        clients.push(WebClient {
-            connection,
-            connector: connector.clone(),
-            requests: Rc::clone(&requests),
-            request: Vec::new(),
-        });
+        connections.push(connection);
     }
-    Ok(clients)
+    Ok(connections)
 }
 
 /// What a status means.
-fn reply_of(status: u16) -> Reply {
+pub(crate) fn reply_of(status: u16) -> Reply {
     let error = match status {
         200..=299 => None,
         300..=399 => Some(ErrorKind::Status3xx),

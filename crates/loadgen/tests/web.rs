@@ -11,6 +11,7 @@ use std::time::Duration;
 use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::http::HttpPlan;
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, PacePlan};
+use kendall_loadgen::sequence::{self, SequencePlan};
 use kendall_loadgen::web::{self, WebPlan};
 use kendall_protocols::load_result::LoadResult;
 use kendall_testing::{certificate, free_address};
@@ -76,8 +77,8 @@ fn configuration(folder: &Path, tls: SocketAddr, plain: SocketAddr, requests: u3
     )
 }
 
-fn load(target: SocketAddr, web: &WebPlan, pace: PacePlan) -> Result<LoadResult, LoadError> {
-    let plan = LoadPlan {
+fn load_plan(target: SocketAddr, pace: PacePlan) -> LoadPlan {
+    LoadPlan {
         targets: vec![target],
         clients: 4,
         threads: 2,
@@ -89,7 +90,11 @@ fn load(target: SocketAddr, web: &WebPlan, pace: PacePlan) -> Result<LoadResult,
         spin_ns: None,
         start_at_ns: None,
         limits: Limits::default(),
-    };
+    }
+}
+
+fn load(target: SocketAddr, web: &WebPlan, pace: PacePlan) -> Result<LoadResult, LoadError> {
+    let plan = load_plan(target, pace);
     let template = web.content.template().unwrap();
     web::run(&plan, web, &template, &AtomicBool::new(false), &mut |_| ())
 }
@@ -123,6 +128,34 @@ fn tls_and_http2_are_loaded_closed_and_open() {
         let operation = &open.operations["GET"];
         assert_eq!((operation.sent, operation.completed), (40, 40), "{web:?}: {operation:?}");
         assert_eq!(open.gap_check.unwrap().requests, 40);
+    }
+}
+
+/// A sequence goes over each of them as it is: what the server says it speaks is taken from one reply into the next
+/// request.
+#[test]
+fn sequences_go_over_tls_and_http2() {
+    let nginx = Nginx::start();
+    let text = "[[sequence]]\n[[sequence.request]]\nextract = { v = 'regex:^[a-zA-Z]+' }\n\
+                [[sequence.request]]\npath = '/missing?{{v}}'\nstatus = [404]\n";
+    for (target, web) in [
+        (nginx.tls, plan(true, false, "/")),
+        (nginx.tls, plan(true, true, "/")),
+        (nginx.plain, plan(false, true, "/missing")),
+    ] {
+        let sequences = SequencePlan::parse(text, Path::new("one.toml"), Vec::new()).unwrap();
+        let mut plan = load_plan(target, PacePlan::Closed { think_time: None });
+        plan.requests = std::num::NonZeroU64::new(20);
+        let stop = AtomicBool::new(false);
+        let result = sequence::run(&plan, &web, sequences, &stop, &mut |_| ()).unwrap();
+        // The server without TLS answers everything with 200.
+        let right = if target == nginx.tls { 20 } else { 0 };
+        assert_eq!(result.operations["sequence 1"].completed, right, "{web:?}");
+        assert_eq!(result.steps[0].operation.completed, 20, "{web:?}");
+        assert_eq!(
+            (result.steps[1].operation.sent, result.steps[1].operation.completed),
+            (20, right)
+        );
     }
 }
 

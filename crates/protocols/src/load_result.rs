@@ -64,6 +64,10 @@ pub struct LoadResult {
     pub drained: BTreeMap<String, Operation>,
     /// The whole test by operation, `drained` included.
     pub operations: BTreeMap<String, Operation>,
+    /// Parts of requests that are counted by themselves, in their order: the requests of a sequence. They are in no
+    /// operation.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
     /// What was drawn for requests whose content varies, by name: how many draws, and their mean.
     #[serde(default)]
     pub drawn: BTreeMap<String, Drawn>,
@@ -306,6 +310,18 @@ pub struct Operation {
     /// added to it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub response_times_ns: Vec<u64>,
+}
+
+/// What happened to one part of requests.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The operation that it is a part of.
+    pub of: String,
+    /// What it is called.
+    pub name: String,
+    /// Counted as operations are.
+    #[serde(flatten)]
+    pub operation: Operation,
 }
 
 /// What one generator thread cost.

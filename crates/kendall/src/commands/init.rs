@@ -3,6 +3,7 @@
 mod command;
 mod group;
 mod probe;
+mod requests;
 mod templates;
 mod text;
 
@@ -16,6 +17,7 @@ use kendall_units::{Seconds, parse_seconds};
 use self::command::Looked;
 use self::group::RunsAs;
 use self::probe::{Attached, Found};
+use self::requests::Requests;
 use super::run::exit_of;
 use crate::exit::{Exit, exit_with};
 use crate::output;
@@ -32,6 +34,7 @@ use crate::output;
                   kendall init --attach http://127.0.0.1:8080/ --unit nginx\n  \
                   kendall init --tier 'db=redis-server --port {port}' \\\n    \
                   --tier 'web=./web --redis {db} --listen {address}'\n  \
+                  kendall init --har shop.har -o shop.toml\n  \
                   kendall init --template demo"
 )]
 pub(crate) struct Init {
@@ -55,6 +58,9 @@ pub(crate) struct Init {
     /// command names a tier before it as `{NAME}`, which stands for its HOST:PORT
     #[arg(long, value_name = "NAME=COMMAND", conflicts_with = "command")]
     tier: Vec<String>,
+
+    #[command(flatten)]
+    requests: Requests,
 
     /// How long a command may take until it listens, and the service until it answers
     #[arg(long, default_value = "20s", value_name = "TIME", value_parser = parse_seconds)]
@@ -105,6 +111,9 @@ impl Init {
                 format!("--path `{}` has no leading slash; write it like `/health`", self.path);
             return Err(exit_with(Exit::Refused, what));
         }
+        if let Some(exit) = self.requests.write(self.out.as_deref(), self.force)? {
+            return Ok(exit);
+        }
         let Some(source) = self.source()? else {
             output::result(&templates::list());
             return Ok(Exit::Done);
@@ -148,7 +157,7 @@ impl Init {
     fn place(&self, source: &Source<'_>) -> (String, PathBuf) {
         let base = source.name();
         if let Some(file) = &self.out {
-            let stem = file.file_stem().map(|stem| as_name(&stem.to_string_lossy()));
+            let stem = file.file_stem().map(|stem| text::as_name(&stem.to_string_lossy()));
             return (stem.filter(|stem| !stem.is_empty()).unwrap_or(base), file.clone());
         }
         let file = |name: &str| PathBuf::from(format!("{name}.toml"));
@@ -245,15 +254,8 @@ impl Init {
 
 /// What the study of a running service is called: by its host and port.
 fn of_target(target: &str) -> String {
-    let named = Url::parse(target).map(|url| as_name(&format!("{}-{}", url.host, url.port)));
+    let named = Url::parse(target).map(|url| text::as_name(&format!("{}-{}", url.host, url.port)));
     named.unwrap_or_else(|_| "service".to_owned())
-}
-
-/// A text as the name of a study: what a study's name may not have becomes `-`.
-fn as_name(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let name: String = text.chars().map(|c| if plain(c) { c } else { '-' }).collect();
-    name.trim_matches(['.', '-']).to_owned()
 }
 
 fn note_found(found: &Found) {

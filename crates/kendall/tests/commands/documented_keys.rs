@@ -28,6 +28,9 @@ fn tables() -> Vec<(String, Vec<&'static [Key]>)> {
         ("proxy.pools.warm_up", kendall_memcached_proxy::WARM_UP),
         ("proxy.pools.shadow", kendall_memcached_proxy::SHADOW),
         ("proxy.routes", kendall_memcached_proxy::ROUTE),
+        ("sequences", kendall_loadgen::sequence::FILE),
+        ("sequences.sequence", kendall_loadgen::sequence::SEQUENCE),
+        ("sequences.request", kendall_loadgen::sequence::REQUEST),
     ] {
         tables.push((name.to_owned(), vec![keys]));
     }
@@ -79,7 +82,7 @@ fn a_table_of_keys_has_default_and_form() {
 fn documents_list_the_keys_that_are_read() {
     let tables = tables();
     let mut found = Vec::new();
-    for file in ["docs/models.md", "docs/study-files.md", "docs/proxy.md"] {
+    for file in ["docs/models.md", "docs/study-files.md", "docs/proxy.md", "docs/sequences.md"] {
         let path = root().join(file);
         let text = std::fs::read_to_string(&path).unwrap();
         let mut changed = String::new();

@@ -9,6 +9,7 @@ mod layers;
 mod load_http;
 mod load_postgres;
 mod load_redis;
+mod load_sequence;
 mod observe;
 mod serve_proxy;
 mod solve;

@@ -6,16 +6,16 @@ use std::sync::mpsc::SyncSender;
 use kendall_protocols::snapshot::EncodedHistogram;
 use kendall_stats::histogram::Histogram;
 
-use super::LoadProgress;
+use super::{LoadProgress, Operations};
 use crate::clock::SECOND_NS;
 use crate::driver::ErrorKind;
 use crate::recorder::{DRAINED, OperationRecord, WindowRecord};
-use kendall_protocols::load_result::{Operation, Window};
+use kendall_protocols::load_result::{Operation, Step, Window};
 
 /// Collects windows; each is encoded as soon as every thread has delivered it, so that a long
 /// load does not fill the memory with histograms.
 pub(super) struct Collector {
-    names: Vec<String>,
+    of: Operations,
     threads: usize,
     started_ns: u64,
     returns: Vec<SyncSender<Box<WindowRecord>>>,
@@ -34,24 +34,25 @@ pub(super) struct Collected {
     /// What was answered after the end; empty where nothing was.
     pub(super) drained: BTreeMap<String, Operation>,
     pub(super) operations: BTreeMap<String, Operation>,
+    pub(super) steps: Vec<Step>,
 }
 
 impl Collector {
     pub(super) fn new(
-        names: Vec<String>,
+        of: Operations,
         threads: usize,
         started_ns: u64,
         returns: Vec<SyncSender<Box<WindowRecord>>>,
     ) -> Self {
-        let (totals, drained) = (empty(names.len()), empty(names.len()));
+        let (totals, drained) = (empty(of.count()), empty(of.count()));
         let (partial, windows) = (BTreeMap::new(), Vec::new());
-        Self { names, threads, started_ns, returns, partial, totals, drained, windows }
+        Self { of, threads, started_ns, returns, partial, totals, drained, windows }
     }
 
     /// Takes a window of one thread; the progress when it was the last to deliver it.
     pub(super) fn take(&mut self, mut window: Box<WindowRecord>) -> Option<LoadProgress> {
-        let entry =
-            self.partial.entry(window.index).or_insert_with(|| (0, empty(self.names.len())));
+        let count = self.of.count();
+        let entry = self.partial.entry(window.index).or_insert_with(|| (0, empty(count)));
         entry.0 += 1;
         let delivered = entry.0;
         add(&mut entry.1, &window.operations);
@@ -83,6 +84,7 @@ impl Collector {
         Collected {
             drained: if any { self.operations(&self.drained) } else { BTreeMap::new() },
             operations: self.operations(&self.totals),
+            steps: self.steps(),
             windows: self.windows,
         }
     }
@@ -93,6 +95,8 @@ impl Collector {
         let window =
             Window { from_ns, to_ns: from_ns + SECOND_NS, operations: self.operations(records) };
         self.windows.push(window);
+        let records = &records[..self.of.names.len()];
+        let totals = &self.totals[..records.len()];
         let mut response_time = Histogram::new();
         for record in records {
             response_time.add(&record.response_time);
@@ -103,12 +107,22 @@ impl Collector {
             errors: records.iter().flat_map(|record| &record.errors).sum(),
             response_time_mean_ns: response_time.mean(),
             response_time_p99_ns: response_time.quantile(0.99),
-            response_time: Histogram::merged(self.totals.iter().map(|total| &total.response_time)),
+            response_time: Histogram::merged(totals.iter().map(|total| &total.response_time)),
         }
     }
 
     fn operations(&self, records: &[OperationRecord]) -> BTreeMap<String, Operation> {
-        self.names.iter().cloned().zip(records.iter().map(operation)).collect()
+        self.of.names.iter().cloned().zip(records.iter().map(operation)).collect()
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        let totals = self.totals[self.of.names.len()..].iter().map(operation);
+        let step = |((of, name), operation): (&(String, String), _)| Step {
+            of: of.clone(),
+            name: name.clone(),
+            operation,
+        };
+        self.of.steps.iter().zip(totals).map(step).collect()
     }
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper::{Request, Response, Uri};
+use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue};
+use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -19,16 +21,17 @@ use crate::tasks::SameThread;
 
 /// How connections are made.
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     tls: Option<(TlsConnector, ServerName<'static>)>,
     http2: bool,
     keep_alive: bool,
     /// Scheme and authority, which HTTP/2 sends with every request.
-    origin: String,
+    pub(crate) origin: String,
+    authority: String,
 }
 
 impl Connector {
-    pub(super) fn new(web: &WebPlan) -> Result<Self, std::io::Error> {
+    pub(crate) fn new(web: &WebPlan) -> Result<Self, std::io::Error> {
         let tls = match &web.tls {
             Some(name) => {
                 let protocol: &[u8] = if web.http2 { b"h2" } else { b"http/1.1" };
@@ -40,7 +43,36 @@ impl Connector {
         };
         let scheme = if tls.is_some() { "https" } else { "http" };
         let origin = format!("{scheme}://{}", web.content.authority);
-        Ok(Self { tls, http2: web.http2, keep_alive: web.content.keep_alive, origin })
+        let authority = web.content.authority.clone();
+        Ok(Self { tls, http2: web.http2, keep_alive: web.content.keep_alive, origin, authority })
+    }
+
+    /// What a request of this path is addressed to.
+    fn address(&self, path: &str) -> Option<Uri> {
+        if self.http2 { format!("{}{path}", self.origin).parse().ok() } else { path.parse().ok() }
+    }
+
+    /// A request without a body, with the headers that the protocol wants beside those that are given.
+    pub(crate) fn request(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &HeaderMap,
+    ) -> Option<Request<Full<Bytes>>> {
+        let mut request = Request::new(Full::default());
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = self.address(path)?;
+        request.headers_mut().clone_from(headers);
+        if self.http2 {
+            request.headers_mut().remove(HOST);
+        } else if !headers.contains_key(HOST) {
+            let host = HeaderValue::from_str(&self.authority).ok()?;
+            request.headers_mut().insert(HOST, host);
+        }
+        if !self.http2 && !self.keep_alive {
+            request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        Some(request)
     }
 }
 
@@ -53,17 +85,17 @@ trait Transport: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Transport for T {}
 
 /// One connection, open or not.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     target: SocketAddr,
     sender: Option<Sender>,
 }
 
 impl Connection {
-    pub(super) fn new(target: SocketAddr) -> Self {
+    pub(crate) fn new(target: SocketAddr) -> Self {
         Self { target, sender: None }
     }
 
-    pub(super) async fn open(&mut self, connector: &Connector) -> Result<(), std::io::Error> {
+    pub(crate) async fn open(&mut self, connector: &Connector) -> Result<(), std::io::Error> {
         let stream = TcpStream::connect(self.target).await?;
         stream.set_nodelay(true)?;
         let stream: Box<dyn Transport> = match &connector.tls {
@@ -93,10 +125,7 @@ impl Connection {
     }
 
     /// Sends a request; one that did not leave comes back with the error.
-    async fn send(
-        &mut self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<hyper::body::Incoming>, Unsent> {
+    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unsent> {
         let sent = match &mut self.sender {
             Some(Sender::Http1(sender)) => match sender.ready().await {
                 Ok(()) => sender.try_send_request(request).await,
@@ -114,7 +143,7 @@ impl Connection {
         })
     }
 
-    pub(super) fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.sender = None;
     }
 
@@ -125,14 +154,27 @@ impl Connection {
         connector: &Connector,
         request: &[u8],
     ) -> Result<(Reply, u64), ErrorKind> {
-        let mut request = translate(request, connector).ok_or(ErrorKind::ClientError)?;
+        let request = translate(request, connector).ok_or(ErrorKind::ClientError)?;
+        let response = self.respond(connector, request).await?;
+        let reply = reply_of(response.status().as_u16());
+        let bytes = read(response.into_body(), None).await?;
+        self.replied(connector);
+        Ok((reply, bytes))
+    }
+
+    /// Sends a request; connects first where it must. The reply, whose body is still to be read.
+    pub(crate) async fn respond(
+        &mut self,
+        connector: &Connector,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ErrorKind> {
         let mut again = true;
-        let response = loop {
+        loop {
             if self.is_closed() {
                 self.open(connector).await.map_err(|_| ErrorKind::ConnectFailed)?;
             }
             match self.send(request).await {
-                Ok(response) => break response,
+                Ok(response) => return Ok(response),
                 // The server had said goodbye, as it may between two requests: nothing was sent,
                 // so it is asked on a new connection.
                 Err((_, Some(unsent))) if again => {
@@ -142,26 +184,35 @@ impl Connection {
                 }
                 Err((kind, _)) => return Err(kind),
             }
-        };
-        let counted = read(response).await?;
+        }
+    }
+
+    /// A reply was read to its end.
+    pub(crate) fn replied(&mut self, connector: &Connector) {
         if !connector.keep_alive {
             self.close();
         }
-        Ok(counted)
     }
 }
 
 type Unsent = (ErrorKind, Option<Request<Full<Bytes>>>);
 
-async fn read(response: Response<hyper::body::Incoming>) -> Result<(Reply, u64), ErrorKind> {
-    let reply = reply_of(response.status().as_u16());
-    let mut body = response.into_body();
+/// Reads a body to its end, and keeps as much of it as is wanted; its bytes.
+pub(crate) async fn read(
+    mut body: Incoming,
+    mut keep: Option<(&mut Vec<u8>, usize)>,
+) -> Result<u64, ErrorKind> {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| kind(&error))?;
-        bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+        let Some(data) = frame.data_ref() else { continue };
+        bytes += data.len() as u64;
+        if let Some((kept, most)) = &mut keep {
+            let room = *most - kept.len().min(*most);
+            kept.extend_from_slice(&data[..data.len().min(room)]);
+        }
     }
-    Ok((reply, bytes))
+    Ok(bytes)
 }
 
 /// The request of a template's text. In HTTP/2 the host is part of the address, and headers about
@@ -171,12 +222,7 @@ fn translate(text: &[u8], connector: &Connector) -> Option<Request<Full<Bytes>>>
     let mut parsed = httparse::Request::new(&mut headers);
     let httparse::Status::Complete(head) = parsed.parse(text).ok()? else { return None };
     let path = parsed.path?;
-    let uri: Uri = if connector.http2 {
-        format!("{}{path}", connector.origin).parse().ok()?
-    } else {
-        path.parse().ok()?
-    };
-    let mut request = Request::builder().method(parsed.method?).uri(uri);
+    let mut request = Request::builder().method(parsed.method?).uri(connector.address(path)?);
     for header in parsed.headers.iter() {
         let own = ["host", "connection"].iter().any(|own| header.name.eq_ignore_ascii_case(own));
         if !(connector.http2 && own) {

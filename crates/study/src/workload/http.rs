@@ -1,10 +1,9 @@
 //! `protocol = "http"`.
 
 use kendall_keys::Form;
-use serde_json::json;
 
 use crate::section::{Key, Problem, Section};
-use crate::workload::{Driver, Jobs, Protocol, TargetForm};
+use crate::workload::{Driver, Jobs, Protocol, TargetForm, named};
 
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "http", keys: &[KEYS], read, jobs: Jobs::Never };
@@ -19,6 +18,11 @@ const KEYS: &[Key] = &[
         Form::Named(&Form::Special("values as `kendall load http --vary` takes them")),
         "values of `{name}` in path and body, such as `{ exponent = \"exponential:20\" }`; factors \
          vary it as `workload.vary.exponent`",
+    )
+    .optional(),
+    Key::text(
+        "sequence",
+        "file of sequences of requests, which has their paths, methods and bodies",
     )
     .optional(),
     Key::texts("options", "further arguments of `kendall load http`, such as headers"),
@@ -38,15 +42,14 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     if let Some(body) = section.opt_text("body")? {
         options.extend(["--body".to_owned(), body]);
     }
-    // What stands for `{name}` in path and body: `vary = { exponent = "exponential:20" }`, so that
-    // a factor can vary it as `workload.vary.exponent`.
-    let mut table = section.section("vary")?;
-    for (name, value) in table.entries() {
-        let values = kendall_keys::text_of(value);
-        table.effective(name, json!(values));
-        options.extend(["--vary".to_owned(), format!("{name}={values}")]);
+    if let Some(file) = section.opt_text("sequence")? {
+        if let Some(key) = ["path", "method", "body"].into_iter().find(|key| section.has(key)) {
+            let what = format!("`{file}` has the requests: leave this out, or `sequence`");
+            return Err(section.problem(key, what));
+        }
+        options.extend(["--sequence".to_owned(), file]);
     }
-    section.effective("vary", table.named());
+    options.extend(named(section, "--vary", "vary")?);
     // Headers and the like go to `kendall load http` as they are.
     options.extend(section.words("options")?);
     Ok(Driver { options, target: TargetForm::Url { scheme, path }, ..Driver::default() })

@@ -1,10 +1,9 @@
 //! `protocol = "postgres"`.
 
 use kendall_keys::Form;
-use serde_json::json;
 
 use crate::section::{Key, Problem, Section};
-use crate::workload::{Driver, Jobs, Protocol};
+use crate::workload::{Driver, Jobs, Protocol, named};
 
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "postgres", keys: &[KEYS], read, jobs: Jobs::Never };
@@ -47,13 +46,7 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
         options.extend(text.into_iter().flat_map(|text| [option.to_owned(), text]));
     }
     for (option, key) in [("--define", "define"), ("--vary", "vary")] {
-        let mut table = section.section(key)?;
-        for (name, value) in table.entries() {
-            let values = kendall_keys::text_of(value);
-            table.effective(name, json!(values));
-            options.extend([option.to_owned(), format!("{name}={values}")]);
-        }
-        section.effective(key, table.named());
+        options.extend(named(section, option, key)?);
     }
     options.extend(section.words("options")?);
     Ok(Driver { options, ..Driver::default() })

@@ -166,6 +166,13 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
+/// A text as the name of a study: what a study's name may not have becomes `-`.
+pub(super) fn as_name(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name: String = text.chars().map(|c| if plain(c) { c } else { '-' }).collect();
+    name.trim_matches(['.', '-']).to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

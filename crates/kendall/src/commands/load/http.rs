@@ -7,6 +7,7 @@ use kendall_loadgen::http::{Http, HttpPlan, Url, Values};
 use kendall_loadgen::load;
 use kendall_loadgen::random::{Purpose, stream};
 use kendall_loadgen::replay::Replay;
+use kendall_loadgen::sequence::{self, SequencePlan};
 use kendall_loadgen::web::{self, WebPlan};
 
 use super::common::{Common, Family, load_error, resolve_as};
@@ -19,7 +20,8 @@ use crate::output;
     after_help = "Examples:\n  kendall load http http://127.0.0.1:8080/ --clients 64 --duration 10s\n  \
                   kendall load http http://127.0.0.1:8080/ -c 64 -n 10000 --format json\n  \
                   kendall load http 'http://127.0.0.1:8080/compute?size=20&exponent={difficulty}' \
-                  --rate 250/s --arrivals poisson --vary difficulty=exponential:30"
+                  --rate 250/s --arrivals poisson --vary difficulty=exponential:30\n  \
+                  kendall load http http://127.0.0.1:8080/ --sequence shop.toml --rate 20/s"
 )]
 pub(crate) struct LoadHttp {
     /// The URL; may contain placeholders such as `{difficulty}`. Several with the same path are
@@ -48,6 +50,12 @@ pub(crate) struct LoadHttp {
     /// every draw above 90) or a line of a file (`file:PATH`); may be repeated
     #[arg(long, value_name = "NAME=VALUES")]
     vary: Vec<String>,
+
+    /// A file of sequences (TOML): requests that follow each other, with values that later ones take from earlier
+    /// replies; see the page on loads. A request of the load is then a run of a sequence, and the path of the
+    /// URL is `/`
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["replay", "method", "body", "body_file"])]
+    sequence: Option<PathBuf>,
 
     /// Sends the GETs of an access log (common or combined format) at the log's own times, to the
     /// host of the URL
@@ -90,6 +98,7 @@ impl LoadHttp {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let (url, targets) = self.targets()?;
         let mut content = self.content(&url)?;
+        let sequences = self.sequences(&url, &mut content)?;
         let replay = self.replay(&url)?;
         if let Some(replay) = &replay {
             content.path = "{request}".to_owned();
@@ -110,12 +119,15 @@ impl LoadHttp {
             plan = self.common.replaying(plan, replay.moments_ns);
         }
         let stop = stop_at_a_signal()?;
-        if url.tls || self.http2 {
+        if url.tls || self.http2 || sequences.is_some() {
             let tls = url.tls.then(|| url.host.clone());
             let web = WebPlan { content, tls, insecure: self.insecure, http2: self.http2 };
-            let result = web::run(&plan, &web, &template, &stop, &mut self.common.progress()?)
-                .map_err(load_error)?;
-            return self.common.print(&result);
+            let mut progress = self.common.progress()?;
+            let result = match sequences {
+                Some(sequences) => sequence::run(&plan, &web, sequences, &stop, &mut progress),
+                None => web::run(&plan, &web, &template, &stop, &mut progress),
+            };
+            return self.common.print(&result.map_err(load_error)?);
         }
         let driver =
             |thread| Http::new(&content, &template, stream(plan.seed, Purpose::Requests, thread));
@@ -124,18 +136,32 @@ impl LoadHttp {
         self.common.print(&result)
     }
 
+    /// The sequences, which have their own paths and take over what varies.
+    fn sequences(&self, url: &Url, content: &mut HttpPlan) -> anyhow::Result<Option<SequencePlan>> {
+        let Some(file) = &self.sequence else { return Ok(None) };
+        self.without_path(url, "--sequence", "file")?;
+        let varied = std::mem::take(&mut content.placeholders);
+        SequencePlan::read(file, varied).map(Some).map_err(refused)
+    }
+
+    /// Refuses a path where a file has them.
+    fn without_path(&self, url: &Url, option: &str, file: &str) -> anyhow::Result<()> {
+        if url.path == "/" {
+            return Ok(());
+        }
+        let url = &self.urls[0];
+        Err(refused(format!(
+            "{url}: with {option} the {file} has the paths; give the URL without one"
+        )))
+    }
+
     /// The log to replay.
     fn replay(&self, url: &Url) -> anyhow::Result<Option<Replay>> {
         let Some(log) = &self.replay else { return Ok(None) };
         if !(self.speed > 0.0 && self.speed.is_finite()) {
             return Err(refused(format!("--speed {} is not a number above 0", self.speed)));
         }
-        if url.path != "/" {
-            return Err(refused(format!(
-                "{}: with --replay the log has the paths; give the URL without one",
-                self.urls[0]
-            )));
-        }
+        self.without_path(url, "--replay", "log")?;
         let replay = Replay::read(log, self.speed).map_err(refused)?;
         if replay.left_out > 0 && !self.common.quiet {
             output::note(&format!(

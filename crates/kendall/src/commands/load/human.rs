@@ -46,15 +46,28 @@ struct Requests {
 impl Requests {
     fn of(result: &LoadResult) -> anyhow::Result<Vec<Self>> {
         let of_name = |(name, operation): (&String, &Operation)| {
-            anyhow::Ok(Self {
-                name: name.clone(),
-                completed: operation.completed,
-                drained: result.drained.get(name).map_or(0, |drained| drained.completed),
-                errors: operation.errors.values().sum(),
-                times: Histogram::decode(&operation.response_time.0)?,
-            })
+            let drained = result.drained.get(name).map_or(0, |drained| drained.completed);
+            Ok(Self { drained, ..Self::one(name.clone(), operation)? })
         };
         result.operations.iter().map(of_name).collect()
+    }
+
+    /// The parts of requests that are counted by themselves.
+    fn steps(result: &LoadResult) -> anyhow::Result<Vec<Self>> {
+        let steps = result.steps.iter();
+        steps
+            .map(|step| Self::one(format!("{}: {}", step.of, step.name), &step.operation))
+            .collect()
+    }
+
+    fn one(name: String, operation: &Operation) -> anyhow::Result<Self> {
+        Ok(Self {
+            name,
+            completed: operation.completed,
+            drained: 0,
+            errors: operation.errors.values().sum(),
+            times: Histogram::decode(&operation.response_time.0)?,
+        })
     }
 
     fn together(each: &[Self]) -> Self {
@@ -91,7 +104,12 @@ pub(super) fn document(result: &LoadResult, run: Option<&WithinRun>) -> anyhow::
     if rows.len() > 1 {
         rows.push(all);
     }
-    document.table(table(rows, seconds));
+    document.table(table(("requests", "Requests"), rows, seconds));
+    let steps = Requests::steps(result)?;
+    if !steps.is_empty() {
+        document.heading("requests of the sequences:");
+        document.table(table(("steps", "Requests of the sequences"), steps, seconds));
+    }
     if drained > 0 {
         document.text(format!(
             "answered after the end: {drained}; included in the times, not in the throughput"
@@ -112,8 +130,8 @@ pub(super) fn document(result: &LoadResult, run: Option<&WithinRun>) -> anyhow::
     Ok(document)
 }
 
-fn table(rows: Vec<Requests>, duration: Seconds) -> Table {
-    let mut table = Table::of("requests", "Requests", rows)
+fn table((id, title): (&str, &str), rows: Vec<Requests>, duration: Seconds) -> Table {
+    let mut table = Table::of(id, title, rows)
         .column("request", "request", Unit::Text, |row| row.name.clone())
         .column("completed", "completed", Unit::Count, |row| row.completed)
         .column("throughput_per_s", "throughput", Unit::Rate, |row| {
@@ -146,6 +164,12 @@ fn outcomes(document: &mut Section, result: &LoadResult) {
     for (name, operation) in &result.operations {
         for (kind, count) in &operation.errors {
             document.note(Level::Bad, format!("errors of {name}: {kind} {count}"));
+        }
+    }
+    for step in &result.steps {
+        for (kind, count) in &step.operation.errors {
+            let text = format!("errors of {}: {}: {kind} {count}", step.of, step.name);
+            document.note(Level::Bad, text);
         }
     }
     if let Some(redirects) = result.redirects {

@@ -1,0 +1,270 @@
+//! Sequences of requests from what others wrote down: a browser's recording (HAR), a service's description
+//! (OpenAPI).
+
+mod har;
+mod openapi;
+
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use kendall_loadgen::sequence::SequencePlan;
+use serde_json::Value;
+
+use super::text::as_name;
+use crate::exit::{Exit, exit_with, refused};
+use crate::output;
+
+/// Bytes of a file that is read: recordings have the bodies of all answers.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// Where requests are written down.
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+pub(super) struct Requests {
+    /// Writes the requests of a browser's recording as a sequence for `kendall load http --sequence`: those to the
+    /// host of the first, with the pauses between them
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "attach", "tier", "template"])]
+    har: Option<PathBuf>,
+
+    /// Writes a request for each GET and POST of an OpenAPI description (JSON), with its examples, likewise
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["command", "attach", "tier", "template"])]
+    openapi: Option<PathBuf>,
+}
+
+/// What was found in a file.
+#[derive(Debug, Default)]
+struct Found {
+    /// Scheme, host and port; without them, of any.
+    origin: Option<String>,
+    sequences: Vec<Vec<Request>>,
+    /// What was left out, and why.
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq)]
+struct Request {
+    name: Option<String>,
+    method: String,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Option<String>,
+    status: Option<u16>,
+    think_time_ms: u64,
+}
+
+impl Requests {
+    /// Writes what is asked for, to a file of that name; `None` where nothing is.
+    pub(super) fn write(&self, out: Option<&Path>, force: bool) -> anyhow::Result<Option<Exit>> {
+        let (file, read): (_, fn(&Value) -> Result<Found, String>) =
+            match (&self.har, &self.openapi) {
+                (Some(file), _) => (file, har::read),
+                (None, Some(file)) => (file, openapi::read),
+                (None, None) => return Ok(None),
+            };
+        let name = file.display();
+        let found = json(file).and_then(|json| read(&json));
+        let found = found.map_err(|what| refused(format!("{name}: {what}")))?;
+        let text = text(&found, &name.to_string());
+        let out = out.map_or_else(|| usual(&found, file), Path::to_owned);
+        SequencePlan::parse(&text, &out, Vec::new())
+            .map_err(|error| refused(format!("{name}: what it has makes no sequence: {error}")))?;
+        if out.exists() && !force {
+            let what = format!(
+                "{} exists; choose another file with --out, or replace it with --force",
+                out.display()
+            );
+            return Err(exit_with(Exit::Refused, what));
+        }
+        std::fs::write(&out, &text).map_err(|error| {
+            exit_with(Exit::NotReady, format!("{} cannot be written: {error}", out.display()))
+        })?;
+        found.notes.iter().for_each(|note| output::note(note));
+        let count: usize = found.sequences.iter().map(Vec::len).sum();
+        let url = found.origin.as_deref().unwrap_or("http://HOST:PORT");
+        output::result(&format!(
+            "wrote {out}: {}\n\n  kendall load http {url}/ --sequence {out}\n",
+            kendall_units::counted(count, "request"),
+            out = out.display(),
+        ));
+        Ok(Some(Exit::Done))
+    }
+}
+
+/// By the host, or as the file is called.
+fn usual(found: &Found, file: &Path) -> PathBuf {
+    let host = found.origin.as_deref().and_then(|origin| origin.split_once("://"));
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = as_name(host.map_or(stem.as_str(), |(_, host)| host));
+    PathBuf::from(format!("{name}-sequence.toml"))
+}
+
+fn json(file: &Path) -> Result<Value, String> {
+    let mut text = Vec::new();
+    let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
+    opened.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
+    if text.len() as u64 > MOST_BYTES {
+        return Err(format!("it has more than {MOST_BYTES} bytes"));
+    }
+    let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&text);
+    serde_json::from_slice(text).map_err(|error| {
+        format!("it is not JSON: {error} (of YAML, make JSON first, as `yq -o json` does)")
+    })
+}
+
+/// The file of sequences. Headers that all requests have stand at its head.
+fn text(found: &Found, from: &str) -> String {
+    let all = || found.sequences.iter().flatten();
+    let mut shared = all().next().map(|request| request.headers.clone()).unwrap_or_default();
+    shared.retain(|header| all().count() > 1 && all().all(|one| one.headers.contains(header)));
+    let mut text =
+        format!("# Requests of {}, for `kendall load http --sequence`.\n", from.escape_debug());
+    for note in &found.notes {
+        let _ = writeln!(text, "# {}", note.escape_debug());
+    }
+    if !shared.is_empty() {
+        let _ = writeln!(text, "headers = {}", table(&shared));
+    }
+    for requests in &found.sequences {
+        text.push_str("\n[[sequence]]\n");
+        if let [Request { name: Some(name), .. }] = requests.as_slice() {
+            let _ = writeln!(text, "name = {}", quoted(name));
+        }
+        for request in requests {
+            write(&mut text, request, &shared);
+        }
+    }
+    text
+}
+
+fn write(text: &mut String, request: &Request, shared: &[(String, String)]) {
+    let mut line = |key: &str, value: String| {
+        let _ = writeln!(text, "{key} = {value}");
+    };
+    line("\n[[sequence.request]]\nmethod", quoted(&request.method));
+    line("path", quoted(&request.path));
+    let own: Vec<_> = request.headers.iter().filter(|one| !shared.contains(one)).cloned().collect();
+    if !own.is_empty() {
+        line("headers", table(&own));
+    }
+    if let Some(body) = &request.body {
+        line("body", quoted(body));
+    }
+    if let Some(status) = request.status {
+        line("status", status.to_string());
+    }
+    if request.think_time_ms > 0 {
+        line("think_time", quoted(&format!("{}ms", request.think_time_ms)));
+    }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+fn table(headers: &[(String, String)]) -> String {
+    let one = |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));
+    format!("{{ {} }}", headers.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use kendall_loadgen::sequence::SequencePlan;
+    use serde_json::{Value, json};
+
+    use super::{Found, har, openapi, text};
+
+    /// The document with each of its values replaced, one after the other.
+    fn changed(document: &Value, by: &Value, with: &mut dyn FnMut(&Value)) {
+        fn walk(whole: &mut Value, at: &str, by: &Value, with: &mut dyn FnMut(&Value)) {
+            let keys: Vec<String> = match whole.pointer(at) {
+                Some(Value::Object(fields)) => fields.keys().cloned().collect(),
+                Some(Value::Array(items)) => (0..items.len()).map(|at| at.to_string()).collect(),
+                _ => Vec::new(),
+            };
+            for key in keys {
+                walk(
+                    whole,
+                    &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")),
+                    by,
+                    with,
+                );
+            }
+            let kept = std::mem::replace(whole.pointer_mut(at).unwrap(), by.clone());
+            with(whole);
+            *whole.pointer_mut(at).unwrap() = kept;
+        }
+        walk(&mut document.clone(), "", by, with);
+    }
+
+    /// What is read is a sequence or refused, and nothing panics.
+    fn hold(document: &Value, read: fn(&Value) -> Result<Found, String>) {
+        let same = read(document).unwrap();
+        SequencePlan::parse(&text(&same, "file"), Path::new("file"), Vec::new()).unwrap();
+        let long = "x".repeat(100_000);
+        for by in [
+            json!(null),
+            json!(-1),
+            json!(1e300),
+            json!(""),
+            json!("{{a}}\u{0}\"'''"),
+            json!(long),
+            json!([{}]),
+            json!({ "$ref": "#" }),
+        ] {
+            changed(document, &by, &mut |document| match read(document) {
+                Err(what) => assert!(!what.is_empty()),
+                Ok(found) => {
+                    let text = text(&found, "a\nb");
+                    assert!(text.parse::<toml::Table>().is_ok(), "{text}");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_document_with_any_value_changed_is_read_or_refused() {
+        hold(
+            &json!({ "log": { "entries": [
+                { "startedDateTime": "2026-10-10T13:55:30.000Z", "time": 10,
+                  "request": { "method": "POST", "url": "http://h/a?b", "postData": { "text": "x" },
+                               "headers": [{ "name": "A", "value": "b" }] },
+                  "response": { "status": 200 } },
+                { "startedDateTime": "2026-10-10T13:55:33.000Z", "time": 10,
+                  "request": { "method": "GET", "url": "http://h/c" }, "response": { "status": 404 } },
+            ] } }),
+            har::read,
+        );
+        hold(
+            &json!({
+                "swagger": "2.0", "basePath": "/v1", "servers": [{ "url": "/v2" }],
+                "paths": { "/a/{b}": {
+                    "parameters": [{ "name": "b", "in": "path", "type": "string", "format": "uuid" }],
+                    "get": { "parameters": [
+                        { "name": "c", "in": "query", "required": true, "schema": { "type": "array", "items": { "enum": [1] } } },
+                        { "name": "D", "in": "header", "required": true, "examples": { "x": { "value": "y" } } },
+                    ] },
+                    "post": { "requestBody": { "content": { "application/json": { "schema": { "$ref": "#/s" } } } } },
+                } },
+                "s": { "allOf": [{ "$ref": "#/s" }], "properties": { "n": { "oneOf": [{ "type": "number" }] } } },
+            }),
+            openapi::read,
+        );
+    }
+
+    /// A description that grows by each level of its references is not followed without end.
+    #[test]
+    fn references_that_multiply_are_bounded() {
+        let properties: serde_json::Map<String, Value> =
+            (0..100).map(|n| (n.to_string(), json!({ "$ref": "#/s" }))).collect();
+        let api = json!({
+            "openapi": "3.0", "s": { "properties": properties },
+            "paths": { "/": { "post": { "requestBody": { "content": { "application/json": {
+                "schema": { "$ref": "#/s" } } } } } } },
+        });
+        let found = openapi::read(&api).unwrap();
+        assert!(found.sequences[0][0].body.as_ref().unwrap().len() < 10_000_000);
+    }
+}
