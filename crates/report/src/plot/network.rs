@@ -12,10 +12,10 @@ use super::svg::escaped;
 /// Width of a center with its arrow, and of a center alone.
 const STEP: f64 = 176.0;
 const CENTER: f64 = 108.0;
-const MARGIN: f64 = 16.0;
+const MARGIN: f64 = 30.0;
 /// Width of what stands for the clients, and way to the first center.
 const SOURCE: f64 = 76.0;
-const LEAD: f64 = 34.0;
+const LEAD: f64 = 50.0;
 /// From the top of a row to the middle of its centers, and on to its first text.
 const LEVEL: f64 = 62.0;
 const TEXTS: f64 = 46.0;
