@@ -273,7 +273,7 @@ $("model-file").addEventListener("change", tried(async () => {
   $("model-problem").textContent = notes.join("\n");
 }, "model-problem"));
 on("model-save", async () => {
-  const name = $("model-name").value.replace(/\.(jmva|json)$/, ".toml");
+  const name = $("model-name").value.replace(/\.(jmva|jsimg|jsim|json)$/, ".toml");
   const { text } = await call("POST", "model", { name: "model.json", text: JSON.stringify(model) });
   modelVersion = (await call("PUT", "file", { name, text, version: name === modelRead ? modelVersion : "" })).version;
   modelRead = modelChosen = $("model-name").value = name;

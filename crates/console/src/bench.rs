@@ -42,14 +42,14 @@ pub(crate) struct Text {
 pub(crate) async fn read(text: Result<Json<Text>, JsonRejection>) -> Answered {
     let Json(Text { name, text }) = text?;
     aside(move || {
-        let (mut notes, ending) = (Vec::new(), name.rsplit('.').next());
-        let mut table: Table = match ending {
-            Some("jmva") => {
-                let read = kendall_textbook::jmva::read(&text).map_err(Failure::refused)?;
+        let (mut notes, ending) = (Vec::new(), name.rsplit('.').next().unwrap_or_default());
+        let mut table: Table = match (kendall_textbook::reader_of_jmt(ending), ending) {
+            (Some(read), _) => {
+                let read = read(&text).map_err(Failure::refused)?;
                 notes = read.notes;
                 read.table
             }
-            Some("json") => table(&serde_json::from_str(&text).map_err(Failure::refused)?)?,
+            (None, "json") => table(&serde_json::from_str(&text).map_err(Failure::refused)?)?,
             _ => text.parse().map_err(Failure::refused)?,
         };
         for value in table.iter_mut().map(|(_, value)| value) {

@@ -42,7 +42,7 @@ impl Files {
     pub(crate) fn path(&self, name: &str) -> Result<PathBuf, Failure> {
         let refused = |what: &str| Err(Failure::refused(format!("`{name}` {what}")));
         if !ENDINGS.iter().any(|ending| name.ends_with(ending)) {
-            return refused("ends neither with .toml nor with .json or .jmva");
+            return refused("ends with none of .toml, .json, .jmva, .jsimg and .jsim");
         }
         let mut path = self.folder.clone();
         for part in Path::new(name).components() {
@@ -80,7 +80,7 @@ impl Files {
     }
 }
 
-const ENDINGS: [&str; 3] = [".toml", ".json", ".jmva"];
+const ENDINGS: [&str; 5] = [".toml", ".json", ".jmva", ".jsimg", ".jsim"];
 
 /// What a file held when it was read: a save that states another one is refused.
 fn version(text: &str) -> String {

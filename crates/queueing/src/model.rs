@@ -159,8 +159,10 @@ pub struct Station {
     pub demands: Vec<Option<Demand>>,
     /// m.
     pub servers: u64,
-    /// B, those in service included; `None`: no limit. An arrival that finds it full is lost.
+    /// B, those in service included; `None`: no limit.
     pub capacity: Option<u64>,
+    /// What becomes of customers who find it full.
+    pub when_full: WhenFull,
     /// Who is served next.
     pub discipline: Discipline,
     /// Weight of each class where customers share by weights; empty: all alike.
@@ -184,6 +186,18 @@ pub struct Demand {
     pub service: Distribution,
     /// V per request, when there is no routing; with routing it follows from that.
     pub visits: f64,
+}
+
+/// What becomes of a customer who comes to a full station. From outside it is lost in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It is lost; one of a closed class goes on as if it had been served.
+    Lost,
+    /// It keeps the server that served it last until there is room.
+    BlockAfterService,
+    /// The station before does not serve it until there is room, and its server serves nobody else;
+    /// where the room is taken meanwhile, the service stands still.
+    BlockBeforeService,
 }
 
 /// Whether an arrival that finds n customers joins.
@@ -456,6 +470,7 @@ impl Station {
             demands: Vec::new(),
             servers,
             capacity: None,
+            when_full: WhenFull::Lost,
             discipline: Discipline::Fcfs,
             weights: Vec::new(),
             rate_multipliers: Vec::new(),
@@ -842,6 +857,10 @@ fn check_station(path: &str, station: &Station) -> Result<(), ModelError> {
             station.capacity.unwrap_or(0),
             format!("at least the {} servers: capacity counts who is in service", station.servers),
         ));
+    }
+    if station.when_full != WhenFull::Lost && station.capacity.is_none() {
+        let expected = "a `capacity` beside it: without one it is never full";
+        return Err(refused(format!("{path}.when_full"), "a word", expected));
     }
     for demand in station.demands.iter().flatten() {
         check_time(&format!("{path}.service_time_s"), &demand.service)?;

@@ -26,6 +26,7 @@ pub use fork_join::{
 };
 pub use layers::{FlowEquivalent, flow_equivalent, pool_rates};
 pub use mva::{MvaStep, mva_exact, mva_series};
+pub(crate) use open::variance;
 pub use open::{mixed, open};
 
 /// Most elementary steps that an exact solver may take: some seconds.
@@ -107,6 +108,10 @@ pub struct NetworkSolution {
     pub utilization: Vec<Vec<f64>>,
     /// P(n customers) at each resource, where the solver knows it (single class).
     pub marginals: Vec<Option<Vec<f64>>>,
+    /// Variance of the number at each resource, all classes together, where the solver knows it.
+    pub number_variance: Vec<Option<f64>>,
+    /// ln G of all customers, where the solver has it.
+    pub ln_g: Option<f64>,
     /// Rounds of an iteration, and the largest change in its last one.
     pub iterations: Option<(u32, f64)>,
     /// How far the solver was off at most over random networks like this one, where that was
@@ -461,6 +466,8 @@ impl NetworkSolution {
             number,
             utilization,
             marginals: vec![None; network.resources.len()],
+            number_variance: vec![None; network.resources.len()],
+            ln_g: None,
             iterations: None,
             measured_error: None,
         }

@@ -31,6 +31,7 @@
 //! ```
 
 mod analysis;
+mod blocking;
 mod compile;
 mod engine;
 mod events;

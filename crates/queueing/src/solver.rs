@@ -8,7 +8,7 @@ mod tandem;
 
 use std::str::FromStr;
 
-use crate::model::{Balking, Batch, Discipline, Model, ModelError, Station};
+use crate::model::{Balking, Batch, Discipline, Model, ModelError, Station, WhenFull};
 use crate::network::{
     self, Accuracy, Bottleneck, Iteration, MultiServer, NetworkError, NetworkSolution,
 };
@@ -282,6 +282,8 @@ pub struct StationResult {
     pub residence_time: Vec<f64>,
     /// P(n customers), where the solver knows it.
     pub states: Option<Vec<f64>>,
+    /// Variance of the number there, all classes together, where it is known exactly.
+    pub number_variance: Option<f64>,
 }
 
 /// What happens at a pool of tokens.
@@ -324,6 +326,8 @@ pub struct Solution {
     pub waiting_quantiles: Vec<(f64, f64)>,
     /// How the station settles after a step of the arrival rate that was asked for.
     pub settling: Option<Settling>,
+    /// ln G, the normalization constant with demands in s, where the solver has it.
+    pub ln_g: Option<f64>,
     /// Rounds and last change of an iteration.
     pub iterations: Option<(u32, f64)>,
     /// What the answer rests on.
@@ -362,6 +366,10 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
             feature: "a choice of the next station by queues or in turn",
             station: from.clone(),
         });
+    }
+    if let Some(station) = model.stations.iter().find(|s| s.when_full != WhenFull::Lost) {
+        let (feature, station) = ("blocking of the stations before", station.name.clone());
+        return Err(SolveError::NeedsSimulation { feature, station });
     }
     let mut solution = match single::solve(model, solver)? {
         Some(solution) => solution,

@@ -4,6 +4,7 @@
 //! its colors follow the page. `docs/decisions/0005-report-plots.md` says why it is made here.
 
 mod heat;
+pub mod network;
 mod scale;
 pub mod svg;
 

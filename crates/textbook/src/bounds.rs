@@ -10,6 +10,8 @@ use kendall_queueing::solver::{Solution, product_form};
 use crate::lowered::{Lowered, only_population};
 use crate::{Answer, TextbookError};
 
+/// Most combinations of populations for which the constant of several classes is taken.
+const MOST_CELLS: u64 = 20_000;
 /// Largest population whose normalization constants are listed.
 const MOST_CONSTANTS: u64 = 2_000;
 
@@ -68,6 +70,12 @@ pub(crate) fn add(answer: &mut Answer, lowered: &Lowered, solution: &Solution) {
         if let Ok(all) = arrival_bounds(&network) {
             several(answer, lowered, &all, "bjb_");
         }
+        let cells = network.populations().iter().fold(1_u64, |all, n| all.saturating_mul(n + 1));
+        if cells <= MOST_CELLS
+            && let Ok(solved) = convolution(&network)
+        {
+            answer.maybe("ln_G", solved.ln_g, "1");
+        }
         return;
     }
     for (name, _, of) in FAMILIES {
@@ -97,6 +105,12 @@ fn several(answer: &mut Answer, lowered: &Lowered, all: &[Bounds], prefix: &str)
     let per = unit.per();
     answer.list(&format!("{prefix}throughput_lower_by_class"), list(|b| b.throughput.0), &per);
     answer.list(&format!("{prefix}throughput_upper_by_class"), list(|b| b.throughput.1), &per);
+    let times = |f: fn(&Bounds) -> f64| all.iter().map(|b| unit.time(f(b))).collect::<Vec<f64>>();
+    let (low, high) = (times(|b| b.system_response.0), times(|b| b.system_response.1));
+    answer.list(&format!("{prefix}response_lower_by_class"), low, unit.name);
+    if high.iter().all(|time| time.is_finite()) {
+        answer.list(&format!("{prefix}response_upper_by_class"), high, unit.name);
+    }
 }
 
 fn neck(answer: &mut Answer, lowered: &Lowered, network: &Network) {

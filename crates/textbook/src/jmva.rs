@@ -38,11 +38,11 @@ pub enum JmvaError {
     NoPlace { what: &'static str, at: String },
 }
 
-fn wrong(place: impl Into<String>, what: impl Into<String>) -> JmvaError {
+pub(crate) fn wrong(place: impl Into<String>, what: impl Into<String>) -> JmvaError {
     JmvaError::Element { place: place.into(), what: what.into() }
 }
 
-fn list(tables: Vec<Table>) -> Value {
+pub(crate) fn list(tables: Vec<Table>) -> Value {
     Value::Array(tables.into_iter().map(Value::Table).collect())
 }
 
@@ -52,8 +52,7 @@ fn list(tables: Vec<Table>) -> Value {
 /// [`JmvaError`] for what is not XML, or lacks what a model needs; the numbers themselves are checked
 /// where the model file is read.
 pub fn read(text: &str) -> Result<Jmva, JmvaError> {
-    let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_NODES, ..Default::default() };
-    let document = Document::parse_with_options(text, options)?;
+    let document = document(text)?;
     let root = document.root_element();
     let mut notes = Vec::new();
     if !root.has_tag_name("model") {
@@ -91,23 +90,28 @@ pub fn read(text: &str) -> Result<Jmva, JmvaError> {
     Ok(Jmva { table, notes })
 }
 
-fn elements<'a>(of: Node<'a, 'a>) -> impl Iterator<Item = Node<'a, 'a>> {
+pub(crate) fn document(text: &str) -> Result<Document<'_>, JmvaError> {
+    let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_NODES, ..Default::default() };
+    Ok(Document::parse_with_options(text, options)?)
+}
+
+pub(crate) fn elements<'a>(of: Node<'a, 'a>) -> impl Iterator<Item = Node<'a, 'a>> {
     of.children().filter(Node::is_element)
 }
 
-fn child<'a>(of: Node<'a, 'a>, name: &str) -> Option<Node<'a, 'a>> {
+pub(crate) fn child<'a>(of: Node<'a, 'a>, name: &str) -> Option<Node<'a, 'a>> {
     elements(of).find(|child| child.has_tag_name(name))
 }
 
-fn tag(element: Node<'_, '_>) -> String {
+pub(crate) fn tag(element: Node<'_, '_>) -> String {
     format!("<{}>", element.tag_name().name())
 }
 
-fn named<'a>(element: Node<'a, 'a>, place: &str) -> Result<&'a str, JmvaError> {
+pub(crate) fn named<'a>(element: Node<'a, 'a>, place: &str) -> Result<&'a str, JmvaError> {
     element.attribute("name").ok_or_else(|| wrong(place, "has no attribute `name`"))
 }
 
-fn number(place: &str, text: &str) -> Result<f64, JmvaError> {
+pub(crate) fn number(place: &str, text: &str) -> Result<f64, JmvaError> {
     let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
     number.ok_or_else(|| wrong(place, format!("`{text}` is not a finite number")))
 }

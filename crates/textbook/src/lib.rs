@@ -16,6 +16,7 @@ mod erlang;
 mod fields;
 mod fork_join;
 pub mod jmva;
+mod jsimg;
 mod laws;
 mod lowered;
 mod network;
@@ -37,7 +38,20 @@ use kendall_queueing::station::StationError;
 use toml::{Table, Value};
 
 pub use answer::{Answer, Output};
+use jmva::{Jmva, JmvaError};
 use notation::Notation;
+
+/// Reads a file of JMT.
+pub type ReaderOfJmt = fn(&str) -> Result<Jmva, JmvaError>;
+
+/// What reads files of JMT with this ending; none where a file is another's.
+pub fn reader_of_jmt(ending: &str) -> Option<ReaderOfJmt> {
+    match ending {
+        "jmva" => Some(jmva::read),
+        "jsimg" | "jsim" => Some(jsimg::read),
+        _ => None,
+    }
+}
 use unit::Unit;
 
 /// Why a short form has no answer.

@@ -552,6 +552,10 @@ fn describe(answer: &mut Answer, lowered: &Lowered, s: &Solution, prefix: &str) 
         s.stations.iter().map(|station| of(station).iter().sum()).collect::<Vec<f64>>()
     };
     answer.list(&named("mean_jobs"), totals(|station| &station.number), "jobs");
+    let variances: Option<Vec<f64>> = s.stations.iter().map(|s| s.number_variance).collect();
+    if let Some(variances) = variances {
+        answer.list(&named("var_jobs"), variances, "jobs^2");
+    }
     answer.list(&named("utilization"), totals(|station| &station.utilization), "1");
     let flows = totals(|station| &station.throughput);
     answer.list(

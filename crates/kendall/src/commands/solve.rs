@@ -5,16 +5,18 @@ mod flags;
 mod human;
 mod input;
 mod json;
+mod picture;
 mod simulation;
 mod sweep;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use anyhow::anyhow;
 use kendall_queueing::Model;
 use kendall_queueing::simulation::Simulated;
 use kendall_queueing::solver::{Solution, Solver, solve};
+use kendall_report::plot::Plot;
 use serde_json::Value;
 
 use crate::drawing;
@@ -29,7 +31,7 @@ const MOST_POINTS: usize = 100_000;
 ///
 /// MODEL is a kind (mm1, mm1k, mmm, mmmk, mmmm, mmmn, mminf, md1, mdm, mg1, mg1ps, mg1sjf, mg1srpt,
 /// gm1, gg1, ggm, mxm1, mmm+m, erlang-a, erlang-b, erlang-c) with its flags, or a model file (.toml or
-/// .json), whose keys docs/models.md describes, or one of JMT's analytical solver (.jmva). A number
+/// .json), whose keys docs/models.md describes, or one of JMT (.jmva, .jsimg, .jsim). A number
 /// in a file may be a sweep: { from = 1, to = 600, step = 10 }.
 /// A file with `kind = "M/M/5"` is a textbook model in its short form; one with a list of `cases` is
 /// solved case by case and compared with the outputs that it expects (exit code 4 when not met).
@@ -64,8 +66,9 @@ pub(crate) struct Solve {
     /// Writes the table of a sweep as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Plots throughput and response time of a sweep, or of one class against its population or
-    /// arrival rate, with bounds where there are any; file ending .svg or .html
+    /// Draws the network with demands and utilizations, and throughput and response time of a sweep, or
+    /// of one class against its population or arrival rate, with bounds where there are any; file ending
+    /// .svg or .html
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Writes the model for JMT's analytical solver; file ending .jmva
@@ -104,14 +107,7 @@ impl Solve {
         if !self.percentiles.is_empty() {
             input::set(&mut document, "percentiles", Value::from(self.percentiles.clone()));
         }
-        let mut points = input::expand(&document, MOST_POINTS).map_err(refused)?;
-        if self.plot.is_some() && points[0].at.is_empty() {
-            let model = model(&file, &points[0].model)?;
-            if let Some(text) = sweep::of_its_own(&model) {
-                input::set_sweep(&mut document, &text).map_err(refused)?;
-                points = input::expand(&document, MOST_POINTS).map_err(refused)?;
-            }
-        }
+        let points = input::expand(&document, MOST_POINTS).map_err(refused)?;
         let names = self.solvers(&document)?;
         if points.len() > 1 || !points[0].at.is_empty() {
             if self.write.is_some() {
@@ -119,10 +115,10 @@ impl Solve {
             }
             return self.swept(&file, &points, &names);
         }
-        if self.csv.is_some() || self.plot.is_some() {
+        if self.csv.is_some() {
             return Err(refused(anyhow!(
-                "--csv and --plot are for sweeps (or --plot for one class): add --sweep \
-                 population=1:600:10, or write a number of the file as {{ from = 1, to = 600, step = 10 }}"
+                "--csv is for sweeps: add --sweep population=1:600:10, or write a number of the file as \
+                 {{ from = 1, to = 600, step = 10 }}"
             )));
         }
         let model = model(&file, &points[0].model)?;
@@ -137,11 +133,43 @@ impl Solve {
         for name in &names {
             answers.push((name.clone(), self.solved(&model, name)?));
         }
-        output::print(self.format, &json::answers(&model, &answers), || match &answers[..] {
-            [(_, only)] => human::answer(&model, only),
-            several => human::comparison(&model, several),
+        let plots = match &self.plot {
+            Some(path) => self.draw(path, &file, document, (&model, &answers))?,
+            None => Vec::new(),
+        };
+        output::print(self.format, &json::answers(&model, &answers), || {
+            let mut printed = match &answers[..] {
+                [(_, only)] => human::answer(&model, only),
+                several => human::comparison(&model, several),
+            };
+            sweep::print_small(&plots, &mut printed);
+            printed
         })?;
         Ok(Exit::Done)
+    }
+
+    /// Draws a solved model, and one class also against what loads it; returns the plots of that.
+    fn draw(
+        &self,
+        path: &Path,
+        file: &File,
+        mut document: Value,
+        (model, answers): (&Model, &[(String, Solved)]),
+    ) -> anyhow::Result<Vec<Plot>> {
+        let formula = |(_, answer): &&(String, Solved)| matches!(answer, Solved::Formula(_));
+        let names: Vec<String> =
+            answers.iter().filter(formula).map(|(name, _)| name.clone()).collect();
+        let mut plots = Vec::new();
+        // A simulation of each point would take its time: only a sweep that is asked for has them.
+        if let Some(text) = sweep::of_its_own(model).filter(|_| !names.is_empty()) {
+            input::set_sweep(&mut document, &text).map_err(refused)?;
+            let points = input::expand(&document, MOST_POINTS).map_err(refused)?;
+            let rows = self.rows(file, &points, &names)?;
+            plots = sweep::Sweep { model, rows: &rows, several: names.len() > 1 }.plots().to_vec();
+        }
+        let first = answers.first().map(|(_, answer)| answer);
+        drawing::write(path, "Model", &sweep::drawings(model, first, &plots))?;
+        Ok(plots)
     }
 
     /// The model as written: from the file, or from the flags.
@@ -196,6 +224,32 @@ impl Solve {
         points: &[input::Point],
         names: &[String],
     ) -> anyhow::Result<Exit> {
+        let rows = self.rows(file, points, names)?;
+        let last = rows.iter().rposition(|row| row.answer.is_ok()).unwrap_or(0);
+        let model = model(file, &points[last / names.len()].model)?;
+        let sweep = sweep::Sweep { model: &model, rows: &rows, several: names.len() > 1 };
+        if let Some(path) = &self.csv {
+            output::file(path, &sweep.table().to_csv())?;
+        }
+        if let Some(path) = &self.plot {
+            let answer = rows[last].answer.as_ref().ok();
+            drawing::write(path, "Model", &sweep::drawings(&model, answer, &sweep.plots()))?;
+        }
+        output::print(self.format, &sweep.json(), || sweep.document())?;
+        if rows.iter().all(|row| row.answer.is_err())
+            && let Some(Err(message)) = rows.first().map(|row| &row.answer)
+        {
+            return Err(refused(anyhow!("no point has a solution; the first: {message}")));
+        }
+        Ok(Exit::Done)
+    }
+
+    fn rows(
+        &self,
+        file: &File,
+        points: &[input::Point],
+        names: &[String],
+    ) -> anyhow::Result<Vec<sweep::Row>> {
         let mut rows = Vec::new();
         for point in points {
             let model = model(file, &point.model)?;
@@ -205,21 +259,7 @@ impl Solve {
                 rows.push(sweep::Row { at: point.at.clone(), solver: name.clone(), answer });
             }
         }
-        let model = model(file, &points[0].model)?;
-        let sweep = sweep::Sweep { model: &model, rows: &rows, several: names.len() > 1 };
-        if let Some(path) = &self.csv {
-            output::file(path, &sweep.table().to_csv())?;
-        }
-        if let Some(path) = &self.plot {
-            drawing::write(path, "Model", &sweep.plots())?;
-        }
-        output::print(self.format, &sweep.json(), || sweep.document())?;
-        if rows.iter().all(|row| row.answer.is_err())
-            && let Some(Err(message)) = rows.first().map(|row| &row.answer)
-        {
-            return Err(refused(anyhow!("no point has a solution; the first: {message}")));
-        }
-        Ok(Exit::Done)
+        Ok(rows)
     }
 
     /// A model in its short form, or a worked case.

@@ -161,6 +161,57 @@ fn a_sweep_is_a_table_a_csv_and_a_drawing() {
 }
 
 #[test]
+fn a_solved_model_is_drawn_and_one_class_against_what_loads_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("x.svg");
+    let plotted = |model: &str| {
+        let output = kendall(&["solve", model, "--plot", svg.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        (std::fs::read_to_string(&svg).unwrap(), printed)
+    };
+    let (drawn, printed) = plotted("studies/models/three-tier.toml");
+    let titles = [">D = ", ">throughput against population", ">response time against population"];
+    assert!(titles.iter().all(|title| drawn.contains(title)), "{drawn}");
+    assert!(printed.contains("solver ") && printed.contains(". bounds"), "{printed}");
+    // Of several classes there is the network alone.
+    let (drawn, printed) = plotted("studies/models/two-classes.toml");
+    assert!(drawn.contains(">U = ") && !drawn.contains("against"), "{drawn}");
+    assert!(!printed.contains("against"), "{printed}");
+    let text = refusal(&["solve", "studies/models/one-queue.toml", "--plot", "x.png"]);
+    assert!(text.contains(".svg or .html"), "{text}");
+}
+
+#[test]
+fn a_model_of_jmts_simulator_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.jsimg");
+    let text = r#"<archive><sim seed="5"><userClass name="c" type="open" referenceSource="Source"/>
+        <node name="Source"><section className="RandomSource"><parameter name="ServiceStrategy">
+        <refClass>c</refClass><subParameter classPath="a.ServiceTimeStrategy"><subParameter
+        classPath="a.Exponential"/><subParameter name="distrPar"><subParameter name="lambda">
+        <value>4</value></subParameter></subParameter></subParameter></parameter></section></node>
+        <node name="Queue"><section className="Queue"/><section className="Server"><parameter
+        name="ServiceStrategy"><refClass>c</refClass><subParameter classPath="a.ServiceTimeStrategy">
+        <subParameter classPath="a.Exponential"/><subParameter name="distrPar"><subParameter
+        name="lambda"><value>5</value></subParameter></subParameter></subParameter></parameter>
+        </section><section className="Router"/></node><node name="Sink"><section
+        className="JobSink"/></node><connection source="Source" target="Queue"/><connection
+        source="Queue" target="Sink"/></sim><results/></archive>"#;
+    std::fs::write(&path, text).unwrap();
+    let output = kendall(&["solve", path.to_str().unwrap(), "--format", "json"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("<results> is left out"));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let response = answer["classes"][0]["system_response_time_mean_s"].as_f64().unwrap();
+    assert!((response - 1.0).abs() < 1e-9, "{answer}");
+    let variance = answer["stations"][0]["number_variance"].as_f64().unwrap();
+    assert!((variance - 20.0).abs() < 1e-9, "{answer}");
+    std::fs::write(&path, text.replace("JobSink", "Fork")).unwrap();
+    let text = refusal(&["solve", path.to_str().unwrap()]);
+    assert!(text.contains("m.jsimg") && text.contains("`Sink` (Fork)"), "{text}");
+}
+
+#[test]
 fn solvers_stand_side_by_side() {
     let answer = json(&[
         "solve",

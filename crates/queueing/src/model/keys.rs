@@ -85,6 +85,13 @@ pub const STATION: &[Key] = &[
     Key::new("servers", WHOLE, "m").or("1"),
     Key::new("capacity", WHOLE, "B, those in service included; no limit unless given").optional(),
     Key::choice(
+        "when_full",
+        &["lost", "block-after-service", "block-before-service"],
+        "what becomes of customers of other stations who would come: they are lost; they keep the \
+         server that served them; they are not served there before there is room",
+    )
+    .or("'lost'"),
+    Key::choice(
         "discipline",
         &[
             "fcfs",

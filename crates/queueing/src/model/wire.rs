@@ -8,7 +8,7 @@ use super::keys::MODEL;
 use super::shape::{exponential, finite, read_distribution, read_shape};
 use super::{
     Balking, Batch, Center, Choice, Class, Demand, Discipline, Fork, Leg, Model, ModelError, Place,
-    Pool, Rule, SimulationOptions, Station, Workload, bracketed, refused,
+    Pool, Rule, SimulationOptions, Station, WhenFull, Workload, bracketed, refused,
 };
 use crate::Distribution;
 
@@ -288,6 +288,11 @@ impl StationKeys<'_, '_> {
         station.discipline = self.discipline(station.center)?;
         station.weights = self.weights(station.discipline)?;
         station.capacity = self.section.opt_count("capacity")?;
+        station.when_full = match self.section.text("when_full")?.as_str() {
+            "block-after-service" => WhenFull::BlockAfterService,
+            "block-before-service" => WhenFull::BlockBeforeService,
+            _ => WhenFull::Lost,
+        };
         station.rate_multipliers = self.rate_multipliers()?;
         self.impatience(&mut station)?;
         self.fork(&mut station)?;

@@ -254,6 +254,7 @@ impl<'a> Single<'a> {
             }
         }
         solution.marginals = marginals;
+        solution.ln_g = Some(g[n]);
         Ok(solution)
     }
 }
@@ -437,6 +438,7 @@ impl<'a> Several<'a> {
             residence,
         );
         solution.marginals = marginals;
+        solution.ln_g = Some(g[end]);
         solution
     }
 

@@ -36,9 +36,11 @@ pub fn open(network: &Network) -> Result<NetworkSolution, NetworkError> {
     let mut residence = Vec::new();
     let mut accuracy = Accuracy::Exact;
     let mut marginals = Vec::new();
+    let mut number_variance = Vec::new();
     let mut measured_error = None;
     for (index, (resource, a)) in network.resources.iter().zip(&loads).enumerate() {
-        let (stretch, states) = open_stretch(index, resource, *a)?;
+        let (stretch, states, variance) = open_stretch(index, resource, *a)?;
+        number_variance.push(variance);
         let forked = match resource.kind {
             Kind::ForkJoin { branches, needed } if *a > 0.0 => {
                 accuracy = Accuracy::Approximation;
@@ -58,6 +60,7 @@ pub fn open(network: &Network) -> Result<NetworkSolution, NetworkError> {
     }
     let mut solution = NetworkSolution::from_residence(network, SOLVER, accuracy, rates, residence);
     solution.marginals = marginals;
+    solution.number_variance = number_variance;
     // Where requests go on from a fork–join they are no Poisson stream.
     solution.measured_error = measured_error.filter(|_| network.resources.len() == 1);
     solution.verified(network)
@@ -83,23 +86,23 @@ fn open_loads(network: &Network) -> Result<Vec<f64>, NetworkError> {
     Ok(loads)
 }
 
-/// Residence time as a multiple of the demand, and the probabilities of the states.
-fn open_stretch(
-    index: usize,
-    resource: &Resource,
-    a: f64,
-) -> Result<(f64, Option<Vec<f64>>), NetworkError> {
+/// Residence time as a multiple of the demand, the probabilities of the states, and the variance of the
+/// number: Poisson at a delay, that of one station elsewhere.
+type Stretch = (f64, Option<Vec<f64>>, Option<f64>);
+
+fn open_stretch(index: usize, resource: &Resource, a: f64) -> Result<Stretch, NetworkError> {
     let failed = |error: StationError| NetworkError::Number {
         name: format!("load of resource {index} ({error})"),
         value: a,
         expected: "a load for which a steady state can be computed",
     };
     match &resource.kind {
-        Kind::Delay => Ok((1.0, None)),
-        Kind::Queue | Kind::ForkJoin { .. } => Ok((1.0 / (1.0 - a), None)),
+        Kind::Delay => Ok((1.0, None, Some(a))),
+        Kind::Queue => Ok((1.0 / (1.0 - a), None, Some(a / (1.0 - a).powi(2)))),
+        Kind::ForkJoin { .. } => Ok((1.0 / (1.0 - a), None, None)),
         Kind::Servers(m) if a > 1e-80 => {
             let station = mmm(a, 1.0, *m).map_err(failed)?;
-            Ok((station.number.mean / a, None))
+            Ok((station.number.mean / a, None, station.number.variance))
         }
         Kind::LoadDependent(_) if a > 0.0 => {
             let states = birth_death(&BirthDeath {
@@ -109,11 +112,18 @@ fn open_stretch(
             })
             .map_err(failed)?;
             let number: f64 = states.iter().zip(0_u64..).map(|(p, n)| p * exact_f64(n)).sum();
-            Ok((number / a, Some(states)))
+            let variance = variance(&states);
+            Ok((number / a, Some(states), Some(variance)))
         }
-        Kind::Servers(_) => Ok((1.0, None)),
-        Kind::LoadDependent(_) => Ok((1.0 / resource.multiplier(1), None)),
+        Kind::Servers(_) => Ok((1.0, None, Some(a))),
+        Kind::LoadDependent(_) => Ok((1.0 / resource.multiplier(1), None, Some(a))),
     }
+}
+
+/// Variance of 0, 1, 2, … with these probabilities.
+pub(crate) fn variance(states: &[f64]) -> f64 {
+    let mean: f64 = states.iter().zip(0_u64..).map(|(p, n)| p * exact_f64(n)).sum();
+    states.iter().zip(0_u64..).map(|(p, n)| p * (exact_f64(n) - mean).powi(2)).sum()
 }
 
 /// Open and closed classes together: open ones take their share of each resource, closed ones see

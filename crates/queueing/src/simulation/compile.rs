@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::SimulationError;
+use super::blocking::{self, Step};
 use super::events::MOST_CUSTOMERS;
 use super::plan::{
     Batch, ClassPlan, EXIT, Hop, Kind, NO_HOP, Order, Plan, Preemption, Route, Rule, Service,
@@ -16,7 +17,7 @@ use super::state::NONE;
 use super::streams::Sampler;
 use crate::Distribution;
 use crate::model::{
-    self, Balking, Discipline, Model, ModelError, Place, Workload, legs_from_visits,
+    self, Balking, Discipline, Model, ModelError, Place, WhenFull, Workload, legs_from_visits,
 };
 
 /// Branches of a fork that are simulated.
@@ -35,9 +36,6 @@ struct Context {
     /// A copy at a branch of a fork.
     copy: bool,
 }
-
-/// Where to, as which class, how likely.
-type Step = (Place, usize, f64);
 
 /// What the plan's stations are in the model.
 #[derive(Debug, Clone, Default)]
@@ -81,6 +79,7 @@ pub(super) fn compile(model: &Model) -> Result<(Plan, Layout), SimulationError> 
     };
     compiler.check()?;
     compiler.collect_legs();
+    blocking::check(model, &compiler.legs)?;
     compiler.add_stations()?;
     for class in 0..model.classes.len() {
         compiler.context(Context { class, held: Vec::new(), copy: false })?;
@@ -168,6 +167,8 @@ impl Compiler<'_> {
     fn add_stations(&mut self) -> Result<(), SimulationError> {
         let model = self.model;
         self.layout.branches = vec![None; model.stations.len()];
+        let gate = |s: &model::Station| s.when_full == WhenFull::BlockBeforeService;
+        self.plan.aims = model.stations.iter().any(gate);
         for station in &model.stations {
             let mut plan = station_plan(station);
             if station.fork.is_some() {
@@ -184,6 +185,7 @@ impl Compiler<'_> {
                 for _ in 0..fork.branches {
                     let mut copy = station_plan(station);
                     copy.capacity = UNLIMITED;
+                    copy.when_full = WhenFull::Lost;
                     copy.joining = Vec::new();
                     self.plan.stations.push(copy);
                 }
@@ -579,6 +581,7 @@ fn station_plan(station: &model::Station) -> StationPlan {
     plan.levels = Vec::new();
     plan.patience = Vec::new();
     plan.capacity = station.capacity.map_or(UNLIMITED, servers);
+    plan.when_full = station.when_full;
     plan.joining = match &station.balking {
         Balking::Never => Vec::new(),
         Balking::Reciprocal => (1..=BALKING_ENTRIES).map(|found| 1.0 / f64::from(found)).collect(),

@@ -78,6 +78,8 @@ pub(super) struct Engine<'p> {
     free_joins: Vec<u32>,
     /// Stations where a place was freed that a blocked customer may take.
     pub(super) freed: Vec<u32>,
+    /// Where each customer in service goes next, where that is known before.
+    pub(super) aims: Vec<Hop>,
     sources: Vec<Stream>,
     /// Where each source, and each class's service at each station, is in what goes on from one
     /// time to the next.
@@ -115,6 +117,7 @@ impl<'p> Engine<'p> {
             joins: Vec::new(),
             free_joins: Vec::new(),
             freed: Vec::new(),
+            aims: Vec::new(),
             sources: all,
             turns: vec![0; plan.turns as usize],
             arrivals_at: vec![BEGINNING; classes],
@@ -390,7 +393,7 @@ impl<'p> Engine<'p> {
     }
 
     #[inline]
-    fn after(&mut self, station: u32, class: u16, customer: u32) -> Hop {
+    pub(super) fn after(&mut self, station: u32, class: u16, customer: u32) -> Hop {
         let then = &mut self.customers[customer as usize].then;
         if *then != NO_HOP {
             let hop = self.plan.hops[*then as usize];
@@ -459,7 +462,10 @@ impl<'p> Engine<'p> {
         let place = &mut self.customers[customer as usize];
         place.event = 0;
         let (station, class) = (place.station, place.class);
-        let hop = self.after(station, class, customer);
+        let hop = match self.aimed(customer) {
+            Some(hop) => hop,
+            None => self.after(station, class, customer),
+        };
         if hop.to != EXIT && hop.to != station && self.must_wait_for(hop.to) {
             self.block(customer, hop);
             return;

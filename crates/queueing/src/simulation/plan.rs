@@ -2,6 +2,7 @@
 //! every choice made beforehand that can be.
 
 use super::streams::Sampler;
+use crate::model::WhenFull;
 
 /// Where a customer goes who leaves the network.
 pub(super) const EXIT: u32 = u32::MAX;
@@ -18,6 +19,8 @@ pub(super) struct Plan {
     pub(super) routes: Vec<Route>,
     /// Counters of [`Rule::InTurn`].
     pub(super) turns: u32,
+    /// Whether some station blocks before service: customers know where they go before they are served.
+    pub(super) aims: bool,
 }
 
 /// One way to go on.
@@ -69,8 +72,8 @@ pub(super) struct StationPlan {
     pub(super) weights: Vec<f64>,
     /// Most customers, those in service included.
     pub(super) capacity: u32,
-    /// A customer from another station waits there until there is room, instead of being lost.
-    pub(super) blocks: bool,
+    /// What becomes of a customer from another station when it is full.
+    pub(super) when_full: WhenFull,
     /// Shared stations: work done per second with n customers at `speeds[n − 1]`; the last entry
     /// holds beyond. Empty: as many servers as are busy.
     pub(super) speeds: Vec<f64>,
@@ -199,7 +202,7 @@ impl StationPlan {
             levels: vec![0; classes],
             weights: Vec::new(),
             capacity: UNLIMITED,
-            blocks: false,
+            when_full: WhenFull::Lost,
             speeds: Vec::new(),
             work,
             patience: vec![None; classes],

@@ -75,6 +75,9 @@ pub struct StationResult {
     pub number_mean: Option<Measured>,
     /// Variance of the number there over time.
     pub number_variance: Option<Measured>,
+    /// Mean number there whose service is over, or held back, as the next station is full.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_mean: Option<Measured>,
     /// Probability of 0, 1, 2, … there.
     pub number_probabilities: Vec<f64>,
     /// All classes together.
@@ -242,6 +245,9 @@ impl Reader<'_> {
             }),
             number_mean: self.ratio(|t| (tally(t).0, t.time)),
             number_variance: Some(around(variance, &own, self.settings.confidence)),
+            blocked_mean: self
+                .ratio(|t| (t.stations[index].blocked.area, t.time))
+                .filter(|blocked| blocked.center > 0.0),
             number_probabilities: self.probabilities(index, time),
             all: self.cell("all".to_owned(), index, &all, &busy),
             classes: (0..self.model.classes.len())

@@ -26,6 +26,9 @@ pub(super) struct StationState {
     pub(super) interruptible: List,
     /// Customers elsewhere who wait for room here, in order, with where they go.
     pub(super) blocked: std::collections::VecDeque<(u32, Hop)>,
+    /// Customers elsewhere in service, or held back from it, who go here next: where that decides
+    /// whether they are served.
+    pub(super) aiming: Vec<u32>,
     /// Work given so far to each of those who share, per weight.
     pub(super) given: f64,
     pub(super) given_at: f64,
@@ -48,6 +51,7 @@ impl StationState {
             queues: vec![EMPTY; levels],
             interruptible: EMPTY,
             blocked: std::collections::VecDeque::new(),
+            aiming: Vec::new(),
             given: 0.0,
             given_at: 0.0,
             weight: 0.0,

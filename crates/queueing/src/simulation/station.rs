@@ -5,9 +5,10 @@ use rand::RngExt as _;
 use super::engine::Engine;
 use super::events::What;
 use super::heap;
-use super::plan::{Hop, Order, Preemption, Service, StationPlan, UNLIMITED, Work};
+use super::plan::{Order, Preemption, Service, StationPlan, UNLIMITED, Work};
 use super::state::{List, NONE};
 use super::streams::BEGINNING;
+use crate::model::WhenFull;
 
 impl Engine<'_> {
     /// Brings a station's integrals to now. Called before anything there changes.
@@ -39,6 +40,9 @@ impl Engine<'_> {
             }
         }
         self.enter(customer, station);
+        if plan.when_full == WhenFull::BlockBeforeService {
+            self.hold_back(station);
+        }
         true
     }
 
@@ -111,6 +115,7 @@ impl Engine<'_> {
         match &plan.work[usize::from(class)] {
             Work::Fork { children, needed } => self.send_out(customer, children, *needed),
             Work::Hold => self.hold(customer),
+            Work::Time(_) | Work::Never if self.knows_aim(customer) && !self.aim(customer) => {}
             Work::Time(_) | Work::Never => {
                 let number = self.events.schedule(now + left, What::Service, customer);
                 self.customers[customer as usize].event = number;
@@ -314,44 +319,6 @@ impl Engine<'_> {
             self.reschedule_shared(station);
         }
         self.note_room(station);
-    }
-
-    /// Whether a customer from another station must wait for room at `station`.
-    #[inline]
-    pub(super) fn must_wait_for(&self, station: u32) -> bool {
-        let plan = &self.plan.stations[station as usize];
-        plan.blocks && self.stations[station as usize].present >= plan.capacity
-    }
-
-    /// Holds a customer at its server until there is room where it goes.
-    pub(super) fn block(&mut self, customer: u32, hop: Hop) {
-        let station = self.customers[customer as usize].station;
-        self.touch(station);
-        self.stations[station as usize].tally.blocked.up(self.now);
-        self.stations[hop.to as usize].blocked.push_back((customer, hop));
-    }
-
-    #[inline]
-    fn note_room(&mut self, station: u32) {
-        if !self.stations[station as usize].blocked.is_empty() {
-            self.freed.push(station);
-        }
-    }
-
-    /// Lets blocked customers move where places were freed; each frees the place that it leaves.
-    pub(super) fn unblock(&mut self) {
-        while let Some(station) = self.freed.pop() {
-            while !self.must_wait_for(station) {
-                let Some((customer, hop)) = self.stations[station as usize].blocked.pop_front()
-                else {
-                    break;
-                };
-                let from = self.customers[customer as usize].station;
-                self.touch(from);
-                self.stations[from as usize].tally.blocked.down(self.now);
-                self.depart(customer, hop);
-            }
-        }
     }
 
     /// Takes out the first of those who share.

@@ -5,7 +5,7 @@ use super::{Caveat, ClassResult, Solution, SolveError, StationResult};
 use crate::Distribution;
 use crate::model::{Class, Discipline, Model, ModelError, Station, Workload};
 use crate::network::{
-    Kind, Load, Network, NetworkSolution, Resource, asymptotic_bounds, bottleneck,
+    self, Accuracy, Kind, Load, Network, NetworkSolution, Resource, asymptotic_bounds, bottleneck,
     fork_join_general, multi_class_bounds,
 };
 use crate::station::{GgmFormula, ggm};
@@ -246,6 +246,7 @@ impl Chained {
             response_quantiles: Vec::new(),
             waiting_quantiles: Vec::new(),
             settling: None,
+            ln_g: solved.ln_g,
             iterations: solved.iterations,
             caveats,
         }
@@ -294,7 +295,12 @@ impl Chained {
             waiting_time: vec![0.0; classes],
             residence_time: vec![0.0; classes],
             states: solved.marginals[index].clone(),
+            number_variance: None,
         };
+        if solved.accuracy == Accuracy::Exact {
+            let of_states = || result.states.as_deref().map(network::variance);
+            result.number_variance = solved.number_variance[index].or_else(of_states);
+        }
         for (class, chain) in chain_of.iter().enumerate() {
             let visits = self.visits[index][class];
             let time = service(station, class);

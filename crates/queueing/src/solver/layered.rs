@@ -116,6 +116,7 @@ fn answer(
                 waiting_time: vec![(response - service(station, 0)).max(0.0)],
                 residence_time: vec![per(number, x)],
                 states: None,
+                number_variance: None,
             }
         })
         .collect();
@@ -151,6 +152,7 @@ fn answer(
         response_quantiles: Vec::new(),
         waiting_quantiles: Vec::new(),
         settling: None,
+        ln_g: None,
         iterations: None,
         caveats: model
             .pools

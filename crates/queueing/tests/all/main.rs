@@ -1,6 +1,7 @@
 //! Stations, networks and the simulation against published values and each other, as one binary.
 
 mod approximations;
+mod blocking;
 mod coverage;
 mod disciplines;
 mod edges;

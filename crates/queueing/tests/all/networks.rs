@@ -446,3 +446,98 @@ proptest! {
         drop(open(&model));
     }
 }
+
+/// G is the sum over all states of the products of the demands, here counted out: two classes at two
+/// single servers, one with three, and thinking.
+#[test]
+fn the_constant_of_several_classes_is_the_sum_over_the_states() {
+    let factorial = |n: u32| (1..=n).map(f64::from).product::<f64>();
+    let power = |base: f64, n: u32| base.powf(f64::from(n));
+    let (think, demands) = ([2.0, 0.7], [[0.4, 0.9], [1.3, 0.2], [0.8, 1.1]]);
+    let most = [3_u32, 4];
+    let kinds = [Kind::Queue, Kind::Queue, Kind::Servers(3)];
+    let factor = |kind: &Kind, d: &[f64; 2], n: [u32; 2]| {
+        let all = n[0] + n[1];
+        let speed =
+            |j: u32| if matches!(kind, Kind::Servers(_)) { f64::from(j.min(3)) } else { 1.0 };
+        let work = power(d[0], n[0]) * power(d[1], n[1]);
+        factorial(all) / (factorial(n[0]) * factorial(n[1])) * work
+            / (1..=all).map(speed).product::<f64>()
+    };
+    let splits = |total: u32| {
+        let mut all = Vec::new();
+        for a in 0..=total {
+            for b in 0..=total - a {
+                for c in 0..=total - a - b {
+                    all.push([a, b, c, total - a - b - c]);
+                }
+            }
+        }
+        all
+    };
+    let mut g = 0.0;
+    for first in splits(most[0]) {
+        for second in splits(most[1]) {
+            let mut product = power(think[0], first[3]) * power(think[1], second[3])
+                / (factorial(first[3]) * factorial(second[3]));
+            for at in 0..3 {
+                product *= factor(&kinds[at], &demands[at], [first[at], second[at]]);
+            }
+            g += product;
+        }
+    }
+    let network = |population: [u32; 2], kinds: &[Kind; 3]| Network {
+        classes: (0..2)
+            .map(|c| Load::Closed { population: population[c].into(), think_time: think[c] })
+            .collect(),
+        resources: kinds
+            .iter()
+            .zip(&demands)
+            .map(|(kind, d)| Resource { kind: kind.clone(), demands: d.to_vec() })
+            .collect(),
+    };
+    let solved = convolution(&network(most, &kinds)).unwrap();
+    assert!(
+        (solved.ln_g.unwrap() - g.ln()).abs() < 1e-12 * g.ln().abs(),
+        "{:?} {}",
+        solved.ln_g,
+        g.ln()
+    );
+    // X of a class is G of one customer fewer over G, as mean value analysis has it.
+    let single = [Kind::Queue, Kind::Queue, Kind::Queue];
+    let of = |population| convolution(&network(population, &single)).unwrap().ln_g.unwrap();
+    let mva = mva_exact(&network(most, &single)).unwrap();
+    for (class, fewer) in [[2, 4], [3, 3]].into_iter().enumerate() {
+        let x = (of(fewer) - of(most)).exp();
+        assert!((x / mva.throughput[class] - 1.0).abs() < 1e-12);
+    }
+}
+
+/// Open networks: geometric numbers at single servers (ρ/(1 − ρ)² [Jain91 table 31.1]), Poisson ones at
+/// delays; all against a simulation.
+#[test]
+fn numbers_in_open_networks_vary_as_simulations_do() {
+    use kendall_queueing::Model;
+    use kendall_queueing::simulation::{Settings, simulate};
+    use kendall_queueing::solver::{Solver, solve};
+    let text = "classes = [{ name = 'a', arrival_rate_per_s = 1 }, { name = 'b', arrival_rate_per_s = \
+                2 }]\nstations = [{ name = 'ps', discipline = 'ps', service_time_s = { a = 0.2, b = 0.15 \
+                } }, { name = 'three', servers = 3, service_time_s = 0.5 }, { name = 'd', type = \
+                'delay', service_time_s = 2 }]";
+    let model = Model::read(&text.parse().unwrap()).unwrap();
+    let exact = solve(&model, Solver::Auto).unwrap();
+    let variances: Vec<f64> = exact.stations.iter().map(|s| s.number_variance.unwrap()).collect();
+    assert!((variances[0] - 2.0).abs() < 1e-12, "{variances:?}");
+    assert!((variances[2] - 6.0).abs() < 1e-12, "{variances:?}");
+    let settings = Settings {
+        confidence: 0.999,
+        relative_half_width: 0.01,
+        most_customers: 2_000_000,
+        ..Settings::of(&model)
+    };
+    let simulated = simulate(&model, &settings, &mut |_| {}).unwrap();
+    for (station, variance) in simulated.stations.iter().zip(variances) {
+        let found = station.number_variance.unwrap();
+        assert!(found.covers(variance), "{}: {found:?} for {variance}", station.name);
+    }
+}

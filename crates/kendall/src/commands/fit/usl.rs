@@ -103,7 +103,7 @@ impl FitUsl {
             .map_err(refused)?;
         if let Some(path) = &self.plot {
             let plot = plot(&measured, &fit, &predictions);
-            drawing::write(path, &plot.title.clone(), &[plot])?;
+            drawing::write(path, &plot.title, &[(&plot).into()])?;
         }
         output::print(
             self.format,

@@ -57,6 +57,9 @@ fn formula(model: &Model, s: &Solution) -> Section {
                 .table(),
         );
     }
+    if let Some(ln_g) = s.ln_g {
+        document.text(format!("ln G = {} (demands in s)", Unit::Number.print(ln_g)));
+    }
     if let Some((rounds, change)) = s.iterations {
         let rounds = counted(rounds, "round");
         document.text(format!("settled after {rounds}, last change {change:.1e}"));

@@ -21,7 +21,9 @@ pub(super) struct Point {
 /// Whether an argument names a file rather than a kind.
 pub(super) fn is_file(name: &str) -> bool {
     let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
-    matches!(ending, "toml" | "json" | "jmva") || Path::new(name).is_file()
+    matches!(ending, "toml" | "json")
+        || kendall_textbook::reader_of_jmt(ending).is_some()
+        || Path::new(name).is_file()
 }
 
 /// A model file: what it says, and where each key stands.
@@ -39,14 +41,14 @@ impl File {
             bail!("{name}: {size} bytes exceed the limit of {MOST_BYTES}");
         }
         let text = std::fs::read_to_string(name).with_context(|| name.to_owned())?;
-        let (value, lines) = if Path::new(name).extension().is_some_and(|e| e == "jmva") {
-            let read =
-                kendall_textbook::jmva::read(&text).map_err(|error| anyhow!("{name}: {error}"))?;
+        let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
+        let (value, lines) = if let Some(read) = kendall_textbook::reader_of_jmt(ending) {
+            let read = read(&text).map_err(|error| anyhow!("{name}: {error}"))?;
             for note in &read.notes {
                 crate::output::note(&format!("{name}: {note}"));
             }
             (toml::Value::Table(read.table), Lines::default())
-        } else if Path::new(name).extension().is_some_and(|e| e == "toml") {
+        } else if ending == "toml" {
             let table: toml::Table =
                 toml::from_str(&text).map_err(|error| anyhow!("{name}: {error}"))?;
             (toml::Value::Table(table), Lines::of(&text))

@@ -59,6 +59,9 @@ fn formula(model: &Model, s: &Solution) -> Value {
             "curve": settling.curve.iter().map(point).collect::<Vec<_>>(),
         });
     }
+    if let Some(ln_g) = s.ln_g {
+        value["ln_normalization_constant"] = json!(ln_g);
+    }
     if let Some((rounds, change)) = s.iterations {
         value["iteration_rounds"] = json!(rounds);
         value["iteration_last_change"] = json!(change);
@@ -82,6 +85,9 @@ fn station(model: &Model, r: &StationResult) -> Value {
         "number_mean": r.number.iter().sum::<f64>(),
         "classes": classes,
     });
+    if let Some(variance) = r.number_variance {
+        value["number_variance"] = json!(variance);
+    }
     if let Some(states) = &r.states {
         let most = states.len().min(1_001);
         value["state_probabilities"] = json!(states[..most]);

@@ -2,14 +2,19 @@
 
 use kendall_queueing::Model;
 use kendall_queueing::solver::{Solver, solve};
-use kendall_report::document::{Section, Table, Unit};
+use kendall_report::document::{Block, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series, svg};
 use kendall_units::counted;
 use serde_json::{Value, json};
 
-use super::Solved;
-use super::human::{TIME, main_figures, solver_of};
+use crate::drawing::Drawn;
+use crate::text;
 
+use super::human::{TIME, main_figures, solver_of};
+use super::{Solved, picture};
+
+/// Points from which a sweep is drawn for people.
+const LEAST_DRAWN: usize = 5;
 /// Points without a solution that are named for people.
 const MOST_NAMED: usize = 3;
 
@@ -87,6 +92,9 @@ impl Sweep<'_> {
     pub(super) fn document(&self) -> Section {
         let mut document = Section::new("sweep", "");
         document.table(self.table());
+        if self.rows.len() >= LEAST_DRAWN {
+            print_small(&self.plots(), &mut document);
+        }
         if let Some(answer) = self.rows.iter().find_map(Row::solved) {
             let (solver, accuracy) = solver_of(answer);
             document.text(format!("solver  {solver} ({accuracy})"));
@@ -172,8 +180,24 @@ impl Sweep<'_> {
             let points: Vec<Point> = self.rows.iter().filter_map(point).collect();
             if !points.is_empty() {
                 let color = series.len() % svg::COLORS;
-                series.push(Series { name: name.to_owned(), mark: Mark::Line, color, points });
+                series.push(Series { name: name.to_owned(), mark: Mark::Dashed, color, points });
             }
+        }
+    }
+}
+
+/// The network as it was solved, and plots.
+pub(super) fn drawings(model: &Model, answer: Option<&Solved>, plots: &[Plot]) -> Vec<Drawn> {
+    let network = answer.and_then(|answer| picture::network(model, answer));
+    network.iter().map(Drawn::from).chain(plots.iter().map(Drawn::from)).collect()
+}
+
+/// Plots in letters below an answer.
+pub(super) fn print_small(plots: &[Plot], document: &mut Section) {
+    for plot in plots {
+        let drawn = picture::small(plot, text::line_columns());
+        if !drawn.is_empty() {
+            document.blocks.push(Block::Verbatim(drawn));
         }
     }
 }

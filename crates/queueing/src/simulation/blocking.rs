@@ -1,0 +1,225 @@
+//! What a full station does to those before it: who is held at a server, and what cannot be.
+
+use std::collections::BTreeMap;
+
+use super::SimulationError;
+use super::engine::{Customer, Engine};
+use super::events::What;
+use super::plan::{Hop, Preemption, Service, Work};
+use crate::model::{Class, Discipline, Model, Place, Station, WhenFull};
+
+/// Where to, as which class, how likely.
+pub(super) type Step = (Place, usize, f64);
+
+/// Where each class goes from where.
+type Legs = BTreeMap<(usize, Place), Vec<Step>>;
+
+/// Refuses what cannot stand before a station that blocks, and circles of them.
+pub(super) fn check(model: &Model, legs: &Legs) -> Result<(), SimulationError> {
+    let unsupported = |station: &str, what, instead| {
+        Err(SimulationError::Unsupported { station: station.to_owned(), what, instead })
+    };
+    let blocks = |station: &Station| station.when_full != WhenFull::Lost;
+    let Some(one) = model.stations.iter().find(|station| blocks(station)) else { return Ok(()) };
+    if let Some(pool) = model.pools.first() {
+        let instead = "leave out the pools, or the blocking";
+        return unsupported(&pool.name, "a pool in a model with blocking", instead);
+    }
+    let ways = ways(model, legs);
+    for &(from, to) in ways.iter().filter(|(from, to)| from != to && blocks(&model.stations[*to])) {
+        let station = &model.stations[from];
+        let shared = matches!(station.discipline, Discipline::Ps | Discipline::Dps);
+        if !station.is_delay() && (shared || !station.rate_multipliers.is_empty()) {
+            let what = "a shared or load-dependent station that can be blocked";
+            return unsupported(&station.name, what, "give it first come, first served");
+        }
+        let interrupts = matches!(
+            station.discipline,
+            Discipline::PriorityPreemptive | Discipline::Srpt | Discipline::LcfsPr
+        );
+        let before = model.stations[to].when_full == WhenFull::BlockBeforeService;
+        if before && (interrupts || station.fork.is_some()) {
+            let what = "a fork or pre-emption that can be blocked before service";
+            return unsupported(&station.name, what, "use `block-after-service`");
+        }
+    }
+    // One closed chain comes to a standstill that is seen.
+    let hidden = model.chains().len() > 1 || model.classes.iter().any(Class::is_open);
+    if hidden && blocks_in_a_circle(model, &ways) {
+        let what = "a circle of stations that block, in which customers may wait for each other,";
+        return unsupported(&one.name, what, "leave one of them without a limit");
+    }
+    Ok(())
+}
+
+/// From which station to which; without think time whoever comes home enters at once.
+fn ways(model: &Model, legs: &Legs) -> Vec<(usize, usize)> {
+    let mut ways = Vec::new();
+    for ((_, from), steps) in legs {
+        let Place::Station(from) = *from else { continue };
+        for (to, class, _) in steps {
+            let class_at_home = &model.classes[*class];
+            match to {
+                Place::Station(to) => ways.push((from, *to)),
+                Place::Outside if class_at_home.is_open() || class_at_home.think_time_s() > 0.0 => {
+                }
+                Place::Outside => {
+                    let again = legs.get(&(*class, Place::Outside)).into_iter().flatten();
+                    ways.extend(again.filter_map(|(to, ..)| match to {
+                        Place::Station(to) => Some((from, *to)),
+                        Place::Outside => None,
+                    }));
+                }
+            }
+        }
+    }
+    ways
+}
+
+/// Whether customers can come back to a station by way of stations that block alone.
+fn blocks_in_a_circle(model: &Model, ways: &[(usize, usize)]) -> bool {
+    let stations = model.stations.iter().enumerate();
+    let mut left: Vec<usize> =
+        stations.filter(|(_, s)| s.when_full != WhenFull::Lost).map(|(index, _)| index).collect();
+    // Those that lead on to none of the others are in no circle.
+    loop {
+        let leads_on =
+            |from: &usize| ways.iter().any(|(a, b)| a == from && b != from && left.contains(b));
+        let stay: Vec<usize> = left.iter().copied().filter(leads_on).collect();
+        if stay.len() == left.len() {
+            return !left.is_empty();
+        }
+        left = stay;
+    }
+}
+
+impl Engine<'_> {
+    /// Whether a customer from another station must wait for room at `station`.
+    #[inline]
+    pub(super) fn must_wait_for(&self, station: u32) -> bool {
+        let plan = &self.plan.stations[station as usize];
+        plan.when_full == WhenFull::BlockAfterService && self.is_full(station)
+    }
+
+    fn is_full(&self, station: u32) -> bool {
+        let capacity = self.plan.stations[station as usize].capacity;
+        self.stations[station as usize].present >= capacity
+    }
+
+    /// Whether where a customer goes is chosen before it is served.
+    #[inline]
+    pub(super) fn knows_aim(&self, customer: u32) -> bool {
+        self.plan.aims && {
+            let Customer { station, class, .. } = self.customers[customer as usize];
+            let plan = &self.plan.stations[station as usize];
+            let shared = matches!(plan.service, Service::Shared { .. });
+            let time = matches!(plan.work[usize::from(class)], Work::Time(_) | Work::Never);
+            time && !shared && plan.preemption == Preemption::None
+        }
+    }
+
+    /// Chooses where a customer goes after its service; whether it may be served now.
+    pub(super) fn aim(&mut self, customer: u32) -> bool {
+        let Customer { station, class, .. } = self.customers[customer as usize];
+        let hop = self.after(station, class, customer);
+        let place = customer as usize;
+        if self.aims.len() <= place {
+            self.aims.resize(place + 1, hop);
+        }
+        self.aims[place] = hop;
+        if !self.is_gate(hop.to, station) {
+            return true;
+        }
+        self.stations[hop.to as usize].aiming.push(customer);
+        let full = self.is_full(hop.to);
+        if full {
+            self.stations[station as usize].tally.blocked.up(self.now);
+        }
+        !full
+    }
+
+    /// Whether what leads from one station to another waits for room before it is served.
+    fn is_gate(&self, to: u32, from: u32) -> bool {
+        let plan = self.plan.stations.get(to as usize);
+        to != from && plan.is_some_and(|plan| plan.when_full == WhenFull::BlockBeforeService)
+    }
+
+    /// Where a customer goes whose service is over, if it was chosen before.
+    #[inline]
+    pub(super) fn aimed(&mut self, customer: u32) -> Option<Hop> {
+        if !self.knows_aim(customer) {
+            return None;
+        }
+        let station = self.customers[customer as usize].station;
+        let hop = self.aims[customer as usize];
+        if self.is_gate(hop.to, station) {
+            let aiming = &mut self.stations[hop.to as usize].aiming;
+            aiming.retain(|other| *other != customer);
+        }
+        Some(hop)
+    }
+
+    /// Interrupts the services of all who go to a station that is full now.
+    pub(super) fn hold_back(&mut self, station: u32) {
+        for index in 0..self.stations[station as usize].aiming.len() {
+            let customer = self.stations[station as usize].aiming[index];
+            let Customer { station: from, event, .. } = self.customers[customer as usize];
+            if event != 0 && self.is_full(station) {
+                self.touch(from);
+                let place = &mut self.customers[customer as usize];
+                place.event = 0;
+                place.left = (place.left - (self.now - place.since)).max(0.0);
+                self.stations[from as usize].tally.blocked.up(self.now);
+            }
+        }
+    }
+
+    /// Serves those who were held back on, if there is room again where they go.
+    fn let_go(&mut self, station: u32) {
+        for index in 0..self.stations[station as usize].aiming.len() {
+            let customer = self.stations[station as usize].aiming[index];
+            let Customer { station: from, event, left, .. } = self.customers[customer as usize];
+            if event == 0 && !self.is_full(station) {
+                self.touch(from);
+                self.stations[from as usize].tally.blocked.down(self.now);
+                let number = self.events.schedule(self.now + left, What::Service, customer);
+                let place = &mut self.customers[customer as usize];
+                place.event = number;
+                place.since = self.now;
+            }
+        }
+    }
+
+    /// Holds a customer at its server until there is room where it goes.
+    pub(super) fn block(&mut self, customer: u32, hop: Hop) {
+        let station = self.customers[customer as usize].station;
+        self.touch(station);
+        self.stations[station as usize].tally.blocked.up(self.now);
+        self.stations[hop.to as usize].blocked.push_back((customer, hop));
+    }
+
+    #[inline]
+    pub(super) fn note_room(&mut self, station: u32) {
+        let state = &self.stations[station as usize];
+        if !state.blocked.is_empty() || !state.aiming.is_empty() {
+            self.freed.push(station);
+        }
+    }
+
+    /// Lets blocked customers move where places were freed; each frees the place that it leaves.
+    pub(super) fn unblock(&mut self) {
+        while let Some(station) = self.freed.pop() {
+            self.let_go(station);
+            while !self.must_wait_for(station) {
+                let Some((customer, hop)) = self.stations[station as usize].blocked.pop_front()
+                else {
+                    break;
+                };
+                let from = self.customers[customer as usize].station;
+                self.touch(from);
+                self.stations[from as usize].tally.blocked.down(self.now);
+                self.depart(customer, hop);
+            }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Stations that block those before them, against Markov chains that are solved here, and published
+//! throughputs of saturated lines. Intervals are the simulator's own at 99.9 %, with fixed seeds.
+
+use std::collections::BTreeMap;
+
+use kendall_queueing::model::{Class, Discipline, Leg, Model, Place, Station, WhenFull};
+use kendall_queueing::simulation::{Measured, Settings, Simulated, simulate};
+use kendall_queueing::solver::{Solver, solve};
+
+fn run(model: &Model) -> Simulated {
+    let settings = Settings {
+        confidence: 0.999,
+        relative_half_width: 0.01,
+        most_customers: 3_000_000,
+        ..Settings::of(model)
+    };
+    simulate(model, &settings, &mut |_| {}).expect("it can be simulated")
+}
+
+#[track_caller]
+fn covers(measured: Option<Measured>, truth: f64) {
+    let measured = measured.expect("observed");
+    assert!(
+        (measured.center - truth).abs() <= measured.half_width.expect("replicated") + 1e-9,
+        "{measured:?} for {truth}"
+    );
+}
+
+fn queue(name: &str, servers: u64, rate: f64, room: Option<u64>, when_full: WhenFull) -> Station {
+    let mut station = Station::queue(name, servers).with_service_time(0, 1.0 / rate);
+    station.capacity = room;
+    station.when_full = when_full;
+    station
+}
+
+/// Numbers that describe a state.
+type State = [u32; 3];
+
+/// Stationary probabilities of a chain, by the rates out of each state.
+fn stationary(start: State, rates: impl Fn(State) -> Vec<(f64, State)>) -> Vec<(State, f64)> {
+    let (mut index, mut states) = (BTreeMap::from([(start, 0)]), vec![start]);
+    let mut flows = Vec::new();
+    let mut at = 0;
+    while at < states.len() {
+        for (rate, to) in rates(states[at]).into_iter().filter(|(rate, _)| *rate > 0.0) {
+            let to = *index.entry(to).or_insert_with(|| {
+                states.push(to);
+                states.len() - 1
+            });
+            flows.push((at, to, rate));
+        }
+        at += 1;
+    }
+    let count = states.len();
+    let mut balance = nalgebra::DMatrix::<f64>::zeros(count, count);
+    for (from, to, rate) in flows {
+        balance[(to, from)] += rate;
+        balance[(from, from)] -= rate;
+    }
+    balance.row_mut(count - 1).fill(1.0);
+    let mut right = nalgebra::DVector::<f64>::zeros(count);
+    right[count - 1] = 1.0;
+    let solved = balance.lu().solve(&right).expect("an irreducible chain");
+    states.into_iter().zip(solved.iter().copied()).collect()
+}
+
+fn mean(chain: &[(State, f64)], of: impl Fn(State) -> u32) -> f64 {
+    chain.iter().map(|(state, p)| p * f64::from(of(*state))).sum()
+}
+
+const RATE: f64 = 1.7;
+const FIRST: (u32, f64, u32) = (2, 1.1, 4);
+const SECOND: (u32, f64, u32) = (1, 1.6, 2);
+
+fn tandem(when_full: WhenFull) -> Simulated {
+    let (m, mu, room) = FIRST;
+    let first = queue("first", m.into(), mu, Some(room.into()), WhenFull::Lost);
+    let (m, mu, room) = SECOND;
+    let second = queue("second", m.into(), mu, Some(room.into()), when_full);
+    let model =
+        Model::new("tandem", vec![Class::open("c", RATE)], vec![first, second]).expect("a model");
+    run(&model)
+}
+
+/// States: number at the first station, those of them who are blocked, number at the second.
+#[test]
+fn blocking_after_service_is_as_its_markov_chain_says() {
+    let chain = stationary([0, 0, 0], |[n, blocked, next]| {
+        let busy = f64::from(n.min(FIRST.0) - blocked);
+        let served = if next < SECOND.2 {
+            [n.max(1) - 1, blocked, next + 1]
+        } else {
+            [n, blocked + 1, next]
+        };
+        let freed = if blocked > 0 { [n - 1, blocked - 1, next] } else { [n, 0, next.max(1) - 1] };
+        let arrives = if n < FIRST.2 { RATE } else { 0.0 };
+        let second = SECOND.1 * f64::from(next.min(SECOND.0));
+        vec![(arrives, [n + 1, blocked, next]), (FIRST.1 * busy, served), (second, freed)]
+    });
+    let s = tandem(WhenFull::BlockAfterService);
+    covers(s.stations[0].number_mean, mean(&chain, |[n, ..]| n));
+    covers(s.stations[1].number_mean, mean(&chain, |[.., next]| next));
+    covers(s.stations[0].blocked_mean, mean(&chain, |[_, blocked, _]| blocked));
+    let busy = mean(&chain, |[n, blocked, _]| n.min(FIRST.0) - blocked);
+    covers(s.stations[0].utilization, busy / f64::from(FIRST.0));
+    covers(s.classes[0].throughput_per_s, busy * FIRST.1);
+    assert_eq!(s.stations[1].blocked_mean, None);
+}
+
+/// The services of the first station stand still while the second is full.
+#[test]
+fn blocking_before_service_is_as_its_markov_chain_says() {
+    let chain = stationary([0, 0, 0], |[n, _, next]| {
+        let room = if next < SECOND.2 { 1.0 } else { 0.0 };
+        let busy = room * FIRST.1 * f64::from(n.min(FIRST.0));
+        let arrives = if n < FIRST.2 { RATE } else { 0.0 };
+        let second = SECOND.1 * f64::from(next.min(SECOND.0));
+        vec![
+            (arrives, [n + 1, 0, next]),
+            (busy, [n.max(1) - 1, 0, next + 1]),
+            (second, [n, 0, next.max(1) - 1]),
+        ]
+    });
+    let s = tandem(WhenFull::BlockBeforeService);
+    covers(s.stations[0].number_mean, mean(&chain, |[n, ..]| n));
+    covers(s.stations[1].number_mean, mean(&chain, |[.., next]| next));
+    let held = mean(&chain, |[n, _, next]| if next < SECOND.2 { 0 } else { n.min(FIRST.0) });
+    covers(s.stations[0].blocked_mean, held);
+    let served = mean(&chain, |[.., next]| next.min(SECOND.0));
+    covers(s.classes[0].throughput_per_s, served * SECOND.1);
+}
+
+/// Two stations lead to a third: what one sends there holds back the other in the middle of its service.
+#[test]
+fn a_station_that_fills_holds_back_all_who_lead_there() {
+    const ROOM: u32 = 2;
+    let (rates, mus, last) = ([0.9, 0.6], [1.2, 0.8], 1.3);
+    let chain = stationary([0, 0, 0], |[a, b, c]| {
+        let room = if c < ROOM { 1.0 } else { 0.0 };
+        let joins = |n: u32| if n < 3 { 1.0 } else { 0.0 };
+        let some = |n: u32| if n > 0 { room } else { 0.0 };
+        vec![
+            (rates[0] * joins(a), [a + 1, b, c]),
+            (rates[1] * joins(b), [a, b + 1, c]),
+            (mus[0] * some(a), [a.max(1) - 1, b, c + 1]),
+            (mus[1] * some(b), [a, b.max(1) - 1, c + 1]),
+            (last * f64::from(c.min(1)), [a, b, c.max(1) - 1]),
+        ]
+    });
+    let mut stations = vec![
+        queue("a", 1, mus[0], Some(3), WhenFull::Lost),
+        queue("b", 1, mus[1], Some(3), WhenFull::Lost),
+        queue("c", 1, last, Some(ROOM.into()), WhenFull::BlockBeforeService),
+    ];
+    let service = stations[1].demands[0].take();
+    stations[1].demands.push(service);
+    stations[2] = stations[2].clone().with_service_time(1, 1.0 / last);
+    let classes = vec![Class::open("x", rates[0]), Class::open("y", rates[1])];
+    let s = run(&Model::new("merge", classes, stations).unwrap());
+    for (station, at) in s.stations.iter().zip(0..) {
+        covers(station.number_mean, mean(&chain, |state| state[at]));
+    }
+}
+
+/// A line whose first station is never without work: with equal exponential stations and no room
+/// between them 2/3 and 22/39 of a station's rate for two and three of them, and (z + 2)/(z + 3) with
+/// room for z between two [Hillier and Boling 1967].
+#[test]
+fn saturated_lines_have_their_published_throughputs() {
+    let line = |rooms: &[u64], when_full: WhenFull| {
+        let mut stations = vec![queue("s0", 1, 1.0, None, WhenFull::Lost)];
+        for (index, room) in rooms.iter().enumerate() {
+            stations.push(queue(&format!("s{}", index + 1), 1, 1.0, Some(*room), when_full));
+        }
+        let all = rooms.iter().sum::<u64>() + 2;
+        let model = Model::new("line", vec![Class::closed("c", all, 0.0)], stations).unwrap();
+        run(&model).classes[0].throughput_per_s
+    };
+    covers(line(&[1], WhenFull::BlockAfterService), 2.0 / 3.0);
+    covers(line(&[3], WhenFull::BlockAfterService), 4.0 / 5.0);
+    covers(line(&[1, 1], WhenFull::BlockAfterService), 22.0 / 39.0);
+    // The server is held until there is room: one place less.
+    covers(line(&[1], WhenFull::BlockBeforeService), 1.0 / 2.0);
+    covers(line(&[2], WhenFull::BlockBeforeService), 2.0 / 3.0);
+}
+
+#[test]
+fn what_cannot_block_is_refused_by_name() {
+    let refusal = |model: &Model| {
+        let settings = Settings { most_customers: 100_000, ..Settings::of(model) };
+        simulate(model, &settings, &mut |_| {}).unwrap_err().to_string()
+    };
+    let two = |change: &dyn Fn(&mut Station), class: Class| {
+        let mut first = queue("first", 1, 2.0, None, WhenFull::Lost);
+        change(&mut first);
+        let second = queue("second", 1, 2.0, Some(1), WhenFull::BlockBeforeService);
+        Model::new("two", vec![class], vec![first, second])
+    };
+    let model = two(&|station| station.discipline = Discipline::Ps, Class::open("c", 1.0)).unwrap();
+    assert!(refusal(&model).contains("`first`: a shared"), "{}", refusal(&model));
+    let model =
+        two(&|station| station.discipline = Discipline::Srpt, Class::open("c", 1.0)).unwrap();
+    assert!(refusal(&model).contains("pre-emption"), "{}", refusal(&model));
+    let error = solve(&model, Solver::Auto).unwrap_err().to_string();
+    assert!(error.contains("blocking") && error.contains("`second`"), "{error}");
+    let bare = queue("q", 1, 1.0, None, WhenFull::BlockAfterService);
+    let error = Model::new("m", vec![Class::open("c", 0.5)], vec![bare]).unwrap_err().to_string();
+    assert!(error.contains("stations[0].when_full") && error.contains("`capacity`"), "{error}");
+    // A circle in which all wait for each other.
+    let leg = |from, to, probability| Leg { class: 0, from, to_class: 0, to, probability };
+    let (a, b) = (Place::Station(0), Place::Station(1));
+    let round = |class: Class, out: f64| {
+        let blocking = |name: &str| queue(name, 1, 2.0, Some(1), WhenFull::BlockAfterService);
+        let model = Model::new("round", vec![class], vec![blocking("a"), blocking("b")]).unwrap();
+        let mut legs = vec![leg(a, b, 1.0), leg(b, a, 1.0 - out)];
+        if out > 0.0 {
+            legs.extend([leg(b, Place::Outside, out), leg(Place::Outside, a, 1.0)]);
+        }
+        model.with_routes(legs).unwrap()
+    };
+    let text = refusal(&round(Class::open("c", 1.0), 0.5));
+    assert!(text.contains("circle"), "{text}");
+    let text = refusal(&round(Class::closed("c", 2, 0.0), 0.0));
+    assert!(text.contains("deadlock"), "{text}");
+}
