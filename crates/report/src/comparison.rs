@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use kendall_stats::compare::{Better, Comparison, Verdict};
-use kendall_stats::estimate::{Caveat, Estimate, Interval};
+use kendall_stats::estimate::{Caveat, Estimate};
 use serde::Serialize;
 
 use crate::document::{Cell, Level, Section, Table, Unit};
@@ -185,7 +185,7 @@ impl ComparisonPage {
             } else {
                 format!("{} and {}, {way}", one.runs.0, one.runs.1)
             };
-            let interval = sensible(one);
+            let interval = one.interval();
             // Asymmetric, so its ends stand by themselves.
             let change = one.ratio.as_ref().map(|ratio| {
                 let change = Estimate::exact(ratio.center - 1.0);
@@ -257,7 +257,7 @@ impl ComparisonPage {
                     Some(Point {
                         x: kendall_units::exact_f64(place),
                         y: change(ratio.center),
-                        interval: sensible(one).map(|i| (change(i.low), change(i.high))),
+                        interval: one.interval().map(|i| (change(i.low), change(i.high))),
                     })
                 })
                 .collect()
@@ -365,11 +365,6 @@ impl ComparisonPage {
         section.list(items);
         section
     }
-}
-
-/// The interval of a ratio, unless its ends have no sense.
-fn sensible(one: &Comparison) -> Option<Interval> {
-    one.ratio.as_ref()?.interval.filter(|interval| !interval.says_nothing())
 }
 
 fn runs(set: &ComparedSet) -> String {

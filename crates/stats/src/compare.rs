@@ -196,6 +196,19 @@ pub struct Comparison {
     pub caveats: Vec<Caveat>,
 }
 
+impl Comparison {
+    /// The interval of the ratio, unless it says nothing.
+    #[must_use]
+    pub fn interval(&self) -> Option<Interval> {
+        self.ratio.as_ref()?.interval.filter(|interval| !is_of_no_sense(interval))
+    }
+}
+
+/// Whether an interval holds no change beside changes so large that its ends have no sense.
+fn is_of_no_sense(interval: &Interval) -> bool {
+    interval.says_nothing() && interval.contains(1.0)
+}
+
 /// Result sets that cannot be compared.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CompareError {
@@ -604,7 +617,7 @@ fn judge(comparison: &Comparison, options: &Options) -> (Verdict, String) {
         let words = format!("{change} %, from one run each: no interval; repeat");
         return (Verdict::Inconclusive, words);
     };
-    if interval.says_nothing() {
+    if is_of_no_sense(&interval) {
         let words = "cannot tell: the runs differ too much for an interval of any sense; repeat more \
                      often, or on a quieter machine";
         return (Verdict::Inconclusive, words.to_owned());
@@ -773,7 +786,10 @@ mod tests {
             assert!(alone[0].p_adjusted.unwrap() < 0.05 && together[0].p_adjusted.unwrap() > 0.05);
         }
         let wide = one(&[1.0, 9.0, 4.0], &[2.0, 30.0, 5.0], &OPTIONS);
-        assert!(wide.words.starts_with("cannot tell"), "{}", wide.words);
+        assert!(wide.words.starts_with("cannot tell") && wide.interval().is_none(), "{wide:?}");
+        // However wide, it leaves out that nothing changed.
+        let told = one(&[1.0, 1.1, 0.9], &[10.0, 40.0, 9.0], &OPTIONS);
+        assert_eq!(told.verdict, Verdict::Regression, "{told:?}");
         assert_eq!([0.877, 1.0, 2.548].map(change), ["-12.3", "+0.0", "+150"]);
     }
 

@@ -72,15 +72,13 @@ fn a_slower_version_is_told_and_the_blocks_alternate() {
     assert_eq!(starts(folder.path(), "before"), before);
 }
 
-/// The same version on both sides, as noisy as this machine may be: whatever is said, it is no
+/// One file alone, compared with itself, as noisy as this machine may be: whatever is said, it is no
 /// more than the intervals carry, and no regression beyond a bound of nine tenths.
 #[test]
 fn the_same_version_is_no_regression_and_its_largest_difference_is_said() {
     let folder = tempfile::tempdir().unwrap();
-    let output = in_turns(
-        folder.path(),
-        &["--set-after", "system.seed=2", "--blocks", "3..4", "--bound", "90%", "--format", "json"],
-    );
+    let output =
+        in_turns(folder.path(), &["--blocks", "3..4", "--bound", "90%", "--format", "json"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{said}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -90,7 +88,7 @@ fn the_same_version_is_no_regression_and_its_largest_difference_is_said() {
     let unknown =
         json["verdict"] == "inconclusive" && answer.contains("cannot tell after 4 blocks");
     assert!(equivalent || unknown, "{json:#}");
-    assert!(json["no_difference_larger_than"].as_f64().unwrap() > 0.0);
+    assert!(json["no_difference_larger_than"].as_f64().unwrap() >= 0.0);
 }
 
 /// The recipe of docs/compare.md, as its CI runs it: the study and the command are taken from the

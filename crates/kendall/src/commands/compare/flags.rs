@@ -9,7 +9,8 @@ use crate::output::Format;
 
 /// Compares two versions: their results, or measured in turns; fails on a regression beyond a bound
 ///
-/// With --run, BEFORE and AFTER are study files, measured in turns until the verdict is clear.
+/// With --run, BEFORE and AFTER are study files, measured in turns until the verdict is clear; one alone is
+/// compared with itself, which shows what can be told apart here.
 /// Otherwise they are result sets: a folder of results, or a CSV table with the columns
 /// `configuration`, `block` (optional) and `value`. Runs are compared block by block if the two sets
 /// were measured side by side. Writes the page `comparison.html` beside the second folder's report,
@@ -25,7 +26,7 @@ pub(crate) struct Compare {
     #[arg(value_name = "BEFORE")]
     pub(super) before: PathBuf,
     /// Second result set, which is judged; with --run its study file
-    #[arg(value_name = "AFTER", required_unless_present_any = ["levels", "set_before", "set_after"])]
+    #[arg(value_name = "AFTER", required_unless_present_any = ["levels", "run"])]
     pub(super) after: Option<PathBuf>,
     /// Compares two levels of one factor within one study; its blocks make them pairs
     #[arg(long, value_name = "FACTOR=LEVEL,LEVEL", value_parser = two_levels, conflicts_with = "after")]

@@ -222,15 +222,24 @@ fn answer(page: &ComparisonPage, block: u64, most: Option<f64>, would_tell: Opti
                 let interval = one.ratio.as_ref().and_then(|ratio| ratio.interval);
                 interval.is_some_and(|interval| !interval.contains(1.0))
             });
+            let within =
+                comparisons.iter().filter(|one| one.verdict == Verdict::Equivalent).count();
+            let within = match within {
+                0 => String::new(),
+                some => format!("; {some} of {} lie within the bound", comparisons.len()),
+            };
+            // What may be more than twice as much is not bounded to speak of.
+            let bounded = most.filter(|most| *most < 1.0).map(percent);
             let known = match (told, most) {
-                (false, Some(most)) => {
-                    format!("no significant difference, and none larger than {}", percent(most))
+                (false, Some(_)) => {
+                    let bounded = bounded
+                        .map_or_else(String::new, |most| format!(", and none larger than {most}"));
+                    format!("no significant difference{bounded}{within}")
                 }
-                (true, Some(most)) => {
-                    format!(
-                        "a difference of at most {}, perhaps not beyond the bound",
-                        percent(most)
-                    )
+                (true, Some(_)) => {
+                    let bounded =
+                        bounded.map_or_else(String::new, |most| format!(" of at most {most}"));
+                    format!("a difference{bounded}, perhaps not beyond the bound{within}")
                 }
                 (_, None) => "too few usable runs for an interval".to_owned(),
             };
@@ -305,6 +314,7 @@ mod tests {
         // Intervals as wide as these would take thousands of blocks.
         let said = told(&[1.0, 1000.0, 30.0], &[2.0, 900.0, 31.0]);
         assert!(said.contains("more than 1,000 blocks would be needed"), "{said}");
+        assert!(!said.contains("larger than"), "{said}");
         let said = told(&[100.0, 96.0, 104.0, 99.0], &[101.0, 97.0, 104.0, 98.0]);
         assert!(said.contains("blocks in all would tell"), "{said}");
     }

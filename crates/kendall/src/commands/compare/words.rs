@@ -47,10 +47,12 @@ pub(super) fn short_configuration(configuration: &str) -> String {
 
 fn change(one: &Comparison) -> String {
     let Some(ratio) = &one.ratio else { return "–".to_owned() };
-    match ratio.interval {
-        Some(i) if i.says_nothing() => "?".to_owned(),
-        Some(i) => format!("{} [{}, {}]", percent(ratio.center), percent(i.low), percent(i.high)),
-        None => percent(ratio.center),
+    match (one.interval(), ratio.interval) {
+        (Some(i), _) => {
+            format!("{} [{}, {}]", percent(ratio.center), percent(i.low), percent(i.high))
+        }
+        (None, Some(_)) => "?".to_owned(),
+        (None, None) => percent(ratio.center),
     }
 }
 
