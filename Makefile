@@ -4,6 +4,7 @@
 CARGO ?= cargo
 KENDALL = target/release/kendall
 # The commit of its repository that was tried.
+GHZ = v0.121.0
 REXEC = v0.0.0-20260319212129-17fbde8c1ac4
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 PREFIX ?= /usr/local
@@ -123,9 +124,12 @@ bench-models: ## prints the speed of the models in CPU seconds, errors of approx
 bench-link: ## prints what a link adds and costs, by delay and connections (2 minutes)
 	$(CARGO) bench --locked -p kendall-link --bench link
 
-bench-load: ## compares what a request of the load costs with other tools, and checks its schedule
+bench-load: build ## compares what a request of the load costs with other tools, and checks its schedule
 	@scripts/packages bench
+	[ -x target/clients/go/ghz ] || ! command -v go >/dev/null || GOBIN=$(CURDIR)/target/clients/go \
+	  go install github.com/bojand/ghz/cmd/ghz@$(GHZ) || echo "ghz could not be had: no row of it"
 	$(CARGO) bench --locked -p kendall-loadgen --bench load
+	scripts/bench-load-peers
 
 bench-proxy: build ## prints the proxy's cost beside nutcracker and no proxy (9 minutes; MEMCACHED_PROXY=PATH: a memcached with its own proxy as well)
 	@scripts/packages bench

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use hyper::{Method, Request, Response, StatusCode, Uri};
@@ -173,6 +174,32 @@ impl Connection {
         messages(self.exchange(path, body).await?)
     }
 
+    /// Calls a method and counts the messages of its answer, and their bytes, as they come.
+    pub(crate) async fn count(
+        &self,
+        path: &str,
+        metadata: &HeaderMap,
+        body: Bytes,
+    ) -> Result<(u64, u64), Refusal> {
+        let mut sender = self.sender().await?;
+        let mut request = request(self.target, &self.access, path, Full::new(body))?;
+        request.headers_mut().extend(metadata.clone());
+        let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
+        let mut body = answered(response)?;
+        let mut counter = Counter::default();
+        while let Some(frame) = body.frame().await {
+            match frame.map_err(|error| broken(&error))?.into_data() {
+                Ok(data) => counter.take(&data)?,
+                Err(frame) => {
+                    let trailers = frame.into_trailers().unwrap_or_default();
+                    succeeded(&trailers)?;
+                    return counter.end();
+                }
+            }
+        }
+        Err(Refusal::Broken(ErrorKind::Garbage))
+    }
+
     /// Calls a method before the load, and reads its answer.
     pub(crate) async fn ask<A: Message + Default>(
         &self,
@@ -226,19 +253,76 @@ pub(crate) fn request<B>(
     Ok(request)
 }
 
-async fn read(response: Response<hyper::body::Incoming>) -> Result<Bytes, Refusal> {
+/// The body of an answer that may have messages.
+fn answered(response: Response<Incoming>) -> Result<Incoming, Refusal> {
     if response.status() != StatusCode::OK {
         return Err(Refusal::Broken(ErrorKind::Garbage));
     }
     // An answer without a message has its status in the headers.
     refused(response.headers())?;
-    let body = response.into_body().collect().await.map_err(|error| broken(&error))?;
-    let trailers = body.trailers().cloned().unwrap_or_default();
-    refused(&trailers)?;
-    if !trailers.contains_key("grpc-status") {
-        return Err(Refusal::Broken(ErrorKind::Garbage));
+    Ok(response.into_body())
+}
+
+/// Whether the status at the end is there and says yes.
+fn succeeded(trailers: &HeaderMap) -> Result<(), Refusal> {
+    refused(trailers)?;
+    if trailers.contains_key("grpc-status") {
+        Ok(())
+    } else {
+        Err(Refusal::Broken(ErrorKind::Garbage))
     }
+}
+
+async fn read(response: Response<Incoming>) -> Result<Bytes, Refusal> {
+    let body = answered(response)?.collect().await.map_err(|error| broken(&error))?;
+    succeeded(&body.trailers().cloned().unwrap_or_default())?;
     Ok(body.to_bytes())
+}
+
+/// Counts messages by their prefixes, in pieces of any size.
+#[derive(Debug, Default)]
+struct Counter {
+    messages: u64,
+    bytes: u64,
+    /// Bytes of the message that are still to come.
+    left: u64,
+    prefix: Vec<u8>,
+}
+
+impl Counter {
+    fn take(&mut self, mut data: &[u8]) -> Result<(), Refusal> {
+        self.bytes += data.len() as u64;
+        while !data.is_empty() {
+            if self.left > 0 {
+                let taken = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
+                self.left -= taken as u64;
+                data = &data[taken..];
+                continue;
+            }
+            let taken = (PREFIX_BYTES - self.prefix.len()).min(data.len());
+            self.prefix.extend_from_slice(&data[..taken]);
+            data = &data[taken..];
+            if let [compressed, length @ ..] = &self.prefix[..]
+                && let Some(length) = length.first_chunk()
+            {
+                if *compressed != 0 {
+                    return Err(Refusal::Broken(ErrorKind::Garbage));
+                }
+                self.left = u32::from_be_bytes(*length).into();
+                self.messages += 1;
+                self.prefix.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages and bytes, where the last message is whole.
+    fn end(&self) -> Result<(u64, u64), Refusal> {
+        if self.left > 0 || !self.prefix.is_empty() {
+            return Err(Refusal::Broken(ErrorKind::Garbage));
+        }
+        Ok((self.messages, self.bytes))
+    }
 }
 
 /// The messages of an answer, each in one piece.
@@ -315,6 +399,17 @@ mod tests {
         assert_eq!((two[0].as_ref(), two[1].as_ref()), (&b"ab"[..], &b""[..]));
         for wrong in [&b"\0\0\0\0\x03ab"[..], b"\x01\0\0\0\x02ab", b"\0\0\0"] {
             assert!(cut(wrong).is_none());
+        }
+        let count = |bytes: &[u8], piece: usize| {
+            let mut counter = Counter::default();
+            bytes.chunks(piece).try_for_each(|piece| counter.take(piece)).ok()?;
+            counter.end().ok()
+        };
+        for piece in [1, 2, 7, 100] {
+            assert_eq!(count(b"\0\0\0\0\x02ab\0\0\0\0\0", piece), Some((2, 12)));
+            for wrong in [&b"\0\0\0\0\x03ab"[..], b"\x01\0\0\0\x02ab", b"\0\0\0"] {
+                assert_eq!(count(wrong, piece), None);
+            }
         }
     }
 }

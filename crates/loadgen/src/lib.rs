@@ -4,6 +4,7 @@
 
 pub mod arrivals;
 pub mod bazel;
+pub mod calls;
 mod checks;
 mod clock;
 mod cost;
@@ -29,5 +30,6 @@ pub mod replay;
 pub mod sequence;
 pub mod stages;
 mod tasks;
+mod tls;
 mod turns;
 pub mod web;

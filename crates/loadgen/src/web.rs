@@ -5,7 +5,6 @@
 //! compression make of them is the libraries' own business.
 
 mod connection;
-pub(crate) mod tls;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

@@ -1,6 +1,7 @@
 //! What loads the system. One file a protocol below this folder, and one line here.
 
 mod bazel;
+mod grpc;
 mod http;
 mod memcached;
 mod postgres;
@@ -46,6 +47,7 @@ pub const PROTOCOLS: &[Protocol] = &[
     queue::PROTOCOL,
     redis::PROTOCOL,
     postgres::PROTOCOL,
+    grpc::PROTOCOL,
     reapi::PROTOCOL,
     bazel::PROTOCOL,
     program::PROTOCOL,

@@ -4,6 +4,7 @@ mod bazel;
 mod checks;
 mod common;
 mod drawn;
+mod grpc;
 mod http;
 mod human;
 mod intervals;
@@ -35,6 +36,7 @@ pub(crate) struct Load {
 #[derive(Debug, Subcommand)]
 enum Protocol {
     Bazel(Box<bazel::LoadBazel>),
+    Grpc(Box<grpc::LoadGrpc>),
     Http(Box<http::LoadHttp>),
     Memcached(Box<memcached::LoadMemcached>),
     Postgres(Box<postgres::LoadPostgres>),
@@ -47,6 +49,7 @@ impl Load {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         match self.protocol {
             Protocol::Bazel(load) => load.run(),
+            Protocol::Grpc(load) => load.run(),
             Protocol::Http(load) => load.run(),
             Protocol::Memcached(load) => load.run(),
             Protocol::Postgres(load) => load.run(),

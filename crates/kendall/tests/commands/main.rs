@@ -6,6 +6,7 @@ mod documented_keys;
 mod fit;
 mod hostile;
 mod layers;
+mod load_grpc;
 mod load_http;
 mod load_postgres;
 mod load_redis;

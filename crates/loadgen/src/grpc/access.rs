@@ -8,10 +8,10 @@ use hyper::header::HeaderValue;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::tls::{Tls, TlsError};
 
 /// What a middleware wants to see, and what of it is checked. The default is neither token nor TLS.
 #[derive(Debug, Clone, Default)]
@@ -39,28 +39,16 @@ pub enum AccessError {
     },
     #[error("`{name}` is not a host name")]
     Name { name: String },
-    #[error("cannot read a certificate (PEM) from {}", path.display())]
-    Root {
-        path: PathBuf,
-        /// Why, where it is known.
-        #[source]
-        source: Option<std::io::Error>,
-    },
-    /// TLS refuses its configuration.
-    #[error("cannot use TLS")]
-    Tls(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 impl Access {
-    /// With this token, and over TLS with a middleware whose certificate has this name and comes from
-    /// the root in a file (PEM), or from one that the system trusts.
+    /// With this token, and over TLS with a middleware whose certificate has this name.
     ///
     /// # Errors
     /// [`AccessError`] when a file cannot be read, or is not what it should be.
-    pub fn new(
-        token: Option<&str>,
-        tls: Option<(&str, Option<&Path>)>,
-    ) -> Result<Self, AccessError> {
+    pub fn new(token: Option<&str>, tls: Option<(&str, &Tls)>) -> Result<Self, AccessError> {
         let token = match token {
             None => None,
             Some(token) => {
@@ -72,10 +60,10 @@ impl Access {
         };
         let tls = match tls {
             None => None,
-            Some((name, root)) => {
+            Some((name, tls)) => {
                 let name = ServerName::try_from(name.to_owned())
                     .map_err(|_| AccessError::Name { name: name.to_owned() })?;
-                Some((Arc::new(config(root)?), name))
+                Some((Arc::new(tls.config(&[b"h2"])?), name))
             }
         };
         Ok(Self { token, tls })
@@ -125,31 +113,6 @@ pub(crate) enum Reached {
     Encrypted(Box<TlsStream<TcpStream>>),
 }
 
-fn config(root: Option<&Path>) -> Result<ClientConfig, AccessError> {
-    let mut roots = RootCertStore::empty();
-    match root {
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        Some(path) => {
-            let refuse = |source| AccessError::Root { path: path.to_owned(), source };
-            let pem = std::fs::read(path).map_err(|error| refuse(Some(error)))?;
-            let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem).flatten().collect();
-            if roots.add_parsable_certificates(certificates).0 == 0 {
-                return Err(refuse(None));
-            }
-        }
-    }
-    let provider = Arc::new(ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| AccessError::Tls(error.into()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(config)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,11 +123,18 @@ mod tests {
         assert_eq!(access.token().unwrap().as_bytes(), b"Bearer secret");
         assert!(!format!("{access:?}").contains("secret"));
         assert!(matches!(Access::new(Some("a\nb"), None), Err(AccessError::Token)));
-        assert!(matches!(Access::new(None, Some(("..", None))), Err(AccessError::Name { .. })));
-        let nowhere = Access::new(None, Some(("host", Some(Path::new("/nowhere.pem")))));
-        assert!(matches!(nowhere, Err(AccessError::Root { source: Some(_), .. })));
-        let none = Access::new(None, Some(("host", Some(Path::new("Cargo.toml")))));
-        assert!(matches!(none, Err(AccessError::Root { source: None, .. })));
+        let from = |name: &str, file: &str| {
+            let tls = Tls { authority: Some(file.into()), ..Tls::default() };
+            Access::new(None, Some((name, &tls)))
+        };
+        let usual = Access::new(None, Some(("..", &Tls::default())));
+        assert!(matches!(usual, Err(AccessError::Name { .. })));
+        let refused = |access| match access {
+            Err(AccessError::Tls(TlsError::Certificate { source, .. })) => Some(source.is_some()),
+            _ => None,
+        };
+        assert_eq!(refused(from("host", "/nowhere.pem")), Some(true));
+        assert_eq!(refused(from("host", "Cargo.toml")), Some(false));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tokio_stream::Stream as _;
 
 use super::{PostgresPlan, Script};
 use crate::driver::ErrorKind;
-use crate::web;
+use crate::tls::Tls;
 
 /// Why a connection is not there.
 #[derive(Debug)]
@@ -58,7 +58,9 @@ impl Connector {
         let insecure = tls.is_none_or(|tls| tls.insecure);
         Ok(Self {
             config,
-            tls: MakeRustlsConnect::new(web::tls::config(insecure, &[])?),
+            tls: MakeRustlsConnect::new(
+                Tls { insecure, ..Tls::default() }.config(&[]).map_err(std::io::Error::other)?,
+            ),
             name: tls.map_or_else(String::new, |tls| tls.name.clone()),
         })
     }

@@ -15,9 +15,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::{WebPlan, reply_of, tls};
+use super::{WebPlan, reply_of};
 use crate::driver::{ErrorKind, Reply};
 use crate::tasks::SameThread;
+use crate::tls::Tls;
 
 /// How connections are made.
 #[derive(Clone)]
@@ -35,7 +36,9 @@ impl Connector {
         let tls = match &web.tls {
             Some(name) => {
                 let protocol: &[u8] = if web.http2 { b"h2" } else { b"http/1.1" };
-                let config = tls::config(web.insecure, &[protocol])?;
+                let config = Tls { insecure: web.insecure, ..Tls::default() }
+                    .config(&[protocol])
+                    .map_err(std::io::Error::other)?;
                 let name = ServerName::try_from(name.clone()).map_err(std::io::Error::other)?;
                 Some((TlsConnector::from(Arc::new(config)), name))
             }

@@ -4,7 +4,6 @@
 mod har;
 mod openapi;
 
-use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +31,9 @@ pub(super) struct Requests {
     openapi: Option<PathBuf>,
 }
 
+/// Finds requests in a document.
+type Read = fn(&Value) -> Result<Found, String>;
+
 /// What was found in a file.
 #[derive(Debug, Default)]
 struct Found {
@@ -56,12 +58,11 @@ struct Request {
 impl Requests {
     /// Writes what is asked for, to a file of that name; `None` where nothing is.
     pub(super) fn write(&self, out: Option<&Path>, force: bool) -> anyhow::Result<Option<Exit>> {
-        let (file, read): (_, fn(&Value) -> Result<Found, String>) =
-            match (&self.har, &self.openapi) {
-                (Some(file), _) => (file, har::read),
-                (None, Some(file)) => (file, openapi::read),
-                (None, None) => return Ok(None),
-            };
+        let (file, read): (_, Read) = match (&self.har, &self.openapi) {
+            (Some(file), _) => (file, har::read),
+            (None, Some(file)) => (file, openapi::read),
+            (None, None) => return Ok(None),
+        };
         let name = file.display();
         let found = json(file).and_then(|json| read(&json));
         let found = found.map_err(|what| refused(format!("{name}: {what}")))?;
@@ -120,15 +121,15 @@ fn text(found: &Found, from: &str) -> String {
     let mut text =
         format!("# Requests of {}, for `kendall load http --sequence`.\n", from.escape_debug());
     for note in &found.notes {
-        let _ = writeln!(text, "# {}", note.escape_debug());
+        text.push_str(&format!("# {}\n", note.escape_debug()));
     }
     if !shared.is_empty() {
-        let _ = writeln!(text, "headers = {}", table(&shared));
+        text.push_str(&format!("headers = {}\n", table(&shared)));
     }
     for requests in &found.sequences {
         text.push_str("\n[[sequence]]\n");
         if let [Request { name: Some(name), .. }] = requests.as_slice() {
-            let _ = writeln!(text, "name = {}", quoted(name));
+            text.push_str(&format!("name = {}\n", quoted(name)));
         }
         for request in requests {
             write(&mut text, request, &shared);
@@ -139,7 +140,7 @@ fn text(found: &Found, from: &str) -> String {
 
 fn write(text: &mut String, request: &Request, shared: &[(String, String)]) {
     let mut line = |key: &str, value: String| {
-        let _ = writeln!(text, "{key} = {value}");
+        text.push_str(&format!("{key} = {value}\n"));
     };
     line("\n[[sequence.request]]\nmethod", quoted(&request.method));
     line("path", quoted(&request.path));

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use kendall_loadgen::calls::Tls;
 use kendall_loadgen::queue::{self, QueueLoadError, QueuePlan};
 use kendall_units::{Seconds, parse_seconds};
 
@@ -86,8 +87,8 @@ pub(crate) struct LoadQueue {
 
 impl LoadQueue {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let tls =
-            self.access.tls_name.as_deref().map(|name| (name, self.access.tls_root.as_deref()));
+        let tls = Tls { authority: self.access.tls_root.clone(), ..Tls::default() };
+        let tls = self.access.tls_name.as_deref().map(|name| (name, &tls));
         let token = match &self.token_file {
             Some(path) => Some(queue::Access::token_of(path).map_err(refused)?),
             None => self.access.token.clone(),

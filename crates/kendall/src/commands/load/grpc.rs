@@ -1,0 +1,152 @@
+//! `kendall load grpc`.
+
+use std::path::PathBuf;
+
+use kendall_loadgen::calls::{self, Access, CallError, CallPlan, Tls};
+use kendall_loadgen::http::Values;
+
+use super::common::{Common, load_error, resolve};
+use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
+
+/// Loads a gRPC service with calls of one method
+///
+/// The method is described by the service itself (reflection), or by `.proto` files. A request is one call: its
+/// response time ends with the status behind the last message of the answer.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  kendall load grpc 127.0.0.1:50051 --call helloworld.Greeter/SayHello --data \
+                  '{\"name\": \"{user}\"}' --vary user=file:users.txt\n  \
+                  kendall load grpc 127.0.0.1:50051 --call shop.Shop/Watch --proto shop.proto --rate 100/s\n  \
+                  kendall load grpc shop.example:443 --tls --call grpc.health.v1.Health/Check"
+)]
+pub(crate) struct LoadGrpc {
+    /// Servers; the clients are spread over them in turn
+    #[arg(required = true, value_name = "HOST:PORT")]
+    targets: Vec<String>,
+
+    /// The method
+    #[arg(long, value_name = "PACKAGE.SERVICE/METHOD")]
+    call: String,
+
+    /// The message of each call as JSON, with placeholders such as `{user}`; repeated, for methods that take a stream
+    /// of them [default: {}]
+    #[arg(long, short = 'd', value_name = "JSON", conflicts_with = "data_file")]
+    data: Vec<String>,
+
+    /// File with the message of each call
+    #[arg(long, value_name = "PATH")]
+    data_file: Option<PathBuf>,
+
+    /// Value of `{NAME}`, drawn anew for each call: a whole number (`exponential:20`, `uniform:1..40`,
+    /// `zipf:1000,0.99`, `sequential:1..1000`) or a line of a file (`file:PATH`); may be repeated
+    #[arg(long, value_name = "NAME=VALUES")]
+    vary: Vec<String>,
+
+    /// A file that describes the method; may be repeated [default: the service is asked]
+    #[arg(long, value_name = "FILE")]
+    proto: Vec<PathBuf>,
+
+    /// Folder of what those import; may be repeated [default: the folders of the files]
+    #[arg(long, value_name = "FOLDER", requires = "proto")]
+    proto_path: Vec<PathBuf>,
+
+    /// Metadata of each call; may be repeated
+    #[arg(long, short = 'H', value_name = "NAME=VALUE")]
+    metadata: Vec<String>,
+
+    /// Connections that the clients share [default: one per client]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections: Option<u32>,
+
+    /// Encrypts the connections, and checks the server's certificate
+    #[arg(long)]
+    tls: bool,
+
+    /// With `--tls`: accepts any certificate
+    #[arg(long, requires = "tls")]
+    insecure: bool,
+
+    /// With `--tls`: file (PEM) of the authority of the server's certificate [default: the system's]
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    authority: Option<PathBuf>,
+
+    /// With `--tls`: the name in the server's certificate [default: the host of the first target]
+    #[arg(long, value_name = "NAME", requires = "tls")]
+    server_name: Option<String>,
+
+    /// With `--tls`: file (PEM) of the certificate that the server is shown
+    #[arg(long, value_name = "FILE", requires_all = ["tls", "client_key"])]
+    client_certificate: Option<PathBuf>,
+
+    /// File (PEM) of its private key
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    client_key: Option<PathBuf>,
+
+    #[command(flatten)]
+    common: Common,
+}
+
+impl LoadGrpc {
+    pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        let content = self.content()?;
+        let connections = self.connections.unwrap_or(self.common.clients()).into();
+        let targets = resolve(&self.targets, "127.0.0.1:50051")?;
+        let plan = self.common.plan(targets, connections)?;
+        let stop = stop_at_a_signal()?;
+        let result = calls::run(&plan, &content, &stop, &mut self.common.progress());
+        self.common.print(&result.map_err(call_error)?)
+    }
+
+    fn content(&self) -> anyhow::Result<CallPlan> {
+        let placeholders: Result<Vec<_>, _> =
+            self.vary.iter().map(|text| Values::parse(text)).collect();
+        let metadata: anyhow::Result<Vec<_>> =
+            self.metadata.iter().map(|text| metadata(text)).collect();
+        let messages = match &self.data_file {
+            None if self.data.is_empty() => vec!["{}".to_owned()],
+            None => self.data.clone(),
+            Some(path) => vec![
+                std::fs::read_to_string(path)
+                    .map_err(|error| refused(format!("--data-file {}: {error}", path.display())))?,
+            ],
+        };
+        Ok(CallPlan {
+            method: self.call.clone(),
+            protos: self.proto.clone(),
+            imports: self.proto_path.clone(),
+            messages,
+            placeholders: placeholders.map_err(refused)?,
+            metadata: metadata?,
+            access: self.access()?,
+            connections: self.connections.map(|connections| connections as usize),
+        })
+    }
+
+    fn access(&self) -> anyhow::Result<Access> {
+        if !self.tls {
+            return Ok(Access::default());
+        }
+        let host = self.targets[0].rsplit_once(':').map_or("", |(host, _)| host);
+        let name = self.server_name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
+        let tls = Tls {
+            insecure: self.insecure,
+            authority: self.authority.clone(),
+            identity: self.client_certificate.clone().zip(self.client_key.clone()),
+        };
+        Access::new(None, Some((name, &tls))).map_err(refused)
+    }
+}
+
+fn metadata(text: &str) -> anyhow::Result<(String, String)> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    pair.map(|(name, value)| (name.trim().to_owned(), value.to_owned()))
+        .ok_or_else(|| refused(format!("`{text}` is not metadata; write it like `x-user=7`")))
+}
+
+fn call_error(error: CallError) -> anyhow::Error {
+    match error {
+        CallError::Load(error) => load_error(error),
+        CallError::Descriptor(error) if !error.is_of_usage() => exit_with(Exit::NotReady, error),
+        other => refused(other),
+    }
+}

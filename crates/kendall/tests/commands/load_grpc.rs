@@ -1,0 +1,359 @@
+//! `kendall load grpc` against a real service, behind TLS too, and against servers that are hostile.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use kendall_testing::{Process, certificate, free_address};
+use serde_json::{Value, json};
+
+use crate::support::kendall;
+
+const CHECK: &str = "grpc.health.v1.Health/Check";
+
+/// The part of the health service that is called, as its file has it.
+const PROTO: &str = r#"syntax = "proto3";
+package grpc.health.v1;
+import "message.proto";
+service Health { rpc Check(Asked) returns (Answer); }
+message Answer { int32 status = 1; }
+"#;
+
+const MESSAGE: &str = r#"syntax = "proto3";
+package grpc.health.v1;
+message Asked { string service = 1; }
+"#;
+
+/// A scheduler of builds: it describes itself, and answers about its health without any other tier.
+fn service() -> (Process, SocketAddr) {
+    let arguments = ["serve", "scheduler", "--listen", "127.0.0.1:0", "--cache", "127.0.0.1:1"];
+    let (service, ready) = Process::ready(kendall().args(arguments).stdout(Stdio::null()));
+    (service, ready.address("listen"))
+}
+
+fn load(target: SocketAddr, arguments: &[&str]) -> Output {
+    kendall()
+        .args(["load", "grpc", &target.to_string(), "--quiet", "--format", "json"])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn result(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// A folder with the files of the service.
+fn protos() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("health.proto"), PROTO).unwrap();
+    std::fs::write(folder.path().join("message.proto"), MESSAGE).unwrap();
+    let file = folder.path().join("health.proto").display().to_string();
+    (folder, file)
+}
+
+#[test]
+fn calls_are_described_by_the_service_or_by_files() {
+    let (_service, address) = service();
+    let (_folder, file) = protos();
+    for more in [&[][..], &["--proto", &file], &["--connections", "2", "--threads", "2"]] {
+        let call = ["--call", CHECK, "-c", "4", "-n", "100", "--fail-if", "errors > 0%"];
+        let output = load(address, &[&call[..], more].concat());
+        let json = result(&output);
+        assert_eq!(output.status.code(), Some(0), "{json:#}");
+        assert_eq!(json["operations"]["Check"]["completed"], 100, "{json:#}");
+        // An answer of SERVING is two bytes behind a prefix of five.
+        assert_eq!(json["operations"]["Check"]["bytes_in"], 700, "{json:#}");
+    }
+    let vary = ["--data", r#"{"service":"{name}"}"#, "--vary", "name=sequential:1..9"];
+    let output = load(address, &[&["--call", CHECK, "-n", "20", "-c", "2"], &vary[..]].concat());
+    let json = result(&output);
+    assert_eq!(output.status.code(), Some(5), "{json:#}");
+    assert_eq!(json["operations"]["Check"]["errors"], json!({ "client_error": 20 }));
+    assert!(json["rejections"].to_string().contains("gRPC status 5"), "{json:#}");
+    let open = ["--call", CHECK, "--rate", "200/s", "-n", "100", "--metadata", "x-user=7"];
+    let json = result(&load(address, &open));
+    assert_eq!((&json["completed"], &json["loop"]), (&json!(100), &json!("open")), "{json:#}");
+}
+
+#[test]
+fn streams_of_messages_are_one_call() {
+    let (_service, address) = service();
+    let list = r#"{"list_services":""}"#;
+    let reflection = "grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    let data = ["--data", list, "--data", list, "--data", list];
+    let call = ["--call", reflection, "-c", "2", "-n"];
+    let bytes = |messages: usize| {
+        let json = result(&load(address, &[&call[..], &["10"], &data[..2 * messages]].concat()));
+        assert_eq!(json["completed"], 10, "{json:#}");
+        json["operations"]["ServerReflectionInfo"]["bytes_in"].as_u64().unwrap()
+    };
+    assert_eq!(bytes(3), 3 * bytes(1));
+    // A stream that does not end is no answer.
+    let watch =
+        ["--call", "grpc.health.v1.Health/Watch", "-n", "2", "-c", "1", "--timeout", "100ms"];
+    let json = result(&load(address, &watch));
+    assert_eq!(json["operations"]["Watch"]["errors"], json!({ "timed_out": 2 }), "{json:#}");
+}
+
+#[test]
+fn what_cannot_be_called_is_refused_with_what_there_is() {
+    let (_service, address) = service();
+    let (folder, file) = protos();
+    let wrong = folder.path().join("wrong.proto").display().to_string();
+    std::fs::write(&wrong, "syntax = \"proto3\";\nmessage A { int x = 1; }\n").unwrap();
+    for (arguments, part) in [
+        (&["--call", "Check"][..], "write it like `package.Service/Method`"),
+        (&["--call", "grpc.health.v1.Healt/Check"], "Workers, grpc.health.v1.Health, "),
+        (&["--call", "grpc.health.v1.Health/Chek"], "it has Check, "),
+        (&["--call", CHECK, "--data", "{"], "is no grpc.health.v1.HealthCheckRequest"),
+        (&["--call", CHECK, "--data", r#"{"servise":"x"}"#], "unrecognized field name 'servise'"),
+        (
+            &["--call", CHECK, "--data", r#"{"service":7}"#],
+            "is no grpc.health.v1.HealthCheckRequest",
+        ),
+        (&["--call", CHECK, "--data", "{}", "--data", "{}"], "takes one message, and there are 2"),
+        (&["--call", CHECK, "--vary", "x=1"], "`{x}` is not in"),
+        (&["--call", CHECK, "--metadata", "x"], "write it like `x-user=7`"),
+        (&["--call", CHECK, "--metadata", "grpc-timeout=1S"], "is not metadata"),
+        (&["--call", CHECK, "--proto", "/nonexistent.proto"], "nonexistent.proto"),
+        (&["--call", CHECK, "--proto", &wrong], "wrong.proto:2"),
+        (&["--call", "grpc.health.v1.Health/Watch", "--proto", &file], "it has Check"),
+        (&["--call", CHECK, "--tls", "--authority", &file], "cannot read a certificate"),
+    ] {
+        let output = load(address, arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(part), "{arguments:?}: {said}");
+    }
+    // A service that is not there, one that speaks something else, and one without TLS.
+    let (_http, ready) = Process::ready(
+        kendall().args(["serve", "synthetic", "--listen", "127.0.0.1:0"]).stdout(Stdio::null()),
+    );
+    let arguments = ["--call", CHECK, "--timeout", "1s"];
+    assert_eq!(load(free_address(), &arguments).status.code(), Some(3));
+    assert_eq!(load(ready.address("listen"), &arguments).status.code(), Some(3));
+    let tls = ["--call", CHECK, "--tls", "--insecure"];
+    assert_eq!(load(address, &tls).status.code(), Some(3));
+}
+
+/// nginx in front, which wants a certificate of its clients.
+fn nginx(folder: &Path, to: SocketAddr) -> (Process, SocketAddr) {
+    let address = free_address();
+    certificate(folder, "server");
+    certificate(folder, "client");
+    let text = format!(
+        "daemon off; master_process off; pid {0}/pid; error_log /dev/null;\nevents {{}}\n\
+         http {{ access_log off; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
+         fastcgi_temp_path {0}/c; uwsgi_temp_path {0}/d; scgi_temp_path {0}/e;\n\
+         server {{ listen {address} ssl http2; ssl_certificate {0}/server.pem; \
+         ssl_certificate_key {0}/server.key; ssl_client_certificate {0}/client.pem; ssl_verify_client on; \
+         location / {{ grpc_pass grpc://{to}; }} }} }}\n",
+        folder.display()
+    );
+    let config = folder.join("nginx.conf");
+    std::fs::write(&config, text).unwrap();
+    let installed = Path::new("/usr/sbin/nginx");
+    let program = if installed.exists() { installed } else { Path::new("nginx") };
+    let mut command = std::process::Command::new(program);
+    command.arg("-p").arg(folder).arg("-c").arg(&config).stderr(Stdio::null());
+    let server = Process(command.spawn().expect("nginx: install it with `make packages-test`"));
+    kendall_testing::wait_until("nginx listens", || TcpStream::connect(address).is_ok());
+    (server, address)
+}
+
+#[test]
+fn a_service_behind_tls_sees_the_certificate_of_the_client() {
+    let (_service, service) = service();
+    let folder = tempfile::tempdir().unwrap();
+    let (_nginx, address) = nginx(folder.path(), service);
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (authority, own, key) = (file("server.pem"), file("client.pem"), file("client.key"));
+    let call = ["--call", CHECK, "-c", "2", "-n", "20", "--tls", "--server-name", "localhost"];
+    let trusted = ["--authority", &authority];
+    let shown = ["--client-certificate", &own, "--client-key", &key];
+    let output = load(address, &[&call[..], &trusted, &shown].concat());
+    assert_eq!(result(&output)["completed"], 20, "{output:?}");
+    let hidden = load(address, &[&call[..], &trusted].concat());
+    assert_eq!(hidden.status.code(), Some(3), "{hidden:?}");
+    let other = [&call[..], &["--authority", &own], &shown].concat();
+    let output = load(address, &other);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("does not trust"), "{said}");
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A whole answer to a call: status 200, a message, the status of gRPC.
+fn whole(stream: u32, message: &[u8]) -> Vec<u8> {
+    let trailers = [&[0, 11][..], b"grpc-status", &[1], b"0"].concat();
+    let [head, data] = [frame(1, 4, stream, &[0x88]), frame(0, 0, stream, message)];
+    [head, data, frame(1, 5, stream, &trailers)].concat()
+}
+
+/// What a server does behind its answer.
+#[derive(Debug, Clone, Copy)]
+enum Then {
+    Close,
+    Reset,
+    Silence,
+    Forever,
+}
+
+/// Speaks HTTP/2 until a call is there, and then says what it is told.
+fn hostile(answer: impl Fn(u32) -> Vec<u8> + Send + 'static, then: Then) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            // Whatever goes wrong here is the client's leaving.
+            serve(&mut stream, &answer, then).unwrap_or_default();
+        }
+    });
+    address
+}
+
+fn serve(
+    stream: &mut TcpStream,
+    answer: &impl Fn(u32) -> Vec<u8>,
+    then: Then,
+) -> std::io::Result<()> {
+    stream.read_exact(&mut [0; 24])?;
+    stream.write_all(&frame(4, 0, 0, &[]))?;
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head)?;
+        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        stream.read_exact(&mut vec![0; length])?;
+        // The end of the stream of a call.
+        if head[3] != 0 || head[4] & 1 == 0 {
+            continue;
+        }
+        let call = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        stream.write_all(&answer(call))?;
+        match then {
+            Then::Close => return Ok(()),
+            Then::Reset => {
+                return rustix::net::sockopt::set_socket_linger(&*stream, Some(Duration::ZERO))
+                    .map_err(Into::into);
+            }
+            Then::Silence => {}
+            Then::Forever => loop {
+                stream.write_all(&frame(0, 0, call, b"\0\0\0\0\x02ab"))?;
+            },
+        }
+    }
+}
+
+/// The kinds of errors of one call.
+fn kinds(
+    answer: impl Fn(u32) -> Vec<u8> + Send + 'static,
+    then: Then,
+    timeout: &str,
+) -> Vec<String> {
+    let (_folder, file) = protos();
+    let call = ["--call", CHECK, "--proto", &file, "-c", "1", "-n", "1", "--timeout", timeout];
+    let json = result(&load(hostile(answer, then), &call));
+    let errors = json["operations"]["Check"]["errors"].as_object().unwrap().clone();
+    errors.into_iter().map(|(kind, _)| kind).collect()
+}
+
+#[test]
+fn hostile_services_are_counted_and_nothing_hangs() {
+    const MESSAGE: &[u8] = b"\0\0\0\0\x02\x08\x01";
+    assert!(kinds(|call| whole(call, MESSAGE), Then::Silence, "10s").is_empty());
+    let length = whole(1, MESSAGE).len();
+    for bytes in (0..length).step_by(2) {
+        for then in [Then::Close, Then::Reset] {
+            let kinds = kinds(move |call| whole(call, MESSAGE)[..bytes].to_vec(), then, "10s");
+            let known = ["connection_closed", "connection_reset"];
+            let fits = |kind: &String| known.contains(&kind.as_str());
+            assert!(kinds.len() == 1 && kinds.iter().all(fits), "{bytes} {then:?}: {kinds:?}");
+        }
+    }
+    for bytes in [0, 12, length - 1] {
+        let cut = move |call| whole(call, MESSAGE)[..bytes].to_vec();
+        assert_eq!(kinds(cut, Then::Silence, "100ms"), ["timed_out"]);
+    }
+    // Lengths that are wrong, no message or two for one, and a compression that nobody asked for.
+    for message in [
+        &b"\0\0\0\0\x03\x08\x01"[..],
+        b"\0\0\0\0\x01\x08\x01",
+        b"\0\xff\xff\xff\xff\x08",
+        b"\0\0\0",
+        b"",
+        b"\0\0\0\0\0\0\0\0\0\0",
+        b"\x01\0\0\0\x02\x08\x01",
+    ] {
+        let kinds = kinds(move |call| whole(call, message), Then::Silence, "10s");
+        assert_eq!(kinds, ["garbage"], "{message:?}");
+    }
+    // Messages without end, which take no notice of how many the client will have.
+    let endless = kinds(|call| frame(1, 4, call, &[0x88]), Then::Forever, "300ms");
+    assert!(endless == ["timed_out"] || endless == ["connection_reset"], "{endless:?}");
+    // A stream that is reset, an answer to nobody, a frame that is too long, bytes that are no frames.
+    assert_eq!(kinds(|call| frame(3, 0, call, &[0, 0, 0, 2]), Then::Silence, "10s").len(), 1);
+    for answer in [frame(1, 4, 99, &[0x88]), vec![0xff; 64], b"HTTP/1.1 400 Bad\r\n\r\n".to_vec()] {
+        assert_eq!(kinds(move |_| answer.clone(), Then::Close, "10s").len(), 1);
+    }
+    // Status 500, and an answer without a status.
+    assert_eq!(kinds(|call| frame(1, 5, call, &[0x8e]), Then::Silence, "10s"), ["garbage"]);
+    assert_eq!(kinds(|call| frame(1, 5, call, &[0x88]), Then::Silence, "10s"), ["garbage"]);
+}
+
+/// A service that describes itself by nonsense, or without end.
+#[test]
+fn hostile_descriptions_are_refused() {
+    let refused = |answer: Vec<u8>, then| {
+        let address = hostile(move |call| whole(call, &answer), then);
+        let output = load(address, &["--call", CHECK, "--timeout", "500ms"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(!said.contains("panicked"), "{said}");
+        said
+    };
+    let message = |bytes: &[u8]| {
+        [&[0][..], &u32::try_from(bytes.len()).unwrap().to_be_bytes(), bytes].concat()
+    };
+    // An answer with one description; of a file that imports itself, with a name and without.
+    let described = |file: &[u8]| {
+        let inner = [&[0x0a, u8::try_from(file.len()).unwrap()][..], file].concat();
+        message(&[&[0x22, u8::try_from(inner.len()).unwrap()][..], &inner].concat())
+    };
+    assert!(refused(message(b""), Then::Silence).contains("an empty answer"));
+    assert!(refused(message(b"\xff\xff"), Then::Silence).contains("describe"));
+    refused(described(b"\xff\xff"), Then::Silence);
+    refused(described(b"\x0a\x01a\x1a\x01a"), Then::Silence);
+    refused(described(b"\x0a\x01a\x1a\x01b"), Then::Silence);
+    // Of a message whose field has the type of none.
+    refused(described(b"\x0a\x01a\x22\x0b\x0a\x01M\x12\x06\x0a\x01x\x32\x01y"), Then::Silence);
+}
+
+#[test]
+fn a_study_measures_calls() {
+    let (_service, address) = service();
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "name = 'calls'\n[system]\nkind = 'attached'\n[[system.tiers]]\nname = 'reflection'\n\
+         addresses = ['{address}']\n[workload]\nprotocol = 'grpc'\n\
+         call = 'grpc.reflection.v1.ServerReflection/ServerReflectionInfo'\n\
+         data = '{{\"list_services\": \"{{any}}\"}}'\nvary = {{ any = 'uniform:1..9' }}\n\
+         metadata = {{ x-user = 7 }}\nclients = 2\n[measure]\nduration = '500ms'\nwarm_up = '0s'\n\
+         cool_down = '0s'\nrepetitions = 1\n"
+    );
+    std::fs::write(folder.path().join("calls.toml"), text).unwrap();
+    let run = kendall().args(["run", "calls.toml", "--toy"]).current_dir(&folder).output();
+    let output = run.unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}
