@@ -6,6 +6,7 @@ mod probe;
 mod templates;
 mod text;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -110,7 +111,8 @@ impl Init {
             return Ok(Exit::Done);
         };
         let (name, file) = self.place(&source);
-        if file.exists() && !self.force {
+        // A link is there, too, whether or not it leads anywhere.
+        if file.symlink_metadata().is_ok() && !self.force {
             let what = format!(
                 "{} exists; choose another file with --out, or replace it with --force",
                 file.display()
@@ -126,9 +128,14 @@ impl Init {
         if self.template.is_none() {
             try_it(&parse(&file, &text, true)?)?;
         }
-        std::fs::write(&file, &text).map_err(|error| {
-            exit_with(Exit::NotReady, format!("{} cannot be written: {error}", file.display()))
-        })?;
+        output::put(&file, self.force, |file| Ok(file.write_all(text.as_bytes())?)).map_err(
+            |error| {
+                exit_with(
+                    Exit::NotReady,
+                    format!("{} cannot be written: {error:#}", file.display()),
+                )
+            },
+        )?;
         let plan = kendall_study::Plan::of(&study)
             .map_err(|problem| exit_with(Exit::Refused, study.refuse(problem)))?;
         let minutes =
@@ -152,7 +159,9 @@ impl Init {
             return (stem.filter(|stem| !stem.is_empty()).unwrap_or(base), file.clone());
         }
         let file = |name: &str| PathBuf::from(format!("{name}.toml"));
-        let is_taken = |name: &str| file(name).exists() || Path::new("results").join(name).exists();
+        let is_taken = |name: &str| {
+            file(name).symlink_metadata().is_ok() || Path::new("results").join(name).exists()
+        };
         // A template has its name in its text.
         if self.force || self.template.is_some() || !is_taken(&base) {
             let file = file(&base);
