@@ -361,16 +361,19 @@ impl<I, S: ServeConnection> Watched<I, S> {
             return Poll::Pending;
         }
         let connection = &self.connection;
+        // A turn is polled whether or not it is waited for: the first of those who wait makes room.
         while self.turn.is_some() || !connection.may_begin(1) {
-            if connection.is_needed() {
-                return Poll::Ready(FEW_BYTES);
-            }
             let turn =
                 self.turn.get_or_insert_with(|| Box::pin(Arc::clone(connection).next_turn()));
-            let is_its_turn = ready!(turn.as_mut().poll(context));
-            self.turn = None;
-            if is_its_turn {
-                break;
+            match turn.as_mut().poll(context) {
+                Poll::Ready(is_its_turn) => {
+                    self.turn = None;
+                    if is_its_turn {
+                        break;
+                    }
+                }
+                Poll::Pending if connection.is_needed() => return Poll::Ready(FEW_BYTES),
+                Poll::Pending => return Poll::Pending,
             }
         }
         Poll::Ready(usize::MAX)
