@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::str::FromStr as _;
+use std::sync::{Arc, Weak};
 
 use axum::Json;
 use axum::extract::State;
@@ -20,10 +21,15 @@ use crate::Shared;
 use crate::failure::{Answered, Failure, aside};
 
 /// Points of a curve, at least and at most, and the time for them: as one drags a slider, fewer are better than late
-/// ones. Where there is no time for 16, they are approximate.
+/// ones. Where there is no time for 16, they are approximate; in the longest time there are as many as there are.
 const POINTS: u32 = 64;
 const LEAST_POINTS: usize = 8;
 const TIME_NS: u64 = 25_000_000;
+const LONGEST_NS: u64 = 500_000_000;
+/// Most work for one solution while somebody waits: cells of the exact recursion, and steps of a round of the best
+/// iteration. Beyond, a simpler solver is taken.
+const MOST_CELLS: f64 = 4e6;
+const MOST_STEPS: f64 = 1e5;
 /// How near saturation the curve of an open class goes, and how far beyond its present load.
 const NEAR: f64 = 0.98;
 const BEYOND: f64 = 2.0;
@@ -109,17 +115,40 @@ pub(crate) async fn solve(
     asked: Result<Json<Asked>, JsonRejection>,
 ) -> Answered {
     let Json(Asked { model }) = asked?;
+    let turn = Arc::clone(&shared.solving).acquire_owned().await.map_err(Failure::busy)?;
+    // Dropped with this call when the client goes away.
+    let waits = Arc::new(());
+    let client = Arc::downgrade(&waits);
     aside(move || {
+        let _turn = turn;
         let model = Model::read(&table(&model)?).map_err(Failure::refused)?;
-        Ok(Json(answer(&model, &shared.clock)?))
+        Ok(Json(answer(&model, &shared.clock, &client)?))
     })
     .await
 }
 
-/// The solution of a model, and its first class over its load.
-fn answer(model: &Model, clock: &Clock) -> Result<Value, Failure> {
-    let begun_ns = clock.now_ns();
+/// The solver that answers while somebody waits.
+fn quick(model: &Model) -> Result<Solver, Failure> {
     let solver = Solver::from_str(&model.solver).map_err(Failure::refused)?;
+    let closed = model.classes.iter().filter(|class| !class.is_open());
+    let stations = exact_f64(model.stations.len() as u64);
+    let cells = closed.clone().map(|class| exact_f64(class.population()) + 1.0).product::<f64>();
+    let steps = exact_f64(closed.count() as u64).powi(2) * stations;
+    let is_large = stations * cells > MOST_CELLS;
+    match solver {
+        Solver::Mva | Solver::Convolution if is_large => Err(Failure::refused(
+            "too large for the bench with this solver: leave the solver out, or use `kendall solve`",
+        )),
+        Solver::Auto if is_large && steps > MOST_STEPS => Ok(Solver::Schweitzer),
+        Solver::Auto if is_large => Ok(Solver::Linearizer),
+        solver => Ok(solver),
+    }
+}
+
+/// The solution of a model, and its first class over its load as long as the client is there.
+fn answer(model: &Model, clock: &Clock, client: &Weak<()>) -> Result<Value, Failure> {
+    let begun_ns = clock.now_ns();
+    let solver = quick(model)?;
     let solution = solved(model, solver).map_err(Failure::refused)?;
     let mut value = json!({
         "solver": solution.solver,
@@ -134,10 +163,11 @@ fn answer(model: &Model, clock: &Clock) -> Result<Value, Failure> {
     if let Some(first) = solution.classes.first() {
         let most = first.bottleneck.as_ref().map(|found| found.most_throughput);
         let is_slow = clock.now_ns() - begun_ns > TIME_NS / 16;
-        let approximate = is_slow.then(|| curve(model, Solver::Schweitzer, most, clock));
+        let waits = (clock, client);
+        let approximate = is_slow.then(|| curve(model, Solver::Schweitzer, most, waits));
         let approximate = approximate.filter(|points| !points.is_empty());
         value["curve_approximate"] = json!(approximate.is_some());
-        let points = approximate.unwrap_or_else(|| curve(model, solver, most, clock));
+        let points = approximate.unwrap_or_else(|| curve(model, solver, most, waits));
         value["curve"] = json!(points);
     }
     value["solved_in_ms"] = json!(exact_f64(clock.now_ns() - begun_ns) / 1e6);
@@ -171,7 +201,12 @@ fn stations(solution: &Solution) -> Vec<Value> {
 }
 
 /// Points of the first class over its population or arrival rate, coarse ones first, as many as there is time for.
-fn curve(model: &Model, solver: Solver, most: Option<f64>, clock: &Clock) -> Vec<Value> {
+fn curve(
+    model: &Model,
+    solver: Solver,
+    most: Option<f64>,
+    (clock, client): (&Clock, &Weak<()>),
+) -> Vec<Value> {
     let begun_ns = clock.now_ns();
     let to = match &model.classes[0].workload {
         Workload::Closed { population, .. } => {
@@ -189,7 +224,9 @@ fn curve(model: &Model, solver: Solver, most: Option<f64>, clock: &Clock) -> Vec
         (1..parts).step_by(2).map(move |odd| f64::from(odd) / f64::from(parts))
     });
     for share in [1.0, 1.0 / f64::from(POINTS)].into_iter().chain(halves) {
-        if points.len() >= LEAST_POINTS && clock.now_ns() - begun_ns > TIME_NS {
+        let passed_ns = clock.now_ns() - begun_ns;
+        let longest_ns = if points.len() < LEAST_POINTS { LONGEST_NS } else { TIME_NS };
+        if passed_ns > longest_ns || client.strong_count() == 0 {
             break;
         }
         let (load, at) = loaded(model, share * to);

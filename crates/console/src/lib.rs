@@ -30,6 +30,7 @@ use axum::routing::{delete, get, post};
 use hyper_util::service::TowerToHyperService;
 use kendall_tier::Clock;
 use kendall_tier::serve::{ForBrowsers, ListenError, ListenOptions, Listener, Serving};
+use tokio::sync::Semaphore;
 
 pub use access::{Grant, LINE, OpenError, Tokens, allowed};
 use failure::Failure;
@@ -63,6 +64,8 @@ pub const LIVE_PAGE: &str = concat!(
 const BODY_BYTES: usize = 2 << 20;
 /// Longest time to an answer; what takes longer is a run, and is watched.
 const CALL: Duration = Duration::from_secs(120);
+/// Models that are solved at a time.
+const SOLVING: usize = 4;
 /// Connections at a time; a browser keeps about six.
 pub const CONNECTIONS: usize = 100;
 /// Longest time that a connection stays, whatever it is used for; a browser opens another.
@@ -113,6 +116,8 @@ struct Parts {
     live: Live,
     pages: Pages,
     program: Program,
+    /// Models that are solved at a time.
+    solving: Arc<Semaphore>,
     tokens: Tokens,
     clock: Clock,
     commits: Option<String>,
@@ -160,6 +165,7 @@ impl Console {
             live: Live::default(),
             pages: Pages::default(),
             program: Program::new(options.program),
+            solving: Arc::new(Semaphore::new(SOLVING)),
             tokens,
             clock: Clock::monotonic(),
             commits: options.commits,

@@ -1,7 +1,9 @@
 //! The only place that prints: results to standard output, all else to standard error.
 
 use std::cell::RefCell;
+use std::fs::{File, Permissions};
 use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,6 +101,26 @@ pub(crate) fn document(document: &Section) {
 /// Writes a result into a file.
 pub(crate) fn file(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Writes a file beside its place and moves it there when it is whole. A file that is there is replaced, or refused;
+/// anything else, such as a link or a device, is refused. Nothing is left where it fails.
+pub(crate) fn put(
+    path: &Path,
+    replaces: bool,
+    write: impl FnOnce(&mut File) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    if path.symlink_metadata().is_ok_and(|there| !there.is_file()) {
+        anyhow::bail!("it is there already, and no regular file");
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let mut builder = tempfile::Builder::new();
+    // As of any new file; the user's mask takes from it.
+    builder.permissions(Permissions::from_mode(0o666));
+    let mut young = builder.tempfile_in(parent.unwrap_or(Path::new(".")))?;
+    write(young.as_file_mut())?;
+    if replaces { young.persist(path) } else { young.persist_noclobber(path) }?;
+    Ok(())
 }
 
 /// Prints a line beside the result.

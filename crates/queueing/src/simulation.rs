@@ -182,6 +182,17 @@ pub enum Doubt {
         /// The commonest of them, 0 to 1.
         quantile: f64,
     },
+    /// Customers stay for so long that too few of the long stays were seen to end.
+    #[error(
+        "no interval for times: customers stay for {stay_s:.3} s on average, and a replication simulates {simulated_s:.3} \
+         s; allow more customers"
+    )]
+    TooShortForTimes {
+        /// Mean time in the network.
+        stay_s: f64,
+        /// Simulated time of a replication, warm-up included.
+        simulated_s: f64,
+    },
     /// The transient may have lasted longer than what was cut.
     #[error(
         "no end of the warm-up found in {simulated_s} s of simulated time: allow more customers, \

@@ -71,7 +71,7 @@ pub use instruments::{
 pub use level::LevelWriter;
 pub use page::{Announcement, Page, PageError, PageRequest, PageResponse, Routes};
 pub use pool::WorkerPool;
-pub use process::raise_descriptor_limit;
+pub use process::{raise_descriptor_limit, share_of_descriptors};
 pub use queue::{Capacity, Full, RequestQueue};
 pub use readiness::{
     ACCEPT_PAUSE_NS, Accepted, BACKLOG, ConnectionTable, Deadlines, Key, Token, accept, listener,

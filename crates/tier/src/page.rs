@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use serde::{Deserialize, Serialize};
 
 use crate::instruments::Instruments;
 use crate::metrics;
-use crate::serve::{ListenError, ListenOptions, Listener, Serve, Serving};
+use crate::serve::{Incoming, ListenError, ListenOptions, Listener, Serve, Serving};
 
 /// Connections served at once; further ones take the place of those that ask for nothing, or wait.
 const CONNECTIONS: usize = 64;

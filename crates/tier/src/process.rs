@@ -36,6 +36,12 @@ pub(crate) fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// One of so many parts of the descriptors that this process may have.
+#[must_use]
+pub fn share_of_descriptors(parts: u64) -> usize {
+    usize::try_from(descriptor_limit() / parts).unwrap_or(usize::MAX)
+}
+
 /// Each connection is a descriptor: lets this process have as many as the system allows it, and says how many.
 pub fn raise_descriptor_limit() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);

@@ -7,14 +7,17 @@
 mod browser;
 mod client;
 mod connection;
+mod incoming;
 mod open;
 mod tls;
 mod tokens;
 
 pub use browser::ForBrowsers;
 pub use client::{Account, Client};
-pub use open::{AnswerBounds, Awaited, PART_BYTES, Room};
-pub use tls::{Tls, TlsError, authorities};
+pub use connection::{Enough, Served};
+pub use incoming::Incoming;
+pub use open::{Awaited, Begun, Bounds, Connection, PART_BYTES, Part, Room};
+pub use tls::{Protocol, Tls, TlsError, authorities};
 pub use tokens::{TokenLine, Tokens, TokensError, random_token};
 
 use std::io;
@@ -24,8 +27,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::{Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
@@ -34,7 +38,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::instruments::{Instruments, Recorder};
 use crate::process;
 use client::Peers;
-use open::{Connection, LOOK, Open};
+use open::{LOOK, Open};
 
 /// Wait after a connection could not be accepted: others may close some.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -50,8 +54,10 @@ pub struct ListenOptions {
     pub connections: usize,
     /// What becomes of further ones where none can make room.
     pub when_full: WhenFull,
-    /// Answers that may be held for clients that do not take them.
-    pub answers: AnswerBounds,
+    /// Bytes of answers that may be held for clients that do not take them.
+    pub answers: Bounds,
+    /// Requests that may last, beside one a connection: such as wait for what others do.
+    pub lasting: usize,
     /// Longest time from a connection to its first request's head, and in HTTP/1.1 to each.
     pub patience: Duration,
     /// Longest time that a connection may be without a request, or an answer without a byte taken.
@@ -100,7 +106,8 @@ impl ListenOptions {
             flag: "--listen",
             connections: 2048,
             when_full: WhenFull::Wait,
-            answers: AnswerBounds::default(),
+            answers: Bounds::of_answers(),
+            lasting: 0,
             patience: Duration::from_secs(10),
             idle: Duration::from_secs(600),
             longest: Duration::MAX,
@@ -185,6 +192,60 @@ pub trait Serve: Clone + Send + Sync + Unpin + 'static {
     fn limit_hit(&self, _limit: EdgeLimit) {}
 }
 
+/// What serves connections, whatever they speak: HTTP, where it is [`Serve`].
+pub trait ServeConnection: Clone + Send + Sync + Unpin + 'static {
+    /// Serves a connection until either side has enough. Each request that comes on it has its [`Room`].
+    fn drive<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        io: I,
+        served: Served,
+    ) -> impl Future<Output = Enough> + Send;
+
+    /// As [`Serve::connected`], and so on.
+    #[must_use]
+    fn connected(&self) -> Self {
+        self.clone()
+    }
+
+    fn received(&self, _bytes: usize) {}
+
+    fn sent(&self, _bytes: usize) {}
+
+    fn flushed(&self) {}
+
+    fn limit_hit(&self, _limit: EdgeLimit) {}
+}
+
+impl<S: Serve> ServeConnection for S {
+    fn drive<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        io: I,
+        served: Served,
+    ) -> impl Future<Output = Enough> + Send {
+        connection::drive_http(self, io, served)
+    }
+
+    fn connected(&self) -> Self {
+        Serve::connected(self)
+    }
+
+    fn received(&self, bytes: usize) {
+        Serve::received(self, bytes);
+    }
+
+    fn sent(&self, bytes: usize) {
+        Serve::sent(self, bytes);
+    }
+
+    fn flushed(&self) {
+        Serve::flushed(self);
+    }
+
+    fn limit_hit(&self, limit: EdgeLimit) {
+        Serve::limit_hit(self, limit);
+    }
+}
+
 /// A bound listener.
 pub struct Listener {
     listener: TcpListener,
@@ -204,7 +265,7 @@ pub struct Serving {
 
 impl Serving {
     /// Serves until the stop; `background` ends when all is answered.
-    pub fn start<S: Serve>(
+    pub fn start<S: ServeConnection>(
         runtime: Runtime,
         listener: Listener,
         service: S,
@@ -278,7 +339,7 @@ impl Listener {
     ///
     /// # Panics
     /// When `services` is empty.
-    pub fn serve<S: Serve>(
+    pub fn serve<S: ServeConnection>(
         self,
         services: Vec<(Handle, S)>,
         instruments: Option<&Instruments>,
@@ -289,7 +350,7 @@ impl Listener {
         self.accept_all(services, counter, stop)
     }
 
-    async fn accept_all<S: Serve>(
+    async fn accept_all<S: ServeConnection>(
         self,
         services: Vec<(Handle, S)>,
         counter: Option<(Mutex<Recorder>, Instruments)>,
@@ -298,12 +359,14 @@ impl Listener {
         let places: Vec<Place<S>> = services.into_iter().map(Place::new).collect();
         let first = places.first().expect("a service answers");
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        let permits = Semaphore::new(self.options.connections.min(most_connections()));
+        // As many descriptors are left for all else.
+        let connections = self.options.connections.min(process::share_of_descriptors(2));
+        let requests = Bounds::of_requests(self.options.lasting.saturating_add(connections));
         let farewell = self.options.farewell;
         let shared = Arc::new(Shared {
             peers: Mutex::default(),
-            open: Arc::new(Open::new(self.options.answers)),
-            permits: Arc::new(permits),
+            open: Arc::new(Open::new(self.options.answers, requests)),
+            permits: Arc::new(Semaphore::new(connections)),
             acceptor: self.acceptor,
             options: self.options,
             counter,
@@ -407,11 +470,6 @@ impl Drop for Counted {
 
 /// A socket, its client's address, and its place among those that may be open.
 type Accepted = (std::net::TcpStream, IpAddr, OwnedSemaphorePermit);
-
-/// Connections that this process may have, with as many descriptors left for all else.
-fn most_connections() -> usize {
-    usize::try_from(process::descriptor_limit() / 2).unwrap_or(usize::MAX)
-}
 
 impl Shared {
     /// Finds a place for a connection; `None` when it went wrong.

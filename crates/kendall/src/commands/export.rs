@@ -39,6 +39,9 @@ pub(crate) struct Export {
     tables: Vec<String>,
 }
 
+/// Describes the tables.
+const SCHEMA: &str = "schema.json";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     /// Columns with types, compressed with Snappy
@@ -77,10 +80,10 @@ impl Export {
             "study": tables.study(),
             "tables": described,
         });
-        let path = out.join("schema.json");
-        put(&path, |file| Ok(serde_json::to_writer_pretty(file, &schema)?))?;
+        put(&out, SCHEMA, |file| Ok(serde_json::to_writer_pretty(file, &schema)?))?;
         let files = kendall_units::counted(names.len(), "table");
-        output::result(&format!("{files} in {}, described in {}", out.display(), path.display()));
+        let (folder, path) = (out.display(), out.join(SCHEMA));
+        output::result(&format!("{files} in {folder}, described in {}", path.display()));
         Ok(Exit::Done)
     }
 
@@ -96,7 +99,7 @@ impl Export {
     fn write(&self, tables: &Tables, name: &str, out: &Path) -> anyhow::Result<Value> {
         let file = format!("{name}.{}", self.format.ending());
         let (mut rows, mut columns) = (0, Vec::new());
-        put(&out.join(&file), |file| {
+        put(out, &file, |file| {
             let mut sink = None;
             tables.read(name, |piece| -> Result<(), Failure> {
                 let sink = match &mut sink {
@@ -130,15 +133,22 @@ fn unreadable(error: StoreError) -> anyhow::Error {
     exit_with(Exit::of_results(&error), error)
 }
 
-/// Writes a file beside its place and moves it there, so that no reader sees half of it.
-fn put(path: &Path, write: impl FnOnce(&mut File) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    let young = path.with_extension("new");
-    let folder = path.parent().unwrap_or(Path::new("."));
+/// Writes a file into a folder of the export, which is made where it is missing.
+fn put(
+    out: &Path,
+    file: &str,
+    write: impl FnOnce(&mut File) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let path = out.join(file);
+    let folder = path.parent().unwrap_or(out);
+    let is_link = folder != out && folder.is_symlink();
+    if is_link {
+        let what = "is a symbolic link: remove it, or choose another folder with --out";
+        return Err(exit_with(Exit::Refused, format!("{} {what}", folder.display())));
+    }
     std::fs::create_dir_all(folder)
-        .and_then(|()| File::create(&young))
         .map_err(anyhow::Error::from)
-        .and_then(|mut file| write(&mut file))
-        .and_then(|()| Ok(std::fs::rename(&young, path)?))
+        .and_then(|()| output::put(&path, true, write))
         .with_context(|| format!("{} cannot be written", path.display()))
         .map_err(|error| exit_with(Exit::NotReady, error))
 }

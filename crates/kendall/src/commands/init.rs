@@ -7,6 +7,7 @@ mod requests;
 mod templates;
 mod text;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -119,7 +120,8 @@ impl Init {
             return Ok(Exit::Done);
         };
         let (name, file) = self.place(&source);
-        if file.exists() && !self.force {
+        // A link is there, too, whether or not it leads anywhere.
+        if file.symlink_metadata().is_ok() && !self.force {
             let what = format!(
                 "{} exists; choose another file with --out, or replace it with --force",
                 file.display()
@@ -135,9 +137,14 @@ impl Init {
         if self.template.is_none() {
             try_it(&parse(&file, &text, true)?)?;
         }
-        std::fs::write(&file, &text).map_err(|error| {
-            exit_with(Exit::NotReady, format!("{} cannot be written: {error}", file.display()))
-        })?;
+        output::put(&file, self.force, |file| Ok(file.write_all(text.as_bytes())?)).map_err(
+            |error| {
+                exit_with(
+                    Exit::NotReady,
+                    format!("{} cannot be written: {error:#}", file.display()),
+                )
+            },
+        )?;
         let plan = kendall_study::Plan::of(&study)
             .map_err(|problem| exit_with(Exit::Refused, study.refuse(problem)))?;
         let minutes =
@@ -161,7 +168,9 @@ impl Init {
             return (stem.filter(|stem| !stem.is_empty()).unwrap_or(base), file.clone());
         }
         let file = |name: &str| PathBuf::from(format!("{name}.toml"));
-        let is_taken = |name: &str| file(name).exists() || Path::new("results").join(name).exists();
+        let is_taken = |name: &str| {
+            file(name).symlink_metadata().is_ok() || Path::new("results").join(name).exists()
+        };
         // A template has its name in its text.
         if self.force || self.template.is_some() || !is_taken(&base) {
             let file = file(&base);

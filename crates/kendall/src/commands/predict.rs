@@ -76,7 +76,7 @@ pub(crate) struct Predict {
     bound: Option<f64>,
     /// Adds runs until the widest interval of throughput and mean response is as narrow as this to either side: one
     /// beyond the suspected saturation, then where the models differ most; 6 at most (exit code 4 if they do not do)
-    #[arg(long, value_name = "SHARE", value_parser = error_bound, conflicts_with_all = ["objective", "verify"])]
+    #[arg(long, value_name = "SHARE", value_parser = width, conflicts_with_all = ["objective", "verify"])]
     until: Option<f64>,
     /// Compares the model with runs of other results of the same system, which it was not fitted
     /// to: errors, intervals and noise floor; --what-if states their hardware if it differs
@@ -291,6 +291,11 @@ fn error_bound(text: &str) -> Result<f64, String> {
     share
         .filter(|share| *share >= 0.0 && share.is_finite())
         .ok_or_else(|| format!("`{text}` is not a share; write it like `10%` or `0.1`"))
+}
+
+fn width(text: &str) -> Result<f64, String> {
+    let share = kendall_units::parse_share(text).ok().filter(|share| *share > 0.0);
+    share.ok_or_else(|| format!("`{text}` is not a share above 0% and up to 100%, such as `2%`"))
 }
 
 /// What was asked and cannot be answered ends with a code of its own; what is broken does not.

@@ -42,6 +42,24 @@ fn a_result_that_does_not_fit_on_the_disk_is_no_success() {
     }
 }
 
+/// A link is there, wherever it leads; and what is no file is never replaced.
+#[test]
+fn a_study_is_not_written_through_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let (link, target) = (folder.path().join("a.toml"), folder.path().join("target"));
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    let link = link.to_str().unwrap();
+    refused(&["init", "--template", "demo", "-o", link], "exists");
+    let (code, _, error) = run(&["init", "--template", "demo", "--force", "-o", link]);
+    assert!(code == Some(3) && error.contains("no regular file"), "{error}");
+    assert!(!target.exists());
+    let new = file(folder.path(), "b.toml", "old");
+    let (code, _, error) = run(&["init", "--template", "demo", "--force", "-o", &new]);
+    assert_eq!(code, Some(0), "{error}");
+    assert!(std::fs::read_to_string(&new).unwrap().contains("name = \"demo\""));
+    refused(&["predict", "results", "--until", "0%"], "above 0%");
+}
+
 #[test]
 fn results_that_cannot_be_read_are_refused_alike_by_all_commands() {
     let folder = tempfile::tempdir().unwrap();

@@ -53,6 +53,25 @@ fn postgresql_does_not_outlive_its_middleware() {
     Middleware::start(&arguments).unwrap().stop();
 }
 
+/// More silent connections than it may open files: they make room for one another, and it never runs out of files.
+#[test]
+fn silent_connections_leave_files_for_those_who_ask() {
+    let folder = folder();
+    let data = folder.path().join("queue");
+    let arguments = ["--data", data.to_str().unwrap(), "--threads", "2"];
+    let middleware = Middleware::start_with_files(256, &arguments).unwrap();
+    let silent: Vec<TcpStream> =
+        (0..600).map(|_| TcpStream::connect(middleware.address).unwrap()).collect();
+    let server = middleware.address.to_string();
+    let made = kendall().args(["queue", "--server", &server, "create", "jobs"]).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let open = std::fs::read_dir(format!("/proc/{}/fd", middleware.pid())).unwrap().count();
+    assert!((128..=192).contains(&open), "half of them are for connections: {open}");
+    drop(silent);
+    let said = middleware.stop();
+    assert!(!said.contains("cannot accept"), "{said}");
+}
+
 /// The database of middlewares on other hosts is reached by one address, and by a password that is not guessed.
 #[test]
 fn a_shared_database_is_not_open_to_everybody() {

@@ -26,7 +26,23 @@ impl Middleware {
 
     /// As `start`, on this address.
     pub(crate) fn start_on(listen: SocketAddr, arguments: &[&str]) -> Result<Self, String> {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_kendall"))
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_kendall")), listen, arguments)
+    }
+
+    /// As `start`, where it may open so many files.
+    pub(crate) fn start_with_files(files: u32, arguments: &[&str]) -> Result<Self, String> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]);
+        shell.arg(env!("CARGO_BIN_EXE_kendall"));
+        Self::start_by(shell, ([127, 0, 0, 1], 0).into(), arguments)
+    }
+
+    fn start_by(
+        mut command: Command,
+        listen: SocketAddr,
+        arguments: &[&str],
+    ) -> Result<Self, String> {
+        let mut process = command
             .args(["serve", "queue", "--listen", &listen.to_string()])
             .args(arguments)
             .stdout(Stdio::null())

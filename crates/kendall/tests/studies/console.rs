@@ -115,12 +115,15 @@ fn nobody_comes_in_without_a_token_and_out_of_the_folder() {
     let folder = folders();
     fs::write(folder.path().join("secret.toml"), "secret").unwrap();
     link(folder.path());
+    let pipe = folder.path().join("studies/pipe.toml");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let console = Console::start(folder.path(), &[]);
     let right = format!("Authorization: Bearer {}\r\n", console.token());
     let json = json!({ "id": "../results" }).to_string();
     let other = |name: &str| json!({ "name": name, "text": "x", "version": "" }).to_string();
     for (line, headers, body, status) in [
         ("GET /", "", "", 200),
+        ("GET /", "Host: LocalHost\r\n", "", 200),
         ("GET /", "Host: evil.example\r\n", "", 421),
         ("GET /api/studies", "", "", 401),
         ("GET /api/studies", "Authorization: Bearer x\r\n", "", 401),
@@ -138,6 +141,7 @@ fn nobody_comes_in_without_a_token_and_out_of_the_folder() {
         ("GET /api/file?name=..%2Fx.toml&study=.", &right, "", 400),
         ("PUT /api/file", &right, &other("../new.toml"), 400),
         ("PUT /api/file", &right, &other("new.sh"), 400),
+        ("PUT /api/file", &right, &other("pipe.toml"), 400),
         ("PUT /api/file", &right, &other("shop.toml"), 409),
         ("PUT /api/runs", &right, "{\"file\":\"shop.toml\",\"out\":\"../x\"}", 400),
         ("DELETE /api/runs/7", &right, "", 404),

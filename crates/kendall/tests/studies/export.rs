@@ -49,6 +49,21 @@ fn duckdb_and_polars_read_what_is_exported_and_all_formats_hold_the_same() {
     let none = export(&results, &["--format", "csv", "--table", "runs"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(said(&none).contains("stored/runs"), "{}", said(&none));
+    // Links that somebody else may have put there: nothing is written where they lead.
+    let (linked, other) = (folder.path().join("linked"), folder.path().join("other"));
+    std::fs::create_dir_all(linked.join("stored")).unwrap();
+    std::fs::write(&other, "mine").unwrap();
+    for link in ["runs.csv", "runs.new"] {
+        std::os::unix::fs::symlink(&other, linked.join("stored").join(link)).unwrap();
+    }
+    let words = ["--format", "csv", "--table", "stored/runs", "--out", linked.to_str().unwrap()];
+    let output = export(&results, &words);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    std::fs::remove_dir_all(linked.join("stored")).unwrap();
+    std::os::unix::fs::symlink(folder.path(), linked.join("stored")).unwrap();
+    assert_eq!(export(&results, &words).status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "mine");
+    assert!(!folder.path().join("runs.csv").exists());
     // A folder that cannot be made: its place is taken by a file.
     let taken = export(&results, &["--format", "csv", "--out", study.to_str().unwrap()]);
     assert_eq!(taken.status.code(), Some(3), "{}", said(&taken));

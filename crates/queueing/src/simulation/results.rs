@@ -121,11 +121,17 @@ pub struct StationClassResult {
     pub reneging_probability: Option<Measured>,
 }
 
+/// Mean stays that a replication must simulate for intervals of times: it began with nobody who had been there before.
+const STAYS: f64 = 5.0;
+
 struct Reader<'a> {
     model: &'a Model,
     plan: &'a Plan,
     totals: &'a [Totals],
     settings: &'a Settings,
+    /// Simulated time of a replication: what was cut, and what was kept.
+    warm_up_s: f64,
+    kept_s: f64,
 }
 
 pub(super) fn simulated(
@@ -135,8 +141,16 @@ pub(super) fn simulated(
     sample: &Sample,
     settings: &Settings,
 ) -> Simulated {
-    let reader = Reader { model, plan, totals: &sample.totals, settings };
+    let time: f64 = sample.totals.iter().map(|totals| totals.time).sum();
+    let replications = if sample.batch_means { 1.0 } else { count(sample.totals.len() as u64) };
+    let (warm_up_s, kept_s) = (sample.warm_up_s, time / replications);
+    let reader = Reader { model, plan, totals: &sample.totals, settings, warm_up_s, kept_s };
     let mut doubts = sample.doubts.clone();
+    let stays = (0..model.classes.len()).map(|class| reader.stay(class)).filter(|s| s.is_finite());
+    let longest = stays.fold(0.0, f64::max);
+    if reader.is_short(longest) {
+        doubts.push(Doubt::TooShortForTimes { stay_s: longest, simulated_s: warm_up_s + kept_s });
+    }
     if layout.order_assumed {
         doubts.push(Doubt::OrderAssumed);
     }
@@ -175,20 +189,49 @@ pub(super) fn simulated(
 }
 
 impl Reader<'_> {
+    /// Mean time in the network by Little's law, which counts those who did not leave; where some give up, rather more.
+    fn stay(&self, class: usize) -> f64 {
+        let systems = || self.totals.iter().map(|totals| &totals.systems[class]);
+        let area: f64 = systems().map(|system| system.present.area).sum();
+        area / count(systems().map(|system| system.completions).sum())
+    }
+
+    /// Whether a replication is too short for times of so long a stay.
+    fn is_short(&self, stay: f64) -> bool {
+        self.warm_up_s + self.kept_s < STAYS * stay
+    }
+
+    /// A time whose interval stands only where the run is long enough for it.
+    fn timed(&self, stay: f64, found: Measured) -> Measured {
+        Measured { half_width: found.half_width.filter(|_| !self.is_short(stay)), ..found }
+    }
+
+    /// A mean of times. Those who left by a moment had not stayed for longer than the run, which makes the mean of
+    /// exponential stays too small by so much.
+    fn mean(&self, stay: f64, times: &[Times]) -> Option<Measured> {
+        let found = self.timed(stay, mean(times, self.settings.confidence)?);
+        let cut = self.warm_up_s / stay;
+        let lacking =
+            if stay > 0.0 { stay * (stay / self.kept_s) * (1.0 + cut) * (-cut).exp() } else { 0.0 };
+        Some(Measured { half_width: found.half_width.map(|half| half + lacking), ..found })
+    }
+
     fn ratio(&self, of: impl Fn(&Totals) -> (f64, f64)) -> Option<Measured> {
         let pairs: Vec<(f64, f64)> = self.totals.iter().map(of).collect();
         ratio(&pairs, self.settings.confidence)
     }
 
-    fn variance(&self, times: &[Times]) -> Option<Measured> {
+    fn variance(&self, stay: f64, times: &[Times]) -> Option<Measured> {
         let own: Vec<f64> = times.iter().filter_map(variance).collect();
         let mut all = Times::default();
         times.iter().for_each(|t| all.add(t));
-        variance(&all).map(|center| around(center, &own, self.settings.confidence))
+        let around = |center| around(center, &own, self.settings.confidence);
+        variance(&all).map(around).map(|found| self.timed(stay, found))
     }
 
-    fn quantiles(&self, times: &[Times]) -> Vec<(f64, Measured)> {
-        let of = |p: f64| quantile(times, p, self.settings.confidence).map(|found| (p, found));
+    fn quantiles(&self, stay: f64, times: &[Times]) -> Vec<(f64, Measured)> {
+        let confidence = self.settings.confidence;
+        let of = |p: f64| quantile(times, p, confidence).map(|found| (p, self.timed(stay, found)));
         self.settings.quantiles.iter().filter_map(|p| of(*p)).collect()
     }
 
@@ -196,12 +239,13 @@ impl Reader<'_> {
         let system = |totals: &Totals| totals.systems[class].clone();
         let times: Vec<Times> =
             self.totals.iter().map(|t| t.systems[class].response.clone()).collect();
+        let stay = self.stay(class);
         ClassResult {
             name: self.model.classes[class].name.clone(),
             throughput_per_s: self.ratio(|t| (count(t.systems[class].completions), t.time)),
-            response_time_mean_s: mean(&times, self.settings.confidence),
-            response_time_variance_s2: self.variance(&times),
-            response_time_quantiles_s: self.quantiles(&times),
+            response_time_mean_s: self.mean(stay, &times),
+            response_time_variance_s2: self.variance(stay, &times),
+            response_time_quantiles_s: self.quantiles(stay, &times),
             number_mean: self.ratio(|t| (t.systems[class].present.area, t.time)),
             abandoned_share: self.ratio(|t| {
                 let system = system(t);
@@ -314,7 +358,9 @@ impl Reader<'_> {
         };
         let response = times(&|cell| &cell.response);
         let waiting = times(&|cell| &cell.waiting);
-        let confidence = self.settings.confidence;
+        let cells = || parts.iter().flatten();
+        let stay = cells().map(|cell| cell.present.area).sum::<f64>()
+            / count(cells().map(|cell| cell.completions).sum());
         let number = sum(&|cell| cell.present.area, &by_time);
         let served = sum(&|cell| cell.work, &by_time);
         StationClassResult {
@@ -326,12 +372,12 @@ impl Reader<'_> {
                 sum(&|cell| (cell.present.area - self.in_service(cell, station)).max(0.0), &by_time)
             }),
             number_mean: number,
-            response_time_mean_s: mean(&response, confidence),
-            response_time_variance_s2: self.variance(&response),
-            response_time_quantiles_s: self.quantiles(&response),
-            waiting_time_mean_s: mean(&waiting, confidence),
-            waiting_time_variance_s2: self.variance(&waiting),
-            waiting_time_quantiles_s: self.quantiles(&waiting),
+            response_time_mean_s: self.mean(stay, &response),
+            response_time_variance_s2: self.variance(stay, &response),
+            response_time_quantiles_s: self.quantiles(stay, &response),
+            waiting_time_mean_s: self.mean(stay, &waiting),
+            waiting_time_variance_s2: self.variance(stay, &waiting),
+            waiting_time_quantiles_s: self.quantiles(stay, &waiting),
             loss_probability: sum(&|cell| count(cell.lost), &arrivals),
             balking_probability: sum(&|cell| count(cell.balked), &arrivals),
             reneging_probability: sum(&|cell| count(cell.reneged), &arrivals),

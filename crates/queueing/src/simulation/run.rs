@@ -152,6 +152,11 @@ pub(super) fn run(
 /// Simulated time of the first events, or of so many customers if that is shorter: what the search
 /// for the end of the warm-up begins with.
 fn pilot(plan: &Plan, settings: &Settings, most: f64) -> Result<f64, SimulationError> {
+    use super::plan::Kind::{Child, Closed};
+    if plan.classes.iter().all(|class| matches!(class.kind, Closed { population: 0 } | Child)) {
+        // Nobody comes, and a second shows as much of that as any other time.
+        return Ok(1.0);
+    }
     let first = FIRST_EVENTS.max(5 * population(plan));
     let mut pilot = Runner::new(plan, settings, 0);
     let mut events = 0;

@@ -571,3 +571,34 @@ fn customers_of_a_closed_class_stay_where_a_cycle_visits_nothing() {
         covers(s.classes[0].throughput_per_s, 4.0 / demand);
     }
 }
+
+/// Where almost all are lost, a short run sees few of those who stay leave, and of them the short stays: its interval is
+/// wide enough for that, or it has none.
+#[test]
+fn stays_of_a_short_run_with_many_losses_have_honest_intervals() {
+    for capacity in [1_u32, 3] {
+        let mut station = Station::queue("q", 1).with_service_time(0, 0.1);
+        station.capacity = Some(capacity.into());
+        let model = one(station, 1e5);
+        for most_customers in [20_000, 100_000, 400_000, 2_000_000] {
+            let settings = Settings { most_customers, ..settings(&model, 1e-9) };
+            let s = simulate(&model, &settings, &mut |_| {}).unwrap();
+            let found = s.classes[0].response_time_mean_s.unwrap();
+            // All but the first find B − 1 before them, for λS = 10⁴.
+            let exact = 0.1 * f64::from(capacity);
+            let told = s.doubts.iter().any(|d| matches!(d, Doubt::TooShortForTimes { .. }));
+            assert_eq!(told, found.half_width.is_none(), "{capacity} {most_customers}");
+            assert!(told || found.covers(exact), "{capacity} {most_customers} {found:?}");
+        }
+    }
+}
+
+#[test]
+fn nobody_is_simulated_as_nobody_is_calculated() {
+    let station = || Station::queue("q", 1).with_service_time(0, 0.1);
+    let closed = Model::new("closed", vec![Class::closed("c", 0, 1.0)], vec![station()]).unwrap();
+    let s = simulate(&closed, &settings(&closed, 0.05), &mut |_| {}).unwrap();
+    covers(s.classes[0].throughput_per_s, 0.0);
+    covers(s.stations[0].utilization, 0.0);
+    assert!(s.precise && s.classes[0].response_time_mean_s.is_none() && s.doubts.is_empty());
+}

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
@@ -14,7 +14,7 @@ use hyper::header::{
 use hyper::service::Service;
 use hyper::{Request, Response, StatusCode, Uri};
 
-use super::Serve;
+use super::{Incoming, Serve};
 
 /// Scripts, styles and answers of the console itself alone, and nothing in it that is not text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src \
@@ -86,7 +86,8 @@ fn names_loopback(host: &str) -> bool {
     let Ok(authority) = host.parse::<Uri>() else { return false };
     let name = authority.host().unwrap_or_default();
     let name = name.trim_start_matches('[').trim_end_matches(']');
-    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn only_names_of_this_machine_are_known() {
-        for host in ["127.0.0.1:7071", "localhost", "localhost:8000", "[::1]:7071", "127.9.9.9"] {
+        for host in ["127.0.0.1:7071", "localhost", "LocalHost:8000", "[::1]:7071", "127.9.9.9"] {
             assert!(names_loopback(host), "{host}");
         }
         for host in

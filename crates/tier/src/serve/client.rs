@@ -16,12 +16,14 @@ pub struct Account {
     pub held: AtomicUsize,
     /// Open uploads.
     pub uploads: AtomicUsize,
-    /// Answers that were not taken.
+    /// Bytes of answers that were not taken.
     pub(super) answers: Level,
+    /// Requests that have begun.
+    pub(super) requests: Level,
     pub(super) connections: AtomicUsize,
 }
 
-/// Bytes that an account holds of answers, and who waits for room in it.
+/// What an account holds of something, and who waits for room in it.
 #[derive(Debug, Default)]
 pub(super) struct Level {
     held: AtomicUsize,
@@ -36,14 +38,14 @@ impl Level {
     }
 
     /// What is alone always has room.
-    pub(super) fn has_room(&self, bytes: usize, most: usize) -> bool {
+    pub(super) fn has_room(&self, amount: usize, most: usize) -> bool {
         let held = self.held();
-        held == 0 || held < most && held + bytes <= most
+        held == 0 || held < most && held + amount <= most
     }
 
     /// Whether it has room and its queue is empty.
-    pub(super) fn is_free(&self, bytes: usize, most: usize) -> bool {
-        self.waiting.load(Ordering::SeqCst) == 0 && self.has_room(bytes, most)
+    pub(super) fn is_free(&self, amount: usize, most: usize) -> bool {
+        self.waiting.load(Ordering::SeqCst) == 0 && self.has_room(amount, most)
     }
 
     /// Waits in its queue until it is the caller's turn.
@@ -59,12 +61,12 @@ impl Level {
         self.changed.notified().await;
     }
 
-    pub(super) fn hold(&self, bytes: usize) {
-        self.held.fetch_add(bytes, Ordering::SeqCst);
+    pub(super) fn hold(&self, amount: usize) {
+        self.held.fetch_add(amount, Ordering::SeqCst);
     }
 
-    pub(super) fn release(&self, bytes: usize) {
-        self.held.fetch_sub(bytes, Ordering::SeqCst);
+    pub(super) fn release(&self, amount: usize) {
+        self.held.fetch_sub(amount, Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.changed.notify_one();
         }

@@ -5,11 +5,11 @@ use std::future::{Pending, pending, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::header::{HOST, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
@@ -20,12 +20,15 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Timeout;
 
-use super::open::{Asked, Connection, Part, Room};
+use super::incoming::Incoming;
+use super::open::{Connection, Part, Room};
 use super::tls::{self, Protocol};
-use super::{Counted, EdgeLimit, ListenOptions, Serve, stopped};
+use super::{Counted, EdgeLimit, ListenOptions, Serve, ServeConnection, Shared, stopped};
 
 /// Requests that one connection may have open.
 const STREAMS: u32 = 1024;
+/// Bytes that are read at a time while no further request may begin.
+const FEW_BYTES: usize = 1 << 10;
 /// Bytes that a stream, and a connection, may send before a handler takes them.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 2 << 20;
@@ -41,7 +44,7 @@ const LOOK: Duration = Duration::from_secs(5);
 const UNREAD: Duration = Duration::from_secs(60);
 
 /// Serves it, encrypted or not.
-pub(super) async fn serve<S: Serve>(
+pub(super) async fn serve<S: ServeConnection>(
     stream: std::net::TcpStream,
     service: S,
     counted: Counted,
@@ -103,19 +106,46 @@ fn has_one_host<B>(request: &Request<B>) -> bool {
 }
 
 /// Speaks the protocol until either side has enough.
-async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+async fn drive<S: ServeConnection, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     io: I,
     protocol: Protocol,
     service: S,
     counted: &Counted,
     stop: watch::Receiver<bool>,
 ) -> End {
-    let connection = Arc::clone(&counted.connection);
-    let options = &counted.shared.options;
-    let io = TokioIo::new(Watched::new(io, service.clone(), options.idle));
-    let answering = service_fn(move |mut request: Request<Incoming>| {
-        let (service, asked) = (service.clone(), Asked::new(&connection));
-        let room = Room::new(&asked);
+    let (shared, connection) = (Arc::clone(&counted.shared), Arc::clone(&counted.connection));
+    let io = Watched::new(io, service.clone(), Arc::clone(&connection), shared.options.idle);
+    let end = service.drive(io, Served { protocol, connection, shared, stop }).await;
+    let never = counted.connection.begun() == 0;
+    if end == Enough::Idle && never { End::Late } else { End::Other }
+}
+
+/// A connection that is served.
+pub struct Served {
+    /// What it speaks.
+    pub protocol: Protocol,
+    /// It, among those that are open.
+    pub connection: Arc<Connection>,
+    shared: Arc<Shared>,
+    stop: watch::Receiver<bool>,
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Served").field(&self.connection).finish()
+    }
+}
+
+/// Speaks HTTP.
+pub(super) async fn drive_http<S: Serve, I>(service: S, io: I, served: Served) -> Enough
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connection = Arc::clone(&served.connection);
+    let answering = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let service = service.clone();
+        let room = Room::on(&connection, Some(connection.begin()));
+        let mut request = request.map(|body| Incoming::new(body, room.clone()));
         request.extensions_mut().insert(connection.client.clone());
         request.extensions_mut().insert(room.clone());
         async move {
@@ -126,17 +156,16 @@ async fn drive<S: Serve, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             } else {
                 service.refuse_host(request).await
             };
-            let response = Answer::of(response, head_only, asked).await;
+            let response = Answer::of(response, head_only, room).await;
             Ok::<_, Infallible>(response)
         }
     });
-    let enough = enough(&counted.connection, options, stop);
-    let end = match protocol {
+    let (io, options) = (TokioIo::new(io), &served.shared.options);
+    let enough = served.enough();
+    match served.protocol {
         Protocol::Http2 => until(enough, http2(options).serve_connection(io, answering)).await,
         Protocol::Http1 => until(enough, http1(options).serve_connection(io, answering)).await,
-    };
-    let never = counted.connection.begun() == 0;
-    if end == Enough::Idle && never { End::Late } else { End::Other }
+    }
 }
 
 fn http2(options: &ListenOptions) -> hyper::server::conn::http2::Builder<TokioExecutor> {
@@ -169,7 +198,7 @@ fn http1(options: &ListenOptions) -> hyper::server::conn::http1::Builder {
 
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Enough {
+pub enum Enough {
     /// The tier stops, or the client had enough.
     Done,
     /// It said nothing for too long.
@@ -201,43 +230,44 @@ async fn until<C: GracefulConnection<Error = hyper::Error>>(
     if late { Enough::Idle } else { end }
 }
 
-/// Returns when the tier stops, or when the connection was idle or its answers were not taken for too long.
-async fn enough(
-    connection: &Connection,
-    options: &ListenOptions,
-    mut stop: watch::Receiver<bool>,
-) -> Enough {
-    let (mut quiet, mut unread) = (Duration::ZERO, Duration::ZERO);
-    let counts = || (connection.begun(), connection.taken());
-    let mut before = counts();
-    let idle = options.idle;
-    let look = LOOK.min(idle);
-    let after = |so: bool, time: Duration| if so { time + look } else { Duration::ZERO };
-    while quiet < idle {
-        if tokio::time::timeout(look, stopped(&mut stop)).await.is_ok() {
-            return Enough::Done;
+impl Served {
+    /// Returns when the tier stops, or when the connection was idle or its answers were not taken for too long.
+    pub fn enough(&self) -> impl Future<Output = Enough> + Send + use<> {
+        let (connection, mut stop) = (Arc::clone(&self.connection), self.stop.clone());
+        let idle = self.shared.options.idle;
+        async move {
+            let (mut quiet, mut unread) = (Duration::ZERO, Duration::ZERO);
+            let counts = || (connection.begun(), connection.taken());
+            let mut before = counts();
+            let look = LOOK.min(idle);
+            let after = |so: bool, time: Duration| if so { time + look } else { Duration::ZERO };
+            while quiet < idle {
+                if tokio::time::timeout(look, stopped(&mut stop)).await.is_ok() {
+                    return Enough::Done;
+                }
+                let now = counts();
+                quiet = after(now.0 == before.0 && !connection.has_requests(), quiet);
+                unread = after(now.1 == before.1 && connection.waits(), unread);
+                if unread >= UNREAD.min(idle) {
+                    return Enough::Unread;
+                }
+                before = now;
+            }
+            Enough::Idle
         }
-        let now = counts();
-        quiet = after(now.0 == before.0 && !connection.has_requests(), quiet);
-        unread = after(now.1 == before.1 && connection.waits(), unread);
-        if unread >= UNREAD.min(idle) {
-            return Enough::Unread;
-        }
-        before = now;
     }
-    Enough::Idle
 }
 
 /// The body of an answer. Of one to HEAD the bytes are taken and not sent, which HTTP/2 leaves to the server.
 struct Answer<B> {
     body: B,
-    asked: Arc<Asked>,
+    room: Room,
     /// Of a body that is not sent.
     unsent: Option<SizeHint>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Answer<B> {
-    async fn of(response: Response<B>, head_only: bool, asked: Arc<Asked>) -> Response<Self> {
+    async fn of(response: Response<B>, head_only: bool, room: Room) -> Response<Self> {
         let (head, mut body) = response.into_parts();
         let unsent = head_only.then(|| body.size_hint());
         if head_only {
@@ -245,7 +275,7 @@ impl<B: Body<Data = Bytes> + Unpin> Answer<B> {
             {
             }
         }
-        Response::from_parts(head, Self { body, asked, unsent })
+        Response::from_parts(head, Self { body, room, unsent })
     }
 }
 
@@ -261,8 +291,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Answer<B> {
             return Poll::Ready(None);
         }
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        let part = |bytes| Part::new(bytes, &self.asked);
-        frame.map_ok(|frame| frame.map_data(part))
+        frame.map_ok(|frame| frame.map_data(|bytes| self.room.part(bytes)))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -303,19 +332,51 @@ impl Stall {
     }
 }
 
-/// A stream that tells its service what passes, and breaks where the client takes nothing.
+/// A stream that tells its service what passes, is not read where no further request may begin, and breaks where the
+/// client takes nothing.
 struct Watched<I, S> {
     io: I,
     service: S,
+    connection: Arc<Connection>,
+    /// Its turn among those that are not read.
+    turn: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
+    /// Requests that were read begin before more is read.
+    yields: bool,
     // Two: a plain stream is always flushed, also while it takes no further byte.
     writes: Stall,
     flushes: Stall,
 }
 
-impl<I, S: Serve> Watched<I, S> {
-    fn new(io: I, service: S, longest: Duration) -> Self {
+impl<I, S: ServeConnection> Watched<I, S> {
+    fn new(io: I, service: S, connection: Arc<Connection>, longest: Duration) -> Self {
         let stall = || Stall { longest, since: None };
-        Self { io, service, writes: stall(), flushes: stall() }
+        let (turn, yields) = (None, false);
+        Self { io, service, connection, turn, yields, writes: stall(), flushes: stall() }
+    }
+
+    /// Bytes that may be read.
+    fn poll_most(&mut self, context: &mut Context<'_>) -> Poll<usize> {
+        if std::mem::take(&mut self.yields) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let connection = &self.connection;
+        // A turn is polled whether or not it is waited for: the first of those who wait makes room.
+        while self.turn.is_some() || !connection.may_begin(1) {
+            let turn =
+                self.turn.get_or_insert_with(|| Box::pin(Arc::clone(connection).next_turn()));
+            match turn.as_mut().poll(context) {
+                Poll::Ready(is_its_turn) => {
+                    self.turn = None;
+                    if is_its_turn {
+                        break;
+                    }
+                }
+                Poll::Pending if connection.is_needed() => return Poll::Ready(FEW_BYTES),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(usize::MAX)
     }
 
     fn wrote(
@@ -330,23 +391,33 @@ impl<I, S: Serve> Watched<I, S> {
     }
 }
 
-impl<I: AsyncRead + Unpin, S: Serve + Unpin> AsyncRead for Watched<I, S> {
+impl<I: AsyncRead + Unpin, S: ServeConnection> AsyncRead for Watched<I, S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let most = ready!(self.poll_most(context));
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.io).poll_read(context, buffer);
+        let read = if most < buffer.remaining() {
+            let mut few = ReadBuf::new(buffer.initialize_unfilled_to(most));
+            let read = Pin::new(&mut self.io).poll_read(context, &mut few);
+            let bytes = few.filled().len();
+            buffer.advance(bytes);
+            read
+        } else {
+            Pin::new(&mut self.io).poll_read(context, buffer)
+        };
         let bytes = buffer.filled().len() - before;
         if bytes > 0 {
             self.service.received(bytes);
+            self.yields = !self.connection.may_begin(STREAMS as usize);
         }
         read
     }
 }
 
-impl<I: AsyncWrite + Unpin, S: Serve + Unpin> AsyncWrite for Watched<I, S> {
+impl<I: AsyncWrite + Unpin, S: ServeConnection> AsyncWrite for Watched<I, S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -379,5 +450,101 @@ impl<I: AsyncWrite + Unpin, S: Serve + Unpin> AsyncWrite for Watched<I, S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http_body_util::Empty;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::serve::Listener;
+
+    /// Answers when it may.
+    #[derive(Debug, Clone)]
+    struct Gate {
+        open: Arc<Semaphore>,
+        waiting: Arc<AtomicUsize>,
+        answered: Arc<AtomicUsize>,
+    }
+
+    impl Serve for Gate {
+        type Body = Empty<Bytes>;
+
+        async fn serve(&self, _: Request<Incoming>) -> Response<Self::Body> {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            drop(self.open.acquire().await);
+            self.answered.fetch_add(1, Ordering::SeqCst);
+            Response::default()
+        }
+
+        async fn refuse_host(&self, _: Request<Incoming>) -> Response<Self::Body> {
+            unreachable!("they name their host")
+        }
+    }
+
+    /// So many requests over HTTP/2 at once.
+    fn burst(address: std::net::SocketAddr, requests: u32) -> std::net::TcpStream {
+        let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+            let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+            [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+        };
+        // GET, http and `/` by their places in the static table, and the authority `x`.
+        let head = [0x82, 0x86, 0x84, 0x01, 1, b'x'];
+        let mut words = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat();
+        words.extend((0..requests).flat_map(|number| frame(1, 0b101, 2 * number + 1, &head)));
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream.write_all(&words).unwrap();
+        stream
+    }
+
+    /// Of twenty thousand requests in one burst a bounded number begins, and all are answered in the end.
+    #[test]
+    fn requests_beyond_the_bound_begin_when_others_have_ended() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = Listener::bind(ListenOptions {
+            connections: 20,
+            ..ListenOptions::new(([127, 0, 0, 1], 0).into())
+        });
+        let listener = listener.unwrap();
+        let address = listener.address();
+        let gate = Gate {
+            open: Arc::new(Semaphore::new(0)),
+            waiting: Arc::default(),
+            answered: Arc::default(),
+        };
+        let (stop, stopping) = watch::channel(false);
+        let services = vec![(runtime.handle().clone(), gate.clone())];
+        let serving = runtime.spawn(listener.serve(services, None, stopping));
+        let clients =
+            std::thread::spawn(move || (0..20).map(|_| burst(address, 1_000)).collect::<Vec<_>>());
+        let waiting = || gate.waiting.load(Ordering::SeqCst);
+        runtime.block_on(async {
+            let (mut before, mut still) = (0, 0);
+            // Nothing has begun for half a second.
+            while before == 0 || still < 50 {
+                tokio::time::timeout(Duration::from_millis(10), pending::<()>())
+                    .await
+                    .unwrap_or_default();
+                still = if waiting() == before { still + 1 } else { 0 };
+                before = waiting();
+            }
+        });
+        // Three quarters of what may begin are for one address; each read may bring as many as a connection may have.
+        let most = (8_192 + 2 * 20) / 4 * 3;
+        assert!((most..=most + STREAMS as usize).contains(&waiting()), "{}", waiting());
+        gate.open.add_permits(1);
+        runtime.block_on(async {
+            while gate.answered.load(Ordering::SeqCst) < 20_000 {
+                tokio::task::yield_now().await;
+            }
+            stop.send_replace(true);
+            serving.await.unwrap().unwrap();
+        });
+        drop(clients.join().unwrap());
     }
 }

@@ -1,8 +1,9 @@
 //! Open connections: what each holds for a client that takes nothing, and which one ends when its place is needed.
 //!
 //! What was made of answers counts until the kernel has it. Where a connection, its address or the tier holds its
-//! share, further requests wait, one of each connection and one of each address in turn. While they wait, a connection
-//! ends whose client is waited for and takes nothing.
+//! share, further requests wait, one of each connection and one of each address in turn. Requests count from their
+//! head on: where an address or the tier has its share of them, connections are not read, but for what requests that
+//! have begun need. While anything waits, a connection ends whose client is waited for and takes nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,31 +22,35 @@ pub(super) const LOOK: Duration = Duration::from_millis(250);
 /// Time after which a connection ends where others wait, unless its client took so many bytes.
 const PATIENCE_NS: u64 = 1_000_000_000;
 const PROGRESS: u64 = 16 << 10;
-/// Requests that wait, of all connections; some kilobytes each.
-const QUEUED: usize = 16 << 10;
+/// Requests that have begun, of all connections; some six kilobytes each.
+const REQUESTS: usize = 8 << 10;
 /// What an answer holds whose parts are made while it is taken: a part, a file.
 pub const PART_BYTES: usize = 256 << 10;
 /// Bytes of answers, where the number of files allows it.
 const ANSWER_BYTES: usize = 256 << 20;
 
-/// Bytes of answers that may be held: of all clients, of one address, of one connection.
+/// What may be held for clients: for all, for one address, for one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AnswerBounds {
+pub struct Bounds {
     pub whole: usize,
     pub peer: usize,
     pub connection: usize,
 }
 
-impl Default for AnswerBounds {
-    /// With [`PART_BYTES`] a file, a quarter of the files that this process may open.
-    fn default() -> Self {
-        let files = usize::try_from(process::descriptor_limit() / 4).unwrap_or(usize::MAX);
+impl Bounds {
+    /// Bytes of answers: with [`PART_BYTES`] a file, a quarter of the files that this process may open.
+    #[must_use]
+    pub fn of_answers() -> Self {
+        let files = process::share_of_descriptors(4);
         Self::of(files.saturating_mul(PART_BYTES).min(ANSWER_BYTES))
     }
-}
 
-impl AnswerBounds {
-    /// So many bytes in all; three quarters of them for one address, half for one connection.
+    /// Requests that have begun, where so many may last.
+    pub(super) fn of_requests(lasting: usize) -> Self {
+        Self::of(lasting.saturating_mul(2).saturating_add(REQUESTS))
+    }
+
+    /// So much in all; three quarters of it for one address, half for one connection.
     #[must_use]
     pub fn of(whole: usize) -> Self {
         Self { whole, peer: whole / 4 * 3, connection: whole / 2 }
@@ -67,12 +72,12 @@ impl AnswerBounds {
 /// All connections that are open.
 #[derive(Debug)]
 pub(super) struct Open {
-    all: Level,
-    bounds: AnswerBounds,
+    all: Account,
+    answers: Bounds,
+    requests: Bounds,
     clock: Clock,
     connections: Mutex<Connections>,
     next: AtomicU64,
-    queued: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -118,10 +123,10 @@ impl Connections {
 }
 
 impl Open {
-    pub(super) fn new(bounds: AnswerBounds) -> Self {
+    pub(super) fn new(answers: Bounds, requests: Bounds) -> Self {
         let clock = Clock::monotonic();
-        let (all, connections, next, queued) = Default::default();
-        Self { all, bounds, clock, connections, next, queued }
+        let (all, connections, next) = Default::default();
+        Self { all, answers, requests, clock, connections, next }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Connections> {
@@ -140,7 +145,8 @@ impl Open {
             requests: AtomicUsize::new(0),
             idle_since_ns: AtomicU64::new(now_ns),
             waits: AtomicUsize::new(0),
-            queued: AtomicUsize::new(0),
+            bodies: AtomicUsize::new(0),
+            needed: Notify::new(),
             taken: AtomicU64::new(0),
             ending: AtomicBool::new(false),
             end: Notify::new(),
@@ -197,51 +203,39 @@ impl Open {
         });
         longest.map(|seen| seen.connection.end()).is_some()
     }
-}
 
-/// A request that waits, until it is dropped.
-#[derive(Debug)]
-struct Queued(Arc<Connection>);
-
-impl Queued {
-    /// Where too many wait, the connection ends that has most of them.
-    fn new(connection: &Arc<Connection>) -> Self {
-        connection.queued.fetch_add(1, Ordering::Relaxed);
-        let open = &connection.open;
-        if open.queued.fetch_add(1, Ordering::Relaxed) >= QUEUED {
-            let connections = open.lock();
-            let all = connections.seen.values().map(|seen| &seen.connection);
-            let most = all.max_by_key(|one| one.queued.load(Ordering::Relaxed));
-            if let Some(one) = most
-                && !connections.one_ends()
-            {
-                one.end();
-            }
+    /// Ends the connection that has most requests where there are twice as many as may begin: of those whose clients
+    /// leave all they have begun half done.
+    fn end_largest(&self) {
+        if self.all.requests.held() <= self.requests.whole.saturating_mul(2) {
+            return;
         }
-        Self(Arc::clone(connection))
-    }
-}
-
-impl Drop for Queued {
-    fn drop(&mut self) {
-        self.0.queued.fetch_sub(1, Ordering::Relaxed);
-        self.0.open.queued.fetch_sub(1, Ordering::Relaxed);
+        let open = self.lock();
+        let all = open.seen.values().map(|seen| &seen.connection);
+        let most = all.max_by_key(|one| one.client.connection.requests.held());
+        if let Some(one) = most
+            && !open.one_ends()
+        {
+            one.end();
+        }
     }
 }
 
 /// What happens on a connection.
-pub(super) struct Connection {
+pub struct Connection {
     number: u64,
     pub(super) client: Client,
     open: Arc<Open>,
     begun: AtomicU64,
-    /// Requests whose answers were not taken to their end.
+    /// Requests for whose sake it stays.
     requests: AtomicUsize,
     idle_since_ns: AtomicU64,
     /// Parts of answers that wait for the client to take them, and requests that wait for the rest of them.
     waits: AtomicUsize,
-    /// Requests that wait for room, or for the rest of them.
-    queued: AtomicUsize,
+    /// Bodies of requests that are read and of which nothing is there.
+    bodies: AtomicUsize,
+    /// Told when either becomes more: the connection must be read.
+    needed: Notify,
     /// Bytes of answers that the client took.
     taken: AtomicU64,
     ending: AtomicBool,
@@ -283,40 +277,112 @@ impl Connection {
         tracing::debug!("a connection made room for others");
     }
 
-    fn levels(&self) -> [(&Level, usize); 3] {
-        let (client, bounds) = (&self.client, &self.open.bounds);
+    /// A request begins for whose sake the connection stays.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>) -> Begun {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        Begun(Arc::clone(self))
+    }
+
+    /// Whether so many further requests may begin.
+    pub(super) fn may_begin(&self, requests: usize) -> bool {
+        self.requests().iter().all(|(level, most)| level.is_free(requests, *most))
+    }
+
+    /// Whether requests that have begun need what the client sends.
+    pub(super) fn is_needed(&self) -> bool {
+        [&self.waits, &self.bodies].iter().any(|count| count.load(Ordering::SeqCst) > 0)
+    }
+
+    /// Waits in turn until further requests may begin; false where those that have begun need something before.
+    pub(super) async fn next_turn(self: Arc<Self>) -> bool {
+        tokio::select! {
+            _ = self.room(self.requests(), 1) => true,
+            () = self.needed.notified() => false,
+        }
+    }
+
+    fn requests(&self) -> Levels<'_> {
+        self.levels(|account| &account.requests, &self.open.requests)
+    }
+
+    fn answers(&self) -> Levels<'_> {
+        self.levels(|account| &account.answers, &self.open.answers)
+    }
+
+    fn levels(&self, of: fn(&Account) -> &Level, bounds: &Bounds) -> Levels<'_> {
+        let Client { connection, peer } = &self.client;
         [
-            (&client.connection.answers, bounds.connection),
-            (&client.peer.answers, bounds.peer),
-            (&self.open.all, bounds.whole),
+            (of(connection), bounds.connection),
+            (of(peer), bounds.peer),
+            (of(&self.open.all), bounds.whole),
         ]
     }
 
-    /// Ends a connection that holds what is waited for at a level; of this one the time without a byte taken is bounded.
-    fn make_room(&self, level: &Level) {
-        if std::ptr::eq(level, &self.open.all) {
-            self.open.end_silent(None);
-        } else if std::ptr::eq(level, &self.client.peer.answers) {
-            self.open.end_silent(Some(&self.client.peer));
+    /// Waits in turn until each level has room for so much; it is to be held before the turns end.
+    async fn room<'a>(&'a self, levels: Levels<'a>, amount: usize) -> Vec<Turn<'a>> {
+        let mut turns = Vec::new();
+        if levels.iter().all(|(level, most)| level.is_free(amount, *most)) {
+            return turns;
         }
+        for (scope, (level, most)) in levels.into_iter().enumerate() {
+            turns.push(level.turn().await);
+            let mut looks = tokio::time::interval(LOOK);
+            while !level.has_room(amount, most) {
+                tokio::select! {
+                    () = level.changed() => {}
+                    _ = looks.tick() => self.make_room(scope),
+                }
+            }
+        }
+        turns
+    }
+
+    /// Ends a connection that holds what is waited for, at one of the [`Levels`]; of this one the time without a byte
+    /// taken is bounded.
+    fn make_room(&self, scope: usize) {
+        match scope {
+            0 => {}
+            1 => drop(self.open.end_silent(Some(&self.client.peer))),
+            _ => drop(self.open.end_silent(None)),
+        }
+    }
+}
+
+/// What a connection, its address and the tier hold, and may.
+type Levels<'a> = [(&'a Level, usize); 3];
+
+/// A request for whose sake its connection stays, until it is dropped.
+#[derive(Debug)]
+pub struct Begun(Arc<Connection>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let now_ns = self.0.open.clock.now_ns();
+        self.0.idle_since_ns.store(now_ns, Ordering::Relaxed);
+        self.0.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// A request, until its answer was taken.
 #[derive(Debug)]
-pub(super) struct Asked {
+struct Asked {
     connection: Arc<Connection>,
     /// Bytes that it holds, and those of parts that were not taken.
     held: AtomicUsize,
     unread: AtomicUsize,
+    _begun: Option<Begun>,
 }
 
 impl Asked {
-    pub(super) fn new(connection: &Arc<Connection>) -> Arc<Self> {
-        connection.begun.fetch_add(1, Ordering::Relaxed);
-        connection.requests.fetch_add(1, Ordering::Relaxed);
+    fn new(connection: &Arc<Connection>, begun: Option<Begun>) -> Arc<Self> {
+        for (level, _) in connection.requests() {
+            level.hold(1);
+        }
+        connection.open.end_largest();
         let (held, unread) = Default::default();
-        Arc::new(Self { connection: Arc::clone(connection), held, unread })
+        Arc::new(Self { connection: Arc::clone(connection), held, unread, _begun: begun })
     }
 
     fn hold(&self, bytes: usize) {
@@ -324,40 +390,35 @@ impl Asked {
             return;
         }
         self.held.fetch_add(bytes, Ordering::Relaxed);
-        for (level, _) in self.connection.levels() {
+        for (level, _) in self.connection.answers() {
             level.hold(bytes);
         }
     }
 
-    async fn take(&self, bytes: usize) {
-        let levels = self.connection.levels();
-        let mut turns: Vec<Turn<'_>> = Vec::new();
-        if !levels.iter().all(|(level, most)| level.is_free(bytes, *most)) {
-            let _queued = Queued::new(&self.connection);
-            for (level, most) in levels {
-                turns.push(level.turn().await);
-                let mut looks = tokio::time::interval(LOOK);
-                while !level.has_room(bytes, most) {
-                    tokio::select! {
-                        () = level.changed() => {}
-                        _ = looks.tick() => self.connection.make_room(level),
-                    }
-                }
-            }
+    fn release(&self, bytes: usize) {
+        if bytes == 0 {
+            return;
         }
+        self.held.fetch_sub(bytes, Ordering::Relaxed);
+        for (level, _) in self.connection.answers() {
+            level.release(bytes);
+        }
+    }
+
+    async fn take(&self, bytes: usize) {
+        let turns = self.connection.room(self.connection.answers(), bytes).await;
         self.hold(bytes);
+        drop(turns);
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
         let held = *self.held.get_mut();
-        for (level, _) in self.connection.levels().iter().filter(|_| held > 0) {
-            level.release(held);
+        self.release(held);
+        for (level, _) in self.connection.requests() {
+            level.release(1);
         }
-        let now_ns = self.connection.open.clock.now_ns();
-        self.connection.idle_since_ns.store(now_ns, Ordering::Relaxed);
-        self.connection.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -366,8 +427,16 @@ impl Drop for Asked {
 pub struct Room(Option<Arc<Asked>>);
 
 impl Room {
-    pub(super) fn new(asked: &Arc<Asked>) -> Self {
-        Self(Some(Arc::clone(asked)))
+    /// That of a request which comes on a connection, and counts as one until this and all parts are dropped.
+    #[must_use]
+    pub fn on(connection: &Arc<Connection>, begun: Option<Begun>) -> Self {
+        Self(Some(Asked::new(connection, begun)))
+    }
+
+    /// A part of its answer.
+    #[must_use]
+    pub fn part(&self, bytes: Bytes) -> Part {
+        Part::new(bytes, self.0.as_ref())
     }
 
     /// That of the request with these extensions.
@@ -387,60 +456,79 @@ impl Room {
     /// As long as it is there, the client is waited for: for the rest of its request.
     #[must_use]
     pub fn wait(&self) -> Option<Awaited> {
-        self.0.as_ref().map(|asked| Awaited {
-            _wait: Wait::new(asked),
-            _queued: Queued::new(&asked.connection),
-        })
+        self.0.as_ref().map(|asked| Awaited::new(asked, Wanted::Client))
+    }
+
+    /// The same of a part that may take as long as it likes.
+    pub(super) fn read(&self) -> Option<Awaited> {
+        self.0.as_ref().map(|asked| Awaited::new(asked, Wanted::Body))
     }
 }
 
-/// A request whose rest is waited for.
-#[derive(Debug)]
-pub struct Awaited {
-    _wait: Wait,
-    _queued: Queued,
+/// What is waited for.
+#[derive(Debug, Clone, Copy)]
+enum Wanted {
+    /// Something that the client can do at once.
+    Client,
+    /// More of a request, whenever it comes.
+    Body,
 }
 
-/// Something that waits for the client.
+/// Something that the client is waited for.
 #[derive(Debug)]
-struct Wait(Arc<Asked>);
+pub struct Awaited(Arc<Asked>, Wanted);
 
-impl Wait {
-    fn new(asked: &Arc<Asked>) -> Self {
-        asked.connection.waits.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(asked))
+impl Awaited {
+    fn new(asked: &Arc<Asked>, wanted: Wanted) -> Self {
+        let awaited = Self(Arc::clone(asked), wanted);
+        awaited.count().fetch_add(1, Ordering::SeqCst);
+        asked.connection.needed.notify_one();
+        awaited
+    }
+
+    fn count(&self) -> &AtomicUsize {
+        match self.1 {
+            Wanted::Client => &self.0.connection.waits,
+            Wanted::Body => &self.0.connection.bodies,
+        }
     }
 }
 
-impl Drop for Wait {
+impl Drop for Awaited {
     fn drop(&mut self) {
-        self.0.connection.waits.fetch_sub(1, Ordering::Relaxed);
+        self.count().fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// A part of an answer, until the kernel has it.
 #[derive(Debug)]
-pub(super) struct Part {
+pub struct Part {
     bytes: Bytes,
     length: usize,
-    waits: Wait,
+    /// Bytes that it holds beyond what was taken for the answer.
+    beyond: usize,
+    waits: Option<Awaited>,
 }
 
 impl Part {
-    pub(super) fn new(bytes: Bytes, asked: &Arc<Asked>) -> Self {
-        let length = bytes.len();
-        let unread = asked.unread.fetch_add(length, Ordering::Relaxed) + length;
-        let held = asked.held.load(Ordering::Relaxed);
-        if unread > held {
-            asked.hold(unread - held);
+    fn new(bytes: Bytes, asked: Option<&Arc<Asked>>) -> Self {
+        let (length, mut beyond) = (bytes.len(), 0);
+        if let Some(asked) = asked {
+            let unread = asked.unread.fetch_add(length, Ordering::Relaxed) + length;
+            beyond = unread.saturating_sub(asked.held.load(Ordering::Relaxed));
+            asked.hold(beyond);
         }
-        Self { bytes, length, waits: Wait::new(asked) }
+        let waits = asked.map(|asked| Awaited::new(asked, Wanted::Client));
+        Self { bytes, length, beyond, waits }
     }
 }
 
 impl Drop for Part {
     fn drop(&mut self) {
-        self.waits.0.unread.fetch_sub(self.length, Ordering::Relaxed);
+        if let Some(Awaited(asked, _)) = &self.waits {
+            asked.unread.fetch_sub(self.length, Ordering::Relaxed);
+            asked.release(self.beyond);
+        }
     }
 }
 
@@ -455,7 +543,9 @@ impl Buf for Part {
 
     fn advance(&mut self, count: usize) {
         self.bytes.advance(count);
-        self.waits.0.connection.taken.fetch_add(count as u64, Ordering::Relaxed);
+        if let Some(Awaited(asked, _)) = &self.waits {
+            asked.connection.taken.fetch_add(count as u64, Ordering::Relaxed);
+        }
     }
 }
 
@@ -469,7 +559,7 @@ mod tests {
     use super::*;
     use crate::ManualClock;
 
-    const BOUNDS: AnswerBounds = AnswerBounds { whole: 12, peer: 8, connection: 4 };
+    const BOUNDS: Bounds = Bounds { whole: 12, peer: 8, connection: 4 };
 
     /// What clients do, one after the other.
     #[derive(Debug, Clone)]
@@ -519,7 +609,7 @@ mod tests {
     impl Model {
         fn new() -> Self {
             let clock = ManualClock::default();
-            let open = Open { clock: Clock::manual(&clock), ..Open::new(BOUNDS) };
+            let open = Open { clock: Clock::manual(&clock), ..Open::new(BOUNDS, Bounds::of(1000)) };
             let (open, peers) = (Arc::new(open), <[Arc<Account>; 3]>::default());
             let connections = PEERS.map(|peer| add(&open, &peers[peer])).to_vec();
             let (requests, since) = (Vec::new(), [None; PEERS.len()]);
@@ -527,7 +617,8 @@ mod tests {
         }
 
         fn ask(&mut self, client: usize, bytes: usize) {
-            let asked = Asked::new(&self.connections[client]);
+            let connection = &self.connections[client];
+            let asked = Asked::new(connection, Some(connection.begin()));
             let waits = Arc::clone(&asked);
             let waiting: Pin<Box<dyn Future<Output = ()>>> =
                 Box::pin(async move { waits.take(bytes).await });
@@ -548,7 +639,7 @@ mod tests {
                     }
                     request.waiting = None;
                     let content = Bytes::from(vec![0; request.bytes]);
-                    request.part = Some(Part::new(content, &request.asked));
+                    request.part = Some(Part::new(content, Some(&request.asked)));
                     self.since[request.client].get_or_insert(self.now);
                     moves = true;
                 }
@@ -576,8 +667,8 @@ mod tests {
         fn look(&self) {
             for request in self.requests.iter().filter(|request| request.waiting.is_some()) {
                 let connection = &self.connections[request.client];
-                connection.make_room(&connection.client.peer.answers);
-                connection.make_room(&self.open.all);
+                connection.make_room(1);
+                connection.make_room(2);
             }
         }
 
@@ -601,8 +692,8 @@ mod tests {
                 let own = self.requests.iter().filter(|one| one.part.is_some() && of(one.client));
                 own.map(|one| one.bytes).sum()
             };
-            assert_eq!(self.open.all.held(), held(&|_| true));
-            assert!(self.open.all.held() <= BOUNDS.whole);
+            assert_eq!(self.open.all.answers.held(), held(&|_| true));
+            assert!(self.open.all.answers.held() <= BOUNDS.whole);
             for (index, peer) in self.peers.iter().enumerate() {
                 assert_eq!(peer.answers.held(), held(&|client| PEERS[client] == index));
                 assert!(peer.answers.held() <= BOUNDS.peer);
@@ -664,5 +755,36 @@ mod tests {
                 model.check();
             }
         }
+    }
+
+    /// A connection is read in its turn, or when requests that have begun need it; and its address has a bound of its own.
+    #[test]
+    fn requests_begin_in_turn() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let runtime = runtime.unwrap();
+        let _inside = runtime.enter();
+        let open = Arc::new(Open::new(BOUNDS, Bounds::of(4)));
+        let peers = <[Arc<Account>; 2]>::default();
+        let mut context = Context::from_waker(Waker::noop());
+        let connection = |peer: usize| add(&open, &peers[peer]);
+        let [one, two, other] = [connection(0), connection(0), connection(1)];
+        let begin = |connection| Asked::new(connection, None);
+        let mut begun = vec![begin(&one), begin(&one), begin(&two)];
+        assert!(!two.may_begin(1) && other.may_begin(1) && !other.may_begin(2));
+        let mut turn = Box::pin(Arc::clone(&two).next_turn());
+        assert!(turn.as_mut().poll(&mut context).is_pending());
+        let awaited = Awaited::new(&begun[2], Wanted::Body);
+        assert!(two.is_needed() && turn.as_mut().poll(&mut context) == Poll::Ready(false));
+        drop(awaited);
+        let mut turn = Box::pin(Arc::clone(&two).next_turn());
+        assert!(!two.is_needed() && turn.as_mut().poll(&mut context).is_pending());
+        begun.remove(0);
+        assert!(!one.may_begin(1), "it has no turn before those who wait");
+        assert!(turn.as_mut().poll(&mut context) == Poll::Ready(true));
+        drop(turn);
+        assert!(one.may_begin(1));
+        // Half begun for ever: twice the bound, and no more.
+        begun.extend((0..8).map(|_| begin(&two)));
+        assert!(two.ending.load(Ordering::Relaxed) && !one.ending.load(Ordering::Relaxed));
     }
 }

@@ -19,7 +19,7 @@ const REST: Duration = Duration::from_millis(5);
 
 /// What a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protocol {
+pub enum Protocol {
     Http1,
     Http2,
 }

@@ -6,7 +6,7 @@ mod open_uploads;
 pub(crate) mod plain;
 
 pub use access::{Access, LINE, Tokens};
-pub(crate) use kendall_tier::serve::{Client, PART_BYTES, Room, Serving};
+pub(crate) use kendall_tier::serve::{Client, Incoming, PART_BYTES, Room, Serving};
 pub use kendall_tier::serve::{ListenError, Tls, TlsError};
 pub(crate) use open_uploads::{OpenUploads, UploadBounds, UploadPlace};
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
 use hyper::{Request, Response};
 use kendall_tier::serve::{self, Listener};
 use tonic::Status;

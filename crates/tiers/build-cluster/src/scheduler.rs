@@ -45,6 +45,8 @@ use crate::work::workers_server::WorkersServer;
 
 /// How often the board gets the time.
 const TICK: Duration = Duration::from_millis(100);
+/// Clients that wait for the end of an action.
+const EXECUTIONS: usize = 32 << 10;
 /// Longest message of a worker: a result.
 const MESSAGE_BYTES: usize = 64 << 20;
 
@@ -107,6 +109,7 @@ impl Scheduler {
             .build()
             .map_err(SchedulerError::Threads)?;
         options.listen.edge.answers = options.listen.edge.answers.on_one_connection();
+        options.listen.edge.lasting = EXECUTIONS;
         let (listener, tokens) = options.listen.bind()?;
         let address = listener.address();
         let layout = report::layout(options.cache.address.to_string());

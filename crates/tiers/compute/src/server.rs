@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use kendall_tier::serve::{EdgeLimit, ListenError, ListenOptions, Listener, Serve, Tls, WhenFull};
+use kendall_tier::serve::{
+    EdgeLimit, Incoming, ListenError, ListenOptions, Listener, Serve, Tls, WhenFull,
+};
 use kendall_tier::{Instruments, Stop};
 
 use crate::cache::CacheLimits;

@@ -1,31 +1,19 @@
-//! Clients' connections: how many may be open, and for how long one may do nothing.
-//!
-//! A silent connection is closed after a while; where the limit is reached, the one that
-//! has been idle longest makes room for a new one. So nobody keeps others out by connections that
-//! send no request.
+//! Clients' connections: messages of answers that a client may not have got.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use kendall_protocols::queue::Message;
 use kendall_tier::Clock;
+use kendall_tier::serve::{self, Begun};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Sleep;
-use tokio_rustls::server::TlsStream;
 
 use crate::dispatcher::Dispatcher;
-
-/// Longest time from the first byte of a connection to the end of its handshake, TLS's and HTTP/2's each.
-pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Bytes of the beginning of HTTP/2: the preface, and the head of the first frame.
-const GREETING: usize = 24 + 9;
 
 /// Listings of one connection that are performed at a time, or whose answers wait to be read: of 4 MiB each, which a
 /// client that does not read would have the middleware hold by the thousand.
@@ -46,27 +34,10 @@ const END_STREAM: u8 = 1;
 /// Bytes of the preface, which is no frame.
 const PREFACE: usize = 24;
 
-/// All connections that are open.
-#[derive(Debug)]
-pub(crate) struct Connections {
-    open: Mutex<HashMap<u64, Arc<Entry>>>,
-    next: AtomicU64,
-    clock: Clock,
-    dispatcher: Arc<Dispatcher>,
-}
-
 /// What is known of a connection.
 #[derive(Debug)]
 struct Entry {
-    /// Requests that are not answered to their end.
-    requests: AtomicUsize,
-    /// Whether there ever was one.
-    asked: AtomicBool,
-    /// Since when there are none.
-    idle_since_ns: AtomicU64,
-    closing: AtomicBool,
-    /// Wakes the connection's reader.
-    reader: Mutex<Option<Waker>>,
+    connection: Arc<serve::Connection>,
     /// Listings that may be under way, until their answers have been read.
     listings: Arc<Semaphore>,
     answers: Mutex<Answers>,
@@ -247,55 +218,6 @@ pub(crate) struct Peer {
     clock: Clock,
 }
 
-/// A request that is open; dropped, it is answered.
-#[derive(Debug)]
-pub(crate) struct OpenRequest(Peer);
-
-impl Connections {
-    pub(crate) fn new(clock: Clock, dispatcher: Arc<Dispatcher>) -> Arc<Self> {
-        Arc::new(Self { open: Mutex::default(), next: AtomicU64::new(0), clock, dispatcher })
-    }
-
-    /// Counts a connection that was accepted.
-    pub(crate) fn admit(self: &Arc<Self>, permit: OwnedSemaphorePermit) -> Place {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let entry = Arc::new(Entry {
-            requests: AtomicUsize::new(0),
-            asked: AtomicBool::new(false),
-            idle_since_ns: AtomicU64::new(self.clock.now_ns()),
-            closing: AtomicBool::new(false),
-            reader: Mutex::default(),
-            listings: Arc::new(Semaphore::new(LISTINGS)),
-            answers: Mutex::default(),
-            dispatcher: Arc::clone(&self.dispatcher),
-        });
-        self.lock().insert(number, Arc::clone(&entry));
-        self.dispatcher.connection(true);
-        Place { connections: Arc::clone(self), number, entry, _permit: permit }
-    }
-
-    /// Closes the connection that has been idle longest, one that never had a request before all others;
-    /// none where each of them has one.
-    pub(crate) fn close_idlest(&self) {
-        let open = self.lock();
-        let idle = open.values().filter(|entry| {
-            entry.requests.load(Ordering::SeqCst) == 0 && !entry.closing.load(Ordering::SeqCst)
-        });
-        let rank = |entry: &&Arc<Entry>| {
-            (entry.asked.load(Ordering::SeqCst), entry.idle_since_ns.load(Ordering::SeqCst))
-        };
-        let Some(idlest) = idle.min_by_key(rank) else { return };
-        idlest.closing.store(true, Ordering::SeqCst);
-        if let Some(reader) = idlest.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            reader.wake();
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arc<Entry>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Peer {
     /// Waits for a place among the listings of this connection.
     pub(crate) fn listing(
@@ -335,87 +257,42 @@ impl Peer {
     }
 
     /// Says that a request has begun.
-    pub(crate) fn begin(&self) -> OpenRequest {
-        self.entry.requests.fetch_add(1, Ordering::SeqCst);
-        self.entry.asked.store(true, Ordering::SeqCst);
-        OpenRequest(self.clone())
+    pub(crate) fn begin(&self) -> Begun {
+        self.entry.connection.begin()
     }
 }
 
-impl Drop for OpenRequest {
-    fn drop(&mut self) {
-        let Peer { entry, clock } = &self.0;
-        entry.idle_since_ns.store(clock.now_ns(), Ordering::SeqCst);
-        entry.requests.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// A place among the connections that may be open; dropped with its connection, it makes room for
-/// another.
+/// The bytes of a connection that is served.
 #[derive(Debug)]
-pub(crate) struct Place {
-    connections: Arc<Connections>,
-    number: u64,
+pub(crate) struct Watched<I> {
+    io: I,
     entry: Arc<Entry>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let unwritten = self.entry.answers().close();
-        self.entry.dispatcher.put_back(unwritten.into_iter());
-        self.connections.lock().remove(&self.number);
-        self.connections.dispatcher.connection(false);
-    }
-}
-
-/// Bytes of a client, encrypted or not.
-#[derive(Debug)]
-enum Stream {
-    Plain(TcpStream),
-    Encrypted(Box<TlsStream<TcpStream>>),
-}
-
-/// A connection that is served.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    stream: Stream,
-    place: Place,
-    /// Bytes of the greeting that lack, and how long they may.
-    lacking: usize,
-    patience: Option<Pin<Box<Sleep>>>,
     read: Frames,
     written: Frames,
 }
 
-impl Connection {
-    pub(crate) fn plain(stream: TcpStream, place: Place) -> Self {
-        Self::new(Stream::Plain(stream), place)
-    }
-
-    pub(crate) fn encrypted(stream: TlsStream<TcpStream>, place: Place) -> Self {
-        Self::new(Stream::Encrypted(Box::new(stream)), place)
-    }
-
-    pub(crate) fn peer(&self) -> Peer {
-        let clock = self.place.connections.clock.clone();
-        Peer { entry: Arc::clone(&self.place.entry), clock }
-    }
-
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a bound of ten seconds, which milliseconds do not matter to"
-    )]
-    fn new(stream: Stream, place: Place) -> Self {
-        let patience = Some(Box::pin(tokio::time::sleep(HANDSHAKE)));
+impl<I> Watched<I> {
+    /// Watches a connection, and says whose requests come by it.
+    pub(crate) fn new(
+        io: I,
+        connection: &Arc<serve::Connection>,
+        (dispatcher, clock): (&Arc<Dispatcher>, &Clock),
+    ) -> (Self, Peer) {
+        let entry = Arc::new(Entry {
+            connection: Arc::clone(connection),
+            listings: Arc::new(Semaphore::new(LISTINGS)),
+            answers: Mutex::default(),
+            dispatcher: Arc::clone(dispatcher),
+        });
+        let peer = Peer { entry: Arc::clone(&entry), clock: clock.clone() };
         let (read, written) = (Frames::after(PREFACE), Frames::after(0));
-        Self { stream, place, lacking: GREETING, patience, read, written }
+        (Self { io, entry, read, written }, peer)
     }
 
     /// Notes the answers that end within these bytes, which were written. The last headers of an answer are short:
     /// one frame.
     fn wrote(&mut self, bytes: &[u8]) {
-        let entry = &self.place.entry;
+        let entry = &self.entry;
         self.written.pass(bytes, |kind, flags, stream| {
             if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
                 entry.answers().written(stream);
@@ -424,62 +301,40 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl<I> Drop for Watched<I> {
+    fn drop(&mut self) {
+        let unwritten = self.entry.answers().close();
+        self.entry.dispatcher.put_back(unwritten.into_iter());
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if this.place.entry.closing.load(Ordering::SeqCst) {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
         let before = buffer.filled().len();
-        let read = match &mut this.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_read(context, buffer),
-        };
-        if read.is_ready() {
-            let come = buffer.filled().get(before..).unwrap_or_default();
-            this.lacking = this.lacking.saturating_sub(come.len());
-            let entry = &this.place.entry;
-            this.read.pass(come, |kind, _, stream| {
-                if kind == RESET {
-                    let unread = entry.answers().reset(stream);
-                    entry.dispatcher.put_back(unread.into_iter());
-                }
-            });
-            if this.lacking == 0 {
-                this.patience = None;
+        let read = ready!(Pin::new(&mut this.io).poll_read(context, buffer));
+        let entry = &this.entry;
+        this.read.pass(&buffer.filled()[before..], |kind, _, stream| {
+            if kind == RESET {
+                let unread = entry.answers().reset(stream);
+                entry.dispatcher.put_back(unread.into_iter());
             }
-            return read;
-        }
-        let entry = &this.place.entry;
-        *entry.reader.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(context.waker().clone());
-        // It may have been closed between the two checks.
-        if entry.closing.load(Ordering::SeqCst) {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        }
-        if let Some(patience) = &mut this.patience
-            && patience.as_mut().poll(context).is_ready()
-        {
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-        }
-        Poll::Pending
+        });
+        Poll::Ready(read)
     }
 }
 
-impl AsyncWrite for Connection {
+impl<I: AsyncWrite + Unpin> AsyncWrite for Watched<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_write(context, bytes),
-        })?;
+        let written = ready!(Pin::new(&mut self.io).poll_write(context, bytes))?;
         self.wrote(&bytes[..written]);
         Poll::Ready(Ok(written))
     }
@@ -489,10 +344,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let written = ready!(match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_write_vectored(context, slices),
-        })?;
+        let written = ready!(Pin::new(&mut self.io).poll_write_vectored(context, slices))?;
         let mut left = written;
         for slice in slices {
             let part = left.min(slice.len());
@@ -503,23 +355,14 @@ impl AsyncWrite for Connection {
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.stream {
-            Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Encrypted(stream) => stream.is_write_vectored(),
-        }
+        self.io.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_flush(context),
-        }
+        Pin::new(&mut self.io).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_shutdown(context),
-        }
+        Pin::new(&mut self.io).poll_shutdown(context)
     }
 }

@@ -10,12 +10,13 @@ use std::task::{Context, Poll};
 
 use kendall_protocols::queue as wire;
 use kendall_protocols::queue::call::Operation as Asked;
+use kendall_tier::serve;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
-use crate::connection::{OpenRequest, Peer};
+use crate::connection::Peer;
 use crate::identity::not_allowed;
 use crate::operation::{Answer, Operation};
 use crate::refusal::{detailed, stopped};
@@ -40,7 +41,7 @@ pub(crate) struct Conversation {
     service: Service,
     caller: Caller,
     /// As long as calls are open: a silent stream does not keep its connection from making room for others.
-    busy: Option<OpenRequest>,
+    busy: Option<serve::Begun>,
     calls: Option<Streaming<wire::Calls>>,
     /// Calls that were read and have not begun.
     backlog: std::vec::IntoIter<wire::Call>,

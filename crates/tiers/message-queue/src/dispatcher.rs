@@ -521,17 +521,6 @@ impl Dispatcher {
         self.lock().recorder.limit_hit(WAITING_FULL);
     }
 
-    /// Counts a client's connection that opened or closed.
-    pub(crate) fn connection(&self, opened: bool) {
-        let now_ns = self.clock.now_ns();
-        let connections = &mut self.lock().recorder.connections;
-        if opened {
-            connections.add(now_ns, 1);
-        } else {
-            connections.subtract(now_ns, 1);
-        }
-    }
-
     /// Lets no more requests in.
     pub(crate) fn drain(&self) {
         self.lock().draining = true;

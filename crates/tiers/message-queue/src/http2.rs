@@ -1,25 +1,29 @@
 //! Serves a client's connection by HTTP/2.
 //!
-//! With the library `h2` itself, since a receive must know which stream its answer takes: a client that gives a call up
+//! With the library `h2` itself on the edge that all tiers share, since a receive must know which stream its answer takes: a client that gives a call up
 //! resets the stream, and where that comes after the answer was written, only the stream's number tells whose messages
 //! go back to their queue.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use h2::server::SendResponse;
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use tokio::sync::watch;
+use kendall_tier::Clock;
+use kendall_tier::serve::{Enough, Incoming, Part, Protocol, Room, ServeConnection, Served};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{BoxFuture, Bytes, Service};
 
-use crate::connection::{Connection, Peer, Removed};
+use crate::connection::{Peer, Removed, Watched};
+use crate::dispatcher::Dispatcher;
 
 /// Requests that one connection may have open.
 const STREAMS: u32 = 1024;
@@ -33,12 +37,16 @@ const UNSENT: usize = 400 << 10;
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(20);
 
-/// Serves the requests of a connection until it ends; after `stopping`, only those that have begun.
-pub(crate) async fn serve<S>(
-    connection: Connection,
-    service: S,
-    mut stopping: watch::Receiver<bool>,
-) where
+/// Serves connections by HTTP/2.
+#[derive(Debug, Clone)]
+pub(crate) struct Http2<S> {
+    pub(crate) service: S,
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) clock: Clock,
+}
+
+impl<S> ServeConnection for Http2<S>
+where
     S: Service<
             Request<Body>,
             Response = Response<Body>,
@@ -46,44 +54,57 @@ pub(crate) async fn serve<S>(
             Future = BoxFuture<Response<Body>, Infallible>,
         > + Clone
         + Send
+        + Sync
+        + Unpin
         + 'static,
 {
-    let peer = connection.peer();
-    let mut stop = pin!(async move {
-        // The sender gone means the same.
-        drop(stopping.wait_for(|stopping| *stopping).await);
-    });
-    let mut builder = h2::server::Builder::new();
-    builder
-        .initial_window_size(WINDOW)
-        .initial_connection_window_size(WINDOW)
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(HEADERS)
-        .max_send_buffer_size(UNSENT);
-    let begun = tokio::select! {
-        begun = builder.handshake::<_, Bytes>(connection) => begun,
-        () = &mut stop => return,
-    };
-    let Ok(mut connection) = begun else { return };
-    let pings = connection.ping_pong().expect("it is taken once");
-    let mut gone = pin!(until_silent(pings, peer.clone()));
-    let mut requests = JoinSet::new();
-    let mut stopped = false;
-    loop {
-        tokio::select! {
-            accepted = connection.accept() => {
-                let Some(Ok((request, respond))) = accepted else { break };
-                while requests.try_join_next().is_some() {}
-                requests.spawn(answer(service.clone(), request, respond, peer.clone()));
-            }
-            () = &mut stop, if !stopped => {
-                stopped = true;
-                connection.graceful_shutdown();
-            }
-            () = &mut gone => break,
+    async fn drive<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        io: I,
+        served: Served,
+    ) -> Enough {
+        if served.protocol == Protocol::Http1 {
+            return Enough::Done;
         }
+        let (io, peer) = Watched::new(io, &served.connection, (&self.dispatcher, &self.clock));
+        let mut enough = pin!(served.enough());
+        let mut builder = h2::server::Builder::new();
+        builder
+            .initial_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .max_concurrent_streams(STREAMS)
+            .max_header_list_size(HEADERS)
+            .max_send_buffer_size(UNSENT);
+        let begun = tokio::select! {
+            begun = builder.handshake::<_, Part>(io) => begun,
+            end = &mut enough => return end,
+        };
+        let Ok(mut connection) = begun else { return Enough::Done };
+        let pings = connection.ping_pong().expect("it is taken once");
+        let mut gone = pin!(until_silent(pings, peer.clone()));
+        let mut requests = JoinSet::new();
+        let mut ends = None;
+        loop {
+            tokio::select! {
+                accepted = connection.accept() => {
+                    let Some(Ok((request, respond))) = accepted else { break };
+                    while requests.try_join_next().is_some() {}
+                    let by = (peer.clone(), Room::on(&served.connection, None));
+                    requests.spawn(answer(self.service.clone(), request, respond, by));
+                }
+                end = &mut enough, if ends.is_none() => {
+                    ends = Some(end);
+                    if end == Enough::Unread {
+                        break;
+                    }
+                    connection.graceful_shutdown();
+                }
+                () = &mut gone => break,
+            }
+        }
+        // Requests that are left end here: nobody can be answered.
+        ends.unwrap_or(Enough::Done)
     }
-    // Requests that are left end here: nobody can be answered.
 }
 
 /// Returns when the client does not answer a ping. What was written before one that it answered has arrived.
@@ -104,16 +125,18 @@ async fn until_silent(mut pings: PingPong, peer: Peer) {
 async fn answer<S>(
     mut service: S,
     request: Request<RecvStream>,
-    mut respond: SendResponse<Bytes>,
-    peer: Peer,
+    mut respond: SendResponse<Part>,
+    (peer, room): (Peer, Room),
 ) where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
     let stream = respond.stream_id().as_u32();
     let (mut head, body) = request.into_parts();
     head.extensions.insert(peer.clone());
-    let request = Request::from_parts(head, Body::new(Incoming(body)));
+    let body = Incoming::new(Received(body), room.clone());
+    let request = Request::from_parts(head, Body::new(body));
     let performed = async {
+        room.take(0).await;
         let Ok(()) = poll_fn(|context| service.poll_ready(context)).await;
         let Ok(response) = service.call(request).await;
         response
@@ -130,7 +153,7 @@ async fn answer<S>(
     let Ok(mut sending) = respond.send_response(Response::from_parts(head, ()), end) else {
         return;
     };
-    if (end || send(body, &mut sending).await.is_ok())
+    if (end || send(body, &mut sending, &room).await.is_ok())
         && let Some(undelivered) = undelivered
     {
         undelivered.was_sent();
@@ -138,30 +161,32 @@ async fn answer<S>(
 }
 
 /// Sends the frames of a body as fast as the client takes them.
-async fn send(mut body: Body, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
+async fn send(mut body: Body, stream: &mut SendStream<Part>, room: &Room) -> Result<(), h2::Error> {
     loop {
-        stream.reserve_capacity(1);
-        while stream.capacity() == 0 {
-            match poll_fn(|context| stream.poll_capacity(context)).await {
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(error),
-                None => return Err(Reason::CANCEL.into()),
-            }
-        }
         let next = tokio::select! {
             biased;
             next = poll_fn(|context| Pin::new(&mut body).poll_frame(context)) => next,
             reset = poll_fn(|context| stream.poll_reset(context)) => return Err(reset?.into()),
         };
-        let Some(frame) = next else { return stream.send_data(Bytes::new(), true) };
+        let Some(frame) = next else { return stream.send_data(room.part(Bytes::new()), true) };
         let Ok(frame) = frame else {
             stream.send_reset(Reason::INTERNAL_ERROR);
             return Err(Reason::INTERNAL_ERROR.into());
         };
         match frame.into_data() {
             Ok(data) => {
+                // It waits for the client from here on.
+                let part = room.part(data);
+                stream.reserve_capacity(1);
+                while stream.capacity() == 0 {
+                    match poll_fn(|context| stream.poll_capacity(context)).await {
+                        Some(Ok(_)) => {}
+                        Some(Err(error)) => return Err(error),
+                        None => return Err(Reason::CANCEL.into()),
+                    }
+                }
                 let end = body.is_end_stream();
-                stream.send_data(data, end)?;
+                stream.send_data(part, end)?;
                 if end {
                     return Ok(());
                 }
@@ -176,9 +201,9 @@ async fn send(mut body: Body, stream: &mut SendStream<Bytes>) -> Result<(), h2::
 }
 
 /// A request's body as it comes.
-struct Incoming(RecvStream);
+struct Received(RecvStream);
 
-impl HttpBody for Incoming {
+impl HttpBody for Received {
     type Data = Bytes;
     type Error = h2::Error;
 

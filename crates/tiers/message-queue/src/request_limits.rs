@@ -13,6 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use kendall_tier::serve::Begun;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tonic::body::Body;
@@ -22,7 +23,7 @@ use tonic::server::NamedService;
 use tonic::service::Routes;
 use tonic::{Code, Status};
 
-use crate::connection::{OpenRequest, Peer, Removed};
+use crate::connection::{Peer, Removed};
 use crate::identity::{self, Tokens};
 use crate::refusal::{detailed, too_late};
 
@@ -216,7 +217,7 @@ fn in_time(mut answer: Response<Body>, due: Option<&(u64, Peer)>) -> Response<Bo
 #[derive(Debug)]
 struct Answering {
     body: Body,
-    _open: Option<OpenRequest>,
+    _open: Option<Begun>,
     _listing: Option<OwnedSemaphorePermit>,
 }
 

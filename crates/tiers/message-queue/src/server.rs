@@ -2,30 +2,27 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_protocols::snapshot::{CountedTime, TierSnapshot};
-use kendall_tier::serve::{self, ListenError, Tls, random_token};
+use kendall_tier::serve::{self, Bounds, ListenError, ListenOptions, Listener, Tls, random_token};
 use kendall_tier::{Clock, Instruments, Layout};
-use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_postgres::AsyncMessage;
-use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
-use crate::connection::{Connection, Connections, HANDSHAKE, Place};
 use crate::console::{self, Console};
 use crate::database::{DatabaseError, Databases, PoolOptions, Reach, Session};
 use crate::dispatcher::{self, Dispatcher};
 use crate::health::Health;
-use crate::http2;
+use crate::http2::Http2;
 use crate::identity::{self, Tokens};
 use crate::inside::{self, Inside};
 use crate::operation::{Limits, REQUEST_TYPES};
@@ -57,6 +54,8 @@ const HUNG: Duration = Duration::from_secs(5);
 const FAREWELL: Duration = Duration::from_secs(10);
 /// Bytes of one request: a full batch of the default content still fits.
 const REQUEST_BYTES: usize = 16 << 20;
+/// Bytes of answers that clients do not take.
+const ANSWER_BYTES: usize = 256 << 20;
 
 /// Where the messages are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,6 +164,19 @@ pub struct Server {
 }
 
 impl QueueOptions {
+    /// A client may be silent for as long as it likes.
+    fn edge(&self) -> ListenOptions {
+        ListenOptions {
+            connections: self.client_connections,
+            answers: Bounds::of(ANSWER_BYTES),
+            lasting: self.limits.waiting_clients,
+            idle: Duration::MAX,
+            farewell: FAREWELL,
+            tls: self.access.tls.clone(),
+            ..ListenOptions::new(self.listen)
+        }
+    }
+
     fn pool(&self) -> PoolOptions {
         PoolOptions {
             connections: self.connections,
@@ -178,8 +190,9 @@ impl QueueOptions {
 impl Server {
     /// Connects to the database, brings its schema up to date, and serves.
     pub fn start(options: &QueueOptions, clock: Clock) -> Result<Self, ServerError> {
-        let entry = Entry::of(options)?;
-        let (listener, address) = serve::bind(options.listen, "--listen")?;
+        let tokens = tokens(options)?;
+        let listener = Listener::bind(options.edge())?;
+        let address = listener.address();
         let (postgres, url) = database(&options.database)?;
         let reach = Reach::parse(&url, options.root_certificate.as_deref())?;
         let runtime = network_threads(options.threads)?;
@@ -226,11 +239,10 @@ impl Server {
             None => None,
         };
         let mut network = JoinSet::new();
-        let serving = {
-            let _inside = runtime.enter();
-            serve_grpc(service, told, (listener, options.client_connections, entry))?
-        };
-        network.spawn_on(serving, handle);
+        let stopped = service.stopping.clone();
+        let serving = vec![(handle.clone(), grpc(service, told, tokens)?)];
+        let serving = listener.serve(serving, Some(&instruments), stopped);
+        network.spawn_on(logged(serving), handle);
         Ok(Self {
             runtime,
             instruments,
@@ -321,10 +333,7 @@ impl Server {
         waiters.wake_all();
         runtime.block_on(async {
             dispatcher.idle().await;
-            if tokio::time::timeout(FAREWELL, network.join_next()).await.is_err() {
-                tracing::info!("clients still connected were cut off");
-            }
-            network.shutdown().await;
+            while network.join_next().await.is_some() {}
             // Only now nobody comes any more with something that is to be put back.
             dispatcher.finish();
             let ending = async { while workers.join_next().await.is_some() {} };
@@ -402,12 +411,12 @@ fn layout(reach: &Reach) -> Layout {
     }
 }
 
-/// The gRPC server over connections that are counted and bounded.
-fn serve_grpc(
+/// What answers gRPC calls.
+fn grpc(
     service: Service,
     health: HealthServer<HealthService>,
-    (listener, most, entry): (TcpListener, usize, Entry),
-) -> Result<impl Future<Output = ()> + Send + use<>, ServerError> {
+    tokens: Option<Arc<Tokens>>,
+) -> Result<Http2<Front<RequestLimits<MessageQueueServer<Service>>>>, ServerError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(kendall_protocols::queue::DESCRIPTORS)
@@ -415,10 +424,7 @@ fn serve_grpc(
     };
     let newer = reflection().build_v1().map_err(ServerError::Reflection)?;
     let older = reflection().build_v1alpha().map_err(ServerError::Reflection)?;
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(ServerError::Threads)?;
-    let connections = Connections::new(service.clock.clone(), Arc::clone(&service.dispatcher));
-    let mut stopping = service.stopping.clone();
-    let Entry { tokens, tls } = entry;
+    let (dispatcher, clock) = (Arc::clone(&service.dispatcher), service.clock.clone());
     let queue = MessageQueueServer::new(service)
         .max_decoding_message_size(REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
@@ -427,122 +433,35 @@ fn serve_grpc(
         .add_service(RequestLimits::new(newer).for_holders(tokens.clone()))
         .add_service(RequestLimits::new(older).for_holders(tokens.clone()))
         .prepare();
-    let front = Front { queue: RequestLimits::new(queue).for_holders(tokens), others };
-    Ok(async move {
-        let mut served = JoinSet::new();
-        let stopped = stopping.clone();
-        tokio::select! {
-            () = accept(&listener, most, &connections, |stream, place| {
-                while served.try_join_next().is_some() {}
-                served.spawn(serve_one(stream, place, tls.clone(), front.clone(), stopped.clone()));
-            }) => {}
-            // The sender gone means the same.
-            _ = stopping.wait_for(|stopping| *stopping) => {}
-        }
-        drop(listener);
-        while served.join_next().await.is_some() {}
-    })
+    let service = Front { queue: RequestLimits::new(queue).for_holders(tokens), others };
+    Ok(Http2 { service, dispatcher, clock })
 }
 
-/// Serves a connection to its end.
-async fn serve_one(
-    stream: TcpStream,
-    place: Place,
-    tls: Option<TlsAcceptor>,
-    front: Front<RequestLimits<MessageQueueServer<Service>>>,
-    stopping: watch::Receiver<bool>,
-) {
-    let connection = match tls {
-        None => Connection::plain(stream, place),
-        Some(tls) => match tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await {
-            Ok(Ok(stream)) => Connection::encrypted(stream, place),
-            Ok(Err(error)) => {
-                tracing::debug!(%error, "a TLS handshake failed");
-                return;
-            }
-            Err(_) => {
-                tracing::debug!("a TLS handshake took too long");
-                return;
-            }
-        },
+async fn logged(serving: impl Future<Output = io::Result<()>>) {
+    if let Err(error) = serving.await {
+        tracing::error!(%error, "the listener failed");
+    }
+}
+
+/// Reads the tokens, and refuses to be open to anyone unless that was asked for.
+fn tokens(options: &QueueOptions) -> Result<Option<Arc<Tokens>>, ServerError> {
+    let Access { tokens, tls, open_to_anyone } = &options.access;
+    let (address, any) = (options.listen, *open_to_anyone || options.listen.ip().is_loopback());
+    let missing = match (tokens, tls) {
+        (None, None) => Some("there are neither tokens nor TLS"),
+        (None, Some(_)) => Some("there are no tokens"),
+        (Some(_), None) => Some("there is no TLS, so tokens could be read on the way"),
+        (Some(_), Some(_)) => None,
     };
-    http2::serve(connection, front, stopping).await;
-}
-
-/// Accepts connections for ever, at most `most` at a time: for a further one the connection is closed that has
-/// been idle longest; where none is, it waits in the kernel's queue.
-async fn accept(
-    listener: &tokio::net::TcpListener,
-    most: usize,
-    connections: &Arc<Connections>,
-    mut serve: impl FnMut(TcpStream, Place),
-) {
-    let permits = Arc::new(Semaphore::new(most));
-    loop {
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of descriptors, most likely: give others the time to close some.
-                tracing::warn!(%error, "cannot accept a connection");
-                connections.close_idlest();
-                pause(LISTEN_AGAIN).await;
-                continue;
-            }
-        };
-        let permit = loop {
-            match Arc::clone(&permits).try_acquire_owned() {
-                Ok(permit) => break permit,
-                Err(_) => {
-                    // Closed by its own task, soon; another may end meanwhile.
-                    connections.close_idlest();
-                    let freed = Arc::clone(&permits).acquire_owned();
-                    if let Ok(Ok(permit)) = tokio::time::timeout(LISTEN_AGAIN, freed).await {
-                        break permit;
-                    }
-                }
-            }
-        };
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection went away at once");
+    match missing {
+        Some(missing) if !any => return Err(ServerError::Open { address, missing }),
+        Some(missing) if !address.ip().is_loopback() => {
+            tracing::warn!(%address, missing, "open to whoever reaches it");
         }
-        serve(stream, connections.admit(permit));
+        _ => {}
     }
-}
-
-/// What those who come in must have.
-struct Entry {
-    tokens: Option<Arc<Tokens>>,
-    tls: Option<TlsAcceptor>,
-}
-
-impl Entry {
-    /// Reads the files, and refuses to be open to anyone unless that was asked for.
-    fn of(options: &QueueOptions) -> Result<Self, ServerError> {
-        let Access { tokens, tls, open_to_anyone } = &options.access;
-        let (address, any) = (options.listen, *open_to_anyone || options.listen.ip().is_loopback());
-        let missing = match (tokens, tls) {
-            (None, None) => Some("there are neither tokens nor TLS"),
-            (None, Some(_)) => Some("there are no tokens"),
-            (Some(_), None) => Some("there is no TLS, so tokens could be read on the way"),
-            (Some(_), Some(_)) => None,
-        };
-        match missing {
-            Some(missing) if !any => return Err(ServerError::Open { address, missing }),
-            Some(missing) if !address.ip().is_loopback() => {
-                tracing::warn!(%address, missing, "open to whoever reaches it");
-            }
-            _ => {}
-        }
-        let read = |path: &PathBuf| Tokens::read(path, &identity::LINE).map(Arc::new);
-        let tokens = tokens.as_ref().map(read).transpose()?;
-        let tls = tls.as_ref().map(|tls| tls.acceptor(&["h2"])).transpose();
-        let tls = tls.map_err(ListenError::from)?;
-        Ok(Self { tokens, tls })
-    }
-}
-
-async fn pause(time: Duration) {
-    drop(tokio::time::timeout(time, std::future::pending::<()>()).await);
+    let read = |path: &PathBuf| Tokens::read(path, &identity::LINE).map(Arc::new);
+    Ok(tokens.as_ref().map(read).transpose()?)
 }
 
 /// Listens for notifications, for ever; after every new connection all waiting clients try again. Over the

@@ -10,11 +10,11 @@ use std::time::Duration;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::Response;
-use hyper::body::{Body, Frame, Incoming};
+use hyper::body::{Body, Frame};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use tonic::{Code, Status};
 
-use crate::listen::Client;
+use crate::listen::{Client, Incoming};
 
 /// Bytes before each message: a flag and its length.
 pub(crate) const PREFIX: usize = 5;

@@ -3,7 +3,6 @@
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response};
 use tonic::{Code, Status};
@@ -16,7 +15,7 @@ use super::read::{self, PlainRest};
 use super::results;
 use super::store::{Content, Key, Kind};
 use crate::digest::{Digest, Function, parse_hash};
-use crate::listen::{PART_BYTES, Room, plain};
+use crate::listen::{Incoming, PART_BYTES, Room, plain};
 
 /// Bytes of a result.
 const RESULT_BYTES: usize = 512 << 10;

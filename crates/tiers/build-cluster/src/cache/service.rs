@@ -1,6 +1,5 @@
 //! What the cache answers: one method a module, found here by its path.
 
-use hyper::body::Incoming;
 use hyper::{Request, Response};
 use tonic::Status;
 
@@ -9,7 +8,7 @@ use super::grpc::{self, Answer, Messages};
 use super::metrics::Operation;
 use super::{assets, blobs, capabilities, http, read, results, tree, write};
 use crate::listen::plain::is_grpc;
-use crate::listen::{Room, Serve};
+use crate::listen::{Incoming, Room, Serve};
 
 /// The cache's answers on one network thread.
 #[derive(Debug, Clone)]

@@ -16,8 +16,7 @@ use crate::listen::{Client, OpenUploads, UploadBounds};
 /// and then beside it where it is compressed.
 const TURN: u64 = 256 << 10;
 const TURN_BESIDE: u64 = 4 << 20;
-/// Uploads that broke off and are kept, and how long.
-const KEPT: usize = 256;
+/// How long uploads that broke off are kept.
 const KEPT_NS: u64 = 600_000_000_000;
 
 /// A content on its way in: hashed as it comes, and kept only if it is what was announced.
@@ -48,12 +47,13 @@ pub(crate) struct Uploads {
     budget: Arc<Budget>,
     pub(crate) open: OpenUploads,
     broken: Mutex<HashMap<String, (u64, Upload)>>,
+    most_broken: usize,
 }
 
 impl Uploads {
     pub(crate) fn new(budget: &Arc<Budget>, bounds: UploadBounds) -> Self {
-        let open = OpenUploads::new(bounds);
-        Self { budget: Arc::clone(budget), open, broken: Mutex::default() }
+        let (open, most_broken) = (OpenUploads::new(bounds), bounds.broken());
+        Self { budget: Arc::clone(budget), open, broken: Mutex::default(), most_broken }
     }
 
     pub(crate) fn begin(
@@ -106,7 +106,7 @@ impl Uploads {
             return;
         }
         let mut broken = self.tidy(now_ns);
-        while !upload.fits(&broken) {
+        while broken.len() >= self.most_broken || !upload.fits(&broken) {
             let oldest = broken.iter().min_by_key(|(_, (since, _))| *since);
             let Some(oldest) = oldest.map(|(name, _)| name.clone()) else { return };
             broken.remove(&oldest);
@@ -139,7 +139,7 @@ impl Upload {
             Sink::Memory { .. } => u64::MAX,
         };
         let files: u64 = broken.values().map(|(_, one)| one.on_disk()).sum();
-        broken.len() < KEPT && files + self.on_disk() <= most
+        files + self.on_disk() <= most
     }
 
     /// Takes in more, in bounded turns: a few compressed bytes may expand to gigabytes. Beside the network thread those

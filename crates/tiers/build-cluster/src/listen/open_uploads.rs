@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use kendall_tier::serve::{Account, Client};
+use kendall_tier::share_of_descriptors;
 use kendall_units::exact_f64;
 use tokio::sync::Notify;
 use tonic::Status;
@@ -29,18 +30,28 @@ pub(crate) struct UploadBounds {
 }
 
 impl Default for UploadBounds {
+    /// Each may have a file open: an eighth of the files that this process may open.
     fn default() -> Self {
-        Self {
-            total: 2048,
-            peer: 1024,
-            connection: 512,
-            patience_ns: 1_000_000_000,
-            idle_ns: 60_000_000_000,
-        }
+        Self::of(share_of_descriptors(8).min(2048))
     }
 }
 
 impl UploadBounds {
+    fn of(total: usize) -> Self {
+        Self {
+            total,
+            peer: total / 2,
+            connection: total / 4,
+            patience_ns: 1_000_000_000,
+            idle_ns: 60_000_000_000,
+        }
+    }
+
+    /// Uploads that broke off and are kept, with their files.
+    pub(crate) fn broken(&self) -> usize {
+        self.total / 8
+    }
+
     /// Those of a cache behind a front, whose clients all come over its connections.
     pub(crate) fn behind_front() -> Self {
         let bounds = Self::default();

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use tonic::{Code, Status};
+
+use super::Incoming;
 
 /// Bytes of a refused body that are read, and for how long: a connection that is closed with bytes unread is reset,
 /// and its client may lose the answer.

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use hyper::{Request, Response};
 use kendall_tier::Clock;
 use tonic::body::Body;
@@ -12,7 +11,7 @@ use tonic::codegen::Service as _;
 use tonic::service::Routes;
 use tonic::{Request as Call, Status};
 
-use crate::listen::{Client, OpenUploads, PART_BYTES, Room, Serve};
+use crate::listen::{Client, Incoming, OpenUploads, PART_BYTES, Room, Serve};
 use crate::peer::Calls;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
 use crate::wire::re::capabilities_server::Capabilities;

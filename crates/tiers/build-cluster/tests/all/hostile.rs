@@ -15,7 +15,7 @@ use kendall_build_cluster::digest::Function;
 use kendall_build_cluster::wire::bytestream::ReadRequest;
 use kendall_build_cluster::wire::bytestream::byte_stream_client::ByteStreamClient;
 use kendall_tier::Clock;
-use kendall_tier::serve::AnswerBounds;
+use kendall_tier::serve::Bounds;
 use tokio_stream::StreamExt as _;
 
 /// The gRPC status of a raw body at a path.
@@ -508,7 +508,7 @@ const AT_ONCE: Duration = Duration::from_secs(60);
 fn clients_that_take_no_answer_leave_room_for_those_that_do() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(folder.path());
-    options.listen.edge.answers = AnswerBounds::of(16 << 20);
+    options.listen.edge.answers = Bounds::of(16 << 20);
     let cache = Cache::start(&options, Clock::monotonic()).unwrap();
     let blob = content(1, 4 << 20);
     let digest = Function::Sha256.digest(&blob);
@@ -537,7 +537,7 @@ fn clients_that_take_no_answer_leave_room_for_those_that_do() {
     cache.stop();
 }
 
-/// Heads of requests whose rest never comes, more of them than may wait: connections with many end.
+/// Heads of requests whose rest never comes, more than twice as many as may begin: connections with many end.
 #[test]
 fn requests_that_stay_without_their_rest_are_bounded() {
     let folder = tempfile::tempdir().unwrap();
@@ -550,7 +550,7 @@ fn requests_that_stay_without_their_rest_are_bounded() {
         ("content-type", "application/grpc"),
     ];
     let silent: Vec<TcpStream> =
-        (0..20).map(|_| send_heads(cache.address(), &head, 0b100, 0, 1_000)).collect();
+        (0..40).map(|_| send_heads(cache.address(), &head, 0b100, 0, 1_000)).collect();
     for stream in &silent {
         stream.set_nonblocking(true).unwrap();
     }
