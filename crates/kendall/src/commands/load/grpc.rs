@@ -93,7 +93,7 @@ impl LoadGrpc {
         let targets = resolve(&self.targets, "127.0.0.1:50051")?;
         let plan = self.common.plan(targets, connections)?;
         let stop = stop_at_a_signal()?;
-        let result = calls::run(&plan, &content, &stop, &mut self.common.progress());
+        let result = calls::run(&plan, &content, &stop, &mut self.common.progress()?);
         self.common.print(&result.map_err(call_error)?)
     }
 
