@@ -22,7 +22,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(250);
 /// Time after which a connection ends where others wait, unless its client took so many bytes.
 const PATIENCE_NS: u64 = 1_000_000_000;
 const PROGRESS: u64 = 16 << 10;
-/// Requests that have begun, of all connections; some six kilobytes each.
+/// Requests that have begun, of all connections; some ten kilobytes each.
 const REQUESTS: usize = 8 << 10;
 /// What an answer holds whose parts are made while it is taken: a part, a file.
 pub const PART_BYTES: usize = 256 << 10;
