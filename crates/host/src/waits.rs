@@ -190,6 +190,8 @@ mod tests {
         let _waiting: Vec<TcpStream> =
             (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
         // This process listens there itself; of the two ends of a connection, one has called.
+        let end = monotonic_ns() + 4_000_000_000;
+        while monotonic_ns() < end && !called(std::process::id()).contains(&address) {}
         assert!(called(std::process::id()).contains(&address));
         let (lock, done) = (Mutex::new(()), AtomicBool::new(false));
         let held = lock.lock().unwrap();

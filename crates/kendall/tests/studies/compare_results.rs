@@ -207,7 +207,9 @@ fn a_regression_is_found_written_and_told_by_the_exit_code() {
     assert_eq!(answer["differences"].as_array().unwrap().len(), 0);
     let page = std::fs::read_to_string(folders.after().join("comparison.html")).unwrap();
     assert_eq!(answer["report"].as_str(), folders.after().join("comparison.html").to_str());
-    for wanted in ["regression", "±5 %", "<svg", "Change of the throughput", "Before and after"] {
+    for wanted in
+        ["regression", "±5\u{a0}%", "<svg", "Change of the throughput", "Before and after"]
+    {
         assert!(page.contains(wanted), "{wanted}");
     }
     for outside in ["src=\"http", "href=\"http", "@import", ">NaN", "\"NaN", "MNaN"] {

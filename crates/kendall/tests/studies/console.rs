@@ -26,7 +26,7 @@ service = "exponential:1ms"
 [workload]
 clients = 2
 [measure]
-duration = "1s"
+duration = "2s"
 warm_up = "0s"
 cool_down = "0s"
 repetitions = 3

@@ -25,7 +25,7 @@ pub(crate) struct LoadGrpc {
     targets: Vec<String>,
 
     /// The method
-    #[arg(long, value_name = "PACKAGE.SERVICE/METHOD")]
+    #[arg(long, value_name = "SERVICE/METHOD")]
     call: String,
 
     /// The message of each call as JSON, with placeholders such as `{user}`; repeated, for methods that take a stream
