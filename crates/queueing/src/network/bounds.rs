@@ -304,9 +304,10 @@ pub fn multi_class_bounds(network: &Network) -> Result<Vec<Bounds>, NetworkError
         let slowest = queues().map(|r| r.demands[class]).fold(0.0, f64::max);
         let per_server = queues().map(|r| r.demands[class] / r.capacity()).fold(0.0, f64::max);
         let worst = total + slowest * (exact_f64(everybody) - 1.0).max(0.0);
-        let high =
-            (n / (total + z)).min(if per_server > 0.0 { 1.0 / per_server } else { f64::MAX });
-        let low = n / (worst + z);
+        // A class without customers may be without demands, too.
+        let rate = |time: f64| if n > 0.0 { n / time } else { 0.0 };
+        let high = rate(total + z).min(if per_server > 0.0 { 1.0 / per_server } else { f64::MAX });
+        let low = rate(worst + z);
         let response = |x: f64| if x > 0.0 { (n / x - z).max(total) } else { total };
         all.push(Bounds {
             throughput: (low, high),
