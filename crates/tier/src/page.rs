@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::instruments::Instruments;
 use crate::metrics;
-use crate::serve::{Incoming, ListenError, ListenOptions, Listener, Serve, Serving};
+use crate::serve::{
+    ConnectionHooks, Incoming, ListenError, ListenOptions, Listener, Serve, Serving,
+};
 
 /// Connections served at once; further ones take the place of those that ask for nothing, or wait.
 const CONNECTIONS: usize = 64;
@@ -246,6 +248,8 @@ impl Drop for Page {
         }
     }
 }
+
+impl ConnectionHooks for Site {}
 
 impl Serve for Site {
     type Body = Full<Bytes>;

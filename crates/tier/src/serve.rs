@@ -153,26 +153,8 @@ pub fn bind(
         .map_err(|source| ListenError::Bind { address, flag, source })
 }
 
-/// What answers requests. A clone answers each connection.
-pub trait Serve: Clone + Send + Sync + Unpin + 'static {
-    /// Bodies of its answers.
-    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
-        + Send
-        + Unpin
-        + 'static;
-
-    /// Answers a request, whose extensions have the [`Client`]. The body of an answer to HEAD is not sent.
-    fn serve(
-        &self,
-        request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Self::Body>> + Send;
-
-    /// Refuses a request that does not name its host as it must: 400.
-    fn refuse_host(
-        &self,
-        request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Self::Body>> + Send;
-
+/// What a server is told of its connections. A clone serves each.
+pub trait ConnectionHooks: Clone + Send + Sync + Unpin + 'static {
     /// What answers a new connection.
     #[must_use]
     fn connected(&self) -> Self {
@@ -192,28 +174,35 @@ pub trait Serve: Clone + Send + Sync + Unpin + 'static {
     fn limit_hit(&self, _limit: EdgeLimit) {}
 }
 
+/// What answers requests.
+pub trait Serve: ConnectionHooks {
+    /// Bodies of its answers.
+    type Body: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+
+    /// Answers a request, whose extensions have the [`Client`]. The body of an answer to HEAD is not sent.
+    fn serve(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Refuses a request that does not name its host as it must: 400.
+    fn refuse_host(
+        &self,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}
+
 /// What serves connections, whatever they speak: HTTP, where it is [`Serve`].
-pub trait ServeConnection: Clone + Send + Sync + Unpin + 'static {
+pub trait ServeConnection: ConnectionHooks {
     /// Serves a connection until either side has enough. Each request that comes on it has its [`Room`].
     fn drive<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         self,
         io: I,
         served: Served,
     ) -> impl Future<Output = Enough> + Send;
-
-    /// As [`Serve::connected`], and so on.
-    #[must_use]
-    fn connected(&self) -> Self {
-        self.clone()
-    }
-
-    fn received(&self, _bytes: usize) {}
-
-    fn sent(&self, _bytes: usize) {}
-
-    fn flushed(&self) {}
-
-    fn limit_hit(&self, _limit: EdgeLimit) {}
 }
 
 impl<S: Serve> ServeConnection for S {
@@ -223,26 +212,6 @@ impl<S: Serve> ServeConnection for S {
         served: Served,
     ) -> impl Future<Output = Enough> + Send {
         connection::drive_http(self, io, served)
-    }
-
-    fn connected(&self) -> Self {
-        Serve::connected(self)
-    }
-
-    fn received(&self, bytes: usize) {
-        Serve::received(self, bytes);
-    }
-
-    fn sent(&self, bytes: usize) {
-        Serve::sent(self, bytes);
-    }
-
-    fn flushed(&self) {
-        Serve::flushed(self);
-    }
-
-    fn limit_hit(&self, limit: EdgeLimit) {
-        Serve::limit_hit(self, limit);
     }
 }
 

@@ -14,7 +14,7 @@ use hyper::header::{
 use hyper::service::Service;
 use hyper::{Request, Response, StatusCode, Uri};
 
-use super::{Incoming, Serve};
+use super::{ConnectionHooks, Incoming, Serve};
 
 /// Scripts, styles and answers of the console itself alone, and nothing in it that is not text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src \
@@ -34,6 +34,8 @@ impl<S> ForBrowsers<S> {
         Self { service, listen }
     }
 }
+
+impl<S: Clone + Send + Sync + Unpin + 'static> ConnectionHooks for ForBrowsers<S> {}
 
 impl<S, B> Serve for ForBrowsers<S>
 where

@@ -462,7 +462,7 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::serve::Listener;
+    use crate::serve::{ConnectionHooks, Listener};
 
     /// Answers when it may.
     #[derive(Debug, Clone)]
@@ -471,6 +471,8 @@ mod tests {
         waiting: Arc<AtomicUsize>,
         answered: Arc<AtomicUsize>,
     }
+
+    impl ConnectionHooks for Gate {}
 
     impl Serve for Gate {
         type Body = Empty<Bytes>;

@@ -92,6 +92,8 @@ pub(crate) struct Guarded<S> {
     pub(crate) tokens: Option<Arc<Tokens>>,
 }
 
+impl<S: Serve> serve::ConnectionHooks for Guarded<S> {}
+
 impl<S: Serve> serve::Serve for Guarded<S> {
     type Body = Either<S::Body, Full<Bytes>>;
 

@@ -10,7 +10,8 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use kendall_tier::serve::{
-    EdgeLimit, Incoming, ListenError, ListenOptions, Listener, Serve, Tls, WhenFull,
+    ConnectionHooks, EdgeLimit, Incoming, ListenError, ListenOptions, Listener, Serve, Tls,
+    WhenFull,
 };
 use kendall_tier::{Instruments, Stop};
 
@@ -188,7 +189,9 @@ impl Serve for Service {
         let detail = "a request of HTTP/1.1 names one host, with a port or without, in `Host`";
         refused(&self.shared, &Problem::new(400, "not-one-host", detail).into())
     }
+}
 
+impl ConnectionHooks for Service {
     fn connected(&self) -> Self {
         Self { pending: Pending::default(), ..self.clone() }
     }

@@ -1,8 +1,8 @@
 //! Serves a client's connection by HTTP/2.
 //!
-//! With the library `h2` itself on the edge that all tiers share, since a receive must know which stream its answer takes: a client that gives a call up
-//! resets the stream, and where that comes after the answer was written, only the stream's number tells whose messages
-//! go back to their queue.
+//! With the library `h2` itself on the edge that all tiers share, since a receive must know which stream its answer
+//! takes: a client that cancels a call resets the stream, and where that comes after the answer was written, only the
+//! stream's number tells whose messages go back to their queue.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -15,7 +15,9 @@ use h2::server::SendResponse;
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use kendall_tier::Clock;
-use kendall_tier::serve::{Enough, Incoming, Part, Protocol, Room, ServeConnection, Served};
+use kendall_tier::serve::{
+    ConnectionHooks, Enough, Incoming, Part, Protocol, Room, ServeConnection, Served,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tonic::body::Body;
@@ -44,6 +46,8 @@ pub(crate) struct Http2<S> {
     pub(crate) dispatcher: Arc<Dispatcher>,
     pub(crate) clock: Clock,
 }
+
+impl<S: Clone + Send + Sync + Unpin + 'static> ConnectionHooks for Http2<S> {}
 
 impl<S> ServeConnection for Http2<S>
 where
