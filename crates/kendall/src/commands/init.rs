@@ -6,8 +6,8 @@ mod probe;
 mod requests;
 mod templates;
 mod text;
+mod write;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
@@ -120,14 +120,7 @@ impl Init {
             return Ok(Exit::Done);
         };
         let (name, file) = self.place(&source);
-        // A link is there, too, whether or not it leads anywhere.
-        if file.symlink_metadata().is_ok() && !self.force {
-            let what = format!(
-                "{} exists; choose another file with --out, or replace it with --force",
-                file.display()
-            );
-            return Err(exit_with(Exit::Refused, what));
-        }
+        write::refuse_taken(&file, self.force)?;
         let text = match source {
             Source::Template(_, text) => text.to_owned(),
             Source::Running(target) => self.attached(target, &name)?,
@@ -137,14 +130,7 @@ impl Init {
         if self.template.is_none() {
             try_it(&parse(&file, &text, true)?)?;
         }
-        output::put(&file, self.force, |file| Ok(file.write_all(text.as_bytes())?)).map_err(
-            |error| {
-                exit_with(
-                    Exit::NotReady,
-                    format!("{} cannot be written: {error:#}", file.display()),
-                )
-            },
-        )?;
+        write::text(&file, self.force, &text)?;
         let plan = kendall_study::Plan::of(&study)
             .map_err(|problem| exit_with(Exit::Refused, study.refuse(problem)))?;
         let minutes =

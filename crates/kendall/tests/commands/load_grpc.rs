@@ -8,9 +8,9 @@ use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use kendall_testing::{Process, certificate, free_address};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::support::kendall;
+use crate::support::{kendall, printed};
 
 const CHECK: &str = "grpc.health.v1.Health/Check";
 
@@ -42,11 +42,6 @@ fn load(target: SocketAddr, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn result(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
-}
-
 /// A folder with the files of the service.
 fn protos() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
@@ -63,7 +58,7 @@ fn calls_are_described_by_the_service_or_by_files() {
     for more in [&[][..], &["--proto", &file], &["--connections", "2", "--threads", "2"]] {
         let call = ["--call", CHECK, "-c", "4", "-n", "100", "--fail-if", "errors > 0%"];
         let output = load(address, &[&call[..], more].concat());
-        let json = result(&output);
+        let json = printed(&output);
         assert_eq!(output.status.code(), Some(0), "{json:#}");
         assert_eq!(json["operations"]["Check"]["completed"], 100, "{json:#}");
         // An answer of SERVING is two bytes behind a prefix of five.
@@ -71,12 +66,12 @@ fn calls_are_described_by_the_service_or_by_files() {
     }
     let vary = ["--data", r#"{"service":"{name}"}"#, "--vary", "name=sequential:1..9"];
     let output = load(address, &[&["--call", CHECK, "-n", "20", "-c", "2"], &vary[..]].concat());
-    let json = result(&output);
+    let json = printed(&output);
     assert_eq!(output.status.code(), Some(5), "{json:#}");
     assert_eq!(json["operations"]["Check"]["errors"], json!({ "client_error": 20 }));
     assert!(json["rejections"].to_string().contains("gRPC status 5"), "{json:#}");
     let open = ["--call", CHECK, "--rate", "200/s", "-n", "100", "--metadata", "x-user=7"];
-    let json = result(&load(address, &open));
+    let json = printed(&load(address, &open));
     assert_eq!((&json["completed"], &json["loop"]), (&json!(100), &json!("open")), "{json:#}");
 }
 
@@ -88,7 +83,7 @@ fn streams_of_messages_are_one_call() {
     let data = ["--data", list, "--data", list, "--data", list];
     let call = ["--call", reflection, "-c", "2", "-n"];
     let bytes = |messages: usize| {
-        let json = result(&load(address, &[&call[..], &["10"], &data[..2 * messages]].concat()));
+        let json = printed(&load(address, &[&call[..], &["10"], &data[..2 * messages]].concat()));
         assert_eq!(json["completed"], 10, "{json:#}");
         json["operations"]["ServerReflectionInfo"]["bytes_in"].as_u64().unwrap()
     };
@@ -96,7 +91,7 @@ fn streams_of_messages_are_one_call() {
     // A stream that does not end is no answer.
     let watch =
         ["--call", "grpc.health.v1.Health/Watch", "-n", "2", "-c", "1", "--timeout", "100ms"];
-    let json = result(&load(address, &watch));
+    let json = printed(&load(address, &watch));
     assert_eq!(json["operations"]["Watch"]["errors"], json!({ "timed_out": 2 }), "{json:#}");
 }
 
@@ -177,7 +172,7 @@ fn a_service_behind_tls_sees_the_certificate_of_the_client() {
     let trusted = ["--authority", &authority];
     let shown = ["--client-certificate", &own, "--client-key", &key];
     let output = load(address, &[&call[..], &trusted, &shown].concat());
-    assert_eq!(result(&output)["completed"], 20, "{output:?}");
+    assert_eq!(printed(&output)["completed"], 20, "{output:?}");
     let hidden = load(address, &[&call[..], &trusted].concat());
     assert_eq!(hidden.status.code(), Some(3), "{hidden:?}");
     let other = [&call[..], &["--authority", &own], &shown].concat();
@@ -262,7 +257,7 @@ fn kinds(
 ) -> Vec<String> {
     let (_folder, file) = protos();
     let call = ["--call", CHECK, "--proto", &file, "-c", "1", "-n", "1", "--timeout", timeout];
-    let json = result(&load(hostile(answer, then), &call));
+    let json = printed(&load(hostile(answer, then), &call));
     let errors = json["operations"]["Check"]["errors"].as_object().unwrap().clone();
     errors.into_iter().map(|(kind, _)| kind).collect()
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 
 use crate::hostile::{End, Hostile};
-use crate::support::kendall;
+use crate::support::{kendall, printed};
 
 /// Answers one request: its method and path, its head in lower case, its body.
 fn answer(line: &str, head: &str, body: &str) -> (u16, String, String) {
@@ -144,17 +144,12 @@ fn load(url: &str, folder: &Path, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn result(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
-}
-
 #[test]
 fn a_sequence_takes_values_from_replies_data_and_cookies() {
     let shop = Shop::start();
     let folder = folder(&SHOP.replace("\"{{order}}\"", "\"/orders/9\""));
     let output = load(&shop.url, folder.path(), &["-c", "2", "-n", "20", "--format", "json"]);
-    let json = result(&output);
+    let json = printed(&output);
     assert_eq!(output.status.code(), Some(0), "{json:#}");
     assert_eq!(json["operations"]["buy"]["completed"], 20, "{json:#}");
     assert_eq!(json["completed"], 20, "steps are in no sum: {json:#}");
@@ -202,7 +197,7 @@ fn open_loops_rates_and_weights_run_sequences_too() {
     );
     let more =
         ["--vary", "n=sequential:1..1000", "--rate", "400/s", "-n", "400", "--format", "json"];
-    let json = result(&load(&shop.url, folder.path(), &more));
+    let json = printed(&load(&shop.url, folder.path(), &more));
     let completed = |name: &str| json["operations"][name]["completed"].as_u64().unwrap();
     // Of 400 with the share 3/4: 300, with a standard deviation of 8.7; the seed is fixed.
     assert!(
@@ -247,7 +242,7 @@ fn a_step_that_fails_ends_its_run_and_says_why() {
         let folder = folder(&format!("[[sequence]]\n[[sequence.request]]\n{request}{after}"));
         let output = load(&shop.url, folder.path(), &["-c", "1", "-n", "2", "--format", "json"]);
         assert_eq!(output.status.code(), Some(5), "{request}");
-        let json = result(&output);
+        let json = printed(&output);
         assert_eq!(json["operations"]["sequence 1"]["errors"], json!({ kind: 2 }), "{json:#}");
         assert_eq!(json["steps"][0]["errors"], json!({ kind: 2 }), "{json:#}");
         assert_eq!(json["steps"][1]["sent"], 0, "{json:#}");
@@ -315,7 +310,7 @@ fn kinds(server: &Hostile, timeout: &str) -> Vec<String> {
     );
     let more = ["-c", "1", "-n", "1", "--timeout", timeout, "--format", "json"];
     let output = load(&format!("http://{}/", server.address), folder.path(), &more);
-    let json = result(&output);
+    let json = printed(&output);
     let errors = json["operations"]["sequence 1"]["errors"].as_object().unwrap().clone();
     errors.into_iter().map(|(kind, _)| kind).collect()
 }
@@ -397,7 +392,8 @@ fn a_recording_and_a_description_become_sequences_that_run() {
     );
     assert_eq!(text.matches("think_time").count(), 1, "{text}");
     std::fs::write(folder.path().join("shop.toml"), text.replace("1750ms", "1ms")).unwrap();
-    let json = result(&load(&shop.url, folder.path(), &["-c", "1", "-n", "2", "--format", "json"]));
+    let json =
+        printed(&load(&shop.url, folder.path(), &["-c", "1", "-n", "2", "--format", "json"]));
     assert_eq!(json["operations"]["sequence 1"]["completed"], 2, "{json:#}");
     assert_eq!(json["statuses"], json!({ "200": 4, "302": 2 }));
     assert_eq!(
@@ -424,7 +420,7 @@ fn a_recording_and_a_description_become_sequences_that_run() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.contains("1 operation left out"), "{said}");
     let json =
-        result(&load(&shop.url, folder.path(), &["-c", "1", "-n", "20", "--format", "json"]));
+        printed(&load(&shop.url, folder.path(), &["-c", "1", "-n", "20", "--format", "json"]));
     let names: Vec<&String> = json["operations"].as_object().unwrap().keys().collect();
     assert_eq!(names, ["GET /orders/{id}", "POST /login"]);
     assert_eq!((&json["completed"], &json["failed"]), (&json!(20), &json!(0)), "{json:#}");
@@ -451,4 +447,19 @@ fn a_recording_and_a_description_become_sequences_that_run() {
         assert!(said.contains(part), "{text}: {said}");
         assert!(!folder.path().join("out.toml").exists());
     }
+}
+
+/// A link is there although it leads nowhere, and nothing is written through it.
+#[test]
+fn a_recording_is_not_written_through_a_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let request = json!({ "method": "GET", "url": "http://127.0.0.1:1/" });
+    let entry = json!({ "request": request, "response": { "status": 200 } });
+    let har = json!({ "log": { "entries": [entry] } }).to_string();
+    std::fs::write(folder.path().join("shop.har"), har).unwrap();
+    std::os::unix::fs::symlink("elsewhere.toml", folder.path().join("link.toml")).unwrap();
+    let output = init(&["--har", "shop.har", "-o", "link.toml"], folder.path());
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("link.toml exists"), "{output:?}");
+    assert!(!folder.path().join("elsewhere.toml").exists());
 }

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use crate::support::kendall;
+use crate::support::{json, kendall};
 use kendall_protocols::topology::Role;
 use kendall_store::{Results, Run, Status};
 use serde_json::Value;
@@ -37,12 +37,6 @@ fn predict(folder: &Path, arguments: &[&str]) -> Output {
     let results = folder.join("results");
     let always = ["--most-foreign", "1000"];
     kendall().arg("predict").arg(results).args(always).args(arguments).output().unwrap()
-}
-
-fn json(output: &Output) -> Value {
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{stderr}");
-    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// The longest mean response time of runs in which nobody waited for a server.

@@ -19,6 +19,18 @@ pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
 }
 
+/// The JSON that a command printed, whatever its exit code.
+pub(crate) fn printed(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// The JSON of a command that succeeded.
+pub(crate) fn json(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    printed(output)
+}
+
 /// Runs a study file at toy size, into a folder.
 pub(crate) fn run_toy(study: &Path, out: &Path) -> Output {
     kendall()

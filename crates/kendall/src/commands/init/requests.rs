@@ -11,7 +11,8 @@ use kendall_loadgen::sequence::SequencePlan;
 use serde_json::Value;
 
 use super::text::as_name;
-use crate::exit::{Exit, exit_with, refused};
+use super::write;
+use crate::exit::{Exit, refused};
 use crate::output;
 
 /// Bytes of a file that is read: recordings have the bodies of all answers.
@@ -70,16 +71,8 @@ impl Requests {
         let out = out.map_or_else(|| usual(&found, file), Path::to_owned);
         SequencePlan::parse(&text, &out, Vec::new())
             .map_err(|error| refused(format!("{name}: what it has makes no sequence: {error}")))?;
-        if out.exists() && !force {
-            let what = format!(
-                "{} exists; choose another file with --out, or replace it with --force",
-                out.display()
-            );
-            return Err(exit_with(Exit::Refused, what));
-        }
-        std::fs::write(&out, &text).map_err(|error| {
-            exit_with(Exit::NotReady, format!("{} cannot be written: {error}", out.display()))
-        })?;
+        write::refuse_taken(&out, force)?;
+        write::text(&out, force, &text)?;
         found.notes.iter().for_each(|note| output::note(note));
         let count: usize = found.sequences.iter().map(Vec::len).sum();
         let url = found.origin.as_deref().unwrap_or("http://HOST:PORT");
