@@ -26,7 +26,7 @@ const POINTS: u32 = 64;
 const LEAST_POINTS: usize = 8;
 const TIME_NS: u64 = 25_000_000;
 const LONGEST_NS: u64 = 500_000_000;
-/// Most work for one solution while somebody waits: cells of the exact recursion, and steps of a round of the best
+/// Most work for one solution of an interactive request: cells of the exact recursion, and steps of a round of the best
 /// iteration. Beyond, a simpler solver is taken.
 const MOST_CELLS: f64 = 4e6;
 const MOST_STEPS: f64 = 1e5;
@@ -127,7 +127,7 @@ pub(crate) async fn solve(
     .await
 }
 
-/// The solver that answers while somebody waits.
+/// The solver for an interactive request.
 fn quick(model: &Model) -> Result<Solver, Failure> {
     let solver = Solver::from_str(&model.solver).map_err(Failure::refused)?;
     let closed = model.classes.iter().filter(|class| !class.is_open());

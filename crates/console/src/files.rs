@@ -143,7 +143,7 @@ pub(crate) async fn save(
     let Json(Saved { name, text, version: known }) = saved?;
     aside(move || {
         let path = shared.files.path(&name)?;
-        if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+        if path.symlink_metadata().is_ok() && !is_file(&path) {
             return Err(Failure::refused(format!("`{name}` is no regular file")));
         }
         let _saving = shared.files.saving.lock().unwrap_or_else(PoisonError::into_inner);

@@ -63,14 +63,7 @@ impl LivePage {
             .with("GET", "/", |_| PageResponse::html(LIVE_PAGE))
             .with("GET", "/live", move |_| PageResponse::json(&*locked(&live)))
             .with("GET", "/metrics", move |_| PageResponse::text(200, locked(&metrics).metrics()));
-        let layout = Layout {
-            tier: "live",
-            request_types: &[],
-            stages: &[],
-            outcomes: &[],
-            limits: &[],
-            backends: Vec::new(),
-        };
+        let layout = Layout { tier: "live", ..Layout::default() };
         let instruments = Instruments::new(layout, Clock::monotonic());
         let page = Page::start("--live", address, instruments, routes)
             .map_err(|error| exit_with(Exit::NotReady, error))?;

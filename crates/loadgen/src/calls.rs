@@ -236,7 +236,7 @@ struct CallClient {
     calls: Arc<Calls>,
     random: Rc<RefCell<Random>>,
     connection: Rc<Connection>,
-    /// Nobody else uses the connection.
+    /// The connection is this client's own.
     alone: bool,
     /// What is sent next, or why it is no message.
     body: Result<Bytes, String>,

@@ -195,8 +195,8 @@ pub enum WhenFull {
     Lost,
     /// It keeps the server that served it last until there is room.
     BlockAfterService,
-    /// The station before does not serve it until there is room, and its server serves nobody else;
-    /// where the room is taken meanwhile, the service stands still.
+    /// Its service at the station before begins only when there is room, and is suspended while the room is taken.
+    /// It holds the server meanwhile.
     BlockBeforeService,
 }
 

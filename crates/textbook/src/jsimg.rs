@@ -869,6 +869,21 @@ mod tests {
         )
     }
 
+    /// What is said of two classes.
+    fn both(a: String, b: String) -> Vec<(&'static str, String)> {
+        vec![("a", a), ("b", b)]
+    }
+
+    fn thinking() -> String {
+        let services = both(rate("0.5"), rate("1"));
+        station("Think", "Delay", ("", ""), &services, &both(random(), random()))
+    }
+
+    fn cpu(server: &str, besides: (&str, &str)) -> String {
+        let services = both(rate("4"), rate("2"));
+        station("Cpu", server, besides, &services, &both(random(), random()))
+    }
+
     fn pass(name: &str, kind: &str, inner: &str, routing: &[(&str, String)]) -> String {
         node(
             name,
@@ -966,7 +981,6 @@ mod tests {
     /// Two closed classes that turn into each other at a class switch, as LINE's example models have it.
     #[test]
     fn closed_classes_with_a_switch_keep_their_circulation() {
-        let both = |a: String, b: String| vec![("a", a), ("b", b)];
         let row = |a: &str, b: &str| {
             let cell = |class: &str, share: &str| {
                 format!("<refClass>{class}</refClass>{}", scalar("cell", share))
@@ -980,20 +994,8 @@ mod tests {
             &[
                 closed("a", 3, 0),
                 closed("b", 0, 0),
-                station(
-                    "Think",
-                    "Delay",
-                    ("", ""),
-                    &both(rate("0.5"), rate("1")),
-                    &both(random(), random()),
-                ),
-                station(
-                    "Cpu",
-                    "PSServer",
-                    ("", &ps),
-                    &both(rate("4"), rate("2")),
-                    &both(random(), random()),
-                ),
+                thinking(),
+                cpu("PSServer", ("", &ps)),
                 pass("Switch", "ClassSwitch", &matrix, &both(random(), random())),
             ],
             &[("Think", "Cpu"), ("Cpu", "Switch"), ("Switch", "Think")],
@@ -1051,28 +1053,10 @@ mod tests {
             assert!(error.contains(says), "{error}");
         }
         // Two classes at one queue, the greater priority first.
-        let both = |a: String, b: String| vec![("a", a), ("b", b)];
         let put = strategy("QueuePutStrategies.TailStrategyPriority", "");
         let put = classed("QueuePutStrategy", &both(put.clone(), put));
         let text = file(
-            &[
-                closed("a", 3, 0),
-                closed("b", 2, 4),
-                station(
-                    "Think",
-                    "Delay",
-                    ("", ""),
-                    &both(rate("0.5"), rate("1")),
-                    &both(random(), random()),
-                ),
-                station(
-                    "Cpu",
-                    "Server",
-                    (&put, ""),
-                    &both(rate("4"), rate("2")),
-                    &both(random(), random()),
-                ),
-            ],
+            &[closed("a", 3, 0), closed("b", 2, 4), thinking(), cpu("Server", (&put, ""))],
             &[("Think", "Cpu"), ("Cpu", "Think")],
         );
         let found = model(&text);

@@ -52,7 +52,7 @@ pub(super) fn check(model: &Model, legs: &Legs) -> Result<(), SimulationError> {
     Ok(())
 }
 
-/// From which station to which; without think time whoever comes home enters at once.
+/// From which station to which. Without think time a customer that completes its cycle begins the next at once.
 fn ways(model: &Model, legs: &Legs) -> Vec<(usize, usize)> {
     let mut ways = Vec::new();
     for ((_, from), steps) in legs {

@@ -121,7 +121,7 @@ pub struct StationClassResult {
     pub reneging_probability: Option<Measured>,
 }
 
-/// Mean stays that a replication must simulate for intervals of times: it began with nobody who had been there before.
+/// Shortest replication for intervals of times, in mean stays: it begins empty, without customers who arrived before.
 const STAYS: f64 = 5.0;
 
 struct Reader<'a> {

@@ -41,7 +41,7 @@ pub struct Network {
 pub struct Center {
     /// The first line is its name.
     pub lines: Vec<String>,
-    /// `None` where nobody waits.
+    /// `None` for a delay, which has no queue.
     pub servers: Option<f64>,
     /// Busy share of a server.
     pub utilization: Option<f64>,
@@ -111,7 +111,7 @@ impl Network {
         (Drawing { svg, description: self.description.clone() }, (width, height))
     }
 
-    /// Ways from outside to each center, from 1; those that nobody comes to stand last.
+    /// The number of steps from outside to each center, from 1; centers without visits come last.
     fn columns(&self) -> Vec<u32> {
         let mut columns = vec![0; self.centers.len()];
         let mut front: Vec<Option<usize>> = vec![None];

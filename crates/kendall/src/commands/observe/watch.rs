@@ -173,14 +173,7 @@ impl Watch<'_> {
 
 fn serve(address: SocketAddr, shown: &Arc<Mutex<Shown>>) -> anyhow::Result<Page> {
     let clock = Clock::monotonic();
-    let layout = Layout {
-        tier: "observe",
-        request_types: &[],
-        stages: &[],
-        outcomes: &[],
-        limits: &[],
-        backends: Vec::new(),
-    };
+    let layout = Layout { tier: "observe", ..Layout::default() };
     let text = Arc::clone(shown);
     // In place of the metrics of a tier, which this is not.
     let routes = Routes::new().with("GET", "/metrics", move |_| {
