@@ -176,6 +176,12 @@ pub fn is_delayed(point: &OperatingPoint) -> bool {
     of_others(point).iter().any(|others| others.delay > DELAY_DISTURBS)
 }
 
+/// Cores that programs outside the study used, on all hosts together.
+#[must_use]
+pub fn cores_of_others(point: &OperatingPoint) -> f64 {
+    of_others(point).iter().map(|others| others.cores).sum()
+}
+
 /// Cores that programs outside the study used, and the largest share of the response time by which
 /// they can have delayed requests; `None` where that is not known or none did.
 #[must_use]

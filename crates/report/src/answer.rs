@@ -5,6 +5,7 @@
 mod capacity;
 mod enough;
 mod next;
+mod outliers;
 mod trust;
 
 use kendall_fit::bottleneck::{Bottleneck, bottleneck};

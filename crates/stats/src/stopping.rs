@@ -16,7 +16,7 @@
 use kendall_units::{exact_f64, whole_u64};
 use serde::{Deserialize, Serialize};
 
-use crate::distribution::t_two_sided;
+use crate::distribution::{f_p_value, t_two_sided};
 use crate::estimate::{Caveat, Estimate, Interval};
 use crate::sample::{SampleError, mean_interval, median, variance};
 use crate::steady::autocorrelation;
@@ -252,6 +252,73 @@ fn caution(count: f64) -> f64 {
 /// By simulation: with 3 the rule covers at least 95 % from three repetitions on, for spreads from
 /// 0.5 to 10 % and a wanted ±2 %, for 6 repetitions more at a spread of 5 %; without it 91 %.
 const CAUTION: f64 = 3.0;
+
+/// Highest and lowest repetition of a configuration that are worth another one, as a ratio.
+const UNLIKE: f64 = 1.1;
+
+/// Probability that any configuration is called unlike where all scatter alike.
+const FALSE_ALARM: f64 = 0.01;
+
+/// The configurations whose repetitions differ by more than 10 % and significantly more than those of all others,
+/// the most unlike one first: a disturbed run is among them, and another repetition tells which it is. At most a
+/// quarter of them: more are how the system is.
+///
+/// Source: F test of the variance of logarithms within a configuration against the pooled one of the others
+/// [Montgomery 2017 §3.4.3], by Bonferroni over configurations.
+///
+/// # Example
+/// ```
+/// use kendall_stats::stopping::unlike;
+///
+/// let of = |values: &[f64]| values.to_vec();
+/// let alike = [of(&[100.0, 101.0]), of(&[203.0, 200.0]), of(&[402.0, 399.0]), of(&[405.0, 401.0])];
+/// assert!(unlike(&alike).is_empty());
+/// let mut disturbed = alike;
+/// disturbed[2][1] = 250.0;
+/// assert_eq!(unlike(&disturbed), [2]);
+/// ```
+#[must_use]
+pub fn unlike(configurations: &[Vec<f64>]) -> Vec<usize> {
+    let logs = |values: &Vec<f64>| values.iter().map(|value| value.ln()).collect::<Vec<f64>>();
+    let mut rest: Vec<(usize, Vec<f64>)> = configurations
+        .iter()
+        .map(logs)
+        .enumerate()
+        .filter(|(_, logs)| logs.len() > 1 && logs.iter().all(|log| log.is_finite()))
+        .collect();
+    let most = configurations.len() / 4;
+    let mut found = Vec::new();
+    while found.len() < most {
+        let scatter = |logs: &[f64]| (variance(logs).unwrap_or(0.0), exact_f64(logs.len() - 1));
+        let Some(widest) = (0..rest.len())
+            .max_by(|a, b| scatter(&rest[*a].1).0.total_cmp(&scatter(&rest[*b].1).0))
+        else {
+            break;
+        };
+        let (number, logs) = rest.swap_remove(widest);
+        let (own, own_degrees) = scatter(&logs);
+        let others = rest.iter().map(|(_, logs)| scatter(logs));
+        let (squares, degrees) = others.fold((0.0, 0.0), |(squares, all), (variance, degrees)| {
+            (squares + variance * degrees, all + degrees)
+        });
+        if degrees < 2.0 || range(&logs) < UNLIKE.ln() {
+            break;
+        }
+        let ratio = own / (squares / degrees).max(1e-12);
+        if exact_f64(rest.len() + 1) * f_p_value(ratio, own_degrees, degrees) > FALSE_ALARM {
+            break;
+        }
+        found.push(number);
+    }
+    found
+}
+
+fn range(values: &[f64]) -> f64 {
+    let (low, high) = values
+        .iter()
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(*v), high.max(*v)));
+    high - low
+}
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use kendall_stats::design::fraction::Fraction;
 use kendall_stats::design::{Design, DesignError, Factor as DesignFactor, block_order};
-use kendall_stats::stopping::{Decision, Evidence, StoppingRule};
+use kendall_stats::stopping::{Decision, Evidence, StoppingRule, unlike};
 use kendall_store::{FactorLevel, SearchLine, Status};
 
 use crate::calibration::Grid;
@@ -32,6 +32,8 @@ pub struct Plan {
     seed: u64,
     search: Option<Search>,
     calibration: Option<Grid>,
+    /// Whether a configuration whose repetitions are unlike gets one more.
+    repeats_unlike: bool,
 }
 
 /// Relative half-width at which a search has confirmed its maximum, where the study file states a
@@ -128,6 +130,7 @@ impl Plan {
             seed: study.seed,
             search: None,
             calibration: None,
+            repeats_unlike: matches!(study.design.kind, DesignKind::Full | DesignKind::OneAtATime),
         };
         if study.factors.is_empty() {
             return Ok(plan);
@@ -191,10 +194,10 @@ impl Plan {
         }
     }
 
-    /// Whether a design chooses its next runs by the throughputs that were measured.
+    /// Whether the throughputs that were measured decide about further runs.
     #[must_use]
     pub fn looks_at_results(&self) -> bool {
-        self.total().is_none()
+        self.total().is_none() || self.repeats_unlike
     }
 
     /// What comes next; `None` when the study is done.
@@ -204,7 +207,8 @@ impl Plan {
             (Some(search), _) => self.next_of_search(search, ended),
             (None, Some(grid)) => self.next_of_calibration(grid, ended),
             (None, None) => {
-                self.next_in(&(0..self.configurations.len()).collect::<Vec<_>>(), ended)
+                let all: Vec<usize> = (0..self.configurations.len()).collect();
+                self.next_in(&all, ended).or_else(|| self.another_of_unlike(ended))
             }
         }
     }
@@ -263,6 +267,24 @@ impl Plan {
             }
         }
         None
+    }
+
+    /// After all runs of a curve: one more repetition of each configuration in which one stands out.
+    fn another_of_unlike(&self, ended: &[Ended]) -> Option<Planned> {
+        let Repetitions::Fixed(repetition) = self.repetitions else { return None };
+        if !self.repeats_unlike {
+            return None;
+        }
+        let mut measured = vec![Vec::new(); self.configurations.len()];
+        for run in ended.iter().filter(|run| run.repetition < repetition) {
+            if let (Status::Done, Some(throughput)) = (run.status, run.throughput_per_s) {
+                measured[run.configuration].push(throughput);
+            }
+        }
+        unlike(&measured).into_iter().find_map(|configuration| {
+            let attempt = self.next_attempt(configuration, repetition, ended)?;
+            Some(Planned { configuration, repetition, attempt })
+        })
     }
 
     /// Whether a repetition is wanted, by what earlier ones have shown.
@@ -579,6 +601,27 @@ mod tests {
         // One run in six is slow: no configuration ends by the runs of others.
         let disturbed = |repetition| if repetition % 6 == 2 { 700.0 } else { 1_000.0 };
         assert!(count(&six, disturbed) >= 6 * 18);
+    }
+
+    #[test]
+    fn a_configuration_with_a_run_that_stands_out_is_run_once_more() {
+        let clients = "[factors]\n'workload.clients' = [1, 2, 4, 8, 16, 32]";
+        let plan = plan(&format!("[measure]\nrepetitions = 2\n{clients}"));
+        assert_eq!(plan.total(), Some(12));
+        let extra = |spoiled: Planned| {
+            let mut runs = Vec::new();
+            while let Some(planned) = plan.next(&runs) {
+                let loss = if planned == spoiled { 0.6 } else { 1.0 };
+                let value = loss * (1_000.0 + f64::from(planned.repetition));
+                runs.push(ended(planned, Status::Done, value));
+            }
+            runs.split_off(12)
+        };
+        let spoiled = Planned { configuration: 3, repetition: 1, attempt: 0 };
+        let again = extra(spoiled);
+        assert_eq!(again.len(), 1);
+        assert_eq!((again[0].configuration, again[0].repetition), (3, 2));
+        assert!(extra(Planned { attempt: 7, ..spoiled }).is_empty());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use kendall_observations::{Configuration, Curve, Observations};
 use kendall_protocols::topology::Role;
 use kendall_stats::estimate::{Estimate, Interval};
 
-use super::{Found, Limit, best_curve, next, rate_of, rivals, single, with_interval};
+use super::{Found, Limit, best_curve, next, outliers, rate_of, rivals, single, with_interval};
 use crate::chapters::{one_of, response_in_words};
 use crate::number;
 use crate::prepared::Prepared;
@@ -26,7 +26,7 @@ pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Foun
         String::new()
     };
     let (mut sentence, told) = sentence(data, fastest, found, &with);
-    if let Some(spoiled) = outliers(data, curve, found) {
+    if let Some(spoiled) = outliers::in_words(data, curve, found) {
         sentence.push_str(&spoiled);
     }
     let estimate = found.curve.as_ref().map(|curve| curve.capacity.clone());
@@ -149,26 +149,6 @@ fn knee(data: &Observations, found: &Saturation) -> String {
         || format!("at or below {}", number::load(&to, unit)),
         |from| format!("between {} and {to} {unit}", number::plain(from)),
     )
-}
-
-/// The runs that stand out from all others, and that they count less.
-fn outliers(data: &Observations, curve: &Curve, found: &Saturation) -> Option<String> {
-    let places = &found.curve.as_ref()?.outliers;
-    let mut runs: Vec<_> = data
-        .along(curve)
-        .flat_map(|c| c.repetitions.iter().map(move |repetition| (data.name_of(c), repetition)))
-        .collect();
-    runs.sort_by_key(|(_, repetition)| repetition.run.started_unix_ns);
-    let named: Vec<String> = places
-        .iter()
-        .filter_map(|place| runs.get(*place))
-        .map(|(name, repetition)| {
-            let rate = number::rate(repetition.point.client.throughput_per_s);
-            format!("repetition {} of {name} ({rate})", repetition.run.repetition + 1)
-        })
-        .collect();
-    (!named.is_empty())
-        .then(|| format!(" Stands out from all other runs and counts less: {}.", named.join("; ")))
 }
 
 /// What limits a curve where no measured resource does: nothing yet, or what its shape shows. A host that others
@@ -344,8 +324,9 @@ fn in_words(station: &HiddenStation, place: Option<&Place>, last: &OperatingPoin
                 least => format!("a pool of {least} to {most}"),
             };
             Ok(format!(
-                "{waits} {pool} {kinds}, each held for {} to {} by a request; more loads around the \
-                 knee would tell which",
+                "{waits} {pool} {kinds}, each held for {} to {} by a request; more of them, or to hold \
+                 them for less time, would raise the capacity, and more loads around the knee would \
+                 tell how many there are",
                 hold(*least),
                 hold(*most)
             ))

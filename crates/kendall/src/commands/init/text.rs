@@ -49,7 +49,7 @@ pub(super) fn processes(asked: &Asked<'_>, tiers: &[Looked], found: &Found) -> S
          [factors]                                # what is varied: every combination is measured\n\
          {factor}\"workload.clients\" = [1, 4, 16, 64]\n\n\
          [toy]                                    # kendall run --toy\n\
-         \"measure.duration\" = \"1s\"\n\"measure.repetitions\" = 1\n\"measure.warm_up\" = \"0s\"\n\
+         \"measure.duration\" = \"1s\"\n\"measure.repetitions\" = 1\n\"measure.retries\" = 0\n\"measure.warm_up\" = \"0s\"\n\
          \"measure.cool_down\" = \"0s\"\n{toy}\"factors.workload.clients\" = [2]\n",
         arguments = asked.arguments.replace(['\n', '\r'], " "),
         name = quoted(asked.study),
@@ -116,7 +116,7 @@ pub(super) fn attached(
          [factors]                                # what is varied: every combination is measured\n\
          \"workload.clients\" = [1, 4, 16, 64]\n\n\
          [toy]                                    # kendall run --toy\n\
-         \"measure.duration\" = \"1s\"\n\"measure.repetitions\" = 1\n\"measure.warm_up\" = \"0s\"\n\
+         \"measure.duration\" = \"1s\"\n\"measure.repetitions\" = 1\n\"measure.retries\" = 0\n\"measure.warm_up\" = \"0s\"\n\
          \"measure.cool_down\" = \"0s\"\n\"factors.workload.clients\" = [2]\n",
         name = quoted(study),
         target = target.replace(['\n', '\r'], " "),
@@ -129,7 +129,8 @@ pub(super) fn attached(
 
 const MEASURE: &str = "[measure]\n\
     duration = \"12s\"                         # of each run; warm-up is found and cut\n\
-    repetitions = 3                          # or { min = 3, max = 20, until = \"2%\" }\n\n";
+    repetitions = 3                          # or { min = 3, max = 20, until = \"2%\" }\n\
+    retries = 1                              # of each run that failed or was rejected\n\n";
 
 fn workload(found: &Found, path: &str) -> String {
     let time = found.takes();

@@ -73,6 +73,9 @@ impl<'a> Progress<'a> {
             Event::Opened { runs, exact, ended } => self.opened(*runs, *exact, *ended),
             Event::Started { run, .. } => {
                 self.levels = levels(run);
+                if self.exact && run.attempt == 0 && self.ended >= self.runs {
+                    self.one_more();
+                }
                 self.json(|| json!({ "event": "started", "levels": self.levels }));
                 if let Some(page) = self.page {
                     page.begins(&format!(
@@ -132,6 +135,20 @@ impl<'a> Progress<'a> {
             }
             bar.set_position(u64::try_from(ended).unwrap_or(0));
             self.bar = Some(bar);
+        }
+    }
+
+    /// A run beyond those that were planned.
+    fn one_more(&mut self) {
+        self.runs = self.ended + 1;
+        let note = || format!("one more run of {}: its repetitions differ", self.levels);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_length(u64::try_from(self.runs).unwrap_or(u64::MAX));
+                bar.suspend(|| output::note(&note()));
+            }
+            None if self.format == Format::Human => output::note(&note()),
+            None => {}
         }
     }
 
