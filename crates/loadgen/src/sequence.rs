@@ -20,7 +20,7 @@ use kendall_protocols::load_result::LoadResult;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use tokio::task::LocalSet;
 
-pub use file::{FILE, REQUEST, SEQUENCE, SequenceError};
+pub use file::{FILE, MOST_STEPS, REQUEST, SEQUENCE, SequenceError};
 
 use crate::distribution::Distribution;
 use crate::http::{Part, Url, Values};

@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 16 << 20;
 const MOST_DATA: u64 = 256 << 20;
 
 /// Requests of all sequences.
-const MOST_STEPS: usize = 1_000;
+pub const MOST_STEPS: usize = 1_000;
 
 /// Keys of the whole file.
 pub const FILE: &[Key] = &[
@@ -268,9 +268,13 @@ fn step(
     let method = section.opt_text("method")?.unwrap_or_else(|| usual.to_owned());
     let path = section.text("path")?;
     let name = section.opt_text("name")?.unwrap_or_else(|| format!("{method} {path}"));
-    let method = Method::from_bytes(method.as_bytes()).ok().filter(|one| *one != Method::CONNECT);
-    let method =
-        method.ok_or_else(|| section.problem("method", "is not a method; write it like `GET`"))?;
+    let parsed = Method::from_bytes(method.as_bytes()).ok().filter(|one| *one != Method::CONNECT);
+    let method = parsed.ok_or_else(|| {
+        section.problem(
+            "method",
+            format!("`{}` is not a method; write it like `GET`", method.escape_debug()),
+        )
+    })?;
     let own = headers(&mut section)?;
     let mut shared = common.headers.clone();
     shared.retain(|(name, _)| !own.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)));
@@ -364,10 +368,13 @@ fn parts(text: &str, names: &[String], used: &mut BTreeSet<String>) -> Result<Ve
             }
             Part::Literal(bytes) => {
                 if let Some(name) = unknown(&String::from_utf8_lossy(bytes)) {
-                    let known = names.join(", ");
+                    let known = match names.join(", ") {
+                        none if none.is_empty() => none,
+                        names => format!(" (known here: {names})"),
+                    };
                     return Err(format!(
                         "`{{{{{name}}}}}` has no value here: it is neither in `data` nor `vary`, and no earlier \
-                         request of the sequence extracts it (known here: {known})"
+                         request of the sequence extracts it{known}"
                     ));
                 }
             }

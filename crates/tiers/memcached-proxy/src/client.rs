@@ -201,9 +201,10 @@ impl Client {
     }
 
     /// How large the answer for so many keys is, by those of late. Small answers for few keys say nothing of one for
-    /// more, which may be large.
+    /// more, which may be large; a first read of several keys counts as large, so that those of one key do not wait
+    /// behind it.
     pub(crate) fn size(&self, keys: usize) -> Size {
-        if self.known_keys == 0 {
+        if self.known_keys == 0 && keys <= 1 {
             Size::Unknown
         } else if self.expected >= BULK_BYTES || self.is_guessed(keys) {
             Size::Large

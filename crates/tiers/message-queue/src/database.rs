@@ -438,6 +438,20 @@ impl Session {
         Ok(())
     }
 
+    /// Ends a part of the log by a checkpoint, after which its files are deleted or used again: where the log's disk
+    /// is nearly full, none may be added.
+    pub(crate) async fn shorten_log(&self) -> Result<(), tokio_postgres::Error> {
+        const LONG_BYTES: u32 = 4 << 20;
+        let text = format!(
+            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), redo_lsn) > {LONG_BYTES} FROM pg_control_checkpoint()"
+        );
+        let statement = self.connection.prepare_cached(&text).await?;
+        if self.connection.query_one(&statement, &[]).await?.get(0) {
+            self.connection.batch_execute("CHECKPOINT").await?;
+        }
+        Ok(())
+    }
+
     /// Says that clients of this middleware wait for messages of a queue; whether that was heard.
     pub(crate) async fn register_waiter(self, middleware: uuid::Uuid, queue: i64) -> bool {
         let text = "INSERT INTO waiter (middleware, queue_id) VALUES ($1, $2) \

@@ -224,6 +224,7 @@ impl Server {
         let listening = listen(reach.clone(), Arc::clone(&waiters), health.clone());
         background.spawn_on(listening, handle);
         background.spawn_on(keep_house(service.clone()), handle);
+        background.spawn_on(keep_log_short(service.clone()), handle);
         background.spawn_on(Arc::clone(&dispatcher).put_back_again(), handle);
         let queue_metrics = QueueMetrics::new(service.clock.clone(), Arc::clone(&dispatcher));
         let looking = {
@@ -542,6 +543,24 @@ async fn keep_house(service: Service) {
                     break;
                 }
             }
+        }
+    }
+}
+
+/// While the disk of the log is nearly full.
+async fn keep_log_short(service: Service) {
+    let mut ticks = tokio::time::interval(HOUSEKEEPING);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if !service.databases.is_nearly_full() {
+            continue;
+        }
+        let Ok(session) = service.databases.session().await else { continue };
+        match tokio::time::timeout(HOUSEKEEPING_PATIENCE, session.shorten_log()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "no checkpoint; trying again"),
+            Err(_) => session.give_up(),
         }
     }
 }

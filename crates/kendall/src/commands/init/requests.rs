@@ -4,10 +4,12 @@
 mod har;
 mod openapi;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use kendall_loadgen::sequence::SequencePlan;
+use kendall_loadgen::sequence::{MOST_STEPS, SequenceError, SequencePlan};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::text::as_name;
@@ -65,7 +67,7 @@ impl Requests {
             (None, None) => return Ok(None),
         };
         let name = file.display();
-        let found = json(file).and_then(|json| read(&json));
+        let found = json(file).and_then(|json| read(&json)).and_then(usable);
         let found = found.map_err(|what| refused(format!("{name}: {what}")))?;
         let text = text(&found, &name.to_string());
         let out = out.map_or_else(|| usual(&found, file), Path::to_owned);
@@ -102,9 +104,107 @@ fn json(file: &Path) -> Result<Value, String> {
     }
     let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&text);
     serde_json::from_slice(text).map_err(|error| {
-        format!("it is not JSON: {error} (of YAML, make JSON first, as `yq -o json` does)")
+        let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
+        let hint = match first {
+            None => " (the file is empty)",
+            Some(b'{' | b'[') => "",
+            Some(_) => " (of YAML, make JSON first, as `yq -o json` does)",
+        };
+        format!("it is not JSON: {error}{hint}")
     })
 }
+
+/// Leaves out, with a note, what is no request of a sequence, what is beyond the most that a file has, and names
+/// what may be a secret.
+fn usable(mut found: Found) -> Result<Found, String> {
+    let mut refused: BTreeMap<String, (usize, String)> = BTreeMap::new();
+    let mut kept = 0;
+    for requests in &mut found.sequences {
+        requests.retain(|request| {
+            let why = match unusable(request) {
+                Some(why) => why,
+                None if kept == MOST_STEPS => format!("a file has at most {MOST_STEPS}"),
+                None => {
+                    kept += 1;
+                    return true;
+                }
+            };
+            let first = format!("{} {}", request.method, request.path);
+            refused.entry(why).or_insert((0, first)).0 += 1;
+            false
+        });
+    }
+    found.sequences.retain(|requests| !requests.is_empty());
+    for requests in &mut found.sequences {
+        // The last request of a sequence has no pause behind it.
+        requests.iter_mut().last().into_iter().for_each(|last| last.think_time_ms = 0);
+    }
+    for (why, (count, first)) in &refused {
+        let count = kendall_units::counted(*count, "request");
+        let first: String = first.chars().filter(|c| !c.is_control()).take(80).collect();
+        found.notes.push(format!("{count} left out: {why} (`{first}`)"));
+    }
+    if kept == 0 {
+        return Err(format!("it has no request that can be used: {}", found.notes.join("; ")));
+    }
+    let secrets = secrets(&found);
+    if !secrets.is_empty() {
+        found.notes.push(format!("what may be secrets is in the file: {}", secrets.join(", ")));
+    }
+    Ok(found)
+}
+
+/// Why a request cannot stand in a file of sequences, if it cannot.
+fn unusable(request: &Request) -> Option<String> {
+    let alone = Request { think_time_ms: 0, ..request.clone() };
+    let found = Found { sequences: vec![vec![alone]], ..Found::default() };
+    match SequencePlan::parse(&text(&found, ""), Path::new(""), Vec::new()) {
+        Ok(_) => None,
+        Err(SequenceError::Key { problem, .. }) => {
+            let key = problem.key.rsplit('.').next().unwrap_or_default();
+            if problem.what.contains("has no value here") {
+                return Some(format!("its {key} has double braces, which stand for a value"));
+            }
+            Some(format!("{key}: {}", problem.what))
+        }
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+/// Names of headers and of fields of bodies that are called like a secret.
+fn secrets(found: &Found) -> Vec<String> {
+    const WORDS: [&str; 8] =
+        ["authorization", "api-key", "apikey", "api_key", "token", "secret", "password", "passwd"];
+    let mut names = BTreeSet::new();
+    for request in found.sequences.iter().flatten() {
+        for (name, _) in &request.headers {
+            let lower = name.to_ascii_lowercase();
+            if WORDS.iter().any(|word| lower.contains(word)) {
+                names.insert(format!("header `{name}`"));
+            }
+        }
+        let body = request.body.as_deref().unwrap_or_default().to_ascii_lowercase();
+        for word in WORDS {
+            if body.contains(&format!("{word}\"")) || body.contains(&format!("{word}=")) {
+                names.insert(format!("`{word}` in a body"));
+            }
+            if request.path.to_ascii_lowercase().contains(&format!("{word}=")) {
+                names.insert(format!("`{word}` in a path"));
+            }
+        }
+    }
+    names.into_iter().collect()
+}
+
+/// Names and values as a form sends them.
+fn form<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let encoded = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let pairs =
+        pairs.into_iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+const FORM: &str = "application/x-www-form-urlencoded";
 
 /// The file of sequences. Headers that all requests have stand at its head.
 fn text(found: &Found, from: &str) -> String {
@@ -168,7 +268,7 @@ mod tests {
     use kendall_loadgen::sequence::SequencePlan;
     use serde_json::{Value, json};
 
-    use super::{Found, har, openapi, text};
+    use super::{Found, har, openapi, text, usable};
 
     /// The document with each of its values replaced, one after the other.
     fn changed(document: &Value, by: &Value, with: &mut dyn FnMut(&Value)) {
@@ -211,8 +311,9 @@ mod tests {
             changed(document, &by, &mut |document| match read(document) {
                 Err(what) => assert!(!what.is_empty()),
                 Ok(found) => {
+                    let Ok(found) = usable(found) else { return };
                     let text = text(&found, "a\nb");
-                    assert!(text.parse::<toml::Table>().is_ok(), "{text}");
+                    SequencePlan::parse(&text, Path::new("file"), Vec::new()).unwrap();
                 }
             });
         }

@@ -17,9 +17,10 @@ use super::user::{User, no_links};
 const FILE: &str = "kendall-reserve";
 /// PostgreSQL extends its log by a segment of this size.
 const SEGMENT: u64 = 16 << 20;
-/// Size of the file: a 64th of the disk, one to four segments.
-const SHARE: u64 = 64;
-const MOST_SEGMENTS: u64 = 4;
+/// Size of the file: an eighth of the disk, one to eight segments. Receives of long messages write as much log as
+/// there is data, until a checkpoint has ended.
+const SHARE: u64 = 8;
+const MOST_SEGMENTS: u64 = 8;
 /// Above what the file takes and what must stay free, before the file is created again: for some messages, so that it is
 /// not deleted at once. Where it is deleted soon, the next checkpoint gives back what the log took.
 const MARGIN: u64 = 4 << 20;
@@ -53,7 +54,7 @@ impl LogReserve {
         let Ok(disk) = statvfs(folder) else { return };
         let free = disk.f_bavail.saturating_mul(disk.f_frsize);
         let size = size(disk.f_blocks.saturating_mul(disk.f_frsize));
-        let low = (size / 2).max(SEGMENT);
+        let low = (size / 2).clamp(SEGMENT, 2 * SEGMENT);
         if self.state == State::NoRoom && self.allocated() >= size {
             self.state = State::Held;
         }

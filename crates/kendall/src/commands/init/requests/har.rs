@@ -4,7 +4,7 @@ use chrono::DateTime;
 use kendall_loadgen::http::{HttpPlan, Url};
 use serde_json::Value;
 
-use super::{Found, Request};
+use super::{FORM, Found, Request, form};
 
 /// Shorter pauses are the browser's, not the user's.
 const SHORTEST_PAUSE_MS: i64 = 100;
@@ -38,7 +38,7 @@ pub(super) fn read(har: &Value) -> Result<Found, String> {
     let entries = entries.ok_or("it is no HAR file: it has no list `log.entries`")?;
     let mut origin: Option<Url> = None;
     let mut requests: Vec<Request> = Vec::new();
-    let (mut elsewhere, mut unanswered) = (0_usize, 0_usize);
+    let (mut elsewhere, mut unanswered, mut no_body) = (0_usize, 0_usize, 0_usize);
     let mut before: Option<Times> = None;
     for (place, entry) in entries.iter().enumerate() {
         let at = |what: String| format!("log.entries[{place}]: {what}");
@@ -48,7 +48,8 @@ pub(super) fn read(har: &Value) -> Result<Found, String> {
             continue;
         };
         let first = origin.get_or_insert_with(|| url.clone());
-        if (url.tls, &url.host, url.port) != (first.tls, &first.host, first.port) {
+        let same = url.host.eq_ignore_ascii_case(&first.host);
+        if !same || (url.tls, url.port) != (first.tls, first.port) {
             elsewhere += 1;
             continue;
         }
@@ -68,7 +69,10 @@ pub(super) fn read(har: &Value) -> Result<Found, String> {
             last.think_time_ms = if is_one { pause.unsigned_abs() } else { 0 };
         }
         before = times.or(before);
-        requests.push(request(entry, url, status).map_err(at)?);
+        match request(entry, url, status).map_err(at)? {
+            Some(request) => requests.push(request),
+            None => no_body += 1,
+        }
     }
     let Some(origin) = origin.filter(|_| !requests.is_empty()) else {
         return Err("it has no request over HTTP that was answered".to_owned());
@@ -76,24 +80,20 @@ pub(super) fn read(har: &Value) -> Result<Found, String> {
     let scheme = if origin.tls { "https" } else { "http" };
     let origin = format!("{scheme}://{}", origin.authority);
     let mut notes = Vec::new();
-    for (count, what) in
-        [(elsewhere, format!("not to {origin}")), (unanswered, "without an answer".to_owned())]
-    {
+    for (count, what) in [
+        (elsewhere, format!("not to {origin}")),
+        (unanswered, "without an answer".to_owned()),
+        (no_body, "the recording has no text of its body".to_owned()),
+    ] {
         if count > 0 {
             notes.push(format!("{} left out: {what}", kendall_units::counted(count, "request")));
         }
     }
-    if requests.iter().any(|request| has(request, "authorization")) {
-        notes.push("the file has `Authorization` headers, which may be secrets".to_owned());
-    }
     Ok(Found { origin: Some(origin), sequences: vec![requests], notes })
 }
 
-fn has(request: &Request, name: &str) -> bool {
-    request.headers.iter().any(|(header, _)| header.eq_ignore_ascii_case(name))
-}
-
-fn request(entry: &Value, url: Url, status: u16) -> Result<Request, String> {
+/// One entry; `None` where it had a body and the recording does not tell which.
+fn request(entry: &Value, url: Url, status: u16) -> Result<Option<Request>, String> {
     let method = text(entry, "/request/method").ok_or("it has no request.method")?.to_owned();
     let headers = entry.pointer("/request/headers").and_then(Value::as_array);
     let pairs = headers.into_iter().flatten();
@@ -109,16 +109,28 @@ fn request(entry: &Value, url: Url, status: u16) -> Result<Request, String> {
         }
     }
     let body = text(entry, "/request/postData/text").filter(|body| !body.is_empty());
+    let body = match (body, entry.pointer("/request/postData/params").and_then(Value::as_array)) {
+        (Some(body), _) => Some(body.to_owned()),
+        (None, Some(fields)) if !fields.is_empty() => {
+            let kind = text(entry, "/request/postData/mimeType").unwrap_or(FORM);
+            if !kind.starts_with(FORM) {
+                return Ok(None);
+            }
+            let pair = |field| Some((text(field, "/name")?, text(field, "/value").unwrap_or("")));
+            Some(form(fields.iter().filter_map(pair)))
+        }
+        (None, _) => None,
+    };
     // A page that the browser had, and that is asked for anew.
     let is_plain = (200..300).contains(&status) || status == 304;
-    Ok(Request {
+    Ok(Some(Request {
         method,
         path: url.path,
         headers,
-        body: body.map(str::to_owned),
+        body,
         status: (!is_plain).then_some(status),
         ..Request::default()
-    })
+    }))
 }
 
 fn times(entry: &Value) -> Option<Times> {

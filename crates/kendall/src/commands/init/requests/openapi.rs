@@ -1,16 +1,21 @@
 //! A service's description: OpenAPI 3, or 2 (Swagger), as JSON.
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
 use kendall_loadgen::http::{HttpPlan, Url};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
-use super::{Found, Request};
+use super::{FORM, Found, Request, form};
 
 /// How deep schemas and references go: some refer to themselves.
 const DEEPEST: usize = 8;
 
 /// Values that an example is made of, of all requests together.
 const MOST_VALUES: usize = 100_000;
+
+const JSON: &str = "application/json";
 
 pub(super) fn read(description: &Value) -> Result<Found, String> {
     let version = ["openapi", "swagger"].iter().find_map(|key| description.get(*key)?.as_str());
@@ -22,7 +27,12 @@ pub(super) fn read(description: &Value) -> Result<Found, String> {
     let paths = description.get("paths").and_then(Value::as_object);
     let paths = paths.ok_or("it has no table `paths`")?;
     let (origin, base) = server(description);
-    let mut examples = Examples { description, left: MOST_VALUES };
+    let mut examples = Examples {
+        description,
+        left: MOST_VALUES,
+        unresolved: RefCell::default(),
+        bodies: BTreeMap::new(),
+    };
     let (mut sequences, mut others) = (Vec::new(), 0_usize);
     for (path, item) in paths.iter().filter(|(path, _)| path.starts_with('/')) {
         let item = examples.resolved(item);
@@ -46,13 +56,41 @@ pub(super) fn read(description: &Value) -> Result<Found, String> {
         let what = kendall_units::counted(others, "operation");
         notes.push(format!("{what} left out, neither GET nor POST"));
     }
+    for (kind, count) in &examples.bodies {
+        let what = kendall_units::counted(*count, "request");
+        notes.push(format!("{what} without a body, which would be {}", kind.escape_debug()));
+    }
+    let unresolved = examples.unresolved.borrow();
+    if let Some(first) = unresolved.first() {
+        let what = kendall_units::counted(unresolved.len(), "reference");
+        let first = first.escape_debug();
+        notes.push(format!("{what} to what the description does not have: `{first}`"));
+    }
+    drop(unresolved);
     Ok(Found { origin, sequences, notes })
 }
 
 /// Where the service is, and what its paths begin with.
 fn server(description: &Value) -> (Option<String>, String) {
-    let url = description.pointer("/servers/0/url").and_then(Value::as_str).unwrap_or_default();
-    let base = description.get("basePath").and_then(Value::as_str).unwrap_or_default();
+    let part = |key: &str| description.get(key).and_then(Value::as_str);
+    let base = part("basePath").unwrap_or_default();
+    let mut url =
+        match (description.pointer("/servers/0/url").and_then(Value::as_str), part("host")) {
+            (Some(url), _) => url.to_owned(),
+            (None, Some(host)) => {
+                let scheme =
+                    description.pointer("/schemes/0").and_then(Value::as_str).unwrap_or("http");
+                format!("{scheme}://{host}{base}")
+            }
+            (None, None) => String::new(),
+        };
+    let variables = description.pointer("/servers/0/variables").and_then(Value::as_object);
+    for (name, variable) in variables.into_iter().flatten() {
+        if let Some(value) = variable.get("default").and_then(Value::as_str) {
+            url = url.replace(&format!("{{{name}}}"), value);
+        }
+    }
+    let url = url.as_str();
     match Url::parse(url) {
         Ok(parsed) if url.contains("://") => {
             let scheme = if parsed.tls { "https" } else { "http" };
@@ -69,6 +107,10 @@ struct Examples<'a> {
     description: &'a Value,
     /// Values that may still be made.
     left: usize,
+    /// References that lead nowhere.
+    unresolved: RefCell<BTreeSet<String>>,
+    /// Kinds of bodies that are not made, with how many requests have one.
+    bodies: BTreeMap<String, usize>,
 }
 
 impl<'a> Examples<'a> {
@@ -78,7 +120,10 @@ impl<'a> Examples<'a> {
         for _ in 0..DEEPEST {
             let Some(reference) = value.get("$ref").and_then(Value::as_str) else { break };
             let found = reference.strip_prefix('#').and_then(|at| self.description.pointer(at));
-            let Some(found) = found else { break };
+            let Some(found) = found else {
+                self.unresolved.borrow_mut().insert(reference.to_owned());
+                break;
+            };
             value = found;
         }
         value
@@ -98,7 +143,7 @@ impl<'a> Examples<'a> {
             ..Request::default()
         };
         let lists = [operation, item].map(|of| of.get("parameters").and_then(Value::as_array));
-        let mut query = Vec::new();
+        let (mut query, mut fields) = (Vec::new(), Vec::new());
         for parameter in lists.into_iter().flatten().flatten() {
             let parameter = self.resolved(parameter);
             let part = |key: &str| parameter.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -118,23 +163,56 @@ impl<'a> Examples<'a> {
                     let header = HttpPlan::parse_header(&format!("{name}: {text}"));
                     request.headers.push(header.map_err(|error| format!("paths.{path}: {error}"))?);
                 }
-                "body" => request.set_body(&value),
+                "body" => request.set_body(JSON, value.to_string()),
+                "formData" => fields.push((name.to_owned(), text)),
                 _ => {}
             }
         }
-        if request.path.contains(['{', '}']) {
-            return Err(format!("paths.{path}: a part in braces has no parameter of that name"));
+        // Some descriptions leave parameters of the path out.
+        while let Some((before, rest)) = request.path.split_once('{') {
+            let Some((_, after)) = rest.split_once('}') else { break };
+            request.path = format!("{before}1{after}");
         }
         if !query.is_empty() {
             request.path = format!("{}?{}", request.path, query.join("&"));
         }
+        if !fields.is_empty() {
+            let fields = fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+            request.set_body(FORM, form(fields));
+        }
         let body = operation.get("requestBody").map(|body| self.resolved(body));
-        let content = body.and_then(|body| body.pointer("/content/application~1json"));
-        if let Some(content) = content {
-            let value = self.example(content, content.get("schema").unwrap_or(&Value::Null));
-            request.set_body(&value);
+        let kinds = body.and_then(|body| body.get("content")).and_then(Value::as_object);
+        if let Some(kinds) = kinds {
+            self.body(&mut request, kinds);
         }
         Ok(request)
+    }
+
+    /// A body of a kind that can be made.
+    fn body(&mut self, request: &mut Request, kinds: &'a Map<String, Value>) {
+        let is = |kind: &str, wanted: &str| kind.split(';').next() == Some(wanted);
+        let json = |kind: &str| is(kind, JSON) || kind.ends_with("+json");
+        let all = || kinds.iter().map(|(kind, content)| (kind.as_str(), content));
+        let found = all()
+            .find(|(kind, _)| json(kind))
+            .or_else(|| all().find(|(kind, _)| is(kind, FORM) || is(kind, "text/plain")));
+        let Some((kind, content)) = found else {
+            if let Some(kind) = kinds.keys().next() {
+                *self.bodies.entry(kind.clone()).or_default() += 1;
+            }
+            return;
+        };
+        let value = self.example(content, content.get("schema").unwrap_or(&Value::Null));
+        let text = match value.as_object().filter(|_| is(kind, FORM)) {
+            Some(fields) => {
+                let fields: Vec<_> =
+                    fields.iter().map(|(name, value)| (name, plain(value))).collect();
+                form(fields.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+            }
+            None if json(kind) => value.to_string(),
+            None => plain(&value),
+        };
+        request.set_body(kind, text);
     }
 
     /// The example that is given, or one of a schema.
@@ -201,9 +279,9 @@ impl<'a> Examples<'a> {
 }
 
 impl Request {
-    fn set_body(&mut self, value: &Value) {
-        self.headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
-        self.body = Some(value.to_string());
+    fn set_body(&mut self, kind: &str, body: String) {
+        self.headers.push(("Content-Type".to_owned(), kind.to_owned()));
+        self.body = Some(body);
     }
 }
 
