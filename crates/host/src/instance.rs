@@ -216,7 +216,9 @@ impl Instance {
             .filter_map(|file| std::fs::read(self.folder.join(file)).ok())
             .find(|bytes| !bytes.is_empty())
             .unwrap_or_default();
-        let tail = last_lines(&text);
+        // Without the progress of a load, which is for other programs.
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.starts_with(b"{\""));
+        let tail = last_lines(&lines.collect::<Vec<_>>().join(&b'\n'));
         let tail = tail.trim();
         let path = self.folder.display();
         if tail.is_empty() { format!("; see {path}") } else { format!(": {tail} (see {path})") }

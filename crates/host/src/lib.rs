@@ -29,6 +29,7 @@ pub mod protocol;
 pub mod quota;
 pub mod runner;
 pub mod sample;
+pub mod signals;
 pub mod waits;
 
 pub use error::chain;

@@ -29,6 +29,7 @@ pub use crate::export::{Tables, unit};
 /// Does what the arguments of this process ask for.
 #[must_use]
 pub fn main() -> ExitCode {
+    kendall_host::signals::as_usual();
     if let Some(details) = Kendall::version_in_detail() {
         output::result(&details);
         return if output::lost() { Exit::NotReady } else { Exit::Done }.into();

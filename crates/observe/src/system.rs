@@ -164,6 +164,9 @@ fn form(text: &str, error: &toml::de::Error) -> SystemError {
     SystemError::Form { line, what: error.message().trim().replace('\n', "; ") }
 }
 
+/// Servers of a tier; more are a mistake.
+pub(crate) const MOST_SERVERS: u64 = 1_000_000;
+
 impl System {
     pub(crate) fn steps_of(&self, window: usize) -> std::ops::Range<usize> {
         window * self.block_steps..(window + 1) * self.block_steps
@@ -320,8 +323,9 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
         of_preset.remove(quantity);
         queries.insert(*quantity, filled(template, &wire.selector, &window));
     }
-    if wire.servers == Some(0) {
-        return Err(refused(format!("tiers.{name}.servers"), "0", "1 or more"));
+    if let Some(servers) = wire.servers.filter(|servers| !(1..=MOST_SERVERS).contains(servers)) {
+        let key = format!("tiers.{name}.servers");
+        return Err(refused(key, servers.to_string(), "1 to 1,000,000"));
     }
     if wire.held && wire.queues == Queues::Each {
         let expected = "`one` for a tier whose servers are held";

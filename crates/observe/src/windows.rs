@@ -147,6 +147,7 @@ fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
 fn servers_in(tier: &TierSeries, range: std::ops::Range<usize>) -> Option<u64> {
     let values = tier.series.get(&Quantity::Servers)?.get(range)?;
     let mut there: Vec<f64> = finite(values).into_iter().filter(|value| *value >= 1.0).collect();
+    there.retain(|value| *value <= exact_f64(crate::system::MOST_SERVERS));
     there.sort_by(f64::total_cmp);
     let middle = there.get(there.len() / 2)?;
     Some(kendall_units::whole_u64(middle.round()))

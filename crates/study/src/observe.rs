@@ -1,6 +1,7 @@
 //! One run: starts the system, fills it, loads it, watches it, stops it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -121,14 +122,53 @@ impl From<Full> for RunError {
 pub struct Live {
     /// Seconds of load so far.
     pub elapsed_s: f64,
-    /// Requests per second just now, as the tier that the clients talk to says.
+    /// Requests per second just now, as the tier that the clients talk to says; where it says nothing of itself, as
+    /// the load generators of this host say.
     pub throughput_per_s: Option<f64>,
-    /// Mean response time just now, in seconds, as that tier says.
+    /// Mean response time just now, in seconds, as the same say.
     pub response_time_mean_s: Option<f64>,
-    /// Of the same responses, 99 % are faster.
+    /// Of the same responses, 99 % are faster; of several generators, the slowest one's.
     pub response_time_p99_s: Option<f64>,
     /// Every host, by its name in the study file.
     pub hosts: Vec<LiveHost>,
+}
+
+impl Live {
+    /// What generators say of their last second, each in the last line of its log.
+    fn add_progress(&mut self, generators: &[Runner]) {
+        let (mut completed, mut time_s) = (0.0, 0.0);
+        for generator in generators {
+            let log = generator.folder().join("log");
+            let Some(second) = last_line(&log).and_then(|line| serde_json::from_str(&line).ok())
+            else {
+                continue;
+            };
+            let second: serde_json::Value = second;
+            let of = |key: &str| second[key].as_f64();
+            let Some(throughput) = of("throughput_per_s") else { continue };
+            *self.throughput_per_s.get_or_insert(0.0) += throughput;
+            if let Some(mean) = of("response_time_mean_s") {
+                completed += throughput;
+                time_s += throughput * mean;
+            }
+            let tails = self.response_time_p99_s.into_iter().chain(of("response_time_p99_s"));
+            self.response_time_p99_s = tails.reduce(f64::max);
+        }
+        self.response_time_mean_s = (completed > 0.0).then(|| time_s / completed);
+    }
+}
+
+/// The last whole line of a file that grows.
+fn last_line(path: &Path) -> Option<String> {
+    const BYTES: u64 = 4096;
+    let mut file = std::fs::File::open(path).ok()?;
+    let from = file.metadata().ok()?.len().saturating_sub(BYTES);
+    file.seek(SeekFrom::Start(from)).ok()?;
+    let mut bytes = Vec::new();
+    file.take(BYTES).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let (whole, _) = text.rsplit_once('\n')?;
+    whole.lines().last().map(str::to_owned)
 }
 
 /// How busy a host is just now.
@@ -466,7 +506,11 @@ impl Observer<'_> {
                 next = now.max(next) + watch.interval_ns;
             }
             if now >= next_live {
-                (self.live)(watch.live(started));
+                let mut live = watch.live(started);
+                if live.throughput_per_s.is_none() {
+                    live.add_progress(generators);
+                }
+                (self.live)(live);
                 next_live = now + LIVE_INTERVAL_NS;
             }
             std::thread::sleep(LOOK);

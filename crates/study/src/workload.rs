@@ -432,6 +432,9 @@ impl Workload {
             }
         }
         option("format", "json".to_owned());
+        if !self.driver.options.iter().any(|option| option == "--quiet") {
+            option("progress", "json".to_owned());
+        }
         arguments.extend(self.driver.options.iter().cloned());
         arguments
     }

@@ -124,7 +124,7 @@ impl ListenOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address is taken or not ours.
-    #[error("cannot listen on {address}; choose another with {flag} HOST:PORT")]
+    #[error("cannot listen on {address}; choose another with {flag}{}HOST:PORT", if flag.ends_with('=') { "" } else { " " })]
     Bind {
         /// The address asked for.
         address: SocketAddr,

@@ -13,6 +13,7 @@ use clap::error::{ContextKind, ContextValue};
 use kendall_store::{Results, StoreError};
 use kendall_study::{Options, StudyError, StudyFile, Summary};
 
+pub(super) use self::dry_run::duration;
 use self::progress::Progress;
 pub(super) use self::progress::what_came;
 use self::summary::Told;

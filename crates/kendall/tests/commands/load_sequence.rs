@@ -436,8 +436,8 @@ fn a_recording_and_a_description_become_sequences_that_run() {
         ("--openapi", r#"{"openapi":"3","paths":{}}"#, "no GET and no POST"),
         (
             "--openapi",
-            r#"{"openapi":"3","paths":{"/{a}":{"get":{}}}}"#,
-            "no parameter of that name",
+            r#"{"openapi":"3","paths":{"/a b":{"get":{}}}}"#,
+            "1 request left out: path: `/a b` is not a path",
         ),
     ] {
         std::fs::write(folder.path().join("bad"), text).unwrap();

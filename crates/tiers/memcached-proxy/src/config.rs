@@ -92,7 +92,7 @@ pub const SETTINGS: &[Key] = &[
     .optional(),
     Key::count("workers", 1, 4096, "requests in service at once, in mode `worker`").or("64"),
     Key::count("connections", 1, 64, "connections to each server, in mode `pipelined`").or("1"),
-    Key::count("queue", 0, 100_000_000, "requests that may wait for a worker").or("100000"),
+    Key::count("queue", 0, 100_000_000, "requests that may wait for a worker, in mode `worker`").or("100000"),
     Key::count("max_clients", 1, 10_000_000, "clients that may be connected").or("16384"),
     Key::quantity("max_value", &SIZE, "longest value; as memcached's -I").or("\"1MiB\""),
 ];
@@ -113,12 +113,16 @@ pub const POOL: &[Key] = &[
     Key::new(
         "servers",
         Form::Texts,
-        "`HOST:PORT` or `unix:PATH`, optionally followed by `:WEIGHT`",
+        "`HOST:PORT` or `unix:PATH` of each; `:WEIGHT` behind it is its share of the keys, beside the others'",
     ),
     Key::texts("failover", "servers that replace ejected ones"),
     Key::choice("placement", &["replicate", "hash"], "writes to all and reads in turn, or ketama")
         .or("\"replicate\""),
-    Key::text("hash_tag", "the two marks around the part of a key that places it").optional(),
+    Key::text(
+        "hash_tag",
+        "the two marks around the part of a key that places it, in placement `hash`",
+    )
+    .optional(),
     Key::flag("shard_multigets", "splits a get of several keys over all servers").optional(),
     Key::text(
         "authority",

@@ -8,12 +8,13 @@ use kendall_stats::compare::sequential::{Looks, blocks_that_tell, is_clear, larg
 use kendall_stats::compare::{Comparison, Verdict};
 use kendall_stats::estimate::figures;
 use kendall_study::{DesignKind, Event, Options, StudyFile};
+use kendall_units::Seconds;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use super::flags::{Compare, Pairing};
 use super::words::{Answer, human, short_configuration, short_metric};
-use crate::commands::run::{exit_of, what_came};
+use crate::commands::run::{duration, exit_of, what_came};
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 use crate::output::{self, Format};
 use crate::paint::Paint;
@@ -52,6 +53,7 @@ impl Compare {
         let mut coin = Xoshiro256PlusPlus::seed_from_u64(sides[0].study.seed);
         let last = flags.blocks.1;
         let mut missing = String::new();
+        output::note(&self.plan(&sides, &looks)?);
         for block in 1..=last {
             // Which of the two comes first is left to chance, so that neither always warms up for
             // the other; the seed fixes it, so that a stopped session can be resumed.
@@ -76,11 +78,14 @@ impl Compare {
             let page = judged.page(&before, std::slice::from_ref(&after))?;
             let clear = is_clear(&page.comparisons);
             let most = largest_difference(&page.comparisons);
-            let would_tell = blocks_in_all(&page.comparisons, self.bound);
+            // An early look asks for more certainty than the last one will.
+            let last_look = Self { confidence: self.confidence, ..judged };
+            let last_look = last_look.page(&before, std::slice::from_ref(&after))?;
+            let would_tell = blocks_in_all(&page.comparisons, &last_look.comparisons, self.bound);
             missing = would_tell
                 .map_or_else(String::new, |all| format!("; about {all} in all would tell"));
             let told = Told {
-                answer: answer(&page, block, most, would_tell),
+                answer: answer(&page, (block, last), most, would_tell),
                 blocks: block,
                 stopped_early: clear && block < last,
                 no_difference_larger_than: most,
@@ -93,6 +98,26 @@ impl Compare {
             output::note(&format!("after {block} blocks: {}", told.answer));
         }
         Ok(Exit::Done)
+    }
+
+    /// How long a block takes, and after which it is judged.
+    fn plan(&self, sides: &[Side; 2], looks: &Looks) -> anyhow::Result<String> {
+        let (mut runs, mut under_load) = (0, Seconds::ZERO);
+        for Side { study, .. } in sides {
+            let plan = kendall_study::Plan::of(study)
+                .map_err(|problem| exit_with(Exit::Refused, study.refuse(problem)))?;
+            runs += plan.configurations.len();
+            let each = study.base.measure.under_load();
+            under_load = under_load + each * kendall_units::exact_f64(plan.configurations.len());
+        }
+        let first = looks.blocks().first().copied().unwrap_or(self.in_turns.blocks.1);
+        Ok(format!(
+            "{} a block, {} of load; first judged after {first} blocks ({}), at most {} blocks",
+            kendall_units::counted(runs, "run"),
+            duration(under_load),
+            duration(under_load * kendall_units::exact_f64(first)),
+            self.in_turns.blocks.1
+        ))
     }
 
     /// Both study files, refused before anything runs.
@@ -179,13 +204,18 @@ fn measure(side: &Side, block: u64, last: u64, interrupted: &AtomicBool) -> anyh
     Ok(())
 }
 
-/// The number of blocks that would probably decide what is not significant; `None` where one of them would take
-/// more than can be named.
-fn blocks_in_all(comparisons: &[Comparison], bound: f64) -> Option<u64> {
+/// The number of blocks that would probably decide what is not significant, by the same comparisons at the confidence
+/// of the last look; `None` where one of them would take more than can be named.
+fn blocks_in_all(
+    comparisons: &[Comparison],
+    at_the_last: &[Comparison],
+    bound: f64,
+) -> Option<u64> {
     comparisons
         .iter()
-        .filter(|one| one.verdict == Verdict::Inconclusive)
-        .map(|one| blocks_that_tell(one, bound))
+        .zip(at_the_last)
+        .filter(|(one, _)| one.verdict == Verdict::Inconclusive)
+        .map(|(_, one)| blocks_that_tell(one, bound))
         .collect::<Option<Vec<u64>>>()?
         .into_iter()
         .max()
@@ -193,7 +223,12 @@ fn blocks_in_all(comparisons: &[Comparison], bound: f64) -> Option<u64> {
 
 /// The verdict in a sentence. `most` is the largest difference that the intervals leave possible, and
 /// `would_tell` how many blocks in all would probably tell.
-fn answer(page: &ComparisonPage, block: u64, most: Option<f64>, would_tell: Option<u64>) -> String {
+fn answer(
+    page: &ComparisonPage,
+    (block, last): (u64, u64),
+    most: Option<f64>,
+    would_tell: Option<u64>,
+) -> String {
     let percent = |share: f64| format!("{} %", figures(100.0 * share, 2));
     let (comparisons, verdict) = (&page.comparisons, page.verdict);
     match verdict {
@@ -234,7 +269,12 @@ fn answer(page: &ComparisonPage, block: u64, most: Option<f64>, would_tell: Opti
                 (false, Some(_)) => {
                     let bounded = bounded
                         .map_or_else(String::new, |most| format!(", and none larger than {most}"));
-                    format!("no significant difference{bounded}{within}")
+                    let yet = if block < last {
+                        " yet (the first looks find only large ones)"
+                    } else {
+                        ""
+                    };
+                    format!("no significant difference{yet}{bounded}{within}")
                 }
                 (true, Some(_)) => {
                     let bounded =
@@ -302,7 +342,8 @@ mod tests {
             caveats: Vec::new(),
         };
         let most = largest_difference(&page.comparisons);
-        answer(&page, 5, most, blocks_in_all(&page.comparisons, 0.05))
+        let would_tell = blocks_in_all(&page.comparisons, &page.comparisons, 0.05);
+        answer(&page, (5, 40), most, would_tell)
     }
 
     /// Of one run a side nothing is known, so nothing is said about how many blocks would do.

@@ -147,7 +147,7 @@ fn levels(study: &StudyFile, plan: &Plan, configuration: usize) -> Vec<String> {
 }
 
 /// A length of time in hours, minutes and seconds.
-pub(super) fn duration(time: Seconds) -> String {
+pub(in crate::commands) fn duration(time: Seconds) -> String {
     let seconds = kendall_units::whole_u64(time.get().round());
     match (seconds / 3_600, seconds / 60 % 60, seconds % 60) {
         (0, 0, s) => format!("{s} s"),

@@ -1,6 +1,7 @@
 //! Flags of a tier from the keys of its file, so that each is declared once.
 
 use clap::builder::PossibleValuesParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, value_parser};
 use kendall_keys::{Form, Key, Need};
 use toml::{Table, Value};
@@ -32,7 +33,8 @@ pub(super) fn args(keys: &'static [Key], named: &'static [Named]) -> impl Iterat
         };
         let arg = match named.iter().find(|(of, _, _)| *of == key.name) {
             Some((_, _, value)) => arg.value_name(*value),
-            None => arg,
+            None if matches!(key.form, Form::Count { .. } | Form::Flag) => arg,
+            None => arg.value_name(key.name.to_uppercase()),
         };
         match key.need {
             Need::Default(text) => arg.default_value(text.trim_matches('"')),
@@ -41,9 +43,10 @@ pub(super) fn args(keys: &'static [Key], named: &'static [Named]) -> impl Iterat
     })
 }
 
-/// The table of a file that says what these flags say.
+/// The table of a file that says what these flags say; not what they say by default, which the keys do themselves.
 pub(super) fn table(keys: &[Key], flags: &ArgMatches) -> Table {
-    let values = keys.iter().filter(|key| is_value(key));
+    let given = |key: &Key| flags.value_source(key.name) == Some(ValueSource::CommandLine);
+    let values = keys.iter().filter(|key| is_value(key) && given(key));
     values.filter_map(|key| Some((key.name.to_owned(), value(key, flags)?))).collect()
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches};
 use kendall_memcached_proxy::{
-    ClientTls, Config, ConfigError, Options, POOL, Proxy as Middleware, Reloader, SETTINGS,
+    ClientTls, Config, ConfigError, Mode, Options, POOL, Proxy as Middleware, Reloader, SETTINGS,
     StartError,
 };
 use kendall_tier::{Clock, Hangups, Routes, Stop};
@@ -27,7 +27,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(8);
 /// Runs a memcached proxy in front of several servers
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  kendall serve proxy --listen 127.0.0.1:11211 --server \
-    127.0.0.1:11212 --server 127.0.0.1:11213 --workers 64 --shard-multigets\n  \
+    127.0.0.1:11212 --server 127.0.0.1:11213 --placement hash\n  \
     kendall serve proxy --config proxy.toml --metrics 127.0.0.1:9100")]
 pub(crate) struct Proxy {
     /// Address for clients; port 0 takes a free one, which the line `ready …` names
@@ -89,6 +89,19 @@ impl clap::FromArgMatches for Settings {
     fn update_from_arg_matches(&mut self, flags: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(flags)?;
         Ok(())
+    }
+}
+
+impl Settings {
+    /// Names flags that belong to the other mode: a study gives those of both.
+    fn note_unused(&self, mode: &Mode) {
+        let (name, unused) = match mode {
+            Mode::Workers(_) => ("worker", &["connections"][..]),
+            Mode::Pipelined { .. } => ("pipelined", &["workers", "queue"][..]),
+        };
+        for key in unused.iter().filter(|key| self.0.contains_key(**key)) {
+            output::note(&format!("--{key} changes nothing in mode {name}"));
+        }
     }
 }
 
@@ -160,6 +173,7 @@ impl Proxy {
                 }
                 other => other.into(),
             })?;
+            self.settings.note_unused(&config.options.mode);
             let client_tls = self.clients.tls().as_ref().map(ClientTls::new).transpose()?;
             return Ok(Options { listen, client_tls, ..config.options });
         };

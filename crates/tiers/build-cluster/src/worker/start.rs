@@ -58,6 +58,8 @@ impl Program {
 pub(super) struct Starter {
     stack: Box<[MaybeUninit<u128>]>,
     nothing: File,
+    /// Signals that this process ignores, as whoever started it had it.
+    ignored: Vec<c_int>,
 }
 
 /// What the new process is to know, and what it says when it fails.
@@ -67,6 +69,8 @@ struct Errand {
     environment: *const *const c_char,
     directory: *const c_char,
     descriptors: [c_int; 3],
+    ignored: *const c_int,
+    ignored_count: usize,
     error: c_int,
 }
 
@@ -77,9 +81,9 @@ impl Starter {
     /// # Errors
     /// When there is no `/dev/null`.
     pub(super) fn new() -> io::Result<Self> {
-        drop_handlers();
+        let ignored = drop_handlers();
         let stack = vec![MaybeUninit::uninit(); STACK].into_boxed_slice();
-        Ok(Self { stack, nothing: File::open("/dev/null")? })
+        Ok(Self { stack, nothing: File::open("/dev/null")?, ignored })
     }
 
     /// Starts a program that reads nothing and writes to these files; returns it and the descriptor that is readable
@@ -106,6 +110,8 @@ impl Starter {
             environment: environment.as_ptr(),
             directory: program.directory.as_ptr(),
             descriptors,
+            ignored: self.ignored.as_ptr(),
+            ignored_count: self.ignored.len(),
             error: 0,
         };
         let (pid, descriptor) = spawn(&mut self.stack, &mut errand)?;
@@ -124,9 +130,10 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 
 /// Has signals that have a handler do by themselves what they do in a process that gave them none. The new process
 /// must unblock signals before it runs its program, which would inherit the mask, and a handler that ran then would
-/// work in the memory of this process.
+/// work in the memory of this process. Returns those that are ignored.
 #[expect(unsafe_code, reason = "no safe wrapper asks what is done with a signal")]
-fn drop_handlers() {
+fn drop_handlers() -> Vec<c_int> {
+    let mut ignored = Vec::new();
     for signal in 1..=libc::SIGRTMAX() {
         // SAFETY: an action of all zeros is the default one, and both point to values that live through the calls.
         // Those few signals that no process may ask about refuse.
@@ -134,11 +141,17 @@ fn drop_handlers() {
             let usual: libc::sigaction = std::mem::zeroed();
             let mut now = usual;
             let asked = libc::sigaction(signal, std::ptr::null(), &raw mut now) == 0;
-            if asked && !matches!(now.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
-                libc::sigaction(signal, &raw const usual, std::ptr::null_mut());
+            match now.sa_sigaction {
+                libc::SIG_IGN if asked => ignored.push(signal),
+                libc::SIG_DFL => {}
+                _ if asked => {
+                    libc::sigaction(signal, &raw const usual, std::ptr::null_mut());
+                }
+                _ => {}
             }
         }
     }
+    ignored
 }
 
 /// Starts a process with the memory of this one, which goes on when that one runs its program or has failed.
@@ -186,8 +199,11 @@ extern "C" fn run(told: *mut c_void) -> c_int {
         let closed = placed && libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) == 0;
         if closed && libc::chdir(errand.directory) == 0 {
             let usual: libc::sigaction = std::mem::zeroed();
-            // The one signal that this process ignores; the others come to the program as usual.
-            libc::sigaction(libc::SIGPIPE, &raw const usual, std::ptr::null_mut());
+            // An action that is ignored is inherited; the others come to the program as usual.
+            for place in 0..errand.ignored_count {
+                let signal = *errand.ignored.add(place);
+                libc::sigaction(signal, &raw const usual, std::ptr::null_mut());
+            }
             let mut none: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut none);
             libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
@@ -257,7 +273,7 @@ mod tests {
         assert_eq!(run(&mut starter, script, Path::new("/")).0, "0\n1\n2\n");
     }
 
-    /// No signal is blocked, and the one that this process ignores by itself is not ignored.
+    /// No signal is blocked, and none is ignored, whatever this process ignores.
     #[test]
     fn every_signal_reaches_a_program() {
         let of = |status: &str, name: &str| {
@@ -269,7 +285,7 @@ mod tests {
         let here = std::fs::read_to_string("/proc/self/status").unwrap();
         let pipe = 1 << (libc::SIGPIPE - 1);
         assert_ne!(of(&here, "SigIgn:") & pipe, 0);
-        assert_eq!(of(&there, "SigIgn:"), of(&here, "SigIgn:") & !pipe);
+        assert_eq!(of(&there, "SigIgn:"), 0);
         assert_eq!(of(&there, "SigBlk:"), 0);
         // Nothing of this process can run between the unblocking of a signal and the program. The two
         // that the C library keeps for its threads can be blocked by nobody.
