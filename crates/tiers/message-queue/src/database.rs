@@ -8,6 +8,7 @@ mod schema;
 mod tls;
 
 use std::error::Error as _;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ const FORGETTING_STEP: i32 = 100;
 const RECOVERY_LOOK: Duration = Duration::from_millis(250);
 const RECOVERY_LOOKS: usize = 480;
 const RECOVERY_WORDS: usize = 40;
+/// Between its end and its next start nothing listens: for so many looks (10 s) a refused connection may be that.
+const RESTART_LOOKS: usize = 40;
 /// How often a transaction that PostgreSQL gave up (deadlock, serialization) is tried again.
 const RETRIES: u32 = 3;
 
@@ -163,10 +166,11 @@ impl Reach {
                 }
                 Err(error) => error,
             };
-            if error.code() == Some(&SqlState::CANNOT_CONNECT_NOW) && look + 1 < RECOVERY_LOOKS {
+            let starts = error.code() == Some(&SqlState::CANNOT_CONNECT_NOW);
+            if look + 1 < RECOVERY_LOOKS && (starts || is_down(&error) && look < RESTART_LOOKS) {
                 if look % RECOVERY_WORDS == 0 {
-                    let said = error.as_db_error().map(|error| error.message().to_owned());
-                    tracing::warn!(said, "PostgreSQL does not let anyone in yet; waiting for it");
+                    let said = error.source().map(ToString::to_string);
+                    tracing::warn!(said, "PostgreSQL takes no connection yet; waiting for it");
                 }
                 continue;
             }
@@ -178,6 +182,15 @@ impl Reach {
         }
         unreachable!("the last look returns")
     }
+}
+
+/// Whether nothing listens there, or ended just now.
+fn is_down(error: &tokio_postgres::Error) -> bool {
+    let kind = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    error.is_closed()
+        || kind.is_some_and(|error| {
+            matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset)
+        })
 }
 
 /// How a pool is opened.
