@@ -904,6 +904,21 @@ mod tests {
         (watch, agent)
     }
 
+    #[test]
+    fn the_last_whole_line_of_a_log_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        for (text, line) in [
+            ("", None),
+            ("begun", None),
+            ("a\n{\"x\":1}\nhalf", Some("{\"x\":1}")),
+            (&("y".repeat(5_000) + "\nz\n"), Some("z")),
+        ] {
+            std::fs::write(&log, text).unwrap();
+            assert_eq!(last_line(&log).as_deref(), line);
+        }
+    }
+
     /// With the first sample that says so, while the load goes on; and where a generator has died of it before
     /// that, beside what is known of the generator.
     #[test]

@@ -724,3 +724,22 @@ fn a_worker_that_is_asked_to_stop_ends_what_it_runs_first() {
     assert_eq!(text(&answer.result.unwrap().stdout_raw), "done\n");
     assert!(cluster.scheduler.page("/status.json").contains("\"workers\":0"));
 }
+
+/// Nobody takes the result: it waits ten seconds for a scheduler, and ends.
+#[test]
+fn a_worker_without_a_scheduler_stops_after_what_it_runs() {
+    let mut cluster = Cluster::start(1, 1, &[]);
+    let runtime = runtime();
+    let client = runtime.block_on(cluster.client());
+    let _stream = runtime.block_on(client.start(&Job::shell("sleep 2"))).unwrap();
+    wait_until("the worker has it", || {
+        let snapshot = cluster.workers[0].page("/snapshot");
+        let snapshot: serde_json::Value = serde_json::from_str(&snapshot).unwrap();
+        snapshot["requests"]["action"]["arrivals"] == 1
+    });
+    cluster.scheduler.kill();
+    assert_eq!(cluster.workers[0].stop(), Some(0));
+    wait_until("it was said", || {
+        cluster.workers[0].said().contains("did not take the last results")
+    });
+}

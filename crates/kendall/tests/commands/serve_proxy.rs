@@ -48,6 +48,18 @@ fn set_and_get(address: SocketAddr) {
     assert_eq!(answer, "STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\nEND\r\n");
 }
 
+/// Of workers that nobody asked for there are none.
+#[test]
+fn requests_are_pipelined_unless_workers_are_asked_for() {
+    let (_server, server) = memcached();
+    for (flags, workers) in [(&[][..], 0), (&["--workers", "4"], 4), (&["--mode", "worker"], 64)] {
+        let (_process, _, metrics) = proxy(server, flags);
+        let snapshot: serde_json::Value =
+            serde_json::from_str(&page(metrics, "/snapshot")).unwrap();
+        assert_eq!(snapshot["workers"], workers, "{flags:?}");
+    }
+}
+
 #[test]
 fn prometheus_reads_the_page_and_a_stop_prints_the_summary() {
     let (_server, server) = memcached();

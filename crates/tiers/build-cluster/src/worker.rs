@@ -35,7 +35,7 @@ use tokio::runtime::Runtime;
 
 use action::Kitchen;
 pub use bounds::ActionBounds;
-use connection::{Identity, RealTime, Registration, Table};
+use connection::{FAREWELL, Identity, RealTime, Registration, Table, Wait as _};
 pub use outputs::OutputLimits;
 use report::Report;
 use runner::Runner;
@@ -189,7 +189,19 @@ impl Worker {
     /// Takes no more work, ends what runs, hands over the results, and ends.
     pub fn stop(mut self) {
         self.table.drain();
-        self.runtime.block_on(async { while self.talking.join_next().await.is_some() {} });
+        let table = &self.table;
+        let farewell = async {
+            while table.runs() {
+                RealTime.wait(Duration::from_millis(100)).await;
+            }
+            RealTime.wait(FAREWELL).await;
+        };
+        self.runtime.block_on(async {
+            tokio::select! {
+                _ = self.talking.join_next() => {}
+                () = farewell => tracing::warn!("the scheduler did not take the last results"),
+            }
+        });
         self.runtime.shutdown_timeout(Duration::from_secs(1));
     }
 }

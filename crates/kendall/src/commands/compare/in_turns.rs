@@ -358,5 +358,6 @@ mod tests {
         assert!(!said.contains("larger than"), "{said}");
         let said = told(&[100.0, 96.0, 104.0, 99.0], &[101.0, 97.0, 104.0, 98.0]);
         assert!(said.contains("blocks in all would tell"), "{said}");
+        assert!(said.contains("yet (the first looks find only large ones)"), "{said}");
     }
 }

@@ -349,6 +349,65 @@ mod tests {
         );
     }
 
+    /// What was found in a document, as it is written.
+    fn written(read: super::Read, document: &Value) -> (String, String) {
+        let found = usable(read(document).unwrap()).unwrap();
+        (text(&found, "file"), found.notes.join("\n"))
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_left_out_and_named() {
+        let entry = |url: &str, data: Value| {
+            json!({ "request": { "method": "POST", "url": url, "postData": data,
+                                  "headers": [{ "name": "X-Api-Key", "value": "k" }] },
+                    "response": { "status": 200 } })
+        };
+        let fields = json!([{ "name": "a", "value": "1 2" }, { "name": "b&", "value": "ü" }]);
+        let mut entries = vec![
+            entry("http://h/form", json!({ "mimeType": super::FORM, "params": fields })),
+            entry("http://H/file", json!({ "mimeType": "multipart/form-data", "params": fields })),
+            entry("http://h/braces", json!({ "text": "{{token}}" })),
+        ];
+        entries.extend((0..1_000).map(|n| entry(&format!("http://h/{n}"), json!({}))));
+        let (text, notes) = written(har::read, &json!({ "log": { "entries": entries } }));
+        assert!(text.contains("body = \"a=1%202&b%26=%C3%BC\""), "{text}");
+        for note in [
+            "1 request left out: the recording has no text of its body",
+            "1 request left out: its body has double braces",
+            "1 request left out: a file has at most 1000",
+            "header `X-Api-Key`",
+        ] {
+            assert!(notes.contains(note), "{notes}");
+        }
+    }
+
+    #[test]
+    fn bodies_servers_and_references_of_a_description_are_read_or_named() {
+        let body = |kind: &str, schema: Value| json!({ "post": { "requestBody": { "content": { kind: { "schema": schema } } } } });
+        let object = json!({ "properties": { "a b": { "type": "integer" } } });
+        let (text, notes) = written(
+            openapi::read,
+            &json!({
+                "swagger": "2.0", "host": "h:8080", "basePath": "/v1", "schemes": ["https"],
+                "paths": {
+                    "/form": body(super::FORM, object.clone()),
+                    "/problem": body("application/problem+json; charset=utf-8", object.clone()),
+                    "/file": body("multipart/form-data", object),
+                    "/missing/{id}": body("application/json", json!({ "$ref": "other.json#/x" })),
+                },
+            }),
+        );
+        assert!(text.contains("body = \"a%20b=1\"") && text.contains("/v1/missing/1"), "{text}");
+        assert!(text.contains("body = '{\"a b\":1}'"), "{text}");
+        assert!(notes.contains("1 request without a body, which would be multipart/form-data"));
+        assert!(notes.contains("`other.json#/x`"), "{notes}");
+        let variable = json!({
+            "openapi": "3.0", "paths": { "/": { "get": {} } },
+            "servers": [{ "url": "https://{e}.h/v2", "variables": { "e": { "default": "dev" } } }],
+        });
+        assert_eq!(openapi::read(&variable).unwrap().origin.as_deref(), Some("https://dev.h"));
+    }
+
     /// A description that grows by each level of its references is not followed without end.
     #[test]
     fn references_that_multiply_are_bounded() {

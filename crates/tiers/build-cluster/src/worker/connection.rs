@@ -26,8 +26,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest wait of a worker that the scheduler refuses: somebody has to change something first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
-/// How long a worker that stops waits for its last results to be received.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// How long a worker that stops waits for its last results to be received, whether there is a scheduler or not.
+pub(super) const FAREWELL: Duration = Duration::from_secs(10);
 
 /// A lease that is held: being run, or with a result that was not received.
 #[derive(Debug)]
@@ -161,6 +161,11 @@ impl Table {
     fn nothing_held(&self) -> bool {
         self.held().is_empty()
     }
+
+    /// Whether an action has no outcome yet.
+    pub(super) fn runs(&self) -> bool {
+        self.held().values().any(|entry| entry.finished.is_none())
+    }
 }
 
 /// Runs what is leased.
@@ -270,7 +275,8 @@ pub(super) struct Registration<E, W> {
 }
 
 impl<E: Execute, W: Wait> Registration<E, W> {
-    /// Talks with the scheduler until the worker has drained. `connect` makes a new connection.
+    /// Talks with the scheduler until the worker has drained and its results were received. `connect` makes a new
+    /// connection.
     pub(super) async fn keep(self, connect: impl Fn() -> Calls + Send) {
         let mut actions = JoinSet::new();
         let mut backoff = Backoff::new();
@@ -288,13 +294,10 @@ impl<E: Execute, W: Wait> Registration<E, W> {
                     wait
                 }
             };
-            if draining && actions.is_empty() {
-                tracing::warn!("the scheduler did not take the last results");
-                return;
-            }
+            while actions.try_join_next().is_some() {}
             tokio::select! {
                 () = self.time.wait(wait) => {}
-                () = self.table.drained() => {}
+                () = self.table.drained(), if !draining => {}
             }
         }
     }
@@ -324,7 +327,6 @@ impl<E: Execute, W: Wait> Registration<E, W> {
         let beat = Duration::from_millis(u64::from(welcome.beat_ms).max(10));
         let mut next_beat = Box::pin(self.time.wait(Duration::ZERO));
         let mut told_drain = false;
-        let mut farewell: Option<std::pin::Pin<Box<dyn Future<Output = ()> + Send>>> = None;
         loop {
             for message in table.unsent() {
                 outgoing.send(message).await.map_err(broken)?;
@@ -348,10 +350,6 @@ impl<E: Execute, W: Wait> Registration<E, W> {
                     }
                     return Ok(());
                 }
-                if actions.is_empty() && farewell.is_none() {
-                    let time = self.time.clone();
-                    farewell = Some(Box::pin(async move { time.wait(FAREWELL).await }));
-                }
             }
             tokio::select! {
                 message = incoming.message() => match message {
@@ -367,9 +365,6 @@ impl<E: Execute, W: Wait> Registration<E, W> {
                     outgoing.send(table.beat()).await.map_err(broken)?;
                 }
                 Some(_) = actions.join_next() => {}
-                () = async { farewell.as_mut().expect("looked at below").await }, if farewell.is_some() => {
-                    return Err(Status::unavailable("the last results were not received"));
-                }
             }
         }
     }

@@ -191,7 +191,8 @@ impl<'a> Examples<'a> {
     /// A body of a kind that can be made.
     fn body(&mut self, request: &mut Request, kinds: &'a Map<String, Value>) {
         let is = |kind: &str, wanted: &str| kind.split(';').next() == Some(wanted);
-        let json = |kind: &str| is(kind, JSON) || kind.ends_with("+json");
+        let plain_kind = |kind: &str| kind.split(';').next().unwrap_or_default().ends_with("+json");
+        let json = |kind: &str| is(kind, JSON) || plain_kind(kind);
         let all = || kinds.iter().map(|(kind, content)| (kind.as_str(), content));
         let found = all()
             .find(|(kind, _)| json(kind))
