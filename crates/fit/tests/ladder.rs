@@ -270,6 +270,7 @@ impl Truth {
             foreign_cores: 0.0,
             stolen_cores: 0.0,
             weight: 1.0,
+            idle: None,
             hosts: vec![("host".to_owned(), 2)],
             places: BTreeMap::new(),
             measured_s: 4.0,

@@ -55,6 +55,14 @@ pub enum AskError {
         /// What was measured.
         measured: String,
     },
+    /// Runs that do not say what their graph does.
+    #[error("{why}, in every run with {asked}: see that the tier before it knows all of its instances, and run it again")]
+    Idle {
+        /// Which instance.
+        why: String,
+        /// What is asked.
+        asked: String,
+    },
     /// A part whose instances ran on several hosts.
     #[error(
         "the instances of {part} ran on several hosts ({hosts}), and the model has one host for all of \
@@ -217,13 +225,18 @@ impl Calibration {
         cached: &[String],
     ) -> Result<StudyModel, AskError> {
         let of_kind = |facts: &&RunFacts| Signature::of(facts, &self.structural) == *signature;
-        let places = self.runs.iter().enumerate().filter(|(_, facts)| of_kind(facts));
+        let idle = self.runs.iter().filter(of_kind).find_map(RunFacts::idle);
+        let works = |facts: &RunFacts| of_kind(&facts) && facts.idle.is_none();
+        let places = self.runs.iter().enumerate().filter(|(_, facts)| works(facts));
         let runs: Vec<usize> = places.map(|(place, _)| place).collect();
         let facts: Vec<&RunFacts> = runs.iter().map(|place| &self.runs[*place]).collect();
         let Some(first) = facts.first() else {
             let kinds: Vec<String> = self.signatures().iter().map(ToString::to_string).collect();
             let asked = signature.to_string();
-            return Err(AskError::OtherWork { asked, measured: kinds.join("; ") });
+            return Err(match idle {
+                Some(why) => AskError::Idle { why, asked },
+                None => AskError::OtherWork { asked, measured: kinds.join("; ") },
+            });
         };
         let most_foreign = self.most_foreign_cores;
         let (mut common, assumptions) = Common::of(&facts, most_foreign);
