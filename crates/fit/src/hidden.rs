@@ -6,6 +6,10 @@
 //! M/M/m and a delay, whose times are exponential, and curves between those and their asymptotes
 //! N/(R₁ + Z) and m/s, which constant times come near to. Sizes that the runs do not tell apart are
 //! told together.
+//!
+//! Beside these stands one that serves all who wait together ([`batch_station`]). Its curve is none of theirs: a
+//! second client waits for the batch of the first, and further ones cost next to nothing, so that response times rise
+//! first and hardly then, where those of servers hardly rise first.
 
 use kendall_stats::estimate::Estimate;
 use kendall_stats::load_curve::{Evidence, Posterior, Shape};
@@ -43,6 +47,41 @@ impl HiddenStation {
     }
 }
 
+/// A station that serves what waits together, as the curve shows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchStation {
+    /// Most that it serves together, of which the runs leave these, by rising number, with their probability.
+    pub most: Vec<(u32, f64)>,
+    /// What a batch takes by itself, what each in it takes more, and what a request takes elsewhere, thinking
+    /// included, in s: of the likeliest station.
+    pub fixed_s: f64,
+    pub each_s: f64,
+    pub outside_s: f64,
+    /// Largest relative error of the throughput at a load, of the likeliest station.
+    pub worst_error: f64,
+}
+
+impl BatchStation {
+    /// Half of the probability is below.
+    #[must_use]
+    pub fn median(&self) -> u32 {
+        let mut so_far = 0.0;
+        let half = 0.5 * self.most.iter().map(|(_, probability)| probability).sum::<f64>();
+        let reaches = |(_, probability): &&(u32, f64)| {
+            so_far += probability;
+            so_far >= half
+        };
+        self.most.iter().find(reaches).map_or(1, |(most, _)| *most)
+    }
+}
+
+/// What stations are taken to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Family {
+    Servers,
+    Batches,
+}
+
 /// Loads up to which the candidates are solved.
 const HIGHEST_LOAD: f64 = 2_000.0;
 /// Share of the probability that sizes must hold together to be told.
@@ -52,18 +91,61 @@ const REGULAR: [(f64, f64); 3] = [(0.0, 0.5), (0.4, 0.3), (0.8, 0.2)];
 /// Share of the prior of a request that does nothing outside the station.
 const NOTHING_ELSE: f64 = 0.3;
 const STEPS: u32 = 40;
+/// How likely a station with batches is before any run, beside one without; and from when on it is taken for one.
+const BATCHES: f64 = 0.1;
+const SHOWN: f64 = 0.95;
+/// Most that are served together, as they are tried.
+const MOST: [u32; 15] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256];
+/// Least share of a batch of one that goes by what is in it.
+const LEAST_EACH: f64 = 0.003;
+/// Shares of the cycle at light load outside of it: so many, finer towards none.
+const OUTSIDES: u32 = 10;
+const BATCH_STEPS: u32 = 12;
 
 /// Finds it in the runs of a closed loop; `None` where the loads are no numbers of clients.
 #[must_use]
 pub fn hidden_station(runs: &Evidence, confidence: f64) -> Option<HiddenStation> {
-    let posterior = stations(runs)?;
+    let posterior = stations(runs, &[Family::Servers])?;
     let shapes = posterior.shapes();
-    let mut sizes: Vec<u32> = shapes.iter().map(|station| station.servers).collect();
+    let (size, sizes) = sizes_of(&posterior)?;
+    let capacity = posterior.level(confidence, |at| shapes[at].number);
+    Some(HiddenStation {
+        sizes,
+        hold_s: capacity.map(|per_s| f64::from(size) / per_s),
+        capacity_per_s: capacity,
+        worst_error: posterior.worst_error(runs, |at| shapes[at].kind.size() == size),
+    })
+}
+
+/// Finds one that serves what waits together, taken for granted that it is one.
+#[must_use]
+pub fn batch_station(runs: &Evidence, confidence: f64) -> Option<BatchStation> {
+    let posterior = stations(runs, &[Family::Batches])?;
+    let (_, most) = sizes_of(&posterior)?;
+    // Shapes are told with the likeliest first.
+    let best = posterior.shapes()[posterior.likely().next()?];
+    let Kind::Batches { outside, .. } = best.kind else { return None };
+    // At one client, whose cycle is the unit of time.
+    let cycle_s = 1.0 / posterior.level(confidence, |_| 0.0).center;
+    let [fixed, each] = best.of_one(outside);
+    Some(BatchStation {
+        most,
+        fixed_s: fixed * cycle_s,
+        each_s: each * cycle_s,
+        outside_s: outside * cycle_s,
+        worst_error: posterior.worst_error(runs, |_| true),
+    })
+}
+
+/// The likeliest size, and those that hold nearly all of the probability together.
+fn sizes_of(posterior: &Posterior<Station>) -> Option<(u32, Vec<(u32, f64)>)> {
+    let shapes = posterior.shapes();
+    let mut sizes: Vec<u32> = shapes.iter().map(|station| station.kind.size()).collect();
     sizes.sort_unstable();
     sizes.dedup();
     let mut sizes: Vec<(u32, f64)> = sizes
         .into_iter()
-        .map(|size| (size, posterior.probability(|at| shapes[at].servers == size)))
+        .map(|size| (size, posterior.probability(|at| shapes[at].kind.size() == size)))
         .collect();
     sizes.sort_by(|a, b| b.1.total_cmp(&a.1));
     let size = sizes.first()?.0;
@@ -74,72 +156,137 @@ pub fn hidden_station(runs: &Evidence, confidence: f64) -> Option<HiddenStation>
         keep
     });
     sizes.sort_unstable_by_key(|(size, _)| *size);
-    let capacity = posterior.level(confidence, |at| shapes[at].crossing);
-    Some(HiddenStation {
-        sizes,
-        hold_s: capacity.map(|per_s| f64::from(size) / per_s),
-        capacity_per_s: capacity,
-        worst_error: posterior.worst_error(runs, |at| shapes[at].servers == size),
-    })
+    Some((size, sizes))
 }
 
 /// X of one more run at another load, by all stations that the runs leave: median and interval.
-pub(crate) fn station_at(runs: &Evidence, load: f64, confidence: f64) -> Option<Estimate> {
+pub(crate) fn station_at(
+    runs: &Evidence,
+    family: Family,
+    load: f64,
+    confidence: f64,
+) -> Option<Estimate> {
     let solved = load <= HIGHEST_LOAD && load.fract() == 0.0;
-    solved.then(|| stations(runs)).flatten().map(|found| found.run_at(runs, load, confidence))
+    let found = solved.then(|| stations(runs, &[family])).flatten()?;
+    Some(found.run_at(runs, load, confidence))
 }
 
-fn stations(runs: &Evidence) -> Option<Posterior<Station>> {
+/// Batches where the runs show them beyond doubt.
+pub(crate) fn family(runs: &Evidence) -> Family {
+    let both = stations(runs, &[Family::Servers, Family::Batches]);
+    let are_batches = |both: &Posterior<Station>| {
+        both.probability(|at| matches!(both.shapes()[at].kind, Kind::Batches { .. })) > SHOWN
+    };
+    if both.is_some_and(|both| are_batches(&both)) { Family::Batches } else { Family::Servers }
+}
+
+fn stations(runs: &Evidence, families: &[Family]) -> Option<Posterior<Station>> {
     let levels = runs.levels();
     let high = *levels.last()?;
     if high > HIGHEST_LOAD || levels.iter().any(|load| load.fract() != 0.0) {
         return None;
     }
-    let mut cells = Cells::whole(high);
+    let mut cells: Vec<Cells> = Vec::new();
+    for family in families {
+        cells.extend(match family {
+            Family::Servers => Cells::servers(high),
+            Family::Batches => Cells::batches(),
+        });
+    }
     for _ in 0..2 {
         cells = cells.iter().map(|cells| cells.around(runs)).collect();
     }
     Some(runs.posterior(cells.iter().flat_map(Cells::stations).collect()))
 }
 
-/// M/M/m and a delay, in a closed loop whose cycle at light load is one unit of time.
+/// What a station is, but for one number of it. In a closed loop whose cycle at one client is one unit of time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    /// M/M/m and a delay, between exponential times and their asymptotes. The number is ln(m/s), where these cross.
+    Servers { servers: u32, regular: f64 },
+    /// One that serves all who wait together, `most` of them, beside a delay of this share of the cycle. The number is
+    /// ln of the share of a batch of one that each in it takes.
+    Batches { most: u32, outside: f64 },
+}
+
+impl Kind {
+    fn size(self) -> u32 {
+        match self {
+            Self::Servers { servers, .. } => servers,
+            Self::Batches { most, .. } => most,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Station {
-    servers: u32,
-    /// ln(m/s), which is where its asymptotes cross.
-    crossing: f64,
-    regular: f64,
+    kind: Kind,
+    number: f64,
     prior: f64,
 }
 
+/// X of `clients` with exponential times: the stationary state of the requests in the station.
+fn exponential(clients: f64, servers: f64, crossing: f64) -> f64 {
+    let hold = servers / crossing.exp();
+    let outside = 1.0 - hold;
+    if outside < 1e-9 {
+        return clients.min(servers) / hold;
+    }
+    let (mut weight, mut all, mut served, mut inside) = (1.0, 1.0, 0.0, 0.0);
+    while inside < clients {
+        weight *= (clients - inside) / outside;
+        inside += 1.0;
+        weight *= hold / inside.min(servers);
+        all += weight;
+        served += weight * inside.min(servers);
+        if all > 1e200 {
+            (weight, all, served) = (weight * 1e-200, all * 1e-200, served * 1e-200);
+        }
+    }
+    served / all / hold
+}
+
+/// X of `clients` whose batches of b take c + b·d. Of those outside, a share p = 1 − e^(−(c + b·d)/outside) comes back while
+/// one is served; where none does, with the chance (1 − p)^(N − b), the next begins when one comes. So the mean batch
+/// is b = (N − b)·p + (1 − p)^(N − b), and X is b a batch, and no more than that of full ones.
+fn batched(clients: f64, most: f64, outside: f64, [fixed, each]: [f64; 2]) -> f64 {
+    const HALVINGS: u32 = 30;
+    let time = |batch: f64| fixed + each * batch;
+    let next = |batch: f64| {
+        let stays = (-time(batch) / outside).exp();
+        let none = stays.powf(clients - batch);
+        ((clients - batch) * (1.0 - stays) + none, none)
+    };
+    let (mut low, mut high) = (1.0, clients);
+    for _ in 0..HALVINGS {
+        let middle = f64::midpoint(low, high);
+        if next(middle).0 > middle { low = middle } else { high = middle }
+    }
+    let batch = f64::midpoint(low, high);
+    let idle = next(batch).1 * outside / clients;
+    (batch / (time(batch) + idle)).min(most / time(most))
+}
+
 impl Station {
-    /// X of `clients` with exponential times: the stationary state of the requests in the station.
-    fn exponential(&self, clients: f64) -> f64 {
-        let servers = f64::from(self.servers);
-        let hold = servers / self.crossing.exp();
-        let outside = 1.0 - hold;
-        if outside < 1e-9 {
-            return clients.min(servers) / hold;
-        }
-        let (mut weight, mut all, mut served, mut inside) = (1.0, 1.0, 0.0, 0.0);
-        while inside < clients {
-            weight *= (clients - inside) / outside;
-            inside += 1.0;
-            weight *= hold / inside.min(servers);
-            all += weight;
-            served += weight * inside.min(servers);
-            if all > 1e200 {
-                (weight, all, served) = (weight * 1e-200, all * 1e-200, served * 1e-200);
-            }
-        }
-        served / all / hold
+    /// What a batch takes by itself, and what each in it takes more, as shares of the cycle.
+    fn of_one(&self, outside: f64) -> [f64; 2] {
+        let each = self.number.exp();
+        [(1.0 - outside) * (1.0 - each), (1.0 - outside) * each]
     }
 }
 
 impl Shape for Station {
     fn height(&self, load: f64) -> f64 {
-        let bound = load.ln().min(self.crossing);
-        self.regular * bound + (1.0 - self.regular) * self.exponential(load).ln()
+        match self.kind {
+            Kind::Servers { servers, regular } => {
+                let bound = load.ln().min(self.number);
+                let exponential = exponential(load, f64::from(servers), self.number);
+                regular * bound + (1.0 - regular) * exponential.ln()
+            }
+            Kind::Batches { most, outside } => {
+                batched(load, f64::from(most), outside, self.of_one(outside)).ln()
+            }
+        }
     }
 
     fn prior(&self) -> f64 {
@@ -153,11 +300,10 @@ fn sizes(high: f64) -> impl Iterator<Item = u32> {
     (1..=16).chain(some).filter(move |size| f64::from(*size) <= high)
 }
 
-/// Stations of one size and regularity, over a range of crossings.
+/// Stations of one kind, over a range of their number.
 #[derive(Debug, Clone, Copy)]
 struct Cells {
-    servers: u32,
-    regular: f64,
+    kind: Kind,
     range: (f64, f64),
     /// Prior of a unit of the range; of one point, all of it.
     density: f64,
@@ -165,7 +311,7 @@ struct Cells {
 
 impl Cells {
     /// Over all that loads up to `high` may show.
-    fn whole(high: f64) -> Vec<Self> {
+    fn servers(high: f64) -> Vec<Self> {
         let of_size = 1.0 / exact_f64(sizes(high).count());
         let most = (2.0 * high).ln();
         let mut cells = Vec::new();
@@ -173,28 +319,46 @@ impl Cells {
             let least = f64::from(servers).ln();
             cells.extend(REGULAR.map(|(regular, likely)| {
                 let density = of_size * (1.0 - NOTHING_ELSE) * likely / (most - least);
-                Self { servers, regular, range: (least, most), density }
+                Self { kind: Kind::Servers { servers, regular }, range: (least, most), density }
             }));
             let density = of_size * NOTHING_ELSE;
-            cells.push(Self { servers, regular: 0.0, range: (least, least), density });
+            let kind = Kind::Servers { servers, regular: 0.0 };
+            cells.push(Self { kind, range: (least, least), density });
         }
         cells
     }
 
+    fn batches() -> Vec<Self> {
+        let range = (LEAST_EACH.ln(), 0.0);
+        let of_kind = BATCHES / exact_f64(MOST.len()) / f64::from(OUTSIDES);
+        let density = of_kind / (range.1 - range.0);
+        let outsides =
+            (0..OUTSIDES).map(|at| ((f64::from(at) + 0.5) / f64::from(OUTSIDES)).powi(2));
+        let kinds = outsides.flat_map(|outside| MOST.map(|most| Kind::Batches { most, outside }));
+        kinds.map(|kind| Self { kind, range, density }).collect()
+    }
+
+    fn steps(&self) -> u32 {
+        match self.kind {
+            Kind::Servers { .. } => STEPS,
+            Kind::Batches { .. } => BATCH_STEPS,
+        }
+    }
+
     fn step(&self) -> f64 {
-        (self.range.1 - self.range.0) / f64::from(STEPS)
+        (self.range.1 - self.range.0) / f64::from(self.steps())
     }
 
     /// Middles of the cells.
     fn stations(&self) -> Vec<Station> {
-        let Self { servers, regular, range, density } = *self;
+        let Self { kind, range, density } = *self;
         let step = self.step();
         if step <= 0.0 {
-            return vec![Station { servers, crossing: range.0, regular, prior: density }];
+            return vec![Station { kind, number: range.0, prior: density }];
         }
         let at = |place: u32| range.0 + step * (f64::from(place) + 0.5);
         let prior = density * step;
-        (0..STEPS).map(|place| Station { servers, crossing: at(place), regular, prior }).collect()
+        (0..self.steps()).map(|place| Station { kind, number: at(place), prior }).collect()
     }
 
     /// The part of the range in which stations are not far less likely than the best of them.
@@ -205,7 +369,7 @@ impl Cells {
         let best = weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let near = || {
             let both = stations.iter().zip(&weights);
-            both.filter(|(_, weight)| **weight > best - FAR).map(|(station, _)| station.crossing)
+            both.filter(|(_, weight)| **weight > best - FAR).map(|(station, _)| station.number)
         };
         let low = near().fold(f64::INFINITY, f64::min) - self.step();
         let high = near().fold(f64::NEG_INFINITY, f64::max) + self.step();
@@ -258,5 +422,31 @@ mod tests {
     fn a_line_tells_no_size() {
         let found = hidden_station(&evidence(|n| 50.0 * n), 0.95).unwrap();
         assert!(found.only_size().is_none() && found.sizes.len() > 3, "{found:?}");
+    }
+
+    /// Batches of 16 at most take 5 ms and 0.2 ms for each: with two clients each waits for the other's.
+    #[test]
+    fn batches_are_told_from_servers_by_where_response_times_rise() {
+        let truth = |n: f64| match n {
+            n if n < 2.0 => 1.0 / 5.2e-3,
+            n if n <= 32.0 => n / (2.0 * 5e-3 + n * 0.2e-3),
+            _ => 16.0 / 8.2e-3,
+        };
+        let runs = evidence(truth);
+        assert_eq!(family(&runs), Family::Batches);
+        let found = batch_station(&runs, 0.95).unwrap();
+        assert!((found.fixed_s / 5e-3 - 1.0).abs() < 0.1, "{found:?}");
+        assert!((found.each_s / 0.2e-3 - 1.0).abs() < 0.25, "{found:?}");
+        assert!(found.worst_error < 0.05 && found.most[0].0 >= 12, "{found:?}");
+        // A lock, a pool, a pool behind a delay, and what no load fills, are servers.
+        let servers: [fn(f64) -> f64; 4] = [
+            |_| 400.0,
+            |n| (n / 11e-3).min(4.0 / 10e-3),
+            |n| n.min(8.0) / (20e-3 + 1e-3 * n),
+            |n| 50.0 * n,
+        ];
+        for truth in servers {
+            assert_eq!(family(&evidence(truth)), Family::Servers);
+        }
     }
 }

@@ -18,6 +18,10 @@ use kendall_units::{Seconds, exact_f64};
 /// Share of a part's processor time from which threads of one name do work of the system.
 const WORKING_SHARE: f64 = 0.1;
 
+/// Least cores of an instance that works, and share of what the busiest of its tier uses below which one does nothing.
+const WORKS_CORES: f64 = 0.01;
+const IDLE_SHARE: f64 = 0.01;
+
 /// Reads the usable runs of a folder: those of the design, and those that verified predictions.
 ///
 /// # Errors
@@ -84,6 +88,7 @@ pub fn run_facts(measured: &Measured) -> RunFacts {
         foreign_cores: foreign_cores(measured),
         stolen_cores: stolen_cores(measured),
         weight: weight(&point, stolen_cores(measured)),
+        idle: idle_instance(measured),
         hosts: hosts(measured),
         places: places(measured),
         measured_s: measured.window.length_s(),
@@ -137,6 +142,24 @@ fn flushes(measured: &Measured) -> Option<(u64, f64)> {
 pub(crate) fn stolen_cores(measured: &Measured) -> f64 {
     let hosts = measured.hosts_in_use().into_iter().filter(|host| host.length_s > 0.0);
     hosts.map(|host| host.cpu_steal_s / host.length_s).sum()
+}
+
+/// An instance that took no part although others of its tier worked: nothing was sent to it.
+fn idle_instance(measured: &Measured) -> Option<(String, u32)> {
+    let tiers = measured.processes.iter().filter(|process| process.part.role == Role::Tier);
+    let mut used: BTreeMap<&str, BTreeMap<u32, f64>> = BTreeMap::new();
+    for process in tiers {
+        let of_tier = used.entry(process.part.name.as_str()).or_default();
+        *of_tier.entry(process.instance).or_default() += process.cores_busy();
+    }
+    used.into_iter().find_map(|(tier, cores)| Some((tier.to_owned(), idle_of(&cores)?)))
+}
+
+/// Of the instances of a tier, by the cores that they used.
+fn idle_of(cores: &BTreeMap<u32, f64>) -> Option<u32> {
+    let most = cores.values().copied().fold(0.0, f64::max);
+    let mut idle = cores.iter().filter(|(_, cores)| **cores < IDLE_SHARE * most);
+    idle.next().filter(|_| most > WORKS_CORES).map(|(instance, _)| *instance)
 }
 
 /// Hosts of each part.
@@ -219,4 +242,19 @@ fn tiers(measured: &Measured, point: &OperatingPoint) -> BTreeMap<String, TierSe
         (tier.name.clone(), seen)
     };
     point.tiers.iter().map(seen).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_is_idle_where_another_of_its_tier_works() {
+        let idle = |cores: &[f64]| idle_of(&(0..).zip(cores.iter().copied()).collect());
+        assert_eq!(idle(&[0.1, 0.0]), Some(1));
+        assert_eq!(idle(&[0.1, 0.05]), None);
+        assert_eq!(idle(&[0.1]), None);
+        // Nobody works: nothing is told.
+        assert_eq!(idle(&[0.001, 0.0]), None);
+    }
 }

@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use kendall_protocols::topology::{Graph, Part, PoolKind, Role, TierNode};
+use kendall_protocols::topology::{Graph, Part, PoolKind, Role, TierId, TierNode};
 use kendall_stats::histogram::Histogram;
 use kendall_stats::load_curve::{CurveRun, Evidence};
 use kendall_units::{counted, exact_f64};
 use serde::Serialize;
 
 use super::between::Between;
-use super::by_load::{Along, Five, LoadRun, Model};
+use super::by_load::{Along, BENT, Five, LoadRun, Model};
 use super::ladder::{self, Judged, Ladder, LeftOut, Rung};
 use super::question::Question;
 use super::runs::{Calibration, PartUse, RunFacts, graph_level, lookup, number, small};
 use super::signature::Signature;
 use crate::bottleneck::DISTURBED;
 use crate::change::Change;
-use crate::hidden::{HiddenStation, hidden_station};
+use crate::hidden::{BatchStation, Family, HiddenStation, batch_station, family, hidden_station};
 use crate::model::CONFIDENCE;
 use crate::twin::structure::{
     Blueprint, Bytes, Hidden, Misses, OUTSIDE, StructureError, TierFacts, USUAL_SPREAD, parts,
@@ -54,6 +54,16 @@ pub enum AskError {
         asked: String,
         /// What was measured.
         measured: String,
+    },
+    /// Runs that do not say what their graph does.
+    #[error(
+        "{why}, in every run with {asked}: see that the tier before it knows all of its instances, and run it again"
+    )]
+    Idle {
+        /// Which instance.
+        why: String,
+        /// What is asked.
+        asked: String,
     },
     /// A part whose instances ran on several hosts.
     #[error(
@@ -168,6 +178,15 @@ struct Common {
     hosts: Vec<(String, u32)>,
     /// Index of the host of each part, by its name.
     places: BTreeMap<String, usize>,
+    form: Form,
+}
+
+/// What all runs together show of something that no counter does: models of some of them keep it.
+#[derive(Debug, Clone, PartialEq)]
+struct Form {
+    family: Family,
+    /// Pools of a tier, which the study file declares, that it is.
+    declared: Option<(TierId, Vec<PoolKind>)>,
 }
 
 impl Calibration {
@@ -217,16 +236,21 @@ impl Calibration {
         cached: &[String],
     ) -> Result<StudyModel, AskError> {
         let of_kind = |facts: &&RunFacts| Signature::of(facts, &self.structural) == *signature;
-        let places = self.runs.iter().enumerate().filter(|(_, facts)| of_kind(facts));
+        let idle = self.runs.iter().filter(of_kind).find_map(RunFacts::idle);
+        let works = |facts: &RunFacts| of_kind(&facts) && facts.idle.is_none();
+        let places = self.runs.iter().enumerate().filter(|(_, facts)| works(facts));
         let runs: Vec<usize> = places.map(|(place, _)| place).collect();
         let facts: Vec<&RunFacts> = runs.iter().map(|place| &self.runs[*place]).collect();
         let Some(first) = facts.first() else {
             let kinds: Vec<String> = self.signatures().iter().map(ToString::to_string).collect();
             let asked = signature.to_string();
-            return Err(AskError::OtherWork { asked, measured: kinds.join("; ") });
+            return Err(match idle {
+                Some(why) => AskError::Idle { why, asked },
+                None => AskError::OtherWork { asked, measured: kinds.join("; ") },
+            });
         };
         let most_foreign = self.most_foreign_cores;
-        let (mut common, assumptions) = Common::of(&facts, most_foreign);
+        let (mut common, assumptions) = Common::of(&facts, most_foreign, None);
         common.hosts.clone_from(&first.hosts);
         common.places = placed(first)?;
         for tier in cached {
@@ -312,7 +336,7 @@ impl Calibration {
 impl Common {
     /// What the runs tell of the tiers. Times of a tier itself are read where the load is lightest:
     /// there they are its own, and not the wait for others.
-    fn of(runs: &[&RunFacts], most_foreign: f64) -> (Self, Vec<String>) {
+    fn of(runs: &[&RunFacts], most_foreign: f64, form: Option<&Form>) -> (Self, Vec<String>) {
         let light = lightest(runs, most_foreign);
         let mut assumed = Vec::new();
         let mut facts = BTreeMap::new();
@@ -326,15 +350,18 @@ impl Common {
             }
             facts.insert(node.tier.to_string(), told);
         }
+        let curve = LightCurve::of(light, runs, most_foreign);
+        let form = form.cloned().unwrap_or_else(|| Form::of(light, curve.as_ref()));
         if light.tiers.is_empty() {
-            unexplained(light, held(light, runs, most_foreign), (&mut facts, &mut assumed));
+            unexplained(light, (curve.as_ref(), &form), (&mut facts, &mut assumed));
         }
         let links =
             runs.iter().flat_map(|facts| &facts.uses).filter(|(part, _)| part.role == Role::Link);
         let link_threads = links.map(|(_, used)| used.other_threads).max().unwrap_or(1);
         let lanes = small(exact_f64(light.operations)).max(1);
         let (hosts, places) = (Vec::new(), BTreeMap::new());
-        (Self { facts, misses, link_threads, lanes, bytes: light.bytes, hosts, places }, assumed)
+        let bytes = light.bytes;
+        (Self { facts, misses, link_threads, lanes, bytes, hosts, places, form }, assumed)
     }
 
     /// The hosts as they were measured.
@@ -564,7 +591,7 @@ fn flush(runs: &[&RunFacts]) -> Option<f64> {
 /// lightest load is a time that needs no processor.
 fn unexplained(
     light: &RunFacts,
-    held: Option<HiddenStation>,
+    (curve, form): (Option<&LightCurve>, &Form),
     (facts, assumed): (&mut BTreeMap<String, TierFacts>, &mut Vec<String>),
 ) {
     let cpu: f64 = light.uses.values().map(|used| used.cpu_s + used.run_queue_wait_s).sum();
@@ -572,6 +599,8 @@ fn unexplained(
     let delays: f64 = links.map(|link| 2.0 * exact_f64(link.delay_ns) / 1e9).sum();
     let left = light.response_mean_s - cpu - delays;
     let Some(entry) = light.entry() else { return };
+    let spread = narrower(light);
+    facts.values_mut().for_each(|facts| facts.spread = spread);
     let with_workers = light
         .graph
         .tiers
@@ -588,8 +617,22 @@ fn unexplained(
         ));
         return;
     }
-    if let (Some(held), true) = (&held, left > LEAST_UNEXPLAINED.1) {
-        assumed.push(infer(light, held, left, facts));
+    let station = || curve.and_then(LightCurve::station);
+    let inferred = match (form.family, &form.declared) {
+        _ if left <= LEAST_UNEXPLAINED.1 => None,
+        (Family::Batches, _) => curve
+            .and_then(LightCurve::batches)
+            .map(|found| infer_batches(light, &found, light.response_mean_s - left, facts)),
+        (Family::Servers, Some((tier, pools))) => {
+            let tokens = f64::from(smallest(&light.graph, tier, pools));
+            let found = curve.and_then(LightCurve::bending);
+            let hold_s = found.map_or(left, |found| tokens / found.capacity_per_s.center);
+            Some(infer_declared(light, (tier, pools), (hold_s, left), facts))
+        }
+        (Family::Servers, None) => station().map(|held| infer(light, &held, left, facts)),
+    };
+    if let Some(inferred) = inferred {
+        assumed.push(inferred);
         return;
     }
     if left > LEAST_UNEXPLAINED.1 && left > LEAST_UNEXPLAINED.0 * light.response_mean_s {
@@ -602,25 +645,109 @@ fn unexplained(
     }
 }
 
-/// What limits a system that reports nothing of itself, where the curve of its throughput shows it and the cores are not
-/// full: so many requests at a time, for so long each.
-fn held(light: &RunFacts, runs: &[&RunFacts], most_foreign: f64) -> Option<HiddenStation> {
-    let Workload::Closed { think_time_s: thinks, .. } = light.workload else { return None };
-    let mut curve = Vec::new();
-    let (mut most, mut busiest) = (0.0_f64, 0.0_f64);
-    for facts in runs.iter().filter(|facts| facts.disturbed(most_foreign).is_none()) {
-        let Workload::Closed { clients, think_time_s } = facts.workload else { continue };
-        if facts.graph == light.graph && think_time_s.total_cmp(&thinks).is_eq() {
+/// The usual spread, unless response times at the lightest load vary less: as much as they, then.
+fn narrower(light: &RunFacts) -> Spread {
+    // Standard deviations between the median and the 90th percentile.
+    const TO_NINTH: f64 = 1.2816;
+    let Spread::Lognormal { scv: usual } = USUAL_SPREAD else { return USUAL_SPREAD };
+    let sigma = light.percentiles_s.map(|[p50, p90, _]| (p90 / p50).ln() / TO_NINTH);
+    let measured = sigma.map(|sigma| sigma.powi(2).exp_m1()).filter(|scv| scv.is_finite());
+    Spread::Lognormal { scv: measured.map_or(usual, |scv| scv.min(usual)) }
+}
+
+/// Runs that differ from the lightest in the load alone.
+struct LightCurve {
+    evidence: Evidence,
+    /// Throughput that was measured, and what the lightest load would be at the heaviest in proportion.
+    most_per_s: f64,
+    in_proportion_per_s: f64,
+    busiest: f64,
+}
+
+impl LightCurve {
+    fn of(light: &RunFacts, runs: &[&RunFacts], most_foreign: f64) -> Option<Self> {
+        let of_light = LoadRun::of(light);
+        let undisturbed = || runs.iter().filter(|facts| facts.disturbed(most_foreign).is_none());
+        let along =
+            undisturbed().filter(|facts| LoadRun::of(facts).differs_in_load_from(&of_light));
+        let (mut curve, mut busiest) = (Vec::new(), 0.0_f64);
+        for facts in along {
+            let Workload::Closed { clients, .. } = facts.workload else { return None };
             let throughput_per_s = facts.throughput_per_s;
             let (load, weight) = (f64::from(clients), facts.weight);
             curve.push(CurveRun { load, throughput_per_s, weight });
-            most = most.max(throughput_per_s);
             busiest = busiest.max(facts.busy());
         }
+        let most = |of: &dyn Fn(&CurveRun) -> f64| curve.iter().map(of).fold(0.0, f64::max);
+        Some(Self {
+            evidence: Evidence::of(&curve)?,
+            most_per_s: most(&|run| run.throughput_per_s),
+            in_proportion_per_s: most(&|run| run.load)
+                * most(&|run| run.throughput_per_s / run.load),
+            busiest,
+        })
     }
-    let found = hidden_station(&Evidence::of(&curve)?, CONFIDENCE)?;
-    let is_reached = found.capacity_per_s.interval?.high < MOST_UNREACHED * most;
-    (is_reached && busiest < BUSY && found.worst_error < MOST_OFF).then_some(found)
+
+    /// What the curve bends for although the cores are not full: so many requests at a time, for so long each.
+    fn bending(&self) -> Option<HiddenStation> {
+        let found = hidden_station(&self.evidence, CONFIDENCE)?;
+        let bends = self.most_per_s < BENT * self.in_proportion_per_s;
+        (bends && self.busiest < BUSY && found.worst_error < MOST_OFF).then_some(found)
+    }
+
+    /// The same where the curve has come to its limit.
+    fn station(&self) -> Option<HiddenStation> {
+        let found = self.bending()?;
+        let is_reached = found.capacity_per_s.interval?.high < MOST_UNREACHED * self.most_per_s;
+        is_reached.then_some(found)
+    }
+
+    /// The same for what waits together.
+    fn batches(&self) -> Option<BatchStation> {
+        let found = batch_station(&self.evidence, CONFIDENCE)?;
+        (self.busiest < BUSY && found.worst_error < MOST_OFF).then_some(found)
+    }
+}
+
+impl Form {
+    fn of(light: &RunFacts, curve: Option<&LightCurve>) -> Self {
+        let family = curve.map_or(Family::Servers, |curve| family(&curve.evidence));
+        let is_known = family == Family::Batches || !light.tiers.is_empty();
+        let station = curve.filter(|_| !is_known).and_then(LightCurve::bending);
+        Self { family, declared: station.and_then(|station| declared(light, &station)) }
+    }
+}
+
+/// Pools of one tier that have a size which the curve leaves to the station; of the tier that computes most.
+fn declared(light: &RunFacts, station: &HiddenStation) -> Option<(TierId, Vec<PoolKind>)> {
+    let (least, most) = (station.sizes.first()?.0, station.sizes.last()?.0);
+    let of_node = |node: &TierNode| {
+        let is_it = |servers: u32| (least..=most).contains(&servers.saturating_mul(node.instances));
+        let pools = node.pools.iter().filter(|pool| is_it(pool.servers));
+        (node.tier.clone(), pools.map(|pool| pool.of.clone()).collect::<Vec<_>>())
+    };
+    let tiers = light.graph.tiers.iter().map(of_node).filter(|(_, pools)| !pools.is_empty());
+    tiers.max_by(|a, b| cpu_of(light, &a.0).total_cmp(&cpu_of(light, &b.0)))
+}
+
+/// Servers of the smallest of these pools, of all instances together.
+fn smallest(graph: &Graph, tier: &TierId, pools: &[PoolKind]) -> u32 {
+    let node = graph.tier(tier);
+    let declared =
+        node.iter().flat_map(|node| node.pools.iter().map(|pool| (pool, node.instances)));
+    let of_these = declared.filter(|(pool, _)| pools.contains(&pool.of));
+    of_these.map(|(pool, instances)| pool.servers.saturating_mul(instances)).min().unwrap_or(1)
+}
+
+fn cpu_of(light: &RunFacts, tier: &TierId) -> f64 {
+    light.uses.get(&Part::tier(tier)).map_or(0.0, |used| used.cpu_s)
+}
+
+/// The tier that computes most, and its processor time of a request.
+fn busiest_tier(light: &RunFacts) -> (String, f64) {
+    let tiers = light.uses.iter().filter(|(part, _)| part.role == Role::Tier);
+    let most = tiers.max_by(|a, b| a.1.cpu_s.total_cmp(&b.1.cpu_s));
+    most.map_or((String::new(), 0.0), |(part, used)| (part.name.clone(), used.cpu_s))
 }
 
 /// Puts the station into the tier that computes most; what it does not explain stays outside of it.
@@ -630,10 +757,7 @@ fn infer(
     left: f64,
     facts: &mut BTreeMap<String, TierFacts>,
 ) -> String {
-    let tiers = light.uses.iter().filter(|(part, _)| part.role == Role::Tier);
-    let most = tiers.max_by(|a, b| a.1.cpu_s.total_cmp(&b.1.cpu_s));
-    let (tier, cpu_s) =
-        most.map_or((String::new(), 0.0), |(part, used)| (part.name.clone(), used.cpu_s));
+    let (tier, cpu_s) = busiest_tier(light);
     let hold_s = held.hold_s.center;
     let with_work = hold_s > left;
     let time_s = if with_work { (hold_s - cpu_s).max(0.0) } else { hold_s };
@@ -641,19 +765,92 @@ fn infer(
     // Of all instances that were run, which share it or do not.
     let instances = light.graph.tiers.iter().find(|node| node.tier == tier.as_str());
     let shared = instances.is_some_and(|node| node.instances > 1);
-    facts.hidden = Some(Hidden { servers: held.size(), shared, time_s, with_work });
+    let (servers, batch, is, each_s) = (held.size(), 1, Vec::new(), 0.0);
+    facts.hidden = Some(Hidden { servers, batch, is, shared, time_s, each_s, with_work });
     facts.wait_s = if with_work { 0.0 } else { left - hold_s };
-    let (least, greatest) = (held.sizes.first(), held.sizes.last());
-    let sizes = match (held.only_size(), least.zip(greatest)) {
-        (None, Some((least, greatest))) => format!(" ({} to {})", least.0, greatest.0),
-        _ => String::new(),
-    };
     format!(
-        "inferred from the curve of throughput: {tier} serves {}{sizes} at a time in something that no counter \
+        "inferred from the curve of throughput: {tier} serves {}{} at a time in something that no counter \
          shows, a lock or a pool, for {:.3} ms each",
-        counted(usize::try_from(held.size()).unwrap_or(usize::MAX), "request"),
+        counted(held.size() as usize, "request"),
+        range_of(&held.sizes),
         1e3 * hold_s
     )
+}
+
+/// Takes a declared pool for what the curve shows: how many there are is what the graph says, whatever is asked.
+fn infer_declared(
+    light: &RunFacts,
+    (tier, pools): (&TierId, &[PoolKind]),
+    (hold_s, left): (f64, f64),
+    facts: &mut BTreeMap<String, TierFacts>,
+) -> String {
+    let behind = pools.iter().find_map(|pool| match pool {
+        PoolKind::Connections(to) => Some(to),
+        PoolKind::Workers | PoolKind::Threads => None,
+    });
+    let time_s = (hold_s - cpu_of(light, behind.unwrap_or(tier))).max(0.0);
+    let facts = facts.entry(tier.to_string()).or_default();
+    let with_work = behind.is_none();
+    let hidden = Hidden {
+        servers: 1,
+        batch: 1,
+        is: pools.to_vec(),
+        shared: false,
+        time_s,
+        each_s: 0.0,
+        with_work,
+    };
+    facts.hidden = Some(hidden);
+    facts.wait_s = (left - time_s).max(0.0);
+    let names: Vec<&str> = pools.iter().map(PoolKind::as_str).collect();
+    format!(
+        "inferred from the curve of throughput: a request holds one of the {} of {tier}, of which there are as many \
+         as the curve serves at a time, for {:.3} ms; more of them serve more",
+        names.join(" and "),
+        1e3 * hold_s
+    )
+}
+
+/// The same for what waits together; `known_s` of a request at the lightest load is processors and links.
+fn infer_batches(
+    light: &RunFacts,
+    found: &BatchStation,
+    known_s: f64,
+    facts: &mut BTreeMap<String, TierFacts>,
+) -> String {
+    let (tier, _) = busiest_tier(light);
+    let thinks = match light.workload {
+        Workload::Closed { think_time_s, .. } => think_time_s,
+        Workload::Open { .. } => 0.0,
+    };
+    let facts = facts.entry(tier.clone()).or_default();
+    let hidden = Hidden {
+        servers: 1,
+        batch: found.median(),
+        is: Vec::new(),
+        shared: false,
+        time_s: found.fixed_s,
+        each_s: found.each_s,
+        with_work: false,
+    };
+    facts.hidden = Some(hidden);
+    facts.wait_s = (found.outside_s - thinks - known_s).max(0.0);
+    format!(
+        "inferred from the curve of throughput: {tier} serves what waits together, {}{} at most, in {:.3} ms and \
+         {:.3} ms for each",
+        found.median(),
+        range_of(&found.most),
+        1e3 * found.fixed_s,
+        1e3 * found.each_s
+    )
+}
+
+/// What the runs leave, where that is not one number.
+fn range_of(sizes: &[(u32, f64)]) -> String {
+    match sizes {
+        [(least, _), .., (greatest, _)] => format!(" ({least} to {greatest})"),
+        _ => String::new(),
+    }
 }
 
 impl StudyModel {
@@ -670,12 +867,16 @@ impl StudyModel {
         if question.signature != self.signature {
             return self.between(question, &system);
         }
-        let along = Along::of(&self.loads, question);
+        let along = self.along(question);
         if let Some((model, five)) = along.as_ref().and_then(Along::measured) {
             self.twin.check(&system, &question.levels)?;
             return Ok(self.told(question, &system, along.as_ref(), (model, five)));
         }
         self.by_ladder(question, &system, (along.as_ref(), slowness))
+    }
+
+    fn along(&self, question: &Question) -> Option<Along<'_>> {
+        Along::of(&self.loads, question).map(|along| along.with(self.common.form.family))
     }
 
     /// The twin's answer; where nothing tells whether instances share what was inferred, for either.
@@ -792,7 +993,8 @@ impl StudyModel {
                 .as_ref()
                 .and_then(|(twin, common)| Some((twin, common.measured(facts, &[]).ok()?.system)));
             let runs: Vec<&LoadRun> = runs.iter().map(|place| &self.loads[*place]).collect();
-            LeftOut::of(&runs, &loads, model.as_ref().map(|(twin, system)| (*twin, system)))
+            let model = model.as_ref().map(|(twin, system)| (*twin, system));
+            LeftOut::of(&runs, &loads, model, self.common.form.family)
         };
         group.iter().filter_map(left_out).collect()
     }
@@ -803,7 +1005,7 @@ impl StudyModel {
         if runs.is_empty() {
             return None;
         }
-        let (mut common, _) = Common::of(&runs, self.sources.most_foreign);
+        let (mut common, _) = Common::of(&runs, self.sources.most_foreign, Some(&self.common.form));
         common.hosts.clone_from(&self.common.hosts);
         common.places.clone_from(&self.common.places);
         for (tier, facts) in &self.common.facts {
@@ -828,7 +1030,7 @@ impl StudyModel {
     /// What was served there can be served.
     fn with_served(&self, mut refusal: Refusal, question: &Question) -> Refusal {
         if let Refusal::Overloaded { most_per_s, .. } = &mut refusal {
-            let served = Along::of(&self.loads, question).map_or(0.0, |along| along.most_served());
+            let served = self.along(question).map_or(0.0, |along| along.most_served());
             if served > most_per_s.low {
                 (most_per_s.low, most_per_s.why) = (served, Why::Model);
                 most_per_s.center = most_per_s.center.max(served);
@@ -847,13 +1049,16 @@ impl StudyModel {
         };
         let highest = self.loads.iter().filter_map(of_closed).max_by(|a, b| a.0.cmp(&b.0));
         let (highest, carried) = highest?;
-        let is_inferred = self.common.facts.values().any(|facts| facts.hidden.is_some());
-        if !self.tells_nothing || is_inferred || clients <= highest {
+        let mut inferred = self.common.facts.values().filter_map(|facts| facts.hidden.as_ref());
+        // How many are served together may be limited right beyond what was.
+        let batches = self.common.form.family == Family::Batches;
+        if !self.tells_nothing || inferred.any(|hidden| hidden.batch == 1) || clients <= highest {
             return None;
         }
+        let why = if batches { "how large a batch may be" } else { "what a request waits for" };
         reaches_down(question, told, carried).then(|| {
             format!(
-                "nothing tells what a request waits for, so it may carry no more than the {carried:.0}/s at {}, the most \
+                "nothing tells {why}, so it may carry no more than the {carried:.0}/s at {}, the most \
                  that were run; a run with {} tells",
                 counted(highest as usize, "client"),
                 counted(clients as usize, "client")
@@ -865,7 +1070,8 @@ impl StudyModel {
     fn unshared(&self, question: &Question) -> Option<&str> {
         let tiers = question.graph.tiers.iter().filter(|node| node.instances > 1);
         let facts = tiers.filter_map(|node| self.common.facts.get_key_value(node.tier.as_str()));
-        let unknown = |facts: &TierFacts| facts.hidden.is_some_and(|hidden| !hidden.shared);
+        let is_unknown = |hidden: &Hidden| !hidden.shared && hidden.is.is_empty();
+        let unknown = |facts: &TierFacts| facts.hidden.as_ref().is_some_and(is_unknown);
         facts.filter(|(_, facts)| unknown(facts)).map(|(tier, _)| tier.as_str()).next()
     }
 
@@ -999,8 +1205,8 @@ impl StudyModel {
 
     /// The station in a tier that no counter shows, where the curve shows it.
     #[must_use]
-    pub fn inferred(&self, tier: &str) -> Option<Hidden> {
-        self.common.facts.get(tier)?.hidden
+    pub fn inferred(&self, tier: &str) -> Option<&Hidden> {
+        self.common.facts.get(tier)?.hidden.as_ref()
     }
 
     /// Which parts share which processors.
@@ -1089,7 +1295,6 @@ mod tests {
     /// Of a tier without others behind it, whose workers wait 0.4 ms a request for a core and all its threads 1.1 ms.
     #[test]
     fn what_other_threads_wait_is_no_part_of_the_path() {
-        use kendall_protocols::topology::TierId;
         let node = TierNode {
             tier: TierId::fixed("timer"),
             kind: String::new(),

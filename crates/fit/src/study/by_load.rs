@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::question::Question;
 use super::runs::RunFacts;
-use crate::hidden::station_at;
+use crate::hidden::{Family, station_at};
 use crate::model::CONFIDENCE;
 use crate::twin::{Interval, Why, Workload};
 
@@ -22,6 +22,8 @@ const USUAL: [f64; 2] = [0.03, 0.06];
 /// Spread of a percentile over the mean between loads, as σ of the logarithm, where nothing tells it.
 const USUAL_RATIO: f64 = 0.15;
 
+/// Share of what light load is in proportion below which a curve bends.
+pub(super) const BENT: f64 = 0.8;
 /// Share of an offered rate from which it counts as served.
 const SERVED: f64 = 0.97;
 /// Standard deviations by which Poisson arrivals may lie below their rate.
@@ -132,6 +134,11 @@ impl LoadRun {
             && self.words == other.words
     }
 
+    /// Whether it differs from another run in the load alone.
+    pub(super) fn differs_in_load_from(&self, other: &Self) -> bool {
+        self.is_at((&other.graph, other.workload), &other.levels) && self.words == other.words
+    }
+
     /// Whether it differs in the load alone.
     fn is_at(&self, (graph, workload): (&Graph, Workload), levels: &[(String, f64)]) -> bool {
         let asked = |key: &String| levels.iter().find(|(known, _)| known == key);
@@ -160,6 +167,8 @@ pub(super) fn is_same(a: f64, b: f64) -> bool {
 pub(super) struct Along<'a> {
     runs: Vec<&'a LoadRun>,
     asked: Workload,
+    /// What a station that no counter shows is taken to be.
+    family: Family,
 }
 
 /// X, then mean, p50, p90 and p99 of the response time in s.
@@ -192,7 +201,12 @@ impl<'a> Along<'a> {
         levels: &[(String, f64)],
     ) -> Option<Self> {
         let at: Vec<&LoadRun> = runs.filter(|run| run.is_at(asked, levels)).collect();
-        (!at.is_empty()).then_some(Self { runs: at, asked: asked.1 })
+        (!at.is_empty()).then_some(Self { runs: at, asked: asked.1, family: Family::Servers })
+    }
+
+    /// With stations of this family.
+    pub(super) fn with(self, family: Family) -> Self {
+        Self { family, ..self }
     }
 
     pub(super) fn place(&self) -> Place {
@@ -241,7 +255,7 @@ impl<'a> Along<'a> {
     /// Throughput of a station that no counter shows.
     pub(super) fn hidden_station(&self) -> Option<Interval> {
         let runs = Evidence::of(&self.curve_runs()).filter(|_| self.is_closed())?;
-        let found = station_at(&runs, self.asked.load(), CONFIDENCE)?;
+        let found = station_at(&runs, self.family, self.asked.load(), CONFIDENCE)?;
         let within = found.interval?;
         Some(Interval { center: found.center, low: within.low, high: within.high, why: Why::Fit })
     }
@@ -309,7 +323,6 @@ impl<'a> Along<'a> {
 
     /// Whether throughput bends away from the line of light load at what is asked.
     pub(super) fn bends(&self, throughput_per_s: f64) -> bool {
-        const BENT: f64 = 0.8;
         let light = self.levels()[0];
         let at = self.at(light);
         let mean = at.iter().map(|run| run.throughput_per_s).sum::<f64>() / exact_f64(at.len());
@@ -332,7 +345,7 @@ impl<'a> Along<'a> {
     /// Between two rates that were served: throughput is the rate, and times lie between theirs.
     fn open(&self, rate_per_s: f64) -> Option<Five> {
         let served = self.runs.iter().copied().filter(|run| run.serves());
-        let rates = Along { runs: served.collect(), asked: self.asked };
+        let rates = Along { runs: served.collect(), ..*self };
         let levels = rates.levels();
         let time = |at| rates.time_between(&levels, rate_per_s, at);
         let [mean, p50, p90, p99] = [time(1)?, time(2)?, time(3)?, time(4)?];

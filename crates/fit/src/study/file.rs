@@ -97,8 +97,15 @@ fn words(system: &System, steps: &[Step], indent: &str, into: &mut Vec<String>) 
                 into.push(format!("{indent}work: {:.3} of that of {name}", work.share));
             }
             Step::Delay(time) => into.push(format!("{indent}delay: {time} s")),
-            Step::Wait { time_s, .. } => {
-                into.push(format!("{indent}wait: {time_s} s, as service times were measured"));
+            Step::Wait { time_s, each_s, .. } => {
+                let more = if *each_s > 0.0 {
+                    format!(" and {each_s} s for each of a batch")
+                } else {
+                    String::new()
+                };
+                into.push(format!(
+                    "{indent}wait: {time_s} s{more}, as service times were measured"
+                ));
             }
             Step::Sometimes { share, inside } => {
                 into.push(format!("{indent}for {share:.3} of the requests"));

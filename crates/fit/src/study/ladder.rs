@@ -20,6 +20,7 @@ use kendall_stats::distribution::t_two_sided;
 use serde::{Deserialize, Serialize};
 
 use super::by_load::{Along, LoadRun, Model, Place, is_load, weighted};
+use crate::hidden::Family;
 use crate::model::{CONFIDENCE, NORMAL};
 use crate::twin::{Interval, System, Twin, Why};
 
@@ -177,6 +178,7 @@ impl LeftOut {
         runs: &[&LoadRun],
         others: &[&LoadRun],
         twin: Option<(&Twin, &System)>,
+        family: Family,
     ) -> Option<Self> {
         let first = runs.first()?;
         // The response time of one that falls behind is a matter of how long one looks.
@@ -191,7 +193,7 @@ impl LeftOut {
         let measured =
             [mean(&|run| Some(run.throughput_per_s))?, mean(&|run| Some(run.times_s?[0]))?];
         let p99 = mean(&|run| Some(run.times_s?[P99 - 1]));
-        let along = Along::without(others, first);
+        let along = Along::without(others, first).map(|along| along.with(family));
         let by_twin = twin.and_then(|(twin, system)| twin.center(system, None));
         let said = Said { along: along.as_ref(), twin, by_twin };
         let error = |rung| {

@@ -107,6 +107,8 @@ pub struct RunFacts {
     pub stolen_cores: f64,
     /// Beside that of an undisturbed run: see [`crate::bottleneck::weight`].
     pub weight: f64,
+    /// An instance, of this tier, to which nothing was sent: the graph does not say how the run was.
+    pub idle: Option<(String, u32)>,
     /// Hosts that tiers, links and generators ran on, with their cores; one where nothing says more.
     pub hosts: Vec<(String, u32)>,
     /// Hosts of each part, by its name.
@@ -154,15 +156,24 @@ pub struct TierSeen {
 }
 
 impl RunFacts {
-    /// What others did to the run, if it was more than may be: in words.
+    /// Why the run is left out, if it is: an instance that did nothing, or what others did, if it was more than may be.
     #[must_use]
     pub fn disturbed(&self, most_foreign_cores: f64) -> Option<String> {
         let stolen = self.stolen_cores;
+        if let Some(idle) = self.idle() {
+            return Some(idle);
+        }
         if self.foreign_cores > most_foreign_cores {
             return Some(format!("other processes used {:.2} of a core", self.foreign_cores));
         }
         (stolen > most_stolen(most_foreign_cores))
             .then(|| format!("{stolen:.2} of a core was stolen from the machine"))
+    }
+
+    /// In words.
+    pub(super) fn idle(&self) -> Option<String> {
+        let (tier, instance) = self.idle.as_ref()?;
+        Some(format!("instance {instance} of {tier} did nothing while others of that tier worked"))
     }
 
     /// Share of the host's cores that all of it kept busy.

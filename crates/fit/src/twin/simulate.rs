@@ -106,6 +106,7 @@ enum Op {
     Delay(f64),
     Wait {
         time_s: f64,
+        each_s: f64,
         spread: Spread,
     },
     /// Leaves so many out, unless chance is below the share.
@@ -124,8 +125,8 @@ fn compile(steps: &[Step], ops: &mut Vec<Op>) {
         match step {
             Step::Work(work) => ops.push(Op::Work { process: work.process, share: work.share }),
             Step::Delay(time) => ops.push(Op::Delay(*time)),
-            Step::Wait { time_s, spread } => {
-                ops.push(Op::Wait { time_s: *time_s, spread: *spread });
+            Step::Wait { time_s, each_s, spread } => {
+                ops.push(Op::Wait { time_s: *time_s, each_s: *each_s, spread: *spread });
             }
             Step::Sometimes { share, inside } => {
                 let at = ops.len();
@@ -379,8 +380,9 @@ impl<'a> Run<'a> {
             match op {
                 Op::Work { process, share } => self.enqueue(process, job, share),
                 Op::Delay(time) => self.at(self.now + time, Event::Go(job)),
-                Op::Wait { time_s, spread } => {
-                    let time = self.chance.around(time_s, spread);
+                Op::Wait { time_s, each_s, spread } => {
+                    let together = f64::from(self.requests[job as usize].together);
+                    let time = self.chance.around(time_s + each_s * together, spread);
                     self.at(self.now + time, Event::Go(job));
                 }
                 Op::Sometimes { share, skip } => {

@@ -45,16 +45,45 @@ pub struct TierFacts {
 }
 
 /// A lock, a pool, a connection: something that a tier has a few of, and a request holds for a time.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Hidden {
     /// How many there are.
     pub servers: u32,
+    /// Most requests that one serves together, of those that wait when it is free.
+    pub batch: u32,
+    /// Pools of the tier that it is: it has as many as the smallest of them.
+    pub is: Vec<PoolKind>,
     /// Whether all instances share them; else each has as many.
     pub shared: bool,
-    /// How long a request holds one without computing, in s.
+    /// How long one is held without computing, in s, and what each of a batch makes that longer.
     pub time_s: f64,
+    pub each_s: f64,
     /// Whether it is also held while the tier computes.
     pub with_work: bool,
+}
+
+impl Hidden {
+    /// Of all instances of its tier.
+    fn tokens(&self, node: &TierNode) -> u32 {
+        let declared = node.pools.iter().filter(|pool| self.is.contains(&pool.of));
+        let known = declared.map(|pool| pool.servers.saturating_mul(node.instances)).min();
+        let instances = if self.shared { 1 } else { node.instances };
+        known.unwrap_or_else(|| self.servers.saturating_mul(instances))
+    }
+
+    fn name(&self, node: &TierNode) -> String {
+        let tier = &node.tier;
+        match self.is.as_slice() {
+            [] => format!("inferred station of {tier}"),
+            [PoolKind::Connections(to), ..] => format!("connections of {tier} to {to}"),
+            [of, ..] => format!("{} of {tier}", of.as_str()),
+        }
+    }
+
+    /// Whether it is held while what is behind this edge is asked.
+    fn is_to(&self, edge: &Edge) -> bool {
+        self.is.contains(&PoolKind::Connections(edge.to.clone()))
+    }
 }
 
 /// How often a cache has to ask behind itself.
@@ -340,21 +369,14 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// A station that no counter shows, and the tier's work within it or before it.
-    fn hold(&mut self, node: &TierNode, hidden: Hidden, work: Option<Step>, steps: &mut Vec<Step>) {
+    /// A station that no counter shows, held during these steps and its own time.
+    fn hold(&mut self, node: &TierNode, hidden: &Hidden, mut inside: Vec<Step>) -> Step {
         let facts = self.facts(&node.tier);
-        let time_s = hidden.time_s / facts.speed;
-        let mut inside = vec![Step::Wait { time_s, spread: facts.spread }];
-        match work {
-            Some(work) if hidden.with_work => inside.insert(0, work),
-            work => steps.extend(work),
-        }
-        self.pools.push(Pool {
-            name: format!("inferred station of {}", node.tier),
-            tokens: hidden.servers.saturating_mul(if hidden.shared { 1 } else { node.instances }),
-            batch: 1,
-        });
-        steps.push(Step::Hold { pool: self.pools.len() - 1, inside });
+        let [time_s, each_s] = [hidden.time_s, hidden.each_s].map(|time| time / facts.speed);
+        inside.push(Step::Wait { time_s, each_s, spread: facts.spread });
+        let (name, tokens) = (hidden.name(node), hidden.tokens(node));
+        self.pools.push(Pool { name, tokens, batch: hidden.batch });
+        Step::Hold { pool: self.pools.len() - 1, inside }
     }
 
     /// What a request is once a worker has it.
@@ -369,13 +391,20 @@ impl Making<'_> {
         let part = Part::tier(&node.tier);
         let behind: Vec<Edge> = self.blueprint.graph.behind(&node.tier).cloned().collect();
         let before = if behind.is_empty() { 1.0 } else { 0.5 };
-        let work = (share > 0.0).then(|| self.work(&part, share * before));
-        match facts.hidden {
-            Some(hidden) => self.hold(node, hidden, work, steps),
+        let mut work: Vec<Step> =
+            (share > 0.0).then(|| self.work(&part, share * before)).into_iter().collect();
+        let hidden = facts.hidden.as_ref();
+        match hidden.filter(|hidden| !behind.iter().any(|edge| hidden.is_to(edge))) {
+            Some(hidden) => {
+                let inside = if hidden.with_work { std::mem::take(&mut work) } else { Vec::new() };
+                steps.extend(work);
+                steps.push(self.hold(node, hidden, inside));
+            }
             None => steps.extend(work),
         }
         if facts.wait_s > 0.0 {
-            steps.push(Step::Wait { time_s: facts.wait_s / facts.speed, spread: facts.spread });
+            let time_s = facts.wait_s / facts.speed;
+            steps.push(Step::Wait { time_s, each_s: 0.0, spread: facts.spread });
         }
         for edge in &behind {
             let mut asked = Vec::new();
@@ -384,8 +413,9 @@ impl Making<'_> {
                 PoolKind::Connections(to) => *to == edge.to,
                 PoolKind::Workers | PoolKind::Threads => false,
             });
-            match connections {
-                Some(pool) => {
+            match (hidden.filter(|hidden| hidden.is_to(edge)), connections) {
+                (Some(hidden), _) => steps.push(self.hold(node, hidden, asked)),
+                (None, Some(pool)) => {
                     self.pools.push(Pool {
                         name: format!("connections of {} to {}", node.tier, edge.to),
                         tokens: pool.servers.saturating_mul(node.instances),
@@ -393,7 +423,7 @@ impl Making<'_> {
                     });
                     steps.push(Step::Hold { pool: self.pools.len() - 1, inside: asked });
                 }
-                None => steps.extend(asked),
+                (None, None) => steps.extend(asked),
             }
         }
         if facts.commits {
@@ -496,11 +526,44 @@ mod tests {
         assert!((share("servers") - 0.5).abs() < 1e-12 && (share("back") - 0.5).abs() < 1e-12);
     }
 
+    /// Three, each held for 10 ms.
+    fn inferred() -> Hidden {
+        Hidden {
+            servers: 3,
+            batch: 1,
+            is: Vec::new(),
+            shared: false,
+            time_s: 0.01,
+            each_s: 0.0,
+            with_work: true,
+        }
+    }
+
+    /// Connections that were found in the curve: as many as the graph has, held while what is behind them is asked.
+    #[test]
+    fn a_station_that_is_a_declared_pool_has_its_size() {
+        let mut blueprint = blueprint();
+        let is = vec![PoolKind::Connections(TierId::fixed("servers"))];
+        let hidden = Some(Hidden { is, ..inferred() });
+        let facts = TierFacts { hidden, ..TierFacts::default() };
+        blueprint.facts.insert("proxies".to_owned(), facts);
+        for (servers, tokens) in [(3, 6), (6, 12)] {
+            blueprint.graph.tiers[0].pools[1].servers = servers;
+            let system = structure(&blueprint).unwrap();
+            system.check().unwrap();
+            let pools: Vec<(&str, u32)> =
+                system.pools.iter().map(|pool| (pool.name.as_str(), pool.tokens)).collect();
+            let connections = ("connections of proxies to servers", tokens);
+            assert_eq!(pools, [connections, ("workers of proxies", 16)]);
+            assert!((system.delay_s() - 4.0 * 0.5e-3 - 0.01).abs() < 1e-12);
+        }
+    }
+
     #[test]
     fn an_inferred_station_is_a_pool_of_each_instance_or_of_all() {
         for (shared, tokens) in [(false, 6), (true, 3)] {
             let mut blueprint = blueprint();
-            let hidden = Some(Hidden { servers: 3, shared, time_s: 0.01, with_work: true });
+            let hidden = Some(Hidden { shared, ..inferred() });
             let facts = TierFacts { hidden, ..TierFacts::default() };
             blueprint.facts.insert("servers".to_owned(), facts);
             let system = structure(&blueprint).unwrap();

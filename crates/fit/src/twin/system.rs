@@ -96,6 +96,8 @@ pub enum Step {
     Wait {
         /// Mean, in s.
         time_s: f64,
+        /// What each of those that are served together makes it longer, in s.
+        each_s: f64,
         /// How it varies.
         spread: Spread,
     },
@@ -258,15 +260,10 @@ impl System {
         for step in steps {
             match step {
                 Step::Work(work) => reach("process", work.process, self.processes.len())?,
-                Step::Delay(time) | Step::Wait { time_s: time, .. } => {
-                    if !(*time >= 0.0 && time.is_finite()) {
-                        return Err(SystemError::Number {
-                            name: "delay".to_owned(),
-                            what: "time",
-                            value: *time,
-                            expected: "a finite time, 0 or above",
-                        });
-                    }
+                Step::Delay(time) => is_time(*time)?,
+                Step::Wait { time_s, each_s, .. } => {
+                    is_time(*time_s)?;
+                    is_time(*each_s)?;
                 }
                 Step::Sometimes { share, inside } => {
                     if !(0.0..=1.0).contains(share) {
@@ -312,11 +309,20 @@ fn reach(what: &'static str, index: usize, count: usize) -> Result<(), SystemErr
     if index < count { Ok(()) } else { Err(SystemError::Missing { what, index, count }) }
 }
 
+fn is_time(value: f64) -> Result<(), SystemError> {
+    if value >= 0.0 && value.is_finite() {
+        return Ok(());
+    }
+    let (name, expected) = ("delay".to_owned(), "a finite time, 0 or above");
+    Err(SystemError::Number { name, what: "time", value, expected })
+}
+
 fn delays(steps: &[Step]) -> f64 {
     steps
         .iter()
         .map(|step| match step {
-            Step::Delay(time) | Step::Wait { time_s: time, .. } => *time,
+            Step::Delay(time) => *time,
+            Step::Wait { time_s, each_s, .. } => time_s + each_s,
             Step::Sometimes { share, inside } => share * delays(inside),
             Step::Hold { inside, .. } => delays(inside),
             Step::Work(_) | Step::Commit(_) => 0.0,

@@ -97,9 +97,14 @@ fn places(fitted: &StudyModel, busiest: &RunFacts) -> BTreeMap<String, Place> {
             lines.extend(waits(name).map(|wait| format!("waits {} by itself", number::time(wait))));
             let at = |index: usize, size: f64, gap: f64| MARGIN + exact_f64(index) * (size + gap);
             let (x, y) = (at(column, BOX.0, GAP.0), at(row, BOX.1, GAP.1));
-            let inferred = fitted.inferred(name).map(|hidden| {
-                format!("inferred: {} at a time, {}", hidden.servers, number::time(hidden.time_s))
-            });
+            let inferred =
+                fitted.inferred(name).filter(|hidden| hidden.is.is_empty()).map(|hidden| {
+                    format!(
+                        "inferred: {} at a time, {}",
+                        hidden.servers,
+                        number::time(hidden.time_s)
+                    )
+                });
             places.insert(name.clone(), Place { x, y, lines, inferred });
         }
     }
