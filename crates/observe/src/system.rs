@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kendall_queueing::model::MOST_SERVERS;
 use kendall_units::parse_seconds;
 use serde::Deserialize;
 
@@ -320,8 +321,9 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
         of_preset.remove(quantity);
         queries.insert(*quantity, filled(template, &wire.selector, &window));
     }
-    if wire.servers == Some(0) {
-        return Err(refused(format!("tiers.{name}.servers"), "0", "1 or more"));
+    if let Some(servers) = wire.servers.filter(|m| !(1..=MOST_SERVERS).contains(m)) {
+        let (key, servers) = (format!("tiers.{name}.servers"), servers.to_string());
+        return Err(refused(key, servers, "1 to 1e9"));
     }
     if wire.held && wire.queues == Queues::Each {
         let expected = "`one` for a tier whose servers are held";
@@ -395,6 +397,7 @@ mod tests {
             (TWO.replace("['aback']", "['abak']"), "tiers.zfront.calls: `abak`"),
             (TWO.replace("calls = ['aback']\n", ""), "tiers.aback: called by nobody"),
             (TWO.replace("servers = 8", "servers = 0"), "tiers.zfront.servers: 0"),
+            (TWO.replace("servers = 8", "servers = 20000000000000000"), "expected 1 to 1e9"),
             (TWO.replace("'kendall'\ncalls", "'kendal'\ncalls"), "tiers.zfront.preset: `kendal`"),
             (TWO.replace("'5s'", "'0.5s'"), "step: `0.5s`"),
             (TWO.replace("selector", "selektor"), "unknown field `selektor`"),
