@@ -501,8 +501,8 @@ mod tests {
         };
         let command = |delay: &str| format!("[{}{delay}{}]", "a".repeat(200), "z".repeat(300));
         let (before, after) = of(command("5ms"), command("5.5ms"));
-        assert_eq!(before, format!("…{}5ms{}…", "a".repeat(19), "z".repeat(20)));
-        assert_eq!(after, format!("…{}5.5ms{}…", "a".repeat(19), "z".repeat(20)));
+        assert_eq!(before, format!("…{}5ms{}…", "a".repeat(19), "z".repeat(18)));
+        assert_eq!(after, format!("…{}5.5ms{}…", "a".repeat(19), "z".repeat(18)));
         assert_eq!(of("5ms".to_owned(), "6ms".to_owned()), ("5ms".to_owned(), "6ms".to_owned()));
         // One goes on where the other ends.
         let (short, long) = of("é".repeat(90), "é".repeat(95));
