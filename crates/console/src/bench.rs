@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::fs;
 use std::str::FromStr as _;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use kendall_queueing::Model;
 use kendall_queueing::model::{Class, Workload};
-use kendall_queueing::solver::{Solution, Solver, solve as solved};
+use kendall_queueing::solver::{Solution, SolveError, Solver, solve as solved};
 use kendall_tier::Clock;
 use kendall_units::exact_f64;
 use serde::Deserialize;
@@ -33,11 +34,13 @@ const MOST_STEPS: f64 = 1e5;
 /// How near saturation the curve of an open class goes, and how far beyond its present load.
 const NEAR: f64 = 0.98;
 const BEYOND: f64 = 2.0;
+/// Longest time for a solution.
+const SOLVED_IN: Duration = Duration::from_secs(10);
 /// What a curve goes to where the model has an enormous population.
 const MOST_POPULATION: u64 = 1_000_000;
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub(crate) struct Text {
     /// Its ending says how it is written.
     name: String,
@@ -98,6 +101,9 @@ fn is_number(table: &Table, key: &str) -> bool {
 }
 
 fn table(model: &Value) -> Result<Table, Failure> {
+    if !model.is_object() {
+        return Err(Failure::refused("a model is an object of its keys"));
+    }
     match kendall_keys::from_json("", model).map_err(Failure::refused)? {
         toml::Value::Table(table) => Ok(table),
         other => Err(Failure::refused(format!("`{other}` is no model"))),
@@ -105,7 +111,7 @@ fn table(model: &Value) -> Result<Table, Failure> {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub(crate) struct Asked {
     model: Value,
 }
@@ -121,35 +127,56 @@ pub(crate) async fn solve(
     let client = Arc::downgrade(&waits);
     aside(move || {
         let _turn = turn;
-        let model = Model::read(&table(&model)?).map_err(Failure::refused)?;
-        Ok(Json(answer(&model, &shared.clock, &client)?))
+        // What is no model is refused here, in the words for its keys.
+        Model::read(&table(&model)?).map_err(Failure::refused)?;
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("model.json");
+        fs::write(&file, model.to_string())?;
+        let arguments: [OsString; 3] = ["solve".into(), file.into(), "--bench".into()];
+        let answer = shared.program.answer_to(&client, SOLVED_IN, &arguments)?;
+        Ok(Json(serde_json::from_str(&answer).map_err(Failure::busy)?))
     })
     .await
 }
 
+/// Why the bench has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// Its solver would take too long.
+    #[error(
+        "too large for the bench with this solver: leave the solver out, or use `kendall solve`"
+    )]
+    TooLarge,
+    /// There is no solution.
+    #[error(transparent)]
+    Solve(#[from] SolveError),
+}
+
 /// The solver for an interactive request.
-fn quick(model: &Model) -> Result<Solver, Failure> {
-    let solver = Solver::from_str(&model.solver).map_err(Failure::refused)?;
+fn quick(model: &Model) -> Result<Solver, BenchError> {
+    let solver = Solver::from_str(&model.solver)?;
     let closed = model.classes.iter().filter(|class| !class.is_open());
     let stations = exact_f64(model.stations.len() as u64);
     let cells = closed.clone().map(|class| exact_f64(class.population()) + 1.0).product::<f64>();
     let steps = exact_f64(closed.count() as u64).powi(2) * stations;
     let is_large = stations * cells > MOST_CELLS;
     match solver {
-        Solver::Mva | Solver::Convolution if is_large => Err(Failure::refused(
-            "too large for the bench with this solver: leave the solver out, or use `kendall solve`",
-        )),
+        Solver::Mva | Solver::Convolution if is_large => Err(BenchError::TooLarge),
         Solver::Auto if is_large && steps > MOST_STEPS => Ok(Solver::Schweitzer),
         Solver::Auto if is_large => Ok(Solver::Linearizer),
         solver => Ok(solver),
     }
 }
 
-/// The solution of a model, and its first class over its load as long as the client is there.
-fn answer(model: &Model, clock: &Clock, client: &Weak<()>) -> Result<Value, Failure> {
+/// The solution of a model, and its first class over its load: what the bench shows.
+///
+/// # Errors
+/// [`BenchError`].
+pub fn bench_answer(model: &Model) -> Result<Value, BenchError> {
+    let clock = &Clock::monotonic();
     let begun_ns = clock.now_ns();
     let solver = quick(model)?;
-    let solution = solved(model, solver).map_err(Failure::refused)?;
+    let solution = solved(model, solver)?;
     let mut value = json!({
         "solver": solution.solver,
         "accuracy": solution.accuracy.name(),
@@ -163,11 +190,10 @@ fn answer(model: &Model, clock: &Clock, client: &Weak<()>) -> Result<Value, Fail
     if let Some(first) = solution.classes.first() {
         let most = first.bottleneck.as_ref().map(|found| found.most_throughput);
         let is_slow = clock.now_ns() - begun_ns > TIME_NS / 16;
-        let waits = (clock, client);
-        let approximate = is_slow.then(|| curve(model, Solver::Schweitzer, most, waits));
+        let approximate = is_slow.then(|| curve(model, Solver::Schweitzer, most, clock));
         let approximate = approximate.filter(|points| !points.is_empty());
         value["curve_approximate"] = json!(approximate.is_some());
-        let points = approximate.unwrap_or_else(|| curve(model, solver, most, waits));
+        let points = approximate.unwrap_or_else(|| curve(model, solver, most, clock));
         value["curve"] = json!(points);
     }
     value["solved_in_ms"] = json!(exact_f64(clock.now_ns() - begun_ns) / 1e6);
@@ -201,12 +227,7 @@ fn stations(solution: &Solution) -> Vec<Value> {
 }
 
 /// Points of the first class over its population or arrival rate, coarse ones first, as many as there is time for.
-fn curve(
-    model: &Model,
-    solver: Solver,
-    most: Option<f64>,
-    (clock, client): (&Clock, &Weak<()>),
-) -> Vec<Value> {
+fn curve(model: &Model, solver: Solver, most: Option<f64>, clock: &Clock) -> Vec<Value> {
     let begun_ns = clock.now_ns();
     let to = match &model.classes[0].workload {
         Workload::Closed { population, .. } => {
@@ -226,7 +247,7 @@ fn curve(
     for share in [1.0, 1.0 / f64::from(POINTS)].into_iter().chain(halves) {
         let passed_ns = clock.now_ns() - begun_ns;
         let longest_ns = if points.len() < LEAST_POINTS { LONGEST_NS } else { TIME_NS };
-        if passed_ns > longest_ns || client.strong_count() == 0 {
+        if passed_ns > longest_ns {
             break;
         }
         let (load, at) = loaded(model, share * to);
@@ -263,7 +284,7 @@ fn loaded(model: &Model, load: f64) -> (f64, Model) {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub(crate) struct Simulated {
     model: Value,
     /// How narrow the intervals are to be; the page asks again for narrower ones.

@@ -1,5 +1,7 @@
 //! An answer that went wrong, as JSON.
 
+use std::io::ErrorKind;
+
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::http::StatusCode;
@@ -62,7 +64,11 @@ impl From<PathRejection> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         let status = match error.kind() {
-            std::io::ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::FileTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            ErrorKind::InvalidInput | ErrorKind::InvalidFilename => {
+                return Self::refused("no file can have this name: it is too long, or holds a NUL");
+            }
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self(status, error.to_string())

@@ -127,7 +127,7 @@ pub(crate) async fn read(
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub(crate) struct Saved {
     name: String,
     text: String,
@@ -171,7 +171,7 @@ pub(crate) async fn save(
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub(crate) struct Typed {
     text: String,
     #[serde(default)]

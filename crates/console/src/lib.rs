@@ -1,6 +1,6 @@
 //! The web console: a page over a folder of results, and the JSON that it reads.
 //!
-//! It measures and judges nothing itself. A study, a report, a comparison and a simulation are the
+//! It measures and judges nothing itself. A study, a report, a comparison, a solution and a simulation are the
 //! program, started as a process: what the console shows is what the command line would print, and a
 //! folder that brings the program down leaves the console standing. A GET or a POST asks; a PUT or a DELETE changes
 //! something, and needs a token that may.
@@ -28,11 +28,11 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{delete, get, post};
 use hyper_util::service::TowerToHyperService;
-use kendall_tier::Clock;
 use kendall_tier::serve::{ForBrowsers, ListenError, ListenOptions, Listener, Serving};
 use tokio::sync::Semaphore;
 
 pub use access::{Grant, LINE, OpenError, Tokens, allowed};
+pub use bench::{BenchError, bench_answer};
 use failure::Failure;
 use files::Files;
 use live::Live;
@@ -119,7 +119,6 @@ struct Parts {
     /// Models that are solved at a time.
     solving: Arc<Semaphore>,
     tokens: Tokens,
-    clock: Clock,
     commits: Option<String>,
 }
 
@@ -167,7 +166,6 @@ impl Console {
             program: Program::new(options.program),
             solving: Arc::new(Semaphore::new(SOLVING)),
             tokens,
-            clock: Clock::monotonic(),
             commits: options.commits,
         }));
         let service = TowerToHyperService::new(routes(shared.clone()));

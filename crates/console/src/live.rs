@@ -55,7 +55,7 @@ struct Job {
 
 /// What is to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub(crate) struct What {
     /// Of the folder of study files; empty for the one in `out`, which is resumed.
     #[serde(default)]
@@ -128,6 +128,14 @@ impl Job {
         {
             self.state = "stopping";
             rustix::process::kill_process(pid, Signal::INT).unwrap_or_default();
+        }
+    }
+
+    /// Where it does not stop. What it started is ended by the keeper of its processes.
+    fn kill(&mut self) {
+        if let Some(pid) = self.pid {
+            self.keep("it did not stop, and was killed");
+            rustix::process::kill_process(pid, Signal::KILL).unwrap_or_default();
         }
     }
 
@@ -234,6 +242,10 @@ pub(crate) async fn stop(
     let Some(job) = all.iter_mut().find(|job| job.number == number) else {
         return Err(Failure::not_found(format!("run {number} is not known")));
     };
-    job.interrupt();
+    if job.state == "stopping" {
+        job.kill();
+    } else {
+        job.interrupt();
+    }
     Ok(Json(json!({ "number": number, "state": job.state })))
 }

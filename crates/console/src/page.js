@@ -313,7 +313,7 @@ async function runs() {
     part("done").max = job.runs || 1;
     part("done").value = job.runs_ended;
     part("stop").classList.toggle("hidden", job.state === "ended");
-    part("stop").disabled = job.state === "stopping";
+    part("stop").textContent = job.state === "stopping" ? "Kill" : "Stop";
     part("resume").classList.toggle("hidden", job.state !== "ended" || job.code === 0);
     part("report").classList.toggle("hidden", job.state !== "ended");
     part("lines").textContent = job.lines.join("\n");

@@ -67,7 +67,7 @@ impl Pages {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub(crate) struct Wanted {
     id: String,
 }
@@ -104,7 +104,7 @@ pub(crate) async fn make_report(
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 pub(crate) struct Sets {
     ids: Vec<String>,
     /// As `--bound` takes it.

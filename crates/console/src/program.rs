@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::failure::Failure;
@@ -14,6 +15,8 @@ const AT_A_TIME: u32 = 2;
 /// Longest wait for a place, and longest run.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LONGEST: Duration = Duration::from_secs(90);
+/// How often it is looked whether the one who asked is still there.
+const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of an answer, and of what is told of a failure.
 const MOST_BYTES: u64 = 64 << 20;
 const MOST_TOLD: u64 = 64 << 10;
@@ -50,29 +53,47 @@ impl Program {
     /// What it prints, given these arguments; exit code 4, a verdict, is an answer too. Blocks.
     pub(crate) fn answer<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Result<String, Failure> {
         let _place = self.place()?;
+        let here = Arc::new(());
+        self.answer_to(&Arc::downgrade(&here), LONGEST, arguments)
+    }
+
+    /// The same beside all others, ended where it takes too long or the one who asked is gone.
+    pub(crate) fn answer_to<A: AsRef<OsStr>>(
+        &self,
+        client: &Weak<()>,
+        longest: Duration,
+        arguments: &[A],
+    ) -> Result<String, Failure> {
         let mut child = self.command().args(arguments).spawn()?;
         let pid = rustix::process::Pid::from_child(&child);
         let (output, told) = (child.stdout.take(), child.stderr.take());
         let (done, ended) = std::sync::mpsc::sync_channel::<()>(1);
-        let (answer, told) = std::thread::scope(|scope| {
+        let (answer, told, late) = std::thread::scope(|scope| {
             // Kills it where it stays too long. The child was not waited for: its number is its own.
-            scope.spawn(move || {
-                let late = std::sync::mpsc::RecvTimeoutError::Timeout;
-                if ended.recv_timeout(LONGEST) == Err(late) {
+            let late = scope.spawn(move || {
+                let waits = || ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout);
+                let looks = longest.as_millis() / LOOK.as_millis();
+                let late = (0..looks).all(|_| client.strong_count() > 0 && waits());
+                if late || client.strong_count() == 0 {
                     let kill = rustix::process::Signal::KILL;
                     rustix::process::kill_process(pid, kill).unwrap_or_default();
                 }
+                late
             });
             let told = scope.spawn(move || read(told, MOST_TOLD));
             let answer = read(output, MOST_BYTES);
             drop(done);
-            (answer, told.join().unwrap_or_default())
+            (answer, told.join().unwrap_or_default(), late.join().unwrap_or_default())
         });
         let status = child.wait()?;
         match status.code() {
             Some(0 | 4) => Ok(answer),
+            None if late => Err(Failure::busy(format!(
+                "it was ended after {} s, the longest that is waited for here: the command line has no such bound",
+                longest.as_secs()
+            ))),
             None => Err(Failure::busy(format!("it was ended: {status}; {}", told.trim()))),
-            Some(_) => Err(Failure::refused(told.trim())),
+            Some(_) => Err(Failure::refused(told.trim().trim_start_matches("error: "))),
         }
     }
 

@@ -14,6 +14,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use kendall_store::{DATABASE_FILE, Results as Stored, Run, Status};
+use kendall_study::FIRST_PASS;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -86,8 +87,8 @@ impl Results {
         let mut entries = fs::read_dir(&path).into_iter().flatten().flatten();
         let is_link = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_symlink());
         if let Some(link) = entries.find(is_link) {
-            let name = link.file_name();
-            let what = format!("`{id}/{}` is a link, and none is followed", name.display());
+            let name = Path::new(id).join(link.file_name());
+            let what = format!("`{}` is a link, and none is followed", name.display());
             return Err(Failure::refused(what));
         }
         Ok(path)
@@ -105,22 +106,31 @@ impl Results {
         let (mut studies, mut waiting) = (Vec::new(), vec![(self.root.clone(), 0)]);
         let mut seen = HashMap::new();
         while let Some((folder, depth)) = waiting.pop() {
-            if is_file(&folder.join(DATABASE_FILE)) || is_file(&folder.join("report.json")) {
+            let is_study = folder.join(DATABASE_FILE).symlink_metadata().is_ok();
+            if is_study || is_file(&folder.join("report.json")) {
                 studies.push(self.look(&folder, &mut seen));
             }
-            // One that vanished, or that may not be read, has nothing to show. The root must be there.
+            // One that vanished has nothing to show. The root must be there.
             let entries = match fs::read_dir(&folder) {
                 Err(error) if depth == 0 => {
                     let what = format!("the folder {} cannot be read: {error}", folder.display());
                     return Err(Failure::busy(what));
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    let name = folder.strip_prefix(&self.root).unwrap_or(&folder).display();
+                    let problem = format!("it cannot be read: {error}");
+                    studies.push(json!({ "name": name.to_string(), "problem": problem }));
+                    continue;
                 }
                 entries => entries.into_iter().flatten().flatten(),
             };
             for entry in entries.take(left) {
                 left = left.saturating_sub(1);
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-                let of_study = ["logs", "tables", "models"].map(Into::into);
-                if is_folder && depth < DEPTH && !of_study.contains(&entry.file_name()) {
+                let name = entry.file_name();
+                let of_study = ["logs", "tables", "models"].iter().any(|own| name == *own)
+                    || is_study && name.to_string_lossy().starts_with(FIRST_PASS);
+                if is_folder && depth < DEPTH && !of_study {
                     waiting.push((entry.path(), depth + 1));
                 }
             }
@@ -153,11 +163,13 @@ fn described(root: &Path, folder: &Path) -> Value {
         return json!({ "name": name.display().to_string(), "problem": "its name is not UTF-8: rename it" });
     };
     let id = if id.is_empty() { "." } else { id };
-    let mut row = match is_file(&folder.join(DATABASE_FILE)).then(|| study(folder)) {
-        Some(Ok(row)) => row,
-        Some(Err(problem)) => json!({ "problem": problem.to_string() }),
+    let mut row = match folder.join(DATABASE_FILE).symlink_metadata() {
+        Ok(found) if !found.is_file() => {
+            json!({ "problem": format!("its {DATABASE_FILE} is a link, a pipe or a folder, and is not opened") })
+        }
+        Ok(_) => study(folder).unwrap_or_else(|problem| json!({ "problem": with_cause(&problem) })),
         // What `kendall observe` wrote.
-        None => json!({ "system": "observed" }),
+        Err(_) => json!({ "system": "observed" }),
     };
     row["id"] = json!(id);
     row["report"] = json!(is_file(&folder.join("report.html")));
@@ -176,6 +188,11 @@ fn described(root: &Path, folder: &Path) -> Value {
         row["name"] = json!(id);
     }
     row
+}
+
+/// An error with what caused it.
+fn with_cause(error: &dyn std::error::Error) -> String {
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// What the database says of a study.

@@ -8,10 +8,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context as _;
 use kendall_report::document::Section;
 
-use crate::exit::Exit;
+use crate::exit::{Exit, exit_with};
 use crate::paint::Paint;
 
 /// How a result is printed.
@@ -100,7 +99,8 @@ pub(crate) fn document(document: &Section) {
 
 /// Writes a result into a file.
 pub(crate) fn file(path: &Path, text: &str) -> anyhow::Result<()> {
-    std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+    let what = |error| format!("{} cannot be written: {error}", path.display());
+    std::fs::write(path, text).map_err(|error| exit_with(Exit::NotReady, what(error)))
 }
 
 /// Writes a file beside its place and moves it there when it is whole. A file that is there is replaced, or refused;

@@ -5,6 +5,7 @@ use kendall_fit::model::{CONFIDENCE, NORMAL};
 use kendall_fit::open::{
     self, ClassNetwork, Fitted, Monitored, MonitoredTier, Monitoring, Network, TOLERANCE, TierMeans,
 };
+use kendall_queueing::model::MOST_SERVERS;
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample;
 use kendall_units::exact_f64;
@@ -163,7 +164,7 @@ pub enum AnalyzeError {
     /// Too few windows that may be used.
     #[error(
         "{used} of {all} windows of {seconds} s can be used, {FEWEST_WINDOWS} are needed: analyze \
-         a longer time (--from), one with a steadier load, or shorter windows (`block` in the file); the others: {why}"
+         a longer time (--from), one with a steadier load, or shorter windows (`block` in the file){why}"
     )]
     TooFewWindows {
         /// That can be used.
@@ -171,7 +172,7 @@ pub enum AnalyzeError {
         all: usize,
         /// Length of one.
         seconds: u64,
-        /// Reasons with their counts.
+        /// `; the others: ` and reasons with their counts, or nothing.
         why: String,
     },
     /// Nobody says how many servers a tier has.
@@ -180,6 +181,10 @@ pub enum AnalyzeError {
          have?"
     )]
     NoServers { tier: String },
+    #[error(
+        "tiers.{tier}: its query for `servers` gives more than {MOST_SERVERS}: correct it, or write `servers`"
+    )]
+    TooManyServers { tier: String },
 }
 
 pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, AnalyzeError> {
@@ -373,10 +378,10 @@ fn reasons(windows: &Windows) -> String {
         }
     }
     if counts.is_empty() {
-        return "there are none".to_owned();
+        return String::new();
     }
     let parts: Vec<String> = counts.iter().map(|(why, count)| format!("{count}: {why}")).collect();
-    parts.join("; ")
+    format!("; the others: {}", parts.join("; "))
 }
 
 fn tier(
@@ -457,8 +462,22 @@ fn servers(system: &System, observed: &Observed, index: usize) -> Result<u64, An
     if let Some(servers) = tier.servers {
         return Ok(servers);
     }
-    crate::windows::servers_now(system, &observed.tiers[index])
-        .ok_or_else(|| AnalyzeError::NoServers { tier: tier.name.clone() })
+    match crate::windows::servers_now(system, &observed.tiers[index]) {
+        None => Err(AnalyzeError::NoServers { tier: tier.name.clone() }),
+        Some(m) if m > MOST_SERVERS => {
+            Err(AnalyzeError::TooManyServers { tier: tier.name.clone() })
+        }
+        Some(servers) => Ok(servers),
+    }
+}
+
+/// `by` as a percentage, with a sign; a query for something else altogether may be off by any factor.
+pub(crate) fn off_by(by: f64) -> String {
+    if by < MOST_PERCENT {
+        format!("{:+.0} %", 100.0 * by)
+    } else {
+        format!("more than {:+.0} %", 100.0 * MOST_PERCENT)
+    }
 }
 
 /// Why a tier whose query for `busy` gives more than its servers can be has neither demand nor capacity.

@@ -11,7 +11,7 @@ use kendall_report::{ModelFile, REPORT_VERSION, Report};
 use kendall_stats::estimate::Estimate;
 use kendall_units::{Rate, Seconds, counted, exact_f64};
 
-use crate::analysis::{Analysis, TierAnalysis, rate};
+use crate::analysis::{Analysis, TierAnalysis, off_by, rate};
 use crate::bins::quantile_bounds;
 use crate::fetch::Observed;
 use crate::system::{Queues, System, Tier};
@@ -325,7 +325,10 @@ fn trust(analysis: &Analysis) -> String {
         .laws
         .iter()
         .filter(|law| !law.holds)
-        .map(|law| format!("`{}` ({:+.0} %)", law.tier, law.difference * 100.0))
+        .map(|law| match law.lag_s {
+            Some(lag_s) => format!("`{}` (its clock, by {lag_s:+.0} s)", law.tier),
+            None => format!("`{}` ({})", law.tier, off_by(law.difference)),
+        })
         .collect();
     if analysis.laws.is_empty() {
         "The monitoring cannot be checked: no tier has both arrivals and throughput, or both a \

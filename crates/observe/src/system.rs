@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kendall_queueing::model::MOST_SERVERS;
 use kendall_units::parse_seconds;
 use serde::Deserialize;
 
@@ -164,9 +165,6 @@ fn form(text: &str, error: &toml::de::Error) -> SystemError {
     SystemError::Form { line, what: error.message().trim().replace('\n', "; ") }
 }
 
-/// Servers of a tier; more are a mistake.
-pub(crate) const MOST_SERVERS: u64 = 1_000_000;
-
 impl System {
     pub(crate) fn steps_of(&self, window: usize) -> std::ops::Range<usize> {
         window * self.block_steps..(window + 1) * self.block_steps
@@ -323,9 +321,9 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
         of_preset.remove(quantity);
         queries.insert(*quantity, filled(template, &wire.selector, &window));
     }
-    if let Some(servers) = wire.servers.filter(|servers| !(1..=MOST_SERVERS).contains(servers)) {
-        let key = format!("tiers.{name}.servers");
-        return Err(refused(key, servers.to_string(), "1 to 1,000,000"));
+    if let Some(servers) = wire.servers.filter(|m| !(1..=MOST_SERVERS).contains(m)) {
+        let (key, servers) = (format!("tiers.{name}.servers"), servers.to_string());
+        return Err(refused(key, servers, "1 to 1e9"));
     }
     if wire.held && wire.queues == Queues::Each {
         let expected = "`one` for a tier whose servers are held";
@@ -399,6 +397,7 @@ mod tests {
             (TWO.replace("['aback']", "['abak']"), "tiers.zfront.calls: `abak`"),
             (TWO.replace("calls = ['aback']\n", ""), "tiers.aback: called by nobody"),
             (TWO.replace("servers = 8", "servers = 0"), "tiers.zfront.servers: 0"),
+            (TWO.replace("servers = 8", "servers = 20000000000000000"), "expected 1 to 1e9"),
             (TWO.replace("'kendall'\ncalls", "'kendal'\ncalls"), "tiers.zfront.preset: `kendal`"),
             (TWO.replace("'5s'", "'0.5s'"), "step: `0.5s`"),
             (TWO.replace("selector", "selektor"), "unknown field `selektor`"),

@@ -35,6 +35,11 @@ impl CsvTable {
         let mut reader =
             csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
         let header = reader.headers().map_err(|error| error.to_string())?.clone();
+        if let Some(other) =
+            header.get(0).and_then(|cell| cell.find([';', '\t']).map(|at| &cell[at..=at]))
+        {
+            return Err(format!("its values are separated by {other:?}: separate them by commas"));
+        }
         if header.get(0) != Some(TIME) {
             return Err(format!("its first column must be `{TIME}`, in seconds of Unix time"));
         }
@@ -235,6 +240,7 @@ mod tests {
     fn what_is_no_table_is_refused_with_its_place() {
         for (from, to, reason) in [
             ("time_s", "time", "must be `time_s`"),
+            ("time_s,", "time_s;", "separated by \";\""),
             ("1005", "990", "line 3"),
             ("1.5", "one", "line 3, `web.busy`: `one`"),
             // No rate, time, share or number is below 0.

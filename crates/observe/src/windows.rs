@@ -2,6 +2,7 @@
 //! used.
 
 use kendall_fit::open::TierMeans;
+use kendall_queueing::model::MOST_SERVERS;
 use kendall_units::exact_f64;
 
 use crate::fetch::{Observed, TierSeries};
@@ -147,10 +148,10 @@ fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
 fn servers_in(tier: &TierSeries, range: std::ops::Range<usize>) -> Option<u64> {
     let values = tier.series.get(&Quantity::Servers)?.get(range)?;
     let mut there: Vec<f64> = finite(values).into_iter().filter(|value| *value >= 1.0).collect();
-    there.retain(|value| *value <= exact_f64(crate::system::MOST_SERVERS));
     there.sort_by(f64::total_cmp);
     let middle = there.get(there.len() / 2)?;
-    Some(kendall_units::whole_u64(middle.round()))
+    // A query may say anything; one more is refused where it is taken.
+    Some(kendall_units::whole_u64(middle.round().min(exact_f64(MOST_SERVERS + 1))))
 }
 
 /// m by its query, at the end: over the steps of a window that ends with the last one that says it.

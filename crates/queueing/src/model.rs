@@ -783,6 +783,10 @@ fn limit(path: &str, value: usize, limit: usize) -> Result<(), ModelError> {
 fn unique<'a>(path: &str, names: impl Iterator<Item = &'a str>) -> Result<(), ModelError> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
+        if name.contains(char::is_control) {
+            let expected = "a name without control characters";
+            return Err(refused(format!("{path}.name"), format!("{name:?}"), expected));
+        }
         if name.is_empty() || !seen.insert(name) {
             let expected = "a name that nothing else of its kind has";
             return Err(refused(format!("{path}.name"), format!("`{name}`"), expected));
@@ -855,7 +859,10 @@ fn check_station(path: &str, station: &Station) -> Result<(), ModelError> {
         return Err(refused(
             format!("{path}.capacity"),
             station.capacity.unwrap_or(0),
-            format!("at least the {} servers: capacity counts who is in service", station.servers),
+            format!(
+                "at least {}: capacity counts who is in service",
+                kendall_units::counted(station.servers, "server")
+            ),
         ));
     }
     if station.when_full != WhenFull::Lost && station.capacity.is_none() {
@@ -1134,6 +1141,10 @@ mod tests {
         assert!(error.contains("stations[0].servers: 0 is refused; expected 1 to 1e9"), "{error}");
         let error = parse("stations = [{ name = \"a\", service_time_s = 1 }]").unwrap_err();
         assert!(error.contains("arrival_rate_per_s"), "{error}");
+        let control =
+            "arrival_rate_per_s = 1\nstations = [{ name = \"a\\u009b2J\", service_time_s = 0.1 }]";
+        let error = parse(control).unwrap_err();
+        assert!(error.contains(r#"stations.name: "a\u{9b}2J" is refused"#), "{error}");
         let error = parse("arrival_rate_per_s = 1\nstations = [{ name = \"a\" }]").unwrap_err();
         assert!(error.contains("service_time_s"), "{error}");
     }

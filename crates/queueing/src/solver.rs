@@ -508,6 +508,13 @@ fn solve_network(model: &Model, solver: Solver) -> Result<Solution, SolveError> 
     if let Some((_, change)) = solved.iterations.filter(|(_, change)| *change > UNSETTLED) {
         caveats.push(Caveat::Unsettled { change });
     }
+    // Requests that come again make no Poisson stream.
+    let again = |(station, row): (&crate::model::Station, &Vec<f64>)| {
+        station.fork.is_some() && row.iter().any(|visits| *visits > 1.0 + 1e-9)
+    };
+    if model.stations.iter().zip(&chained.visits).any(again) {
+        (solved.accuracy, solved.measured_error) = (Accuracy::Approximation, None);
+    }
     if !product_form {
         chained.correct_open(model, &mut solved, &mut caveats)?;
         if solved.accuracy == Accuracy::Exact {

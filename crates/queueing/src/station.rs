@@ -157,8 +157,9 @@ pub struct StationSolution {
 pub enum StationError {
     /// More work arrives than can be done.
     #[error(
-        "no steady state: {offered:.6} erlangs are offered to {servers} server(s); at least \
-         {needed} are needed, or an arrival rate below {most_arrivals:.6}/s"
+        "no steady state: {offered:.6} erlangs are offered to {}; at least {needed} are needed, or an arrival \
+         rate below {most_arrivals:.6}/s",
+        kendall_units::counted(*servers, "server")
     )]
     Unstable {
         /// a, in erlang.

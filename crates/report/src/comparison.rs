@@ -56,6 +56,41 @@ pub struct Difference {
     pub after: String,
 }
 
+/// Characters of a value that are shown, and of what is shown around a difference of longer ones.
+const SHOWN: usize = 80;
+const AROUND: usize = 20;
+
+impl Difference {
+    /// Both values; of long ones, such as the commands of a whole system, where they differ.
+    #[must_use]
+    pub fn shown(&self) -> (String, String) {
+        let [before, after] =
+            [&self.before, &self.after].map(|text| text.chars().collect::<Vec<char>>());
+        let shorter = before.len().min(after.len());
+        if before.len().max(after.len()) <= SHOWN {
+            return (self.before.clone(), self.after.clone());
+        }
+        let alike = |pairs: &mut dyn Iterator<Item = (&char, &char)>| {
+            pairs.take_while(|(a, b)| a == b).count()
+        };
+        let start = alike(&mut before.iter().zip(&after));
+        let end = alike(&mut before.iter().rev().zip(after.iter().rev())).min(shorter - start);
+        let part = |text: &[char]| {
+            let (from, to) =
+                (start.saturating_sub(AROUND), (text.len() - end + AROUND).min(text.len()));
+            let mut part: String = text[from..to].iter().collect();
+            if from > 0 {
+                part.insert(0, '…');
+            }
+            if to < text.len() {
+                part.push('…');
+            }
+            part
+        };
+        (part(&before), part(&after))
+    }
+}
+
 /// Everything that the page says.
 #[derive(Debug, Clone, Serialize)]
 pub struct ComparisonPage {
@@ -452,4 +487,25 @@ fn method() -> Section {
          change” does not show that there is none: that is inconclusive.",
     );
     section
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_long_values_the_difference_is_shown() {
+        let of = |before: String, after: String| {
+            let (kind, what) = (DifferenceKind::Subject, "system.tiers".to_owned());
+            Difference { kind, what, before, after }.shown()
+        };
+        let command = |delay: &str| format!("[{}{delay}{}]", "a".repeat(200), "z".repeat(300));
+        let (before, after) = of(command("5ms"), command("5.5ms"));
+        assert_eq!(before, format!("…{}5ms{}…", "a".repeat(19), "z".repeat(18)));
+        assert_eq!(after, format!("…{}5.5ms{}…", "a".repeat(19), "z".repeat(18)));
+        assert_eq!(of("5ms".to_owned(), "6ms".to_owned()), ("5ms".to_owned(), "6ms".to_owned()));
+        // One goes on where the other ends.
+        let (short, long) = of("é".repeat(90), "é".repeat(95));
+        assert!(short.starts_with('…') && long.chars().count() < 60, "{short} {long}");
+    }
 }

@@ -125,9 +125,7 @@ pub enum AnalysisError {
         factors: String,
     },
     /// All responses are the same.
-    #[error(
-        "the response is {value} in all {runs} runs: nothing varies, so nothing can be explained"
-    )]
+    #[error("the response variable is {value} in {}, so nothing can be explained", all(*runs))]
     ConstantResponse {
         /// The value.
         value: f64,
@@ -223,6 +221,10 @@ pub enum AnalysisError {
         /// The limit.
         limit: usize,
     },
+}
+
+fn all(runs: usize) -> String {
+    if runs == 1 { "the only run".to_owned() } else { format!("all {runs} runs: nothing varies") }
 }
 
 /// Analyzes an experiment of one response variable.

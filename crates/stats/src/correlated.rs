@@ -171,11 +171,13 @@ pub fn quantile_of_observations(
     let mut sorted = series.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let center = order_statistic(&sorted, quantile);
+    let count = exact_f64(series.len());
     let indicator: Vec<f64> = series.iter().map(|x| f64::from(u8::from(*x > center))).collect();
     let above = mean(&indicator);
     let batches = Batches::of(&indicator, EFFECTIVE_FOR_MEAN);
     let ends = |share: f64| order_statistic(&sorted, share);
-    Ok(quantile_estimate(Center { value: center, quantile, above }, &batches, confidence, ends))
+    let center = Center { value: center, quantile, above, count };
+    Ok(quantile_estimate(center, &batches, confidence, ends))
 }
 
 /// A percentile over windows that each kept a histogram, in nanoseconds: what a load test stores.
@@ -210,7 +212,8 @@ pub fn quantile_of_windows(
         .collect();
     let batches = Batches::of(&indicator, exact_f64(FEWEST_BATCHES));
     let ends = |share: f64| all.quantile(share).map_or(f64::NAN, exact_f64);
-    let center = Center { value: exact_f64(center), quantile, above };
+    let (value, count) = (exact_f64(center), exact_f64(all.count()));
+    let center = Center { value, quantile, above, count };
     Ok(quantile_estimate(center, &batches, confidence, ends))
 }
 
@@ -328,6 +331,8 @@ struct Center {
     value: f64,
     quantile: f64,
     above: f64,
+    /// How many observations: they are worth no more independent ones, however evenly they alternate.
+    count: f64,
 }
 
 fn quantile_estimate(
@@ -342,7 +347,7 @@ fn quantile_estimate(
     let quantile = center.quantile;
     // Variance of the indicator from the quantile that was asked for: the sample's own share above
     // is 0 when the percentile is the maximum.
-    let effective = batches.effective(quantile * (1.0 - quantile)).unwrap_or(0.0);
+    let effective = batches.effective(quantile * (1.0 - quantile)).unwrap_or(0.0).min(center.count);
     if center.above <= 0.0 || effective < need {
         return estimate.doubt(Caveat::TooFewSamples { quantile, effective, need });
     }

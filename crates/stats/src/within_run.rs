@@ -158,9 +158,12 @@ impl WithinRun {
         if estimate.interval.is_some() {
             return None;
         }
+        let count = (self.throughput_per_s.center * self.length_s).max(1.0);
         let times = estimate.caveats.iter().filter_map(|caveat| match caveat {
             // Nothing at all tells no more than that it must be much longer.
-            Caveat::TooFewSamples { effective, need, .. } => Some(need / effective.max(0.1 * need)),
+            Caveat::TooFewSamples { effective, need, .. } => {
+                Some((need / effective.max(0.1 * need)).max(need / count))
+            }
             Caveat::TooCorrelated { batches, need }
             | Caveat::TooFewWindows { windows: batches, need } => {
                 Some(exact_f64(*need) / exact_f64((*batches).max(1)))
@@ -227,6 +230,17 @@ mod tests {
         // 4,995 are needed, 20 come a second.
         assert!(found.enough_s(p999).unwrap() >= 100.0, "{:?}", found.enough_s(p999));
         assert_eq!(found.enough_s(&found.throughput_per_s), None);
+        // Nothing beyond it was seen: still no fewer requests than are needed.
+        assert!(found.enough_s(p999).unwrap() >= 4_995.0 / 20.0, "{:?}", found.enough_s(p999));
+        // Windows that alternate are worth no more than there are requests.
+        let alternating = windows(12, |n| 12 + 20 * (n % 2));
+        let found = within_run(&alternating, &Histogram::new(), &[0.99], 0.95).unwrap();
+        let p99 = &found.response_time_quantiles_s[0].value_s;
+        let Caveat::TooFewSamples { effective, need, .. } = p99.caveats[0] else {
+            panic!("{p99:?}")
+        };
+        assert!(effective <= 264.0, "{effective}");
+        assert!(found.enough_s(p99).unwrap() >= 12.0 * need / 264.0, "{:?}", found.enough_s(p99));
     }
 
     #[test]

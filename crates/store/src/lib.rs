@@ -70,6 +70,13 @@ pub enum StoreError {
          `kendall compare`, `kendall fit` or `kendall design analyze`)"
     )]
     NoFolder { path: String },
+    #[error("{path} cannot be read")]
+    Unreadable {
+        path: String,
+        /// What the operating system said.
+        #[source]
+        source: std::io::Error,
+    },
     /// A database where a new one was to be made.
     #[error("{folder} holds results already; continue them or choose another folder")]
     Exists { folder: String },
@@ -177,10 +184,14 @@ impl Results {
         if folder.is_file() {
             return Err(StoreError::NoFolder { path: folder.display().to_string() });
         }
-        if !Self::exists(folder) {
-            return Err(StoreError::Missing { folder: folder.display().to_string() });
-        }
         let path = folder.join(DATABASE_FILE);
+        match path.try_exists() {
+            Ok(true) => {}
+            Ok(false) => return Err(StoreError::Missing { folder: folder.display().to_string() }),
+            Err(source) => {
+                return Err(StoreError::Unreadable { path: path.display().to_string(), source });
+            }
+        }
         // SQLite takes an empty file for a new database: reading would make one of it.
         if !std::fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() > 0) {
             let what = format!(

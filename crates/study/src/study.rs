@@ -78,6 +78,8 @@ pub enum Event<'a> {
         exact: bool,
         /// Runs that have ended already.
         ended: usize,
+        /// Those of them whose last attempt failed.
+        failed: usize,
     },
     Started {
         planned: Planned,
@@ -139,7 +141,8 @@ pub fn run(
     let runs = exact.unwrap_or_else(|| session.plan.most());
     // Another attempt is at a run that was counted.
     let begun = session.ended.iter().filter(|run| run.attempt == 0).count();
-    on_event(Event::Opened { runs, exact: exact.is_some(), ended: begun });
+    let failed = session.summary(ended, false).failed;
+    on_event(Event::Opened { runs, exact: exact.is_some(), ended: begun, failed });
     let mut failures = InARow::default();
     let begun_ns = monotonic_ns();
     let mut longest_ns = 0;

@@ -9,6 +9,8 @@ use toml::{Table, Value};
 
 /// Most elements, attributes and texts of a document that is read.
 const MOST_NODES: u32 = 1_000_000;
+/// Most quotation marks in one tag, two of which an attribute has: each attribute is compared with all before it.
+const MOST_MARKS: usize = 2_000;
 /// Most service times of a load-dependent station that are written.
 const MOST_ENTRIES: u64 = 10_000;
 
@@ -27,6 +29,16 @@ pub enum JmvaError {
     /// Not XML.
     #[error(transparent)]
     Xml(#[from] roxmltree::Error),
+    #[error("an element has more than {} attributes; JMT writes fewer than 20", MOST_MARKS / 2)]
+    Attributes,
+    #[error(
+        "its encoding is {encoding}, and UTF-8 and ISO-8859-1 are read: convert it, as `iconv -f {encoding} -t \
+         UTF-8` does, and change the encoding that its first line declares"
+    )]
+    Encoding {
+        /// As the document declares it, or as its first bytes say.
+        encoding: String,
+    },
     /// An element is missing or makes no sense.
     #[error("{place}: {what}")]
     Element {
@@ -90,7 +102,35 @@ pub fn read(text: &str) -> Result<Jmva, JmvaError> {
     Ok(Jmva { table, notes })
 }
 
+/// The text of a document in UTF-8, or in ISO-8859-1 where it says so, as JMT writes it.
+///
+/// # Errors
+/// [`JmvaError::Encoding`].
+pub fn decoded(bytes: Vec<u8>) -> Result<String, JmvaError> {
+    let head = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
+    let declared =
+        head.split_once("encoding=").and_then(|(_, rest)| rest.split(['"', '\'']).nth(1));
+    let encoding = match (declared, &bytes[..]) {
+        (_, [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..]) => "UTF-16",
+        (Some(name), _) if name.eq_ignore_ascii_case("ISO-8859-1") => {
+            return Ok(bytes.into_iter().map(char::from).collect());
+        }
+        (Some(name), _) if !name.eq_ignore_ascii_case("UTF-8") => name,
+        _ => "UTF-8",
+    };
+    String::from_utf8(bytes).map_err(|_| match encoding {
+        "UTF-8" => {
+            wrong("<?xml?>", "its bytes are not UTF-8; declare the encoding that they are in")
+        }
+        other => JmvaError::Encoding { encoding: other.to_owned() },
+    })
+}
+
 pub(crate) fn document(text: &str) -> Result<Document<'_>, JmvaError> {
+    let marks = |part: &str| part.matches(['"', '\'']).count();
+    if text.split('<').any(|part| marks(part) > MOST_MARKS) {
+        return Err(JmvaError::Attributes);
+    }
     let options = ParsingOptions { allow_dtd: true, nodes_limit: MOST_NODES, ..Default::default() };
     Ok(Document::parse_with_options(text, options)?)
 }
@@ -495,6 +535,22 @@ mod tests {
     }
 
     #[test]
+    fn documents_are_read_in_the_encoding_that_they_declare() {
+        let of = |declared: &str, bytes: &[u8]| {
+            let head = format!("<?xml version='1.0' encoding='{declared}'?><a b='");
+            decoded([head.as_bytes(), bytes, b"'/>"].concat())
+        };
+        assert!(of("ISO-8859-1", b"G\xFCte").unwrap().contains("G\u{fc}te"));
+        assert!(of("UTF-8", "G\u{fc}te".as_bytes()).unwrap().contains("G\u{fc}te"));
+        for (declared, says) in [("UTF-8", "declare"), ("windows-1252", "iconv -f windows-1252")] {
+            let error = of(declared, b"G\xFCte").unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+        let wide: Vec<u8> = "\u{feff}<a/>".encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert!(decoded(wide).unwrap_err().to_string().contains("iconv -f UTF-16"));
+    }
+
+    #[test]
     fn what_does_not_map_is_said_or_refused() {
         let with = |more: &str| {
             format!(
@@ -524,6 +580,10 @@ mod tests {
             let error = read(&text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
+        // As many attributes as fit into a file: each is compared with all before it.
+        let many: String = (0..300_000).map(|n| format!(" a{n}='1'")).collect();
+        let many = with("").replacen("<model", &format!("<model{many}"), 1);
+        assert_eq!(read(&many), Err(JmvaError::Attributes));
         let deep = "<a>".repeat(100_000);
         for text in ["", "a", "<a>", "<a></b>", "<a b></a>", "<a b='1/>", "<a/><b/>", "<!--", &deep]
         {

@@ -77,6 +77,9 @@ pub(crate) struct Solve {
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    /// Solves as the console's bench shows it: with the curve, and within the time of a slider
+    #[arg(long, hide = true)]
+    bench: bool,
     #[command(flatten)]
     simulation: simulation::SimulationFlags,
 }
@@ -92,6 +95,12 @@ impl Solve {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let file = self.document()?;
         let mut document = file.value.clone();
+        if self.bench {
+            let answer =
+                kendall_console::bench_answer(&model(&file, &document)?).map_err(refused)?;
+            output::json(&answer)?;
+            return Ok(Exit::Done);
+        }
         if let Some(list) = document.get("cases").and_then(Value::as_array) {
             self.no_sweep("a file of cases")?;
             cases::check_file(&document).map_err(|error| refused(error.at(&file)))?;

@@ -80,6 +80,15 @@ impl Console {
     }
 
     /// The newest run of a study.
+    /// Numbers of the processes that it has started.
+    fn children(&self) -> String {
+        let tasks =
+            fs::read_dir(format!("/proc/{}/task", self.process.child.id())).unwrap().flatten();
+        tasks
+            .map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default())
+            .collect()
+    }
+
     fn newest(&self) -> Value {
         self.call("GET /api/runs", &Value::Null).1["runs"][0].clone()
     }
@@ -147,6 +156,8 @@ fn nobody_comes_in_without_a_token_and_out_of_the_folder() {
         ("DELETE /api/runs/7", &right, "", 404),
         ("POST /api/compare", &right, "{\"ids\":[\".\"],\"bound\":\"5%\"}", 400),
         ("POST /api/solve", &right, "{\"model\":[1]}", 400),
+        ("PUT /api/file", &right, &other("a\0.toml"), 400),
+        ("PUT /api/file", &right, &other(&format!("{}.toml", "a".repeat(300))), 400),
         ("POST /api/solve", &right, &"x".repeat(3 << 20), 413),
         ("GET /pages/wrong/study/shop", "", "", 401),
     ] {
@@ -200,6 +211,61 @@ fn a_stopped_console_leaves_a_study_that_can_be_resumed() {
     wait_until("the end", || console.newest()["state"] == "ended");
     assert_eq!(runs(), 6, "{}", console.newest());
     assert_eq!(console.newest()["code"], 0, "{}", console.newest());
+}
+
+/// What stands still, as a stopped process does, is killed by the second stop.
+#[test]
+fn a_second_stop_kills_a_run_that_does_not_stop() {
+    let folder = folders();
+    let pipe = folder.path().join("results/pipe");
+    fs::create_dir(&pipe).unwrap();
+    assert!(Command::new("mkfifo").arg(pipe.join("results.db")).status().unwrap().success());
+    let console = Console::start(folder.path(), &[]);
+    let (_, list) = console.call("GET /api/studies", &Value::Null);
+    let problem = list["studies"][0]["problem"].as_str().unwrap();
+    assert!(problem.contains("is a link, a pipe or a folder"), "{list}");
+
+    let what = json!({ "file": "shop.toml", "out": "shop" });
+    assert_eq!(console.call("PUT /api/runs", &what).0, 200);
+    wait_until("the first run", || console.newest()["runs"].as_u64().is_some());
+    let run = console.children();
+    assert!(Command::new("kill").args(["-STOP", run.trim()]).status().unwrap().success());
+    for _ in 0..2 {
+        let (status, answer) = console.call("DELETE /api/runs/1", &Value::Null);
+        assert_eq!((status, &answer["state"]), (200, &json!("stopping")));
+    }
+    wait_until("the end", || console.newest()["state"] == "ended");
+    assert!(console.newest()["lines"].to_string().contains("was killed"), "{}", console.newest());
+}
+
+/// A model that takes minutes is ended after ten seconds, or as soon as nobody waits for it.
+#[test]
+fn a_solution_on_the_bench_is_bounded_in_time() {
+    let folder = folders();
+    let console = Console::start(folder.path(), &[]);
+    let station = |index: u32| json!({ "name": format!("s{index}"), "service_time_s": 0.001 });
+    let names = |from: u32| (from..6).map(|index| format!("s{index}")).collect::<Vec<_>>();
+    let pool = |index: u32| json!({ "name": format!("p{index}"), "tokens": 200, "stations": names(index) });
+    let model = json!({ "model": {
+        "population": 1_000, "stations": (0..6).map(station).collect::<Vec<_>>(),
+        "pools": (1..6).map(pool).collect::<Vec<_>>(),
+    } });
+    let (status, answer) = console.call("POST /api/solve", &model);
+    assert_eq!(status, 503, "{answer}");
+    assert!(answer["error"].as_str().unwrap().contains("ended after 10 s"), "{answer}");
+    // One that is given up ends its process.
+    let site = console.address.strip_prefix("http://").unwrap().split('/').next().unwrap();
+    let mut stream = TcpStream::connect(site).unwrap();
+    let (body, token) = (model.to_string(), console.token());
+    let ask = format!(
+        "POST /api/solve HTTP/1.1\r\nHost: {site}\r\nAuthorization: Bearer {token}\r\nContent-Type: \
+         application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(ask.as_bytes()).unwrap();
+    wait_until("the process", || !console.children().is_empty());
+    drop(stream);
+    wait_until("its end", || console.children().is_empty());
 }
 
 #[test]

@@ -98,6 +98,9 @@ fn a_tier_that_dies_is_a_failed_run_with_its_reason() {
         let reason = run.reasons.join("; ");
         assert!(reason.contains("servers 0 ended with signal: 9"), "{reason}");
     }
+    let again = kendall().arg("run").arg(&study).arg("--out").arg(&out).output().unwrap();
+    let said = String::from_utf8_lossy(&again.stderr);
+    assert!(said.contains("2 already done, 2 of them failed: --retry-failed"), "{said}");
     wait_until("the end of all processes", || processes_with(&mark).is_empty());
 }
 

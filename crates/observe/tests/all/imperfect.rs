@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
-use kendall_observe::{Analysis, Grid, Samples, System, analyze, fetch};
+use kendall_observe::{Analysis, Grid, Samples, System, analyze, fetch, report};
 use kendall_units::{exact_f64, whole_u64};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -269,6 +269,8 @@ fn a_clock_that_is_a_minute_apart_is_found() {
             // To the step, which is 15 s.
             let said = analysis.laws.iter().find_map(|law| law.lag_s).unwrap();
             assert!((said - clock_s).abs() <= 15.0, "{said} s for {clock_s} s");
+            let told = report::sentences(&system, &analysis, &[]).join(" ");
+            assert!(told.contains(&format!("`b` (its clock, by {said:+.0} s)")), "{told}");
         }
         // Windows of five minutes bear it: the slope of a wave over a minute is a tenth of it.
         assert!((demand(&analysis, 1) / SERVICE_S - 1.0).abs() < 0.05, "{}", demand(&analysis, 1));

@@ -134,6 +134,11 @@ fn windows_with_another_number_of_servers_are_left_out() {
     observed.tiers[1].series.insert(Quantity::Servers, servers);
     let analysis = analyze(&system, &observed).unwrap();
     assert_eq!(analysis.tiers[1].servers, 2);
+    // A query that divides by almost nothing is no number of servers.
+    let beyond = Quantity::Servers;
+    observed.tiers[1].series.insert(beyond, vec![1e308; steps]);
+    let error = analyze(&system, &observed).unwrap_err().to_string();
+    assert!(error.contains("tiers.db: its query for `servers`"), "{error}");
     let (then, since) = analysis.windows.all.split_at(10);
     let said = "`db` had another number of servers (1, now 2)";
     assert!(then.iter().all(|window| window.left_out.as_deref() == Some(said)), "{then:?}");

@@ -72,7 +72,7 @@ def solve(
     ('exact', 0.01)
     >>> solve({"arrival_rate_per_s": 300, "stations": [{"name": "server", "service_time_s": 0.005}]})
     Traceback (most recent call last):
-    kendall.KendallError: station `server`: no steady state: 1.500000 erlangs are offered to 1 server(s); ...
+    kendall.KendallError: station `server`: no steady state: 1.500000 erlangs are offered to 1 server; ...
     """
     options = {"solver": solver, "percentiles": list(percentiles)}
     options["sweep"] = [f"{key}={start}:{end}:{step}" for key, (start, end, step) in (sweep or {}).items()]

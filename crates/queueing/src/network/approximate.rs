@@ -68,17 +68,21 @@ const LINEARIZER: Errors = Errors {
 };
 
 impl Errors {
-    /// Of a network like those that were measured; `None` for load dependence and fork–join.
+    /// Of a network like those that were measured: so many classes, customers of each and servers of a queue at
+    /// most, and neither load dependence nor fork–join.
     fn of(&self, network: &Network) -> Option<MeasuredError> {
-        let kinds = || network.resources.iter().map(|r| &r.kind);
-        let single = kinds().all(|kind| matches!(kind, Kind::Queue | Kind::Delay));
-        let servers =
-            kinds().all(|kind| matches!(kind, Kind::Queue | Kind::Delay | Kind::Servers(_)));
-        match (network.classes.len(), single) {
-            (1, true) => Some(self.one),
-            (1, false) if servers => Some(self.servers),
-            (_, true) => Some(self.several),
-            (_, false) if servers => Some(self.several_servers),
+        let servers = network.resources.iter().map(|resource| match resource.kind {
+            Kind::Queue | Kind::Delay => 1,
+            Kind::Servers(m) => m,
+            _ => u64::MAX,
+        });
+        let servers = servers.max().unwrap_or(1);
+        let customers = network.populations().into_iter().max().unwrap_or(0);
+        match (network.classes.len(), customers, servers) {
+            (1, ..=60, ..=1) => Some(self.one),
+            (1, ..=60, ..=8) => Some(self.servers),
+            (..=3, ..=8, ..=1) => Some(self.several),
+            (..=2, ..=6, ..=4) => Some(self.several_servers),
             _ => None,
         }
     }

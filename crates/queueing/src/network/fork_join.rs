@@ -36,8 +36,12 @@ const SOME: MeasuredError = MeasuredError::new(0.0, 57.0);
 const ALL_GENERAL: MeasuredError = MeasuredError::new(0.0, 8.0);
 /// Of up to 16 exponential branches, the fastest ten times as fast as the slowest.
 const UNEQUAL: MeasuredError = MeasuredError::new(0.0, 2.5);
+/// Highest utilization that was measured.
+const BUSIEST: f64 = 0.9;
 /// Most equal and most unequal branches that were measured.
 const MEASURED: (u32, u32) = (32, 16);
+/// How many times as fast as the slowest branch the fastest was at most.
+const MOST_UNEQUAL: f64 = 10.0;
 
 /// H_n = 1 + 1/2 + … + 1/n.
 #[must_use]
@@ -112,13 +116,13 @@ pub fn fork_join(
         upper_bound: independent,
         accuracy,
         method,
-        measured_error: equal_error(branches, if needed == branches { ALL } else { SOME })
+        measured_error: if_measured(rho, branches, if needed == branches { ALL } else { SOME })
             .filter(|_| accuracy == Accuracy::Approximation),
     })
 }
 
-fn equal_error(branches: u32, measured: MeasuredError) -> Option<MeasuredError> {
-    (branches <= MEASURED.0).then_some(measured)
+fn if_measured(rho: f64, branches: u32, measured: MeasuredError) -> Option<MeasuredError> {
+    (rho <= BUSIEST && branches <= MEASURED.0).then_some(measured)
 }
 
 /// Fork–join of `branches` equal M/G/1 servers under Poisson arrivals, until `needed` are done.
@@ -195,7 +199,7 @@ pub fn fork_join_general(
         upper_bound: independent,
         accuracy: Accuracy::Approximation,
         method: "independent M/G/1 branches, corrected for waiting together after [NT88]",
-        measured_error: equal_error(branches, ALL_GENERAL)
+        measured_error: if_measured(rho, branches, ALL_GENERAL)
             .filter(|_| needed == branches && (0.1..=4.0).contains(&service.scv())),
     })
 }
@@ -280,10 +284,11 @@ pub fn fork_join_unequal(
 ) -> Result<ForkJoin, NetworkError> {
     let count = u32::try_from(service_times.len()).unwrap_or(u32::MAX);
     let slowest = service_times.iter().copied().fold(0.0, f64::max);
+    let fastest = service_times.iter().copied().fold(f64::INFINITY, f64::min);
     if count == 0 || count > 10_000 || service_times.iter().any(|s| !(*s > 0.0 && s.is_finite())) {
         return Err(NetworkError::Number {
             name: "branch service time".to_owned(),
-            value: service_times.iter().copied().fold(f64::INFINITY, f64::min),
+            value: fastest,
             expected: "above 0 and finite, for 1 to 10000 branches",
         });
     }
@@ -307,7 +312,8 @@ pub fn fork_join_unequal(
         upper_bound: independent,
         accuracy: Accuracy::Approximation,
         method: "largest of independent branches, corrected after Nelson–Tantawi [NT88]",
-        measured_error: (count <= MEASURED.1).then_some(UNEQUAL),
+        measured_error: if_measured(arrival_rate * slowest, count, UNEQUAL)
+            .filter(|_| count <= MEASURED.1 && slowest <= MOST_UNEQUAL * fastest),
     })
 }
 

@@ -43,9 +43,11 @@ pub fn open(network: &Network) -> Result<NetworkSolution, NetworkError> {
         number_variance.push(variance);
         let forked = match resource.kind {
             Kind::ForkJoin { branches, needed } if *a > 0.0 => {
-                accuracy = Accuracy::Approximation;
                 let total: f64 = rates.iter().sum();
                 let forked = fork_join(total, a / total, branches, needed)?;
+                // One stream, by itself: behind another resource it is no Poisson stream.
+                let alone = network.resources.len() == 1 && network.classes.len() == 1;
+                accuracy = if alone { forked.accuracy } else { Accuracy::Approximation };
                 measured_error = forked.measured_error;
                 forked.response_time / (a / total)
             }
@@ -175,6 +177,9 @@ pub(super) fn closed(network: &Network) -> Result<NetworkSolution, NetworkError>
         Err(NetworkError::TooLarge { .. }) => {}
         other => return other,
     }
+    if let Some(solution) = always_there(network) {
+        return solution;
+    }
     match linearizer(network, iteration) {
         Err(
             NetworkError::TooLarge { .. }
@@ -190,6 +195,26 @@ pub(super) fn closed(network: &Network) -> Result<NetworkSolution, NetworkError>
         ),
         other => other,
     }
+}
+
+/// One class that is always at one resource with no more servers than customers: all are busy, as one server that
+/// is as many times as fast.
+fn always_there(network: &Network) -> Option<Result<NetworkSolution, NetworkError>> {
+    let ([Load::Closed { population, think_time }], [resource]) =
+        (&network.classes[..], &network.resources[..])
+    else {
+        return None;
+    };
+    let Kind::Servers(m) = resource.kind else { return None };
+    if *think_time > 0.0 || *population < m {
+        return None;
+    }
+    let demands = [resource.demands[0] / exact_f64(m)];
+    let one = mva_exact(&Network::closed(&demands, *population, 0.0));
+    Some(one.and_then(|NetworkSolution { solver, accuracy, throughput, residence, .. }| {
+        NetworkSolution::from_residence(network, solver, accuracy, throughput, residence)
+            .verified(network)
+    }))
 }
 
 /// What open customers leave of a resource to the closed classes `keep`.

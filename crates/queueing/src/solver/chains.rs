@@ -15,7 +15,7 @@ pub(super) struct Chained {
     pub(super) network: Network,
     chains: Vec<Vec<usize>>,
     /// V: `[station][class]`, per request of the chain.
-    visits: Vec<Vec<f64>>,
+    pub(super) visits: Vec<Vec<f64>>,
     /// Share of the requests of its chain that start as this class.
     starts: Vec<f64>,
 }

@@ -42,7 +42,8 @@ pub(super) fn solved(process: &BirthDeath<'_>) -> Result<(Vec<f64>, f64), Statio
             if process.last.is_none() {
                 return Err(StationError::TooLarge {
                     name: "states that matter",
-                    value: n,
+                    // 0 to n.
+                    value: n + 1,
                     limit: MOST_STATES,
                 });
             }

@@ -2,7 +2,7 @@
 //! the table of docs/models.md, held here.
 
 use kendall_queueing::Distribution;
-use kendall_queueing::model::{Batch, Class, Model, Station, Workload};
+use kendall_queueing::model::{Batch, Class, Fork, Model, Station, Workload};
 use kendall_queueing::network::{
     Accuracy, Iteration, Load, MultiServer, Network, NetworkSolution, Resource, balanced_bounds,
     bard as network_bard, convolution, linearizer, mva_exact, schweitzer,
@@ -197,6 +197,32 @@ fn an_approximation_states_its_error() {
         assert!(matches!(solved.caveats[..], [Caveat::MeasuredError(_)]), "{:?}", solved.caveats);
     }
     assert_eq!(solve(&closed, Solver::Mva).unwrap().caveats, []);
+    // Beyond the rows of the documents nobody knows; of a row, the last is 60 customers at 8 servers.
+    for (population, servers, known) in [(60, 8, true), (61, 8, false), (60, 9, false)] {
+        let stations = vec![cpu(), Station { name: "disk".to_owned(), servers, ..cpu() }];
+        let many = with(Class::closed("c", population, 1.0), stations, &[]);
+        let caveats = solve(&many, Solver::Linearizer).unwrap().caveats;
+        let is_known = caveats.iter().any(|c| matches!(c, Caveat::MeasuredError(_)));
+        assert_eq!(is_known, known, "{caveats:?}");
+        assert_eq!(caveats.contains(&Caveat::UnknownError), !known, "{caveats:?}");
+    }
+    // Two exponential branches by themselves are exact; of requests that come again nothing is known.
+    for (branches, visits, rate, accuracy, known) in [
+        (2, 1.0, 8.0, Accuracy::Exact, false),
+        (2, 2.0, 4.0, Accuracy::Approximation, false),
+        (3, 1.0, 8.0, Accuracy::Approximation, true),
+        (3, 1.0, 9.9, Accuracy::Approximation, false),
+    ] {
+        let fork = Some(Fork { branches, needed: branches });
+        let mut station = Station { fork, ..cpu() };
+        for demand in station.demands.iter_mut().flatten() {
+            demand.visits = visits;
+        }
+        let solved =
+            solve(&with(Class::open("c", rate), vec![station], &[]), Solver::Auto).unwrap();
+        let is_known = solved.caveats.iter().any(|c| matches!(c, Caveat::MeasuredError(_)));
+        assert_eq!((solved.accuracy, is_known), (accuracy, known), "{:?}", solved.caveats);
+    }
     let regular = Class {
         workload: Workload::Open {
             arrival_rate_per_s: 8.0,

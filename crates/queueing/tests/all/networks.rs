@@ -213,6 +213,13 @@ fn one_station_with_think_time_is_the_finite_population_station() {
         let p = s.marginals[0].as_ref().unwrap();
         near(p.iter().sum(), 1.0, 1e-10);
     }
+    // Without a think time all servers are always busy, at any population.
+    let all =
+        mixed(&network(&[closed(1_000_000, 0.0)], vec![Resource::servers(3, &[0.005])])).unwrap();
+    assert_eq!(all.accuracy, Accuracy::Exact);
+    near(all.throughput[0], 600.0, 1e-12);
+    near(all.utilization[0][0], 1.0, 1e-12);
+    near(all.system_response[0], 1_000_000.0 / 600.0, 1e-9);
 }
 
 /// Plain multi-server recursion goes negative here; convolution must stay between the bounds and

@@ -429,7 +429,11 @@ fn what_cannot_be_analyzed_is_refused_with_the_reason() {
         cells(&["a"], &[(&["1"], &[values[0], values[1]]), (&["2"], &[values[2], values[3]])])
     };
     let refuse = |data: &Table| analyze(data, &Options::default()).unwrap_err();
-    assert!(matches!(refuse(&two([5.0; 4])), AnalysisError::ConstantResponse { .. }));
+    let constant = refuse(&two([5.0; 4]));
+    assert!(matches!(constant, AnalysisError::ConstantResponse { .. }));
+    assert!(constant.to_string().contains("is 5 in all 4 runs"), "{constant}");
+    let one = AnalysisError::ConstantResponse { value: 5.0, runs: 1 }.to_string();
+    assert!(one.contains("is 5 in the only run, so"), "{one}");
     assert!(matches!(refuse(&two([1.0, f64::NAN, 2.0, 3.0])), AnalysisError::Sample(_)));
     let single = cells(&["a", "b"], &[(&["1", "x"], &[1.0, 2.0])]);
     assert_eq!(

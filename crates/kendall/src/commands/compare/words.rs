@@ -91,7 +91,8 @@ pub(super) fn human(answer: &Answer) -> Section {
     }
     let subjects = page.differences.iter().filter(|one| one.kind == DifferenceKind::Subject);
     for one in subjects {
-        document.text(format!("what differs: {} was {}, is {}", one.what, one.before, one.after));
+        let (before, after) = one.shown();
+        document.text(format!("what differs: {} was {before}, is {after}", one.what));
     }
     for caveat in &page.caveats {
         document.text(format!("* {caveat}"));

@@ -46,7 +46,7 @@ fn times(operations: &BTreeMap<String, Operation>) -> Result<Histogram, DecodeEr
 /// What `--format json` says under `intervals`: keys as those of the figures.
 pub(super) fn json(run: &WithinRun) -> Value {
     let mut all = json!({ "confidence": run.confidence, "caveats": run.caveats });
-    for Figure { key, value, .. } in figures(run) {
+    for Figure { key, value, enough_s, .. } in figures(run) {
         let caveats: Vec<String> = value.caveats.iter().map(ToString::to_string).collect();
         all[key] = match value.interval {
             Some(Interval { low, high, .. }) if caveats.is_empty() => {
@@ -55,7 +55,7 @@ pub(super) fn json(run: &WithinRun) -> Value {
             Some(Interval { low, high, .. }) => {
                 json!({ "low": low, "high": high, "caveats": caveats })
             }
-            None => json!({ "refused": caveats, "enough_s": enough_s(run, value) }),
+            None => json!({ "refused": caveats, "enough_s": enough_s }),
         };
     }
     all
@@ -66,6 +66,8 @@ struct Figure<'a> {
     name: String,
     value: &'a Estimate,
     unit: Unit,
+    /// How long the load would have to be, where there is no interval.
+    enough_s: Option<f64>,
 }
 
 fn figures(run: &WithinRun) -> Vec<Figure<'_>> {
@@ -74,20 +76,27 @@ fn figures(run: &WithinRun) -> Vec<Figure<'_>> {
         name: "throughput".to_owned(),
         value: &run.throughput_per_s,
         unit: Unit::Rate,
+        enough_s: enough_s(run, &run.throughput_per_s),
     };
     let mean = run.response_time_mean_s.as_ref().map(|value| Figure {
         key: "response_time_mean_s".to_owned(),
         name: "mean".to_owned(),
         value,
         unit: TIME,
+        enough_s: enough_s(run, value),
     });
+    // A percentile farther out needs no shorter load than those before it.
+    let mut longest_s = 0.0_f64;
     let quantiles = run.response_time_quantiles_s.iter().map(|one| {
         let share = percent(one.quantile);
+        let enough_s = enough_s(run, &one.value_s).map(|enough_s| enough_s.max(longest_s));
+        longest_s = longest_s.max(enough_s.unwrap_or(0.0));
         Figure {
             key: format!("response_time_p{}_s", share.replace('.', "")),
             name: if share == "50" { "median".to_owned() } else { format!("{share} %") },
             value: &one.value_s,
             unit: TIME,
+            enough_s,
         }
     });
     std::iter::once(throughput).chain(mean).chain(quantiles).collect()
@@ -117,7 +126,7 @@ pub(super) fn document(document: &mut Section, run: &WithinRun) {
         Some(Interval { low, high, .. }) => {
             format!("{} to {}", figure.unit.print(low), figure.unit.print(high))
         }
-        None => refusal(run, figure.value),
+        None => refusal(figure),
     };
     let heading = format!("{} % interval", percent(run.confidence));
     let table = Table::of("intervals", "Intervals", figures(run))
@@ -133,8 +142,8 @@ pub(super) fn document(document: &mut Section, run: &WithinRun) {
 }
 
 /// Why there is no interval, in few words.
-fn refusal(run: &WithinRun, value: &Estimate) -> String {
-    let why = value.caveats.iter().find_map(|caveat| match caveat {
+fn refusal(figure: &Figure) -> String {
+    let why = figure.value.caveats.iter().find_map(|caveat| match caveat {
         Caveat::TooFewSamples { effective, need, .. } => {
             Some(format!("none: worth {effective:.0} independent requests, and it needs {need:.0}"))
         }
@@ -144,7 +153,7 @@ fn refusal(run: &WithinRun, value: &Estimate) -> String {
         _ => None,
     });
     let why = why.unwrap_or_else(|| "none".to_owned());
-    match enough_s(run, value) {
+    match figure.enough_s {
         Some(enough) => format!("{why}; try {}", length(enough)),
         None => why,
     }
@@ -175,7 +184,7 @@ pub(super) fn csv(run: &WithinRun) -> String {
         })
         .column("refused", "", Unit::Text, refused)
         .column("enough_s", "", Unit::Number, |figure| {
-            figure.value.interval.is_none().then(|| enough_s(run, figure.value)).flatten()
+            figure.value.interval.is_none().then_some(figure.enough_s).flatten()
         })
         .table()
         .to_csv()
@@ -186,6 +195,7 @@ mod tests {
     use super::*;
     use kendall_protocols::load_result::Window;
     use kendall_protocols::snapshot::EncodedHistogram;
+    use kendall_stats::within_run::QuantileOfRun;
 
     fn load(seconds: u64) -> LoadResult {
         let windows = (0..seconds).map(|second| {
@@ -231,6 +241,28 @@ mod tests {
         let json = json(&run);
         assert_eq!(json["throughput_per_s"]["enough_s"], 10.0, "{json}");
         assert!(csv(&run).lines().skip(1).all(|row| row.ends_with(",10")), "{}", csv(&run));
+    }
+
+    #[test]
+    fn a_percentile_farther_out_needs_no_shorter_load() {
+        let of = |quantile, caveat| QuantileOfRun {
+            quantile,
+            value_s: Estimate::exact(0.01).doubt(caveat),
+        };
+        let run = WithinRun {
+            confidence: 0.95,
+            length_s: 12.0,
+            throughput_per_s: Estimate::exact(22.0),
+            response_time_mean_s: None,
+            response_time_quantiles_s: vec![
+                of(0.95, Caveat::TooCorrelated { batches: 1, need: 10 }),
+                of(0.99, Caveat::TooFewSamples { quantile: 0.99, effective: 260.0, need: 495.0 }),
+            ],
+            caveats: Vec::new(),
+        };
+        let json = json(&run);
+        assert_eq!(json["response_time_p95_s"]["enough_s"], 120.0, "{json}");
+        assert_eq!(json["response_time_p99_s"]["enough_s"], 120.0, "{json}");
     }
 
     #[test]

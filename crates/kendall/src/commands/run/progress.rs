@@ -70,7 +70,9 @@ impl<'a> Progress<'a> {
 
     pub(super) fn event(&mut self, event: &Event<'_>) {
         match event {
-            Event::Opened { runs, exact, ended } => self.opened(*runs, *exact, *ended),
+            Event::Opened { runs, exact, ended, failed } => {
+                self.opened(*runs, *exact, *ended, *failed);
+            }
             Event::Started { run, .. } => {
                 self.levels = levels(run);
                 if self.exact && run.attempt == 0 && self.ended >= self.runs {
@@ -120,12 +122,18 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn opened(&mut self, runs: usize, exact: bool, ended: usize) {
+    fn opened(&mut self, runs: usize, exact: bool, ended: usize, failed: usize) {
         (self.runs, self.exact, self.ended) = (runs, exact, ended);
         self.json(|| json!({ "event": "opened", "runs": runs, "exact": exact, "ended": ended }));
         let most = if exact { "" } else { "at most " };
         let count = format!("{most}{}", counted(runs, "run"));
-        let earlier = if ended > 0 { format!(", {ended} already done") } else { String::new() };
+        let earlier = match (ended, failed) {
+            (0, _) => String::new(),
+            (_, 0) => format!(", {ended} already done"),
+            _ => format!(
+                ", {ended} already done, {failed} of them failed: --retry-failed tries these again"
+            ),
+        };
         output::note(&format!("{}: {count}{earlier}", self.title));
         if std::io::stderr().is_terminal() && self.format == Format::Human {
             let bar = ProgressBar::new(u64::try_from(runs).unwrap_or(u64::MAX));

@@ -97,7 +97,7 @@ impl Flags {
                 .map_or_else(String::new, |kind| format!("; did you mean `{kind}`?"));
             bail!(
                 "`{written}` is not a kind of station, and there is no such file{close} (known are \
-                 {}, or a file that ends in .toml or .json)",
+                 {}, or a file that ends in .toml, .json, .jmva, .jsimg or .jsim)",
                 KNOWN.join(", ")
             );
         }

@@ -23,7 +23,7 @@ pub(super) fn is_file(name: &str) -> bool {
     let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
     matches!(ending, "toml" | "json")
         || kendall_textbook::reader_of_jmt(ending).is_some()
-        || Path::new(name).is_file()
+        || Path::new(name).exists()
 }
 
 /// A model file: what it says, and where each key stands.
@@ -40,9 +40,16 @@ impl File {
         if size > MOST_BYTES {
             bail!("{name}: {size} bytes exceed the limit of {MOST_BYTES}");
         }
-        let text = std::fs::read_to_string(name).with_context(|| name.to_owned())?;
+        let bytes = std::fs::read(name).with_context(|| name.to_owned())?;
         let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
-        let (value, lines) = if let Some(read) = kendall_textbook::reader_of_jmt(ending) {
+        let reader = kendall_textbook::reader_of_jmt(ending);
+        let text = match reader {
+            Some(_) => kendall_textbook::jmva::decoded(bytes)
+                .map_err(|error| anyhow!("{name}: {error}"))?,
+            None => String::from_utf8(bytes)
+                .map_err(|_| anyhow!("{name}: it is not a text file (not UTF-8)"))?,
+        };
+        let (value, lines) = if let Some(read) = reader {
             let read = read(&text).map_err(|error| anyhow!("{name}: {error}"))?;
             for note in &read.notes {
                 crate::output::note(&format!("{name}: {note}"));
