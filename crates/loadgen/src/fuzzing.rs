@@ -120,7 +120,7 @@ fn compiled(text: &str) -> Result<DescriptorPool, protox::Error> {
 /// A `.proto` file.
 ///
 /// # Panics
-/// When a method that it has is not found.
+/// When a message of its first method is none.
 pub fn grpc_proto(bytes: &[u8]) {
     if let Ok(pool) = compiled(&String::from_utf8_lossy(bytes))
         && let Some(method) = fuzz_method(&pool)
@@ -132,7 +132,7 @@ pub fn grpc_proto(bytes: &[u8]) {
 /// Files as a service describes itself by them.
 ///
 /// # Panics
-/// When a method that they have is not found.
+/// When a message of their first method is none.
 pub fn grpc_description(bytes: &[u8]) {
     let Ok(set) = FileDescriptorSet::decode(bytes) else { return };
     if let Ok(pool) = described(set.file)

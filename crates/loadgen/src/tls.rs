@@ -85,19 +85,25 @@ impl Until {
 impl Read for Until {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(bytes)
+        self.stream.read(bytes).map_err(late)
     }
 }
 
 impl Write for Until {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes)
+        self.stream.write(bytes).map_err(late)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
     }
+}
+
+/// As sockets with a limit say it.
+fn late(error: std::io::Error) -> std::io::Error {
+    let is_late = error.kind() == std::io::ErrorKind::WouldBlock;
+    if is_late { std::io::ErrorKind::TimedOut.into() } else { error }
 }
 
 /// Connects before a load, TLS included.

@@ -147,9 +147,7 @@ pub(crate) fn described(
 pub(crate) fn fuzz_method(pool: &DescriptorPool) -> Option<MethodDescriptor> {
     let method = pool.services().find_map(|service| service.methods().next())?;
     let call = format!("{}/{}", method.parent_service().full_name(), method.name());
-    let found = find(pool, &call);
-    assert!(found.is_ok(), "{call}: {found:?}");
-    found.ok()
+    find(pool, &call).ok()
 }
 
 fn find(pool: &DescriptorPool, call: &str) -> Result<MethodDescriptor, DescriptorError> {
