@@ -171,6 +171,11 @@ pub fn run(
         LocalSet::new().block_on(&runtime, load)
     };
     let mut result = run_threads("http", plan, operations, &body, stop, progress)?;
+    // Response times leave think times out, so a client's cycle has those within a run too.
+    if result.r#loop == "closed" {
+        let within = kendall_units::Seconds::new(shared.plan.think_time_s());
+        result.think_time_mean_ns = result.think_time_mean_ns.saturating_add(within.as_nanos());
+    }
     shared.said.tell(&mut result);
     Ok(result)
 }
@@ -190,6 +195,18 @@ impl Shared {
 }
 
 impl SequencePlan {
+    /// Mean think time within a run.
+    fn think_time_s(&self) -> f64 {
+        let weights: f64 = self.sequences.iter().map(|sequence| sequence.weight).sum();
+        let of = |sequence: &Sequence| -> f64 {
+            // Behind the last request there is none.
+            let pauses =
+                sequence.steps.iter().rev().skip(1).filter_map(|step| step.think_time.as_ref());
+            sequence.weight * pauses.filter_map(Distribution::mean).sum::<f64>()
+        };
+        self.sequences.iter().map(of).sum::<f64>() / weights
+    }
+
     /// For `fuzz/`: fills what is sent.
     pub(crate) fn fuzz(&self) {
         for sequence in &self.sequences {

@@ -483,8 +483,8 @@ fn a_recording_is_not_written_through_a_link() {
 #[test]
 fn a_study_keeps_what_each_request_of_a_sequence_took() {
     let shop = Shop::start();
-    let text = SHOP.replace("\"{{order}}\"", "\"/orders/9\"").replace("think_time", "# think_time");
-    let folder = folder(&text);
+    // With a think time within the run, which the law of response times must know.
+    let folder = folder(&SHOP.replace("\"{{order}}\"", "\"/orders/9\""));
     let address = shop.url.trim_start_matches("http://").trim_end_matches('/');
     let text = format!(
         "name = 'shop'\n[system]\nkind = 'attached'\n[[system.tiers]]\nname = 'shop'\naddresses = ['{address}']\n\
