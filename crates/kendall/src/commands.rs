@@ -20,6 +20,9 @@ mod serve;
 mod solve;
 mod version;
 
+#[doc(hidden)]
+pub use init::fuzz_requests;
+
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit::Exit;

@@ -298,7 +298,7 @@ fn windows(built: &Built, tasks: &[Task]) -> Vec<Window> {
         let inside =
             tasks.iter().filter(|task| from_ns <= task.ended_ns && (task.ended_ns < to_ns || last));
         let operations = BTreeMap::from([("task".to_owned(), operation(inside))]);
-        windows.push(Window { from_ns, to_ns, operations });
+        windows.push(Window { from_ns, to_ns, operations, steps: Vec::new() });
         from_ns = to_ns;
     }
     windows

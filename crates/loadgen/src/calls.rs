@@ -1,9 +1,9 @@
 //! Calls of any gRPC service: a method as the service or its `.proto` files describe it, and messages from JSON.
 //!
-//! A request is one call, unary or streaming: all of its messages are sent together, and it ends with the status
-//! behind the last message of the answer. Messages of answers are counted and not kept.
+//! A request is one call, unary or streaming: its messages are sent together or in turn with those of the answer, and it
+//! ends with the status behind the last of these. Messages of answers are counted and not kept.
 
-mod descriptor;
+pub(crate) mod descriptor;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -22,7 +22,6 @@ use serde::de::DeserializeSeed as _;
 use tokio::task::LocalSet;
 
 pub use crate::grpc::{Access, AccessError};
-pub use crate::tls::{Tls, TlsError};
 pub use descriptor::DescriptorError;
 
 use crate::driver::{ErrorKind, Reply};
@@ -46,6 +45,8 @@ pub struct CallPlan {
     /// The messages of each call, as JSON with placeholders.
     pub messages: Vec<String>,
     pub placeholders: Vec<(String, Values)>,
+    /// Each message is sent when an answer to the one before has come.
+    pub in_turn: bool,
     /// Sent with each call.
     pub metadata: Vec<(String, String)>,
     pub access: Access,
@@ -72,6 +73,8 @@ pub enum CallError {
     },
     #[error("`{method}` takes one message, and there are {messages}; give `--data` once")]
     OneMessage { method: String, messages: usize },
+    #[error("`{method}` has no streams both ways, so that there is nothing to send in turn")]
+    OneWay { method: String },
     #[error(transparent)]
     Placeholder(#[from] PlaceholderError),
 }
@@ -83,6 +86,7 @@ struct Calls {
     name: String,
     input: MessageDescriptor,
     one_answer: bool,
+    in_turn: bool,
     metadata: HeaderMap,
     messages: Vec<Vec<Part>>,
     values: Vec<Values>,
@@ -115,6 +119,25 @@ pub fn run(
     Ok(result)
 }
 
+/// Services that a server says it has; `None` where it does not speak gRPC.
+///
+/// # Errors
+/// [`DescriptorError::NoReflection`] where it speaks gRPC and does not say.
+pub fn services(
+    target: SocketAddr,
+    limit: Duration,
+) -> Result<Option<Vec<String>>, DescriptorError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let Ok(runtime) = runtime else { return Ok(None) };
+    let connection = Connection::new(target, Access::default());
+    let asked = async { tokio::time::timeout(limit, descriptor::services(&connection)).await };
+    match LocalSet::new().block_on(&runtime, asked) {
+        Ok(Ok(services)) => Ok(Some(services)),
+        Ok(Err(error @ DescriptorError::NoReflection)) => Err(error),
+        Ok(Err(_)) | Err(_) => Ok(None),
+    }
+}
+
 /// Finds the method, and makes one call's messages: what is wrong with them is told before the load.
 fn prepare(plan: &LoadPlan, calls: &CallPlan) -> Result<Calls, CallError> {
     let mut metadata = HeaderMap::new();
@@ -127,6 +150,9 @@ fn prepare(plan: &LoadPlan, calls: &CallPlan) -> Result<Calls, CallError> {
     if !method.is_client_streaming() && calls.messages.len() != 1 {
         let (method, messages) = (calls.method.clone(), calls.messages.len());
         return Err(CallError::OneMessage { method, messages });
+    }
+    if calls.in_turn && !(method.is_client_streaming() && method.is_server_streaming()) {
+        return Err(CallError::OneWay { method: calls.method.clone() });
     }
     let names: Vec<&str> = calls.placeholders.iter().map(|(name, _)| name.as_str()).collect();
     let messages: Vec<Vec<Part>> =
@@ -145,6 +171,7 @@ fn prepare(plan: &LoadPlan, calls: &CallPlan) -> Result<Calls, CallError> {
         name: method.name().to_owned(),
         input: method.input(),
         one_answer: !method.is_server_streaming(),
+        in_turn: calls.in_turn,
         metadata,
         messages,
         values: calls.placeholders.iter().map(|(_, values)| values.clone()).collect(),
@@ -195,14 +222,32 @@ impl Calls {
                     Part::Placeholder(place) => self.values[*place].write(random, &mut text),
                 }
             }
-            let mut json = serde_json::Deserializer::from_slice(&text);
-            let made = self.input.clone().deserialize(&mut json);
-            let made: DynamicMessage = made
-                .and_then(|made| json.end().map(|()| made))
+            write_message(&self.input, &text, &mut body)
                 .map_err(|error| (String::from_utf8_lossy(&text).into_owned(), error))?;
-            grpc::write(&made, &mut body);
         }
         Ok(body.into())
+    }
+}
+
+/// A message from its JSON, with its prefix.
+fn write_message(
+    input: &MessageDescriptor,
+    json: &[u8],
+    body: &mut Vec<u8>,
+) -> Result<(), serde_json::Error> {
+    let mut json = serde_json::Deserializer::from_slice(json);
+    let made: DynamicMessage = input.clone().deserialize(&mut json)?;
+    json.end()?;
+    grpc::write(&made, body);
+    Ok(())
+}
+
+/// For `fuzz/`: what is made of JSON is a message of the type.
+pub(crate) fn fuzz_message(method: &MethodDescriptor, json: &[u8]) {
+    let mut body = Vec::new();
+    if write_message(&method.input(), json, &mut body).is_ok() {
+        let made = DynamicMessage::decode(method.input(), &body[grpc::PREFIX_BYTES..]);
+        assert!(made.is_ok(), "{}: {made:?}", String::from_utf8_lossy(json));
     }
 }
 
@@ -258,7 +303,7 @@ impl Client for CallClient {
                 return Ok((Reply::refused(ErrorKind::ClientError), 0));
             }
         };
-        match self.connection.count(&calls.path, &calls.metadata, body).await {
+        match self.connection.count(&calls.path, &calls.metadata, body, calls.in_turn).await {
             Ok((messages, _)) if calls.one_answer && messages != 1 => {
                 calls.said.note(&calls.name, &format!("{messages} messages in place of one"));
                 Ok((Reply::refused(ErrorKind::Garbage), 0))

@@ -6,6 +6,8 @@
 
 use std::net::SocketAddr;
 
+use crate::tls::Secure;
+
 /// Writes requests and reads replies of one protocol.
 pub trait Driver: Send {
     /// What the reply of one connection is read against. Reused, so that nothing is allocated.
@@ -24,6 +26,11 @@ pub trait Driver: Send {
 
     /// Where the request goes; `None` for the target of its connection.
     fn node(&self, _pending: &Self::Pending) -> Option<SocketAddr> {
+        None
+    }
+
+    /// How connections are encrypted, if they are.
+    fn secure(&self) -> Option<&Secure> {
         None
     }
 

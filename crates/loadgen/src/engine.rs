@@ -6,6 +6,7 @@
 //! it is kept here for every protocol; see [`Driver`] for what a protocol adds.
 
 mod connection;
+mod socket;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -96,9 +97,10 @@ impl<'a, D: Driver> Generator<'a, D> {
         let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| (unknown, std::io::Error::from(errno)))?;
+        let secure = driver.secure();
         let mut connections = Vec::with_capacity(plan.connections.len());
         for (index, target) in plan.connections.iter().enumerate() {
-            let mut connection = Connection::new(*target);
+            let mut connection = Connection::new(*target, secure.cloned());
             connection
                 .open_and_wait(&epoll, index, plan.timeout_ns)
                 .map_err(|error| (*target, error))?;

@@ -1,6 +1,18 @@
-//! For `fuzz/`: what servers answer, without a connection around it, and what Bazel prints. No interface for programs.
+//! For `fuzz/`: what servers answer, without a connection around it, what Bazel prints, and files of requests. No
+//! interface for programs.
 
+use std::path::Path;
+
+use prost_reflect::DescriptorPool;
+use prost_reflect::prost::Message as _;
+use prost_reflect::prost_types::FileDescriptorSet;
+use protox::Compiler;
+use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
+
+use crate::calls::descriptor::{described, fuzz_method};
+use crate::calls::fuzz_message;
 use crate::driver::{ErrorKind, Progress, Reply};
+use crate::sequence::{self, SequencePlan};
 use crate::{http, memcached, redis};
 
 /// Pieces that a reply comes in: as it was, byte by byte, and in between.
@@ -39,6 +51,107 @@ pub fn redis_reply(bytes: &[u8]) {
 /// When the seconds of the build do not have each of its tasks once.
 pub fn bazel(bytes: &[u8]) {
     crate::bazel::fuzz(bytes);
+}
+
+/// A file of sequences, which names no other file.
+///
+/// # Panics
+/// When it is refused without a word.
+pub fn sequence(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(table) = text.parse::<toml::Table>() else { return };
+    let names_a_file = |value: &toml::Value| value.to_string().contains("file:");
+    if table.contains_key("data") || table.get("vary").is_some_and(names_a_file) {
+        return;
+    }
+    match SequencePlan::parse(text, Path::new("sequence.toml"), Vec::new()) {
+        Ok(plan) => plan.fuzz(),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// A reply to a request of a sequence: a line with what is taken from it, one with a cookie, and the body.
+///
+/// # Panics
+/// When nothing is taken without a word.
+pub fn sequence_reply(bytes: &[u8]) {
+    let mut lines = bytes.splitn(3, |byte| *byte == b'\n');
+    if let (Some(from), Some(cookie), Some(body)) = (lines.next(), lines.next(), lines.next()) {
+        sequence::fuzz_reply(from, cookie, body);
+    }
+}
+
+/// What the messages of [`grpc_message`] look like: each kind of field.
+const PROTO: &str = r#"
+    syntax = "proto3"; package a;
+    import "google/protobuf/any.proto"; import "google/protobuf/duration.proto";
+    import "google/protobuf/field_mask.proto"; import "google/protobuf/struct.proto";
+    import "google/protobuf/timestamp.proto"; import "google/protobuf/wrappers.proto";
+    enum Kind { NONE = 0; SOME = 7; }
+    message M {
+        string text = 1; bytes raw = 2; repeated M more = 3; map<string, M> by_name = 4; map<int64, Kind> kinds = 5;
+        oneof one { int64 a = 6; double b = 7; Kind kind = 8; } fixed32 c = 9; sint64 d = 10; float e = 11;
+        optional bool f = 12; google.protobuf.Any any = 13; google.protobuf.Duration time = 14;
+        google.protobuf.FieldMask mask = 15; google.protobuf.Struct more_text = 16;
+        google.protobuf.Timestamp at = 17; google.protobuf.UInt64Value g = 18; repeated double h = 19;
+    }
+    service S { rpc Call(M) returns (M); }
+"#;
+
+/// One file that is there, as it came.
+struct Only(String);
+
+impl FileResolver for Only {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        let missing = || protox::Error::file_not_found(name);
+        if name == "a.proto" { File::from_source(name, &self.0) } else { Err(missing()) }
+    }
+}
+
+fn compiled(text: &str) -> Result<DescriptorPool, protox::Error> {
+    let mut files = ChainFileResolver::new();
+    files.add(Only(text.to_owned()));
+    files.add(GoogleFileResolver::new());
+    let mut compiler = Compiler::with_file_resolver(files);
+    compiler.include_imports(true).open_file("a.proto")?;
+    Ok(compiler.descriptor_pool())
+}
+
+/// A `.proto` file.
+///
+/// # Panics
+/// When a message of its first method is none.
+pub fn grpc_proto(bytes: &[u8]) {
+    if let Ok(pool) = compiled(&String::from_utf8_lossy(bytes))
+        && let Some(method) = fuzz_method(&pool)
+    {
+        fuzz_message(&method, b"{}");
+    }
+}
+
+/// Files as a service describes itself by them.
+///
+/// # Panics
+/// When a message of their first method is none.
+pub fn grpc_description(bytes: &[u8]) {
+    let Ok(set) = FileDescriptorSet::decode(bytes) else { return };
+    if let Ok(pool) = described(set.file)
+        && let Some(method) = fuzz_method(&pool)
+    {
+        fuzz_message(&method, b"{}");
+    }
+}
+
+/// A message as JSON.
+///
+/// # Panics
+/// When what is made of it is no message of its type.
+pub fn grpc_message(bytes: &[u8]) {
+    thread_local! {
+        static POOL: DescriptorPool = compiled(PROTO).expect("a file without mistakes");
+    }
+    let method = POOL.with(fuzz_method).expect("it has a method");
+    fuzz_message(&method, bytes);
 }
 
 fn same<R: FnMut(&[u8]) -> Progress>(input: &[u8], reader: impl Fn() -> R) {

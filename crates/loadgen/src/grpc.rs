@@ -4,13 +4,16 @@
 mod access;
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use hyper::{Method, Request, Response, StatusCode, Uri};
@@ -18,7 +21,7 @@ use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode;
 use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
 
 pub(crate) use access::Reached;
 pub use access::{Access, AccessError};
@@ -96,7 +99,7 @@ pub(crate) struct Connection {
     access: Access,
     /// Bytes that may be under way to the client; the library's own where it is `None`.
     window: Option<u32>,
-    sender: RefCell<Option<SendRequest<Full<Bytes>>>>,
+    sender: RefCell<Option<SendRequest<Sending>>>,
     /// Held by whoever opens it, so that nobody else does.
     opening: Mutex<()>,
 }
@@ -142,7 +145,7 @@ impl Connection {
     }
 
     /// A way to send, over a connection that is made where there is none.
-    async fn sender(&self) -> Result<SendRequest<Full<Bytes>>, Refusal> {
+    async fn sender(&self) -> Result<SendRequest<Sending>, Refusal> {
         let open = || self.sender.borrow().clone().filter(|sender| !sender.is_closed());
         if let Some(sender) = open() {
             return Ok(sender);
@@ -157,7 +160,7 @@ impl Connection {
     /// Calls a method with messages that have their prefixes; the answer's messages, with theirs.
     async fn exchange(&self, path: &str, body: Bytes) -> Result<Bytes, Refusal> {
         let mut sender = self.sender().await?;
-        let request = request(self.target, &self.access, path, Full::new(body))?;
+        let request = request(self.target, &self.access, path, Sending::whole(body))?;
         let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
         read(response).await
     }
@@ -174,25 +177,51 @@ impl Connection {
         messages(self.exchange(path, body).await?)
     }
 
-    /// Calls a method and counts the messages of its answer, and their bytes, as they come.
+    /// Calls a method and counts the messages of its answer, and their bytes, as they come. `in_turn` sends each
+    /// message of the call when one of the answer has come to the one before.
     pub(crate) async fn count(
         &self,
         path: &str,
         metadata: &HeaderMap,
-        body: Bytes,
+        mut left: Bytes,
+        in_turn: bool,
     ) -> Result<(u64, u64), Refusal> {
         let mut sender = self.sender().await?;
-        let mut request = request(self.target, &self.access, path, Full::new(body))?;
+        let (turns, receiver) = mpsc::channel(1);
+        let mut turns = in_turn.then_some(turns);
+        let (first, more) = if in_turn {
+            (take_one(&mut left), Some(receiver))
+        } else {
+            (std::mem::take(&mut left), None)
+        };
+        let sending = Sending { first: Full::new(first), more };
+        let mut request = request(self.target, &self.access, path, sending)?;
         request.headers_mut().extend(metadata.clone());
         let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
         let mut body = answered(response)?;
         let mut counter = Counter::default();
+        let mut released = 0;
         while let Some(frame) = body.frame().await {
             match frame.map_err(|error| broken(&error))?.into_data() {
-                Ok(data) => counter.take(&data)?,
+                Ok(data) => {
+                    counter.take(&data)?;
+                    while released < counter.whole() {
+                        released += 1;
+                        if left.is_empty() {
+                            turns = None;
+                        } else if let Some(turns) = &turns {
+                            let sent = turns.send(take_one(&mut left)).await;
+                            sent.map_err(|_| Refusal::Broken(ErrorKind::ConnectionClosed))?;
+                        }
+                    }
+                }
                 Err(frame) => {
                     let trailers = frame.into_trailers().unwrap_or_default();
                     succeeded(&trailers)?;
+                    if !left.is_empty() {
+                        let text = "it has messages that were not sent".to_owned();
+                        return Err(Refusal::Ended { code: 0, text });
+                    }
                     return counter.end();
                 }
             }
@@ -214,11 +243,44 @@ impl Connection {
     }
 }
 
+/// What is sent in a call: all of it at once, or the first message and each other when it is let go.
+pub(crate) struct Sending {
+    first: Full<Bytes>,
+    more: Option<mpsc::Receiver<Bytes>>,
+}
+
+impl Sending {
+    fn whole(body: Bytes) -> Self {
+        Self { first: Full::new(body), more: None }
+    }
+}
+
+impl Body for Sending {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if !self.first.is_end_stream() {
+            return Pin::new(&mut self.first).poll_frame(context);
+        }
+        match &mut self.more {
+            Some(more) => {
+                more.poll_recv(context).map(|next| next.map(|next| Ok(Frame::data(next))))
+            }
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_end_stream() && self.more.is_none()
+    }
+}
+
 /// HTTP/2 over a connection, driven by this thread.
-async fn greet<S>(
-    stream: S,
-    window: Option<u32>,
-) -> Result<SendRequest<Full<Bytes>>, std::io::Error>
+async fn greet<S>(stream: S, window: Option<u32>) -> Result<SendRequest<Sending>, std::io::Error>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -316,6 +378,11 @@ impl Counter {
         Ok(())
     }
 
+    /// Messages that are there to their ends.
+    fn whole(&self) -> u64 {
+        self.messages - u64::from(self.left > 0)
+    }
+
     /// Messages and bytes, where the last message is whole.
     fn end(&self) -> Result<(u64, u64), Refusal> {
         if self.left > 0 || !self.prefix.is_empty() {
@@ -323,6 +390,14 @@ impl Counter {
         }
         Ok((self.messages, self.bytes))
     }
+}
+
+/// The next message of a call, with its prefix.
+fn take_one(body: &mut Bytes) -> Bytes {
+    let prefix = body.first_chunk::<PREFIX_BYTES>();
+    let length = prefix.map_or(0, |[_, length @ ..]| u32::from_be_bytes(*length));
+    let length = PREFIX_BYTES.saturating_add(usize::try_from(length).unwrap_or(usize::MAX));
+    body.split_to(length.min(body.len()))
 }
 
 /// The messages of an answer, each in one piece.

@@ -30,6 +30,6 @@ pub mod replay;
 pub mod sequence;
 pub mod stages;
 mod tasks;
-mod tls;
+pub mod tls;
 mod turns;
 pub mod web;

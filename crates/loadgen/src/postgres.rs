@@ -25,6 +25,7 @@ use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::refusals::Said;
 use crate::tasks::{self, Client, Timer};
+use crate::tls::{Tls, TlsError};
 use crate::turns::Weighted;
 use client::{Connection, Connector, Failure};
 use expression::Value;
@@ -40,21 +41,13 @@ pub struct PostgresPlan {
     pub user: String,
     pub password: Option<String>,
     pub database: String,
-    pub tls: Option<PostgresTls>,
+    /// The name in the server's certificate, and who is trusted.
+    pub tls: Option<(String, Tls)>,
     pub scripts: Vec<Script>,
     /// Variables that stay the same.
     pub defined: Vec<(String, String)>,
     /// Variables that are drawn for each request.
     pub varied: Vec<(String, Values)>,
-}
-
-/// How a connection is encrypted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PostgresTls {
-    /// The name that the server's certificate must have.
-    pub name: String,
-    /// Take any certificate.
-    pub insecure: bool,
 }
 
 /// Variables that every script has: those that are defined, those that are varied, the client's number.
@@ -70,6 +63,8 @@ pub enum PostgresLoadError {
     Load(#[from] LoadError),
     #[error(transparent)]
     Script(#[from] ScriptError),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The server would not let the load in, or does not speak its protocol.
     #[error("{target} refused the connection: {said}")]
     Refused { target: SocketAddr, said: String },
@@ -97,7 +92,7 @@ pub fn run(
     progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<LoadResult, PostgresLoadError> {
     let shared = Arc::new(Shared {
-        connector: Connector::new(postgres).map_err(LoadError::Thread)?,
+        connector: Connector::new(postgres)?,
         mix: Weighted::new(postgres.scripts.iter().map(|script| script.weight)),
         said: Said::default(),
         plan: postgres.clone(),

@@ -22,6 +22,7 @@ use crate::http::{Part, Values};
 use crate::keyspace::Keyspace;
 use crate::random::Random;
 use crate::refusals::Said;
+use crate::tls::Secure;
 use crate::turns::Weighted;
 use command::{KEY, VALUE, write_head};
 use kendall_protocols::load_result::LoadResult;
@@ -51,6 +52,8 @@ pub struct RedisAccess {
     pub password: Option<String>,
     /// Number of the database.
     pub database: u32,
+    /// TLS, where the server wants it.
+    pub secure: Option<Secure>,
 }
 
 impl RedisAccess {
@@ -333,6 +336,10 @@ impl Driver for Redis<'_> {
 
     fn node(&self, pending: &RedisPending) -> Option<SocketAddr> {
         pending.place.node
+    }
+
+    fn secure(&self) -> Option<&Secure> {
+        self.load.plan.access.secure.as_ref()
     }
 
     fn greeting(&mut self, pending: &mut RedisPending) -> &[u8] {

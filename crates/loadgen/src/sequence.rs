@@ -15,7 +15,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hyper::Method;
+use hyper::header::{HeaderValue, SET_COOKIE};
+use hyper::{HeaderMap, Method};
 use kendall_protocols::load_result::LoadResult;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use tokio::task::LocalSet;
@@ -32,7 +33,8 @@ use crate::tasks::{self, Timer};
 use crate::turns::Weighted;
 use crate::web::{Connector, WebPlan, connect_all};
 use client::SequenceClient;
-use extract::Extraction;
+use cookies::Jar;
+use extract::{Answer, Extraction};
 
 /// What a URL cannot hold. Values may be whole paths and queries, so that their signs stay.
 const NOT_IN_URLS: &AsciiSet = &CONTROLS
@@ -156,8 +158,7 @@ pub fn run(
         let random = stream(plan.seed, Purpose::Requests, start.place.thread);
         let random = Rc::new(RefCell::new(random));
         let load = async {
-            let targets = start.place.connections();
-            let connections = connect_all(&targets, &shared.connector, plan.timeout_ns).await;
+            let connections = connect_all(&start.place, &shared.connector, web).await;
             let clients = connections.and_then(|connections| {
                 let client = |connection| {
                     let timer = Timer::new().map_err(LoadError::Thread)?;
@@ -170,6 +171,11 @@ pub fn run(
         LocalSet::new().block_on(&runtime, load)
     };
     let mut result = run_threads("http", plan, operations, &body, stop, progress)?;
+    // Response times leave think times out, so a client's cycle has those within a run too.
+    if result.r#loop == "closed" {
+        let within = kendall_units::Seconds::new(shared.plan.think_time_s());
+        result.think_time_mean_ns = result.think_time_mean_ns.saturating_add(within.as_nanos());
+    }
     shared.said.tell(&mut result);
     Ok(result)
 }
@@ -185,6 +191,47 @@ impl Shared {
             values.push(value);
         }
         values.resize(self.plan.sequences[sequence].names, Vec::new());
+    }
+}
+
+impl SequencePlan {
+    /// Mean think time within a run.
+    fn think_time_s(&self) -> f64 {
+        let weights: f64 = self.sequences.iter().map(|sequence| sequence.weight).sum();
+        let of = |sequence: &Sequence| -> f64 {
+            // Behind the last request there is none.
+            let pauses =
+                sequence.steps.iter().rev().skip(1).filter_map(|step| step.think_time.as_ref());
+            sequence.weight * pauses.filter_map(Distribution::mean).sum::<f64>()
+        };
+        self.sequences.iter().map(of).sum::<f64>() / weights
+    }
+
+    /// For `fuzz/`: fills what is sent.
+    pub(crate) fn fuzz(&self) {
+        for sequence in &self.sequences {
+            let values = vec![b"a b\xff".to_vec(); sequence.names];
+            for step in &sequence.steps {
+                assert!(address(&step.path, &values).is_ascii());
+                step.headers.iter().for_each(|(_, value)| drop(fill(value, &values)));
+                step.body.iter().for_each(|body| drop(fill(body, &values)));
+            }
+        }
+    }
+}
+
+/// For `fuzz/`: takes a value from a reply.
+pub(crate) fn fuzz_reply(from: &[u8], cookie: &[u8], body: &[u8]) {
+    let (mut headers, mut jar) = (HeaderMap::new(), Jar::default());
+    if let Ok(cookie) = HeaderValue::from_bytes(cookie) {
+        jar.take(&cookie);
+        headers.insert(SET_COOKIE, cookie);
+        jar.header("/a/b?c");
+    }
+    let answer = Answer { headers: &headers, jar: &jar, body };
+    let from = Extraction::parse(&String::from_utf8_lossy(from));
+    if let Err(what) = from.and_then(|from| from.take(&answer)) {
+        assert!(!what.is_empty());
     }
 }
 

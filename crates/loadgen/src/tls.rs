@@ -1,13 +1,18 @@
 //! TLS as a client: whom it trusts, and who it says it is.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kendall_tier::AnyCertificate;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use crate::clock::now_ns;
 
 /// How servers are trusted, and what they are shown. The default trusts whom the system trusts, and shows nothing.
 #[derive(Debug, Clone, Default)]
@@ -36,11 +41,99 @@ pub enum TlsError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    #[error("`{name}` is not a host name")]
+    Name { name: String },
     #[error("cannot use TLS")]
     Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// How all connections of a load are encrypted: to servers whose certificate has one name.
+#[derive(Debug, Clone)]
+pub struct Secure {
+    pub(crate) config: Arc<ClientConfig>,
+    pub(crate) name: ServerName<'static>,
+}
+
+impl Secure {
+    /// A connection that has said nothing yet.
+    pub(crate) fn begin(&self) -> std::io::Result<Box<ClientConnection>> {
+        let config = Arc::clone(&self.config);
+        let mut tls =
+            ClientConnection::new(config, self.name.clone()).map_err(std::io::Error::other)?;
+        // A request is bounded by who makes it.
+        tls.set_buffer_limit(None);
+        Ok(Box::new(tls))
+    }
+}
+
+/// A connection that is given up at a moment, however slowly bytes come.
+#[derive(Debug)]
+pub(crate) struct Until {
+    pub(crate) stream: TcpStream,
+    ends_ns: u64,
+}
+
+impl Until {
+    fn left(&self) -> std::io::Result<Option<Duration>> {
+        match self.ends_ns.saturating_sub(now_ns()) {
+            0 => Err(std::io::ErrorKind::TimedOut.into()),
+            left => Ok(Some(Duration::from_nanos(left))),
+        }
+    }
+}
+
+impl Read for Until {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(bytes).map_err(late)
+    }
+}
+
+impl Write for Until {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes).map_err(late)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// As sockets with a limit say it.
+fn late(error: std::io::Error) -> std::io::Error {
+    let is_late = error.kind() == std::io::ErrorKind::WouldBlock;
+    if is_late { std::io::ErrorKind::TimedOut.into() } else { error }
+}
+
+/// Connects before a load, TLS included.
+pub(crate) fn connect(
+    target: &SocketAddr,
+    secure: Option<&Secure>,
+    timeout: Duration,
+) -> std::io::Result<(Until, Option<Box<ClientConnection>>)> {
+    let ends_ns = now_ns().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+    let mut until = Until { stream: TcpStream::connect_timeout(target, timeout)?, ends_ns };
+    until.stream.set_nodelay(true)?;
+    let mut tls = secure.map(Secure::begin).transpose()?;
+    if let Some(tls) = &mut tls {
+        tls.complete_io(&mut until)?;
+    }
+    Ok((until, tls))
+}
+
 impl Tls {
+    /// The same for servers whose certificate has this name.
+    ///
+    /// # Errors
+    /// [`TlsError`] when a file cannot be read, or is not what it should be.
+    pub fn of(&self, name: &str, protocols: &[&[u8]]) -> Result<Secure, TlsError> {
+        let config = Arc::new(self.config(protocols)?);
+        let name = ServerName::try_from(name.to_owned())
+            .map_err(|_| TlsError::Name { name: name.to_owned() })?;
+        Ok(Secure { config, name })
+    }
+
     /// The configuration of all connections of a load.
     pub(crate) fn config(&self, protocols: &[&[u8]]) -> Result<ClientConfig, TlsError> {
         let refused = |error: tokio_rustls::rustls::Error| TlsError::Refused(error.into());

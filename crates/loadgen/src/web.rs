@@ -1,13 +1,12 @@
 //! HTTP over TLS, and HTTP/2: hyper and rustls on one single-threaded runtime a generator thread.
 //!
-//! See the module `tasks` for the loop. A connection carries one request at a time, in HTTP/2 too.
+//! See the module `tasks` for the loop. A client has a connection of its own, or in HTTP/2 shares one with others.
 //! Bytes are those of requests as HTTP/1.1 text and of bodies of replies: what encryption and
 //! compression make of them is the libraries' own business.
 
 mod connection;
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use tokio::task::LocalSet;
 
 use crate::driver::{ErrorKind, Reply};
 use crate::http::{HttpPlan, Template};
-use crate::load::{LoadError, LoadPlan, LoadProgress, Start, run_threads};
+use crate::load::{LoadError, LoadPlan, LoadProgress, Place, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::tasks::{self, Client};
@@ -33,6 +32,8 @@ pub struct WebPlan {
     pub insecure: bool,
     /// HTTP/2; without TLS by prior knowledge.
     pub http2: bool,
+    /// HTTP/2: connections that the clients share; without a number, each has its own.
+    pub connections: Option<usize>,
 }
 
 /// Runs a load test over TLS or HTTP/2.
@@ -51,10 +52,9 @@ pub fn run(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let random = stream(plan.seed, Purpose::Requests, start.place.thread);
         let requests = Requests { template: template.clone(), random, body: Vec::new() };
-        let targets = start.place.connections();
         let load = async {
             let requests = Rc::new(RefCell::new(requests));
-            let connections = connect_all(&targets, &connector, plan.timeout_ns).await;
+            let connections = connect_all(&start.place, &connector, web).await;
             let client = |connection| WebClient {
                 connection,
                 connector: connector.clone(),
@@ -77,7 +77,7 @@ struct Requests {
 
 /// One connection and the request that it sends next.
 struct WebClient {
-    connection: Connection,
+    connection: Rc<Connection>,
     connector: Connector,
     requests: Rc<RefCell<Requests>>,
     request: Vec<u8>,
@@ -101,24 +101,26 @@ impl Client for WebClient {
     }
 }
 
-/// A connection to each target.
+/// The connection of each client of a thread.
 pub(crate) async fn connect_all(
-    targets: &[SocketAddr],
+    place: &Place<'_>,
     connector: &Connector,
-    timeout_ns: u64,
-) -> Result<Vec<Connection>, LoadError> {
+    web: &WebPlan,
+) -> Result<Vec<Rc<Connection>>, LoadError> {
+    let targets = place.connections();
+    let count = web.connections.map_or(targets.len(), |all| place.share(all).min(targets.len()));
     let mut connections = Vec::with_capacity(targets.len());
-    for target in targets {
-        let mut connection = Connection::new(*target);
-        let limit = Duration::from_nanos(timeout_ns);
+    for target in &targets[..count] {
+        let connection = Connection::new(*target, count < targets.len());
+        let limit = Duration::from_nanos(place.plan.timeout_ns);
         let opened = match tokio::time::timeout(limit, connection.open(connector)).await {
             Ok(opened) => opened,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
         };
         opened.map_err(|source| LoadError::Connect { target: *target, source })?;
-        connections.push(connection);
+        connections.push(Rc::new(connection));
     }
-    Ok(connections)
+    Ok((0..targets.len()).map(|client| Rc::clone(&connections[client % count])).collect())
 }
 
 /// What a status means.

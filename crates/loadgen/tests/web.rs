@@ -109,7 +109,13 @@ fn plan(tls: bool, http2: bool, path: &str) -> WebPlan {
         placeholders: Vec::new(),
         keep_alive: true,
     };
-    WebPlan { content, tls: tls.then(|| "localhost".to_owned()), insecure: true, http2 }
+    WebPlan {
+        content,
+        tls: tls.then(|| "localhost".to_owned()),
+        insecure: true,
+        http2,
+        connections: None,
+    }
 }
 
 #[test]
@@ -129,6 +135,30 @@ fn tls_and_http2_are_loaded_closed_and_open() {
         assert_eq!((operation.sent, operation.completed), (40, 40), "{web:?}: {operation:?}");
         assert_eq!(open.gap_check.unwrap().requests, 40);
     }
+}
+
+/// Clients that share connections, with a server that counts those that come.
+#[test]
+fn clients_share_connections_in_http2() {
+    let nginx = Nginx::start();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let (front, to) = (listener.local_addr().unwrap(), nginx.plain);
+    let accepted = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = std::sync::Arc::clone(&accepted);
+    std::thread::spawn(move || {
+        for mut here in listener.incoming().map_while(Result::ok) {
+            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            let mut there = TcpStream::connect(to).unwrap();
+            let (mut answers, mut back) = (there.try_clone().unwrap(), here.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            std::thread::spawn(move || std::io::copy(&mut here, &mut there));
+        }
+    });
+    let web = WebPlan { connections: Some(2), ..plan(false, true, "/") };
+    let result = load(front, &web, PacePlan::Closed { think_time: None }).unwrap();
+    let operation = &result.operations["GET"];
+    assert!(operation.completed > 0 && operation.errors.is_empty(), "{operation:?}");
+    assert_eq!(accepted.load(std::sync::atomic::Ordering::SeqCst), 2);
 }
 
 /// A sequence goes over each of them as it is: what the server says it speaks is taken from one reply into the next
@@ -164,9 +194,10 @@ fn sequences_go_over_tls_and_http2() {
 #[test]
 fn a_server_that_says_goodbye_is_asked_on_a_new_connection() {
     let nginx = Nginx::start_with(7);
-    for http2 in [false, true] {
+    for (http2, connections) in [(false, None), (true, None), (true, Some(2))] {
         let pace = PacePlan::Open { arrivals: ArrivalPlan::Constant { rate: 400.0 } };
-        let result = load(nginx.tls, &plan(true, http2, "/"), pace).unwrap();
+        let web = WebPlan { connections, ..plan(true, http2, "/") };
+        let result = load(nginx.tls, &web, pace).unwrap();
         let operation = &result.operations["GET"];
         assert_eq!(
             (operation.sent, operation.completed, operation.errors.len()),

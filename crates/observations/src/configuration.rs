@@ -11,7 +11,9 @@ use kendall_stats::sample::{
     positive_weighted_mean, weighted_mean,
 };
 use kendall_stats::within_run::WithinRun;
-use kendall_store::{Extent, FactorLevel, Measured, Period, Results, Run, StoreError};
+use kendall_store::{
+    Extent, FactorLevel, Measured, OperationCounts, Period, Results, Run, StoreError,
+};
 use kendall_units::exact_f64;
 
 use crate::alone;
@@ -34,6 +36,8 @@ pub struct Configuration {
     pub client: Distribution,
     /// Clients' response times by operation.
     pub operations: BTreeMap<String, Distribution>,
+    /// What happened to parts of requests, such as those of a sequence, by name.
+    pub steps: BTreeMap<String, OperationCounts>,
     /// Response times at the first tier.
     pub tier: Option<Distribution>,
     /// Time in the queue of the first tier.
@@ -73,6 +77,7 @@ impl Pooled {
 #[derive(Default)]
 struct Sums {
     operations: BTreeMap<String, Histogram>,
+    steps: BTreeMap<String, OperationCounts>,
     tier: Option<Histogram>,
     waiting: Histogram,
     stages: BTreeMap<String, BTreeMap<String, Histogram>>,
@@ -82,6 +87,9 @@ impl Sums {
     fn add(&mut self, measured: &Measured) {
         for (name, counts) in &measured.operations {
             self.operations.entry(name.clone()).or_default().add(&counts.response_time);
+        }
+        for (name, counts) in &measured.steps {
+            self.steps.entry(name.clone()).or_default().add(counts);
         }
         let Some(first) = point::first_tier(measured) else { return };
         let merged = self.tier.get_or_insert_with(Histogram::new);
@@ -148,6 +156,7 @@ impl Configuration {
                 .iter()
                 .map(|(n, h)| (n.clone(), Distribution::of(h)))
                 .collect(),
+            steps: sums.steps,
             tier: sums.tier.filter(|h| h.count() > 0).map(|histogram| Distribution::of(&histogram)),
             waiting: (sums.waiting.count() > 0).then(|| Distribution::of(&sums.waiting)),
             stages: sums.stages.into_iter().map(|(request, of)| (request, summaries(of))).collect(),

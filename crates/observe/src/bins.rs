@@ -1,25 +1,30 @@
 //! Percentiles from histogram bins: the bounds that the bins allow, never a made-up exact number.
 
+use kendall_fit::model::NORMAL;
+
 use crate::fetch::TierSeries;
 
-/// Where a quantile lies.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
-pub struct QuantileBounds {
-    /// Lower bound of its bin, in seconds; excluded.
-    pub above_s: f64,
-    /// Upper bound of its bin; infinite in the last.
-    pub at_most_s: f64,
+/// Where a quantile lies, with 95 %.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct QuantileBounds {
+    /// Lower bound of its lowest bin, in seconds; excluded.
+    pub(crate) above_s: f64,
+    /// Upper bound of its highest bin; infinite in the last.
+    pub(crate) at_most_s: f64,
+    /// Bins between them: in one it is the bin that limits what is known, in several the number of requests.
+    pub(crate) bins: usize,
 }
 
-/// The bin of a quantile over all steps in `steps`.
+/// The bins in which a quantile lies over all steps in `steps`, of `step_s` seconds each.
 ///
-/// The true quantile lies in the bin, whatever the distribution within: interpolation inside it
-/// would be an invention.
+/// Within a bin it may be anywhere, whatever interpolation says: of a constant time that lies in the middle of a bin, it
+/// would say that all but a hundredth of the requests took less than the bin's end.
 ///
 /// `None` without values.
-pub fn quantile_bounds(
+pub(crate) fn quantile_bounds(
     tier: &TierSeries,
     steps: std::ops::Range<usize>,
+    step_s: f64,
     quantile: f64,
 ) -> Option<QuantileBounds> {
     let totals: Vec<(f64, f64)> = tier
@@ -31,9 +36,13 @@ pub fn quantile_bounds(
         })
         .collect();
     let all = totals.last().map(|(_, count)| *count).filter(|count| *count > 0.0)?;
-    let at = totals.iter().position(|(_, count)| *count >= quantile * all)?;
-    let above_s = if at == 0 { 0.0 } else { totals[at - 1].0 };
-    Some(QuantileBounds { above_s, at_most_s: totals[at].0 })
+    // Bins hold rates. As many requests have so many below a quantile, give or take.
+    let chance = NORMAL * (quantile * (1.0 - quantile) / (all * step_s)).sqrt();
+    let bin_of = |share: f64| totals.iter().position(|(_, count)| *count >= share * all);
+    let (low, high) =
+        (bin_of((quantile - chance).max(0.0))?, bin_of((quantile + chance).min(1.0))?);
+    let above_s = if low == 0 { 0.0 } else { totals[low - 1].0 };
+    Some(QuantileBounds { above_s, at_most_s: totals[high].0, bins: high - low + 1 })
 }
 
 /// Between which the mean lies, whatever the distribution within each bin; the highest is infinite where
@@ -262,11 +271,14 @@ mod tests {
             ],
             ..TierSeries::default()
         };
-        let of = |quantile| quantile_bounds(&tier, 0..2, quantile).unwrap();
-        assert_eq!(of(0.5), QuantileBounds { above_s: 0.0, at_most_s: 0.01 });
-        assert_eq!(of(0.98), QuantileBounds { above_s: 0.01, at_most_s: 0.1 });
+        let of = |quantile| quantile_bounds(&tier, 0..2, 1e6, quantile).unwrap();
+        assert_eq!(of(0.4), QuantileBounds { above_s: 0.0, at_most_s: 0.01, bins: 1 });
+        assert_eq!(of(0.9), QuantileBounds { above_s: 0.01, at_most_s: 0.1, bins: 1 });
         assert!(of(0.99).at_most_s.is_infinite());
-        assert!(quantile_bounds(&TierSeries::default(), 0..2, 0.5).is_none());
+        // Of 100 requests half are within 10 ms, give or take 9.8: the median may be in the next bin.
+        let few = quantile_bounds(&tier, 0..2, 1.0, 0.5);
+        assert_eq!(few, Some(QuantileBounds { above_s: 0.0, at_most_s: 0.1, bins: 2 }));
+        assert!(quantile_bounds(&TierSeries::default(), 0..2, 1.0, 0.5).is_none());
         // By hand, of the first step: 30 within 10 ms and 20 within 100 ms. In the second two lie beyond.
         let (least, most) = mean_bounds(&tier, 0..1).unwrap();
         assert!((least - 20.0 * 0.01 / 50.0).abs() < 1e-12, "{least}");

@@ -43,7 +43,6 @@ pub use analysis::{
     seen_to_the_end,
 };
 pub use arrivals::{Arrivals, Dispersion, Hour, arrivals};
-pub use bins::{QuantileBounds, quantile_bounds};
 pub use classes::{ClassFound, ClassPoint, Classes, classes, stages};
 pub use fetch::{FetchError, Observed, TierSeries, fetch, fetch_load};
 pub use grid::{Grid, GridError};

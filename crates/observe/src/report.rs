@@ -241,16 +241,22 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
         ),
         Err(candidates) => {
             let names: Vec<String> = candidates.iter().map(|i| format!("`{}`", name(*i))).collect();
-            let silent: Vec<String> = (0..system.tiers.len())
-                .filter(|index| analysis.tiers[*index].headroom.is_none())
-                .map(|index| format!("`{}`", name(index)))
-                .collect();
-            let what = if silent.is_empty() {
-                "their capacities do not differ significantly: analyze a time with more different \
-                 loads"
-                    .to_owned()
-            } else {
-                format!("no query gives how busy {} is: add one for `busy`", silent.join(", "))
+            let without = |fitted: bool| -> Vec<String> {
+                let tiers = analysis.tiers.iter().enumerate();
+                let tiers = tiers.filter(|(_, tier)| tier.headroom.is_none());
+                let tiers = tiers.filter(|(_, tier)| tier.demand.is_ok() == fitted);
+                tiers.map(|(index, _)| format!("`{}`", name(index))).collect()
+            };
+            let what = match (without(false), without(true)) {
+                (silent, _) if !silent.is_empty() => {
+                    format!("no query gives how busy {} is: add one for `busy`", silent.join(", "))
+                }
+                (_, apart) if !apart.is_empty() => format!(
+                    "how busy {} is does not follow the load: its `busy` is of something else, or the load hardly varied",
+                    apart.join(", ")
+                ),
+                _ => "their capacities do not differ significantly: analyze a time with more different loads"
+                    .to_owned(),
             };
             Some(format!(
                 "Cannot tell what saturates first; nearest is {} ({what}).",
@@ -286,11 +292,13 @@ fn not_scored(system: &System, analysis: &Analysis) -> String {
     if analysis.monitored.windows.iter().any(|window| timed(window).is_some()) {
         return "There are no windows left to score the network of queues.".to_owned();
     }
-    format!(
-        "How far the network of queues is off is not known: nothing gives the response time of `{}`, add a \
-         query for `response_time`.",
-        system.tiers[system.entry].name
-    )
+    let name = &system.tiers[system.entry].name;
+    let why = if analysis.monitored.tiers[system.entry].inside {
+        format!("the response time of `{name}` is measured inside the worker")
+    } else {
+        format!("nothing gives the response time of `{name}`, add a query for `response_time`")
+    };
+    format!("How far the network of queues is off is not known: {why}.")
 }
 
 /// What a capacity assumes that lies far beyond what was seen.
@@ -613,6 +621,12 @@ fn responses(
 
 fn percentiles(system: &System, observed: &Observed, analysis: &Analysis) -> Section {
     let mut section = Section::new("percentiles", "Percentiles, as bounds of the bins");
+    section.text(
+        "Each lies between its bounds with 95 %. Where they are those of one bin, the bin limits what is known: it may be \
+         anywhere between them, and more bounds in the application's histogram would narrow it. Where they span several, \
+         too few requests were seen."
+            .to_owned(),
+    );
     let mut table = Table::new("percentiles", "Response times over the whole time, by bins")
         .column("tier", "Tier", Unit::Text);
     for quantile in QUANTILES {
@@ -626,12 +640,15 @@ fn percentiles(system: &System, observed: &Observed, analysis: &Analysis) -> Sec
         }
         let mut row: Vec<Cell> = vec![tier.name.clone().into()];
         for quantile in QUANTILES {
-            row.push(match quantile_bounds(series, steps.clone(), quantile) {
+            let step_s = exact_f64(system.step_s);
+            row.push(match quantile_bounds(series, steps.clone(), step_s, quantile) {
                 Some(bounds) if bounds.at_most_s.is_infinite() => {
-                    format!("above {}", seconds(bounds.above_s)).into()
+                    format!("above {}, the last bound", seconds(bounds.above_s)).into()
                 }
                 Some(bounds) => {
-                    format!("{} to {}", seconds(bounds.above_s), seconds(bounds.at_most_s)).into()
+                    let (low, high) = (seconds(bounds.above_s), seconds(bounds.at_most_s));
+                    let bins = if bounds.bins == 1 { "one bin" } else { "several bins" };
+                    format!("{low} to {high} ({bins})").into()
                 }
                 None => Cell::Empty("no requests".to_owned()),
             });

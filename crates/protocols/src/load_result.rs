@@ -284,6 +284,9 @@ pub struct Window {
     pub to_ns: u64,
     /// By operation.
     pub operations: BTreeMap<String, Operation>,
+    /// Parts of requests, as [`LoadResult::steps`] has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
 }
 
 /// What happened to the requests of one kind.

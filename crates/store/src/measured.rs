@@ -32,6 +32,8 @@ pub struct Measured {
     pub response_time: Histogram,
     /// The same by operation, over all generators.
     pub operations: BTreeMap<String, OperationCounts>,
+    /// Parts of requests by name, over all generators: the requests of sequences.
+    pub steps: BTreeMap<String, OperationCounts>,
     /// Each generator; its `operations` hold the measured window only.
     pub generators: Vec<Generator>,
     /// The system's tiers by their distance from the clients, and who talks to whom.
@@ -180,10 +182,7 @@ impl Results {
         let run = self.run(id)?;
         let window = run.measured.clone().ok_or(StoreError::NotMeasured(id.0))?;
         let generators = self.generators(id, Some(Extent::Measured))?;
-        let mut operations: BTreeMap<String, OperationCounts> = BTreeMap::new();
-        for period in generators.iter().flat_map(|generator| &generator.operations) {
-            operations.entry(period.operation.clone()).or_default().add(&period.counts);
-        }
+        let operations = by_name(&generators);
         let mut response_time = Histogram::new();
         for counts in operations.values() {
             response_time.add(&counts.response_time);
@@ -203,6 +202,7 @@ impl Results {
             throughput_per_s,
             response_time,
             operations,
+            steps: by_name(&self.generators(id, Some(Extent::Steps))?),
             generators,
             graph: self.graph(id)?,
             tiers,
@@ -213,6 +213,14 @@ impl Results {
             window,
         })
     }
+}
+
+fn by_name(generators: &[Generator]) -> BTreeMap<String, OperationCounts> {
+    let mut sums: BTreeMap<String, OperationCounts> = BTreeMap::new();
+    for period in generators.iter().flat_map(|generator| &generator.operations) {
+        sums.entry(period.operation.clone()).or_default().add(&period.counts);
+    }
+    sums
 }
 
 fn per_second(count: u64, length_s: f64) -> f64 {

@@ -370,10 +370,13 @@ pub enum Extent {
     Drained,
     /// The whole load, uncut, with what was drained.
     Whole,
+    /// The measured window, of the parts of requests: they are in no other row.
+    Steps,
 }
 
 impl Extent {
-    pub const ALL: &'static [Self] = &[Self::Second, Self::Measured, Self::Drained, Self::Whole];
+    pub const ALL: &'static [Self] =
+        &[Self::Second, Self::Measured, Self::Drained, Self::Whole, Self::Steps];
 
     /// As it is stored.
     #[must_use]
@@ -383,6 +386,7 @@ impl Extent {
             Self::Measured => "measured",
             Self::Drained => "drained",
             Self::Whole => "whole",
+            Self::Steps => "steps",
         }
     }
 }

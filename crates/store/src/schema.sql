@@ -167,11 +167,12 @@ CREATE TABLE generator_threads (
   PRIMARY KEY (run, generator, thread)
 ) STRICT, WITHOUT ROWID;
 
--- What was in flight at the end of the load is in no window: the extent `drained`.
+-- What was in flight at the end of the load is in no window: the extent `drained`. The requests of a sequence are parts
+-- of its requests, and in the extent `steps` alone.
 CREATE TABLE operations (
   run           INTEGER NOT NULL REFERENCES runs (id),
   generator     INTEGER NOT NULL,
-  extent        TEXT NOT NULL CHECK (extent IN ('second', 'measured', 'drained', 'whole')),
+  extent        TEXT NOT NULL CHECK (extent IN ('second', 'measured', 'drained', 'whole', 'steps')),
   from_ns       INTEGER NOT NULL,
   to_ns         INTEGER NOT NULL,
   operation     TEXT NOT NULL,

@@ -259,6 +259,7 @@ mod tests {
                     from_ns: started_ns + number * SECOND,
                     to_ns: started_ns + (number + 1) * SECOND,
                     operations: BTreeMap::from([("get".to_owned(), operation)]),
+                    steps: Vec::new(),
                 }
             })
             .collect::<Vec<_>>();

@@ -89,15 +89,24 @@ fn measured(
         let all = result.operations.iter();
         return all.map(|(name, of)| Ok(row(Extent::Measured, ends, name, whole(of)?))).collect();
     }
-    let mut sums: BTreeMap<&str, OperationCounts> = BTreeMap::new();
+    let mut sums: BTreeMap<(Extent, String), OperationCounts> = BTreeMap::new();
     let mut ends = (u64::MAX, 0);
     for inside in inside(result, (window.from_ns, window.to_ns)) {
         ends = (ends.0.min(inside.from_ns), ends.1.max(inside.to_ns));
-        for (name, operation) in &inside.operations {
-            sums.entry(name).or_default().add(&counts(operation)?);
+        let operations = inside.operations.iter();
+        let operations = operations.map(|(name, of)| (Extent::Measured, name.clone(), of));
+        let steps = inside.steps.iter().enumerate().map(|(place, step)| {
+            // Rows are ordered by name, and so are the requests of a sequence.
+            let first = inside.steps.iter().position(|one| one.of == step.of).unwrap_or(place);
+            let name = format!("{}: {:02} {}", step.of, place - first + 1, step.name);
+            (Extent::Steps, name, &step.operation)
+        });
+        for (extent, name, operation) in operations.chain(steps) {
+            sums.entry((extent, name)).or_default().add(&counts(operation)?);
         }
     }
-    Ok(sums.into_iter().map(|(name, sum)| row(Extent::Measured, ends, name, sum)).collect())
+    let rows = sums.into_iter();
+    Ok(rows.map(|((extent, name), sum)| row(extent, ends, &name, sum)).collect())
 }
 
 fn row(extent: Extent, ends: (u64, u64), name: &str, counts: OperationCounts) -> OperationPeriod {

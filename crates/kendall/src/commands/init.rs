@@ -19,6 +19,7 @@ use self::command::Looked;
 use self::group::RunsAs;
 use self::probe::{Attached, Found};
 use self::requests::Requests;
+pub use self::requests::fuzz_requests;
 use super::run::exit_of;
 use crate::exit::{Exit, exit_with};
 use crate::output;
@@ -67,7 +68,7 @@ pub(crate) struct Init {
     #[arg(long, default_value = "20s", value_name = "TIME", value_parser = parse_seconds)]
     ready_deadline: Seconds,
 
-    /// Path that requests ask for
+    /// Path that requests ask for; of gRPC `/SERVICE/METHOD`
     #[arg(long, default_value = "/", value_name = "PATH")]
     path: String,
 
@@ -254,7 +255,9 @@ fn of_target(target: &str) -> String {
 }
 
 fn note_found(found: &Found) {
-    output::note(&format!("it speaks {}; a request takes about {}", found.speaks(), found.takes()));
+    let takes =
+        found.time.map_or_else(String::new, |time| format!("; a request takes about {time}"));
+    output::note(&format!("it speaks {}{takes}", found.speaks()));
 }
 
 fn parse(file: &std::path::Path, text: &str, toy: bool) -> anyhow::Result<StudyFile> {

@@ -15,6 +15,7 @@ mod postgres;
 mod queue;
 mod reapi;
 mod redis;
+mod secure;
 mod stages;
 mod summary;
 

@@ -4,10 +4,42 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use kendall_loadgen::load::{Limits, LoadPlan, PacePlan};
+use kendall_protocols::load_result::LoadResult;
+
+/// A short closed load of one server.
+pub(crate) fn plan(
+    target: SocketAddr,
+    requests: u64,
+    clients: usize,
+    timeout: Duration,
+) -> LoadPlan {
+    LoadPlan {
+        targets: vec![target],
+        clients,
+        threads: 1,
+        duration_ns: 60_000_000_000,
+        requests: NonZeroU64::new(requests),
+        timeout_ns: u64::try_from(timeout.as_nanos()).unwrap(),
+        pace: PacePlan::Closed { think_time: None },
+        seed: 7,
+        spin_ns: None,
+        start_at_ns: None,
+        limits: Limits::default(),
+    }
+}
+
+/// Kinds of the errors of a load.
+pub(crate) fn kinds(result: &LoadResult) -> Vec<String> {
+    let errors = result.operations.values().flat_map(|operation| operation.errors.keys());
+    errors.cloned().collect()
+}
 
 /// What a server does when it has said its bytes.
 #[derive(Debug, Clone)]

@@ -32,7 +32,7 @@ const ROWS: &[(&str, u32)] = &[
     ("kendall-report", 5),
     ("kendall-observe", 6),
     ("kendall", 7),
-    ("kendall-fuzz", 7),
+    ("kendall-fuzz", 8),
     ("kendall-python", 8),
 ];
 

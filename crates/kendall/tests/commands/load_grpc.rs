@@ -5,11 +5,14 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use kendall_loadgen::calls::{self, Access, CallPlan};
 use kendall_testing::{Process, certificate, free_address};
 use serde_json::json;
 
+use crate::hostile::{kinds as kinds_of, plan};
 use crate::support::{kendall, printed};
 
 const CHECK: &str = "grpc.health.v1.Health/Check";
@@ -88,6 +91,10 @@ fn streams_of_messages_are_one_call() {
         json["operations"]["ServerReflectionInfo"]["bytes_in"].as_u64().unwrap()
     };
     assert_eq!(bytes(3), 3 * bytes(1));
+    let in_turn = [&call[..], &["5", "--in-turn"], &data].concat();
+    let json = printed(&load(address, &in_turn));
+    assert_eq!(json["completed"], 5, "{json:#}");
+    assert_eq!(json["operations"]["ServerReflectionInfo"]["bytes_in"], bytes(3) / 2, "{json:#}");
     // A stream that does not end is no answer.
     let watch =
         ["--call", "grpc.health.v1.Health/Watch", "-n", "2", "-c", "1", "--timeout", "100ms"];
@@ -113,6 +120,7 @@ fn what_cannot_be_called_is_refused_with_what_there_is() {
         ),
         (&["--call", CHECK, "--data", "{}", "--data", "{}"], "takes one message, and there are 2"),
         (&["--call", CHECK, "--vary", "x=1"], "`{x}` is not in"),
+        (&["--call", CHECK, "--in-turn"], "no streams both ways"),
         (&["--call", CHECK, "--metadata", "x"], "write it like `x-user=7`"),
         (&["--call", CHECK, "--metadata", "grpc-timeout=1S"], "is not metadata"),
         (&["--call", CHECK, "--proto", "/nonexistent.proto"], "nonexistent.proto"),
@@ -253,23 +261,32 @@ fn serve(
 fn kinds(
     answer: impl Fn(u32) -> Vec<u8> + Send + 'static,
     then: Then,
-    timeout: &str,
+    timeout_ms: u64,
 ) -> Vec<String> {
     let (_folder, file) = protos();
-    let call = ["--call", CHECK, "--proto", &file, "-c", "1", "-n", "1", "--timeout", timeout];
-    let json = printed(&load(hostile(answer, then), &call));
-    let errors = json["operations"]["Check"]["errors"].as_object().unwrap().clone();
-    errors.into_iter().map(|(kind, _)| kind).collect()
+    let calls = CallPlan {
+        method: CHECK.to_owned(),
+        protos: vec![file.into()],
+        imports: Vec::new(),
+        messages: vec!["{}".to_owned()],
+        placeholders: Vec::new(),
+        in_turn: false,
+        metadata: Vec::new(),
+        access: Access::default(),
+        connections: None,
+    };
+    let plan = plan(hostile(answer, then), 1, 1, Duration::from_millis(timeout_ms));
+    kinds_of(&calls::run(&plan, &calls, &AtomicBool::new(false), &mut |_| ()).unwrap())
 }
 
 #[test]
 fn hostile_services_are_counted_and_nothing_hangs() {
     const MESSAGE: &[u8] = b"\0\0\0\0\x02\x08\x01";
-    assert!(kinds(|call| whole(call, MESSAGE), Then::Silence, "10s").is_empty());
+    assert!(kinds(|call| whole(call, MESSAGE), Then::Silence, 10_000).is_empty());
     let length = whole(1, MESSAGE).len();
-    for bytes in (0..length).step_by(2) {
+    for bytes in 0..length {
         for then in [Then::Close, Then::Reset] {
-            let kinds = kinds(move |call| whole(call, MESSAGE)[..bytes].to_vec(), then, "10s");
+            let kinds = kinds(move |call| whole(call, MESSAGE)[..bytes].to_vec(), then, 10_000);
             let known = ["connection_closed", "connection_reset"];
             let fits = |kind: &String| known.contains(&kind.as_str());
             assert!(kinds.len() == 1 && kinds.iter().all(fits), "{bytes} {then:?}: {kinds:?}");
@@ -277,7 +294,7 @@ fn hostile_services_are_counted_and_nothing_hangs() {
     }
     for bytes in [0, 12, length - 1] {
         let cut = move |call| whole(call, MESSAGE)[..bytes].to_vec();
-        assert_eq!(kinds(cut, Then::Silence, "100ms"), ["timed_out"]);
+        assert_eq!(kinds(cut, Then::Silence, 100), ["timed_out"]);
     }
     // Lengths that are wrong, no message or two for one, and a compression that nobody asked for.
     for message in [
@@ -289,20 +306,20 @@ fn hostile_services_are_counted_and_nothing_hangs() {
         b"\0\0\0\0\0\0\0\0\0\0",
         b"\x01\0\0\0\x02\x08\x01",
     ] {
-        let kinds = kinds(move |call| whole(call, message), Then::Silence, "10s");
+        let kinds = kinds(move |call| whole(call, message), Then::Silence, 10_000);
         assert_eq!(kinds, ["garbage"], "{message:?}");
     }
     // Messages without end, which take no notice of how many the client will have.
-    let endless = kinds(|call| frame(1, 4, call, &[0x88]), Then::Forever, "300ms");
+    let endless = kinds(|call| frame(1, 4, call, &[0x88]), Then::Forever, 300);
     assert!(endless == ["timed_out"] || endless == ["connection_reset"], "{endless:?}");
     // A stream that is reset, an answer to nobody, a frame that is too long, bytes that are no frames.
-    assert_eq!(kinds(|call| frame(3, 0, call, &[0, 0, 0, 2]), Then::Silence, "10s").len(), 1);
+    assert_eq!(kinds(|call| frame(3, 0, call, &[0, 0, 0, 2]), Then::Silence, 10_000).len(), 1);
     for answer in [frame(1, 4, 99, &[0x88]), vec![0xff; 64], b"HTTP/1.1 400 Bad\r\n\r\n".to_vec()] {
-        assert_eq!(kinds(move |_| answer.clone(), Then::Close, "10s").len(), 1);
+        assert_eq!(kinds(move |_| answer.clone(), Then::Close, 10_000).len(), 1);
     }
     // Status 500, and an answer without a status.
-    assert_eq!(kinds(|call| frame(1, 5, call, &[0x8e]), Then::Silence, "10s"), ["garbage"]);
-    assert_eq!(kinds(|call| frame(1, 5, call, &[0x88]), Then::Silence, "10s"), ["garbage"]);
+    assert_eq!(kinds(|call| frame(1, 5, call, &[0x8e]), Then::Silence, 10_000), ["garbage"]);
+    assert_eq!(kinds(|call| frame(1, 5, call, &[0x88]), Then::Silence, 10_000), ["garbage"]);
 }
 
 /// A service that describes itself by nonsense, or without end.
@@ -351,4 +368,30 @@ fn a_study_measures_calls() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
+}
+
+/// A service that runs is recognized, and the study that is written measures it.
+#[test]
+fn a_service_becomes_a_study() {
+    let (_service, address) = service();
+    let folder = tempfile::tempdir().unwrap();
+    let init = |more: &[&str]| {
+        let url = format!("http://{address}/");
+        let arguments = ["init", "--attach", &url, "-o", "calls.toml", "--force"];
+        let output = kendall().args(arguments).args(more).current_dir(&folder).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = init(&[]);
+    // A machine that is busy with other tests may break the short run's laws, and then nothing is written.
+    let busy = code == Some(3) && said.contains("a short run of the study failed");
+    assert!(code == Some(0) || busy, "{said}");
+    assert!(said.contains("it speaks gRPC\n") && said.contains("grpc.health.v1.Health"), "{said}");
+    if !busy {
+        let text = std::fs::read_to_string(folder.path().join("calls.toml")).unwrap();
+        assert!(text.contains("protocol = \"grpc\"\n"), "{text}");
+        assert!(text.contains("call = \"grpc.health.v1.Health/Check\"\n"), "{text}");
+    }
+    let (code, said) = init(&["--path", "/grpc.health.v1.Health/Chek"]);
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("it has Check"), "{said}");
 }

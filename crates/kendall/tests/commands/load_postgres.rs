@@ -4,15 +4,16 @@
 use std::net::SocketAddr;
 use std::process::{Command, Output};
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use kendall_loadgen::load::{Limits, LoadPlan, PacePlan};
 use kendall_loadgen::postgres::{self, PostgresLoadError, PostgresPlan, Script, given};
+use kendall_loadgen::tls::Tls;
 use kendall_message_queue::{PrivateOptions, PrivatePostgres, TcpAccess};
 use kendall_protocols::load_result::LoadResult;
 use kendall_testing::free_address;
 use serde_json::Value;
 
-use crate::hostile::{End, Hostile};
+use crate::hostile::{End, Hostile, plan};
 use crate::support::kendall;
 
 const PASSWORD: &str = "secret";
@@ -197,24 +198,20 @@ fn answers() -> [Vec<u8>; 3] {
 }
 
 fn run(address: SocketAddr, timeout_ms: u64) -> Result<LoadResult, PostgresLoadError> {
-    let plan = LoadPlan {
-        targets: vec![address],
-        clients: 1,
-        threads: 1,
-        duration_ns: 60_000_000_000,
-        requests: std::num::NonZeroU64::new(2),
-        timeout_ns: timeout_ms * 1_000_000,
-        pace: PacePlan::Closed { think_time: None },
-        seed: 1,
-        spin_ns: None,
-        start_at_ns: None,
-        limits: Limits::default(),
-    };
+    run_over(address, timeout_ms, None)
+}
+
+fn run_over(
+    address: SocketAddr,
+    timeout_ms: u64,
+    tls: Option<(String, Tls)>,
+) -> Result<LoadResult, PostgresLoadError> {
+    let plan = plan(address, 2, 1, Duration::from_millis(timeout_ms));
     let postgres = PostgresPlan {
         user: "user".to_owned(),
         password: None,
         database: "user".to_owned(),
-        tls: None,
+        tls,
         scripts: vec![Script::parse(("one", 1.0), "SELECT 1", &given(&[], &[])).unwrap()],
         defined: Vec::new(),
         varied: Vec::new(),
@@ -228,6 +225,29 @@ fn kinds(address: SocketAddr, timeout_ms: u64) -> Option<Vec<String>> {
     let operation = &result.operations["one"];
     assert_eq!(operation.completed, 0, "{operation:?}");
     Some(operation.errors.keys().cloned().collect())
+}
+
+/// A server that agrees to encrypt, and then does not; and one that does not agree.
+#[test]
+fn a_server_that_encrypts_wrongly_is_given_up() {
+    let endless = |bytes: &[u8]| End::Forever(bytes.repeat(1_024));
+    let cases: &[(&[&[u8]], End)] = &[
+        (&[b"N"], End::Silence),
+        (&[b"X"], End::Silence),
+        (&[b""], End::Close),
+        (&[b"S"], End::Reset),
+        (&[b"S", b"HTTP/1.1 400 Bad Request\r\n\r\n"], End::Silence),
+        (&[b"S", b"\x15\x03\x03\0\x02\x02\x28"], End::Silence),
+        (&[b"S", b"\x16\x03\x03\x40\0\x02"], endless(b"\0")),
+        (&[b"S", b"\x16\x03"], End::Silence),
+    ];
+    for (answers, end) in cases {
+        let server = Hostile::start(answers, usize::MAX, end);
+        let tls = Tls { insecure: true, ..Tls::default() };
+        let loaded = run_over(server.address, 300, Some(("localhost".to_owned(), tls)));
+        let error = loaded.unwrap_err().to_string();
+        assert!(error.contains(&server.address.to_string()), "{answers:?}: {error}");
+    }
 }
 
 #[test]

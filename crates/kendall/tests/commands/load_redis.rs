@@ -9,16 +9,17 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kendall_loadgen::keyspace::{KeyChoice, Keyspace, KeyspacePlan, Size};
-use kendall_loadgen::load::{self, Limits, LoadPlan, PacePlan};
+use kendall_loadgen::load::{self, LoadPlan};
 use kendall_loadgen::random::{Purpose, stream};
 use kendall_loadgen::redis::{
     Redis, RedisAccess, RedisCommand, RedisLoad, RedisPlan, Slots, prepare,
 };
+use kendall_loadgen::tls::Tls;
 use kendall_protocols::load_result::LoadResult;
-use kendall_testing::{Process, free_address, wait_until};
+use kendall_testing::{Process, certificate, free_address, wait_until};
 use serde_json::Value;
 
-use crate::hostile::{End, Hostile};
+use crate::hostile::{self, End, Hostile, plan};
 use crate::support::kendall;
 
 /// What a server answers to some words, as it comes.
@@ -206,22 +207,6 @@ fn completed(result: &LoadResult) -> u64 {
     result.operations.values().map(|operation| operation.completed).sum()
 }
 
-fn plan(target: SocketAddr, requests: u64, clients: usize) -> LoadPlan {
-    LoadPlan {
-        targets: vec![target],
-        clients,
-        threads: 1,
-        duration_ns: 60_000_000_000,
-        requests: std::num::NonZeroU64::new(requests),
-        timeout_ns: 10_000_000_000,
-        pace: PacePlan::Closed { think_time: None },
-        seed: 7,
-        spin_ns: None,
-        start_at_ns: None,
-        limits: Limits::default(),
-    }
-}
-
 fn gets(choice: KeyChoice, slots: Slots) -> RedisLoad {
     let keyspace = KeyspacePlan {
         keys: 500,
@@ -247,7 +232,7 @@ fn run(
     clients: usize,
     slots: Slots,
 ) -> LoadResult {
-    run_as(&plan(target, requests, clients), &gets(choice, slots))
+    run_as(&plan(target, requests, clients, Duration::from_secs(10)), &gets(choice, slots))
 }
 
 fn run_as(plan: &LoadPlan, load: &RedisLoad) -> LoadResult {
@@ -257,12 +242,10 @@ fn run_as(plan: &LoadPlan, load: &RedisLoad) -> LoadResult {
 
 /// The kinds of errors of a few requests, none of which may succeed.
 fn kinds(server: &Hostile, timeout_ms: u64) -> Vec<String> {
-    let mut plan = plan(server.address, 3, 1);
-    plan.timeout_ns = timeout_ms * 1_000_000;
+    let plan = plan(server.address, 3, 1, Duration::from_millis(timeout_ms));
     let result = run_as(&plan, &gets(KeyChoice::Fixed, Slots::default()));
     assert_eq!(completed(&result), 0, "{:?}", result.operations);
-    let errors = result.operations.values().flat_map(|operation| operation.errors.keys());
-    errors.cloned().collect()
+    hostile::kinds(&result)
 }
 
 #[test]
@@ -338,4 +321,82 @@ fn a_preparation_that_is_cut_says_why() {
     let server = Hostile::start(&[b"+"], usize::MAX, &End::Forever(vec![b'x'; 4_096]));
     let error = prepare(&[server.address], &RedisAccess::default(), timeout);
     assert!(error.is_err(), "{error:?}");
+}
+
+/// Encrypted by the engine itself: certificates both ways, connections that are lost, and servers without TLS.
+#[test]
+fn servers_behind_tls_are_loaded_and_others_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [(server, key), (own, own_key)] =
+        ["server", "client"].map(|name| certificate(folder.path(), name));
+    let file = |path: &Path| path.display().to_string();
+    let [server, key, own, own_key] = [&server, &key, &own, &own_key].map(|path| file(path));
+    let plain = free_address();
+    let secure = SocketAddr::new(plain.ip(), free_address().port());
+    let port = secure.port().to_string();
+    let options = ["--tls-port", &port, "--tls-cert-file", &server, "--tls-key-file", &key];
+    let options = [&options[..], &["--tls-ca-cert-file", &own]].concat();
+    let _server = Process::redis(plain, folder.path(), &options);
+    let shown = ["--client-certificate", &own, "--client-key", &own_key];
+    let trusted = ["--tls", "--authority", &server];
+    let tls = [&trusted[..], &["--server-name", "localhost", "-c", "4"], &shown].concat();
+
+    // Values that no single record holds, and a pipeline of them.
+    let large = ["--value-size", "100KiB", "--keys", "20", "--prefill", "--pipeline", "3"];
+    let json = result(secure, &[&tls[..], &large, &["--mix", "get=1", "-n", "40"]].concat());
+    assert_eq!(json["completed"], 40, "{json:#}");
+    assert_eq!(json["operations"]["pipeline"]["hits"], 120, "{json:#}");
+    let open = ["--rate", "300/s", "-n", "150", "--late-share", "100%", "--mix", "set=1"];
+    assert_eq!(result(secure, &[&tls[..], &open].concat())["completed"], 150);
+    // All connections are cut once: they are made anew, and what was on them is counted.
+    let cut = std::thread::spawn(move || {
+        wait_until("the load runs", || clients(plain) > 3);
+        ask(plain, "CLIENT KILL TYPE normal SKIPME yes")
+    });
+    let slow = ["-n", "2000", "--think-time", "1ms", "--mix", "get=1", "--expected-misses", "100%"];
+    let json = result(secure, &[&tls[..], &slow].concat());
+    cut.join().unwrap();
+    assert!(json["reconnects"].as_u64().unwrap() > 0, "{json:#}");
+    assert!(json["completed"].as_u64().unwrap() >= 1_990, "{json:#}");
+
+    for (address, arguments, part) in [
+        (secure, &[&["--tls", "--server-name", "localhost"], &shown[..]].concat(), "not trust"),
+        (secure, &[&trusted[..], &shown].concat(), "not trust"),
+        (secure, &[&trusted[..], &["--server-name", "localhost"]].concat(), "refused"),
+        (plain, &tls, ""),
+        (secure, &vec![], ""),
+    ] {
+        let output = load(address, &[&arguments[..], &["-n", "1", "--timeout", "1s"]].concat());
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains(part), "{arguments:?}: {}", said(&output));
+    }
+    let output = load(secure, &["--tls", "--authority", "/nowhere.pem", "-n", "1"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
+
+/// Connections of clients that a server has, that of the question left out.
+fn clients(address: SocketAddr) -> usize {
+    ask(address, "CLIENT LIST TYPE normal").lines().filter(|line| line.contains("id=")).count() - 1
+}
+
+#[test]
+fn a_server_that_greets_wrongly_is_given_up() {
+    let secure = Tls { insecure: true, ..Tls::default() }.of("localhost", &[]).unwrap();
+    let access = RedisAccess { secure: Some(secure), ..RedisAccess::default() };
+    let endless = |bytes: &[u8]| End::Forever(bytes.repeat(1_024));
+    // Another protocol, an alert, a record that never ends, hellos that say nothing, none at all.
+    let hello = b"\x16\x03\x03\0\x04\x02\0\0\0";
+    for (answer, end) in [
+        (&b"-ERR wrong\r\n"[..], End::Silence),
+        (b"\x15\x03\x03\0\x02\x02\x28", End::Silence),
+        (b"\x16\x03\x03\x40\0\x02", endless(b"\0")),
+        (b"", endless(hello)),
+        (b"", End::Silence),
+        (b"", End::Close),
+        (b"\x16\x03", End::Reset),
+    ] {
+        let server = Hostile::start(&[answer], usize::MAX, &end);
+        let prepared = prepare(&[server.address], &access, Duration::from_millis(300));
+        assert!(prepared.is_err(), "{answer:?}");
+    }
 }

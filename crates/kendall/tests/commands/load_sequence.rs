@@ -6,11 +6,16 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Output;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use kendall_loadgen::http::HttpPlan;
+use kendall_loadgen::sequence::{self, SequencePlan};
+use kendall_loadgen::web::WebPlan;
 use serde_json::{Value, json};
 
-use crate::hostile::{End, Hostile};
+use crate::hostile::{End, Hostile, kinds as kinds_of, plan};
 use crate::support::{kendall, printed};
 
 /// Answers one request: its method and path, its head in lower case, its body.
@@ -303,16 +308,23 @@ fn a_file_that_cannot_be_used_is_refused_with_its_line() {
 }
 
 /// The kinds of errors of a sequence of two requests.
-fn kinds(server: &Hostile, timeout: &str) -> Vec<String> {
-    let folder = folder(
-        "[[sequence]]\n[[sequence.request]]\nextract = { v = 'json:/a' }\n\
-         [[sequence.request]]\npath = '/{{v}}'\n",
-    );
-    let more = ["-c", "1", "-n", "1", "--timeout", timeout, "--format", "json"];
-    let output = load(&format!("http://{}/", server.address), folder.path(), &more);
-    let json = printed(&output);
-    let errors = json["operations"]["sequence 1"]["errors"].as_object().unwrap().clone();
-    errors.into_iter().map(|(kind, _)| kind).collect()
+fn kinds(server: &Hostile, timeout_ms: u64) -> Vec<String> {
+    let text = "[[sequence]]\n[[sequence.request]]\nextract = { v = 'json:/a' }\n\
+                [[sequence.request]]\npath = '/{{v}}'\n";
+    let sequences = SequencePlan::parse(text, Path::new("file"), Vec::new()).unwrap();
+    let content = HttpPlan {
+        method: "GET".to_owned(),
+        path: "/".to_owned(),
+        authority: server.address.to_string(),
+        headers: Vec::new(),
+        body: Vec::new(),
+        placeholders: Vec::new(),
+        keep_alive: true,
+    };
+    let web = WebPlan { content, tls: None, insecure: false, http2: false, connections: None };
+    let plan = plan(server.address, 1, 1, Duration::from_millis(timeout_ms));
+    let stop = AtomicBool::new(false);
+    kinds_of(&sequence::run(&plan, &web, sequences, &stop, &mut |_| ()).unwrap())
 }
 
 #[test]
@@ -321,21 +333,24 @@ fn hostile_servers_are_counted_and_nothing_hangs() {
     let second = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let all: [&[u8]; 2] = [first, second];
     let whole = first.len() + second.len();
-    assert!(kinds(&Hostile::start(&all, whole, &End::Silence), "10s").is_empty());
-    for bytes in (0..whole).step_by(3) {
+    assert!(kinds(&Hostile::start(&all, whole, &End::Silence), 10_000).is_empty());
+    for bytes in 0..whole {
         for end in [End::Close, End::Reset] {
-            let kinds = kinds(&Hostile::start(&all, bytes, &end), "10s");
+            let kinds = kinds(&Hostile::start(&all, bytes, &end), 10_000);
             let known = ["connection_closed", "connection_reset", "connect_failed"];
             let fits = |kind: &String| known.contains(&kind.as_str());
-            assert!(kinds.len() == 1 && kinds.iter().all(fits), "{bytes} {end:?}: {kinds:?}");
+            // Between two requests it is a goodbye: the second goes over a new connection, which answers it.
+            let expected = if bytes == first.len() { 0..=1 } else { 1..=1 };
+            let right = expected.contains(&kinds.len()) && kinds.iter().all(fits);
+            assert!(right, "{bytes} {end:?}: {kinds:?}");
         }
     }
     for bytes in [0, 20, first.len() - 1, first.len() + 1] {
-        assert_eq!(kinds(&Hostile::start(&all, bytes, &End::Silence), "100ms"), ["timed_out"]);
+        assert_eq!(kinds(&Hostile::start(&all, bytes, &End::Silence), 100), ["timed_out"]);
     }
     let endless = |head: &[u8], more: &[u8]| {
         let end = End::Forever(more.to_vec());
-        kinds(&Hostile::start(&[head], head.len(), &end), "300ms")
+        kinds(&Hostile::start(&[head], head.len(), &end), 300)
     };
     let body = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(endless(body, b"5\r\nabcde\r\n"), ["timed_out"]);
@@ -343,7 +358,7 @@ fn hostile_servers_are_counted_and_nothing_hangs() {
     assert_eq!(endless(b"\0\0\0\0", b"\0"), ["garbage"]);
     // A value that would begin a header of its own.
     let value = b"HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{\"a\":\"1\\r\\nB: 2 \"}";
-    assert_eq!(kinds(&Hostile::start(&[value, second], 10_000, &End::Silence), "10s"), [""; 0]);
+    assert_eq!(kinds(&Hostile::start(&[value, second], 10_000, &End::Silence), 10_000), [""; 0]);
 }
 
 fn init(arguments: &[&str], folder: &Path) -> Output {
@@ -462,4 +477,34 @@ fn a_recording_is_not_written_through_a_link() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("link.toml exists"), "{output:?}");
     assert!(!folder.path().join("elsewhere.toml").exists());
+}
+
+/// Each request of a sequence has a row in the report, and is in no sum.
+#[test]
+fn a_study_keeps_what_each_request_of_a_sequence_took() {
+    let shop = Shop::start();
+    // With a think time within the run, which the law of response times must know.
+    let folder = folder(&SHOP.replace("\"{{order}}\"", "\"/orders/9\""));
+    let address = shop.url.trim_start_matches("http://").trim_end_matches('/');
+    let text = format!(
+        "name = 'shop'\n[system]\nkind = 'attached'\n[[system.tiers]]\nname = 'shop'\naddresses = ['{address}']\n\
+         [workload]\nprotocol = 'http'\nsequence = 'shop.toml'\nclients = 2\nloop = 'closed'\n\
+         think_time = '20ms'\n[measure]\nduration = '3s'\nwarm_up = '0s'\ncool_down = '0s'\nrepetitions = 1\n"
+    );
+    std::fs::write(folder.path().join("study.toml"), text).unwrap();
+    let run = kendall().args(["run", "study.toml"]).current_dir(&folder).output().unwrap();
+    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert_eq!(run.status.code(), Some(0), "{said}");
+    let table = |name: &str| -> Vec<Vec<String>> {
+        let file = folder.path().join("results/shop/tables").join(name);
+        let text = std::fs::read_to_string(&file).unwrap();
+        text.lines().skip(1).map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    };
+    let steps = table("steps.csv");
+    let names: Vec<&str> = steps.iter().map(|row| row[0].as_str()).collect();
+    assert_eq!(names, ["buy: 01 log in", "buy: 02 cart", "buy: 03 order", "buy: 04 look"]);
+    // Counted by the second in which each was answered, so that a run under way at an end is in some of them.
+    let counts: Vec<f64> = steps.iter().map(|row| row[1].parse().unwrap()).collect();
+    assert!(counts[0] > 10.0 && counts.iter().all(|count| (count - counts[0]).abs() <= 2.0));
+    assert!(steps.iter().all(|row| row[4] == "0"), "{steps:?}");
 }

@@ -80,6 +80,11 @@ pub(super) fn compiled(
     find(&pool, call)
 }
 
+/// Services that it says it has.
+pub(super) async fn services(connection: &Connection) -> Result<Vec<String>, DescriptorError> {
+    Reflection { connection, path: REFLECTION[0] }.services().await
+}
+
 /// As the service itself describes it.
 pub(super) async fn reflected(
     call: &str,
@@ -112,14 +117,37 @@ pub(super) async fn reflected(
             .filter(|files| files.iter().any(|file| *file.name() == *name))
             .ok_or_else(|| DescriptorError::Refused { said: format!("it has no file `{name}`") })?;
     }
-    let mut pool = DescriptorPool::new();
-    pool.add_file_descriptor_protos(files)
-        .map_err(|error| DescriptorError::Refused { said: error.to_string() })?;
+    let pool = described(files)?;
     if pool.get_service_by_name(service).is_none() {
         let said = format!("its files do not have `{service}`");
         return Err(DescriptorError::Refused { said });
     }
     find(&pool, call)
+}
+
+/// Files of a service, put together.
+pub(crate) fn described(
+    files: Vec<FileDescriptorProto>,
+) -> Result<DescriptorPool, DescriptorError> {
+    // The library panics at others, such as `editions`.
+    if let Some(file) = files.iter().find(|file| !["", "proto2", "proto3"].contains(&file.syntax()))
+    {
+        let (name, syntax) = (file.name(), file.syntax());
+        let said =
+            format!("`{name}` has the syntax `{syntax}`, and only proto2 and proto3 are read");
+        return Err(DescriptorError::Refused { said });
+    }
+    let mut pool = DescriptorPool::new();
+    pool.add_file_descriptor_protos(files)
+        .map_err(|error| DescriptorError::Refused { said: error.to_string() })?;
+    Ok(pool)
+}
+
+/// For `fuzz/`: the first method of a description, found by its name.
+pub(crate) fn fuzz_method(pool: &DescriptorPool) -> Option<MethodDescriptor> {
+    let method = pool.services().find_map(|service| service.methods().next())?;
+    let call = format!("{}/{}", method.parent_service().full_name(), method.name());
+    find(pool, &call).ok()
 }
 
 fn find(pool: &DescriptorPool, call: &str) -> Result<MethodDescriptor, DescriptorError> {

@@ -1,6 +1,7 @@
 //! One connection: its socket, what is in flight on it, and what is half sent or half read.
 
-use std::net::{SocketAddr, TcpStream};
+use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -8,8 +9,10 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net;
 
+use super::socket::Socket;
 use crate::clock::MILLISECOND_NS;
 use crate::driver::ErrorKind;
+use crate::tls::{self, Secure};
 
 /// What a connection is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +46,9 @@ pub(super) struct Connection<P> {
     /// Where requests go that the driver sends nowhere else.
     home: SocketAddr,
     target: SocketAddr,
-    socket: Option<OwnedFd>,
+    /// TLS, where there is any.
+    secure: Option<Secure>,
+    socket: Option<Socket>,
     /// Nothing was sent on the socket yet.
     unused: bool,
     /// Sockets to other nodes of a cluster, for when the driver turns to them again.
@@ -69,7 +74,7 @@ pub(super) struct Connection<P> {
 #[derive(Debug)]
 struct Parked {
     target: SocketAddr,
-    socket: OwnedFd,
+    socket: Socket,
     generation: u32,
 }
 
@@ -77,15 +82,16 @@ impl Parked {
     /// Whether the server has neither closed it nor said anything unasked on it.
     fn is_quiet(&self) -> bool {
         let flags = net::RecvFlags::PEEK | net::RecvFlags::DONTWAIT;
-        net::recv(&self.socket, &mut [0], flags) == Err(Errno::AGAIN)
+        net::recv(&self.socket.fd, &mut [0], flags) == Err(Errno::AGAIN)
     }
 }
 
 impl<P: Default> Connection<P> {
-    pub(super) fn new(target: SocketAddr) -> Self {
+    pub(super) fn new(target: SocketAddr, secure: Option<Secure>) -> Self {
         Self {
             home: target,
             target,
+            secure,
             socket: None,
             unused: true,
             parked: Vec::new(),
@@ -110,12 +116,11 @@ impl<P: Default> Connection<P> {
         epoll: &OwnedFd,
         index: usize,
         timeout_ns: u64,
-    ) -> std::io::Result<()> {
+    ) -> io::Result<()> {
         let timeout = Duration::from_nanos(timeout_ns.max(MILLISECOND_NS));
-        let stream = TcpStream::connect_timeout(&self.target, timeout)?;
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        self.watch(epoll, index, stream.into()).map_err(Into::into)
+        let (until, tls) = tls::connect(&self.target, self.secure.as_ref(), timeout)?;
+        until.stream.set_nonblocking(true)?;
+        self.watch(epoll, index, Socket { fd: until.stream.into(), tls }).map_err(Into::into)
     }
 
     /// Whether the request in flight was sent longer ago than the time-out.
@@ -188,15 +193,15 @@ impl<P: Default> Connection<P> {
         request: &[u8],
     ) -> Result<(), ErrorKind> {
         self.unused = false;
-        let Some(socket) = &self.socket else {
+        let Some(socket) = &mut self.socket else {
             self.unsent.extend_from_slice(request);
             self.phase = Phase::Connecting;
             return self.open(epoll, index).map_err(|_| ErrorKind::ConnectFailed);
         };
-        let taken = match net::send(socket, request, net::SendFlags::NOSIGNAL) {
+        let taken = match socket.send(request) {
             Ok(taken) => taken,
             Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(errno) => return Err(error_kind(errno)),
+            Err(errno) => return Err(error_kind(&errno.into())),
         };
         if taken < request.len() {
             self.unsent.extend_from_slice(&request[taken..]);
@@ -205,50 +210,45 @@ impl<P: Default> Connection<P> {
     }
 
     pub(super) fn has_unsent(&self) -> bool {
-        self.unsent_from < self.unsent.len()
+        self.unsent_from < self.unsent.len() || self.socket.as_ref().is_some_and(Socket::has_unsent)
     }
 
     /// The socket takes bytes again, or the connection was made or refused.
     pub(super) fn send_rest(&mut self) -> Result<(), ErrorKind> {
-        let Some(socket) = &self.socket else { return Ok(()) };
+        let Some(socket) = &mut self.socket else { return Ok(()) };
         if self.phase == Phase::Connecting {
-            match net::sockopt::socket_error(socket) {
+            match net::sockopt::socket_error(&socket.fd) {
                 Ok(Ok(())) => self.phase = Phase::Busy,
                 Ok(Err(_)) | Err(_) => return Err(ErrorKind::ConnectFailed),
             }
         }
         while self.unsent_from < self.unsent.len() {
-            match net::send(socket, &self.unsent[self.unsent_from..], net::SendFlags::NOSIGNAL) {
+            match socket.send(&self.unsent[self.unsent_from..]) {
                 Ok(taken) => self.unsent_from += taken,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(Errno::NOTCONN) => return Err(ErrorKind::ConnectFailed),
-                Err(errno) => return Err(error_kind(errno)),
+                Err(errno) => return Err(error_kind(&errno.into())),
             }
         }
-        Ok(())
+        socket.flush().map_err(|errno| error_kind(&errno.into()))
     }
 
     /// Reads into the inbox, behind what was kept.
     pub(super) fn receive(&mut self, inbox: &mut [u8]) -> Input {
-        let Some(socket) = &self.socket else { return Input::Nothing };
+        let Some(socket) = &mut self.socket else { return Input::Nothing };
         let kept = self.kept.len();
         inbox[..kept].copy_from_slice(&self.kept);
-        let received = loop {
-            match net::recv(socket, &mut inbox[kept..], net::RecvFlags::empty()) {
-                Err(Errno::INTR) => {}
-                other => break other,
-            }
-        };
-        match received {
-            Ok((0, _)) => Input::End,
-            Ok((read, _)) => {
+        match socket.receive(&mut inbox[kept..]) {
+            Ok(0) => Input::End,
+            Ok(read) => {
                 self.kept.clear();
                 let held = kept + read;
-                Input::Bytes { held, read, more: held == inbox.len() }
+                let more = held == inbox.len() || socket.tls.is_some();
+                Input::Bytes { held, read, more }
             }
-            Err(Errno::AGAIN) => Input::Nothing,
-            Err(errno) => Input::Failed(error_kind(errno)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Input::Nothing,
+            Err(error) => Input::Failed(error_kind(&error)),
         }
     }
 
@@ -280,7 +280,8 @@ impl<P: Default> Connection<P> {
         self.failures = 0;
     }
 
-    fn open(&mut self, epoll: &OwnedFd, index: usize) -> Result<(), Errno> {
+    fn open(&mut self, epoll: &OwnedFd, index: usize) -> io::Result<()> {
+        let tls = self.secure.as_ref().map(Secure::begin).transpose()?;
         let family = if self.target.is_ipv4() {
             net::AddressFamily::INET
         } else {
@@ -291,26 +292,28 @@ impl<P: Default> Connection<P> {
         net::sockopt::set_tcp_nodelay(&socket, true)?;
         match net::connect(&socket, &self.target) {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-            Err(errno) => return Err(errno),
+            Err(errno) => return Err(errno.into()),
         }
-        self.watch(epoll, index, socket)
+        self.watch(epoll, index, Socket { fd: socket, tls }).map_err(Into::into)
     }
 
     /// Watches the socket once and for all: edge-triggered, for both directions.
-    fn watch(&mut self, epoll: &OwnedFd, index: usize, socket: OwnedFd) -> Result<(), Errno> {
+    fn watch(&mut self, epoll: &OwnedFd, index: usize, socket: Socket) -> Result<(), Errno> {
         let flags = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
             | epoll::EventFlags::RDHUP
             | epoll::EventFlags::ET;
-        epoll::add(epoll, &socket, epoll::EventData::new_u64(self.mark(index)), flags)?;
+        epoll::add(epoll, &socket.fd, epoll::EventData::new_u64(self.mark(index)), flags)?;
         self.socket = Some(socket);
         Ok(())
     }
 }
 
-fn error_kind(errno: Errno) -> ErrorKind {
-    match errno {
-        Errno::PIPE => ErrorKind::ConnectionClosed,
+fn error_kind(error: &io::Error) -> ErrorKind {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => ErrorKind::ConnectionClosed,
+        io::ErrorKind::InvalidData => ErrorKind::Garbage,
+        io::ErrorKind::NotConnected => ErrorKind::ConnectFailed,
         _ => ErrorKind::ConnectionReset,
     }
 }

@@ -8,17 +8,15 @@ use hyper::header::HeaderValue;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::ClientConfig;
-use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::tls::{Tls, TlsError};
+use crate::tls::{Secure, Tls, TlsError};
 
 /// What a middleware wants to see, and what of it is checked. The default is neither token nor TLS.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// `Bearer …`; never printed.
     token: Option<HeaderValue>,
-    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    tls: Option<Secure>,
 }
 
 /// Not a way to reach a middleware.
@@ -37,8 +35,6 @@ pub enum AccessError {
         #[source]
         source: Option<std::io::Error>,
     },
-    #[error("`{name}` is not a host name")]
-    Name { name: String },
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
@@ -58,14 +54,7 @@ impl Access {
                 Some(value)
             }
         };
-        let tls = match tls {
-            None => None,
-            Some((name, tls)) => {
-                let name = ServerName::try_from(name.to_owned())
-                    .map_err(|_| AccessError::Name { name: name.to_owned() })?;
-                Some((Arc::new(tls.config(&[b"h2"])?), name))
-            }
-        };
+        let tls = tls.map(|(name, tls)| tls.of(name, &[b"h2"])).transpose()?;
         Ok(Self { token, tls })
     }
 
@@ -100,9 +89,10 @@ impl Access {
         stream.set_nodelay(true)?;
         Ok(match &self.tls {
             None => Reached::Plain(stream),
-            Some((config, name)) => {
-                let connector = TlsConnector::from(Arc::clone(config));
-                Reached::Encrypted(Box::new(connector.connect(name.clone(), stream).await?))
+            Some(secure) => {
+                let connector = TlsConnector::from(Arc::clone(&secure.config));
+                let connected = connector.connect(secure.name.clone(), stream).await?;
+                Reached::Encrypted(Box::new(connected))
             }
         })
     }
@@ -128,7 +118,7 @@ mod tests {
             Access::new(None, Some((name, &tls)))
         };
         let usual = Access::new(None, Some(("..", &Tls::default())));
-        assert!(matches!(usual, Err(AccessError::Name { .. })));
+        assert!(matches!(usual, Err(AccessError::Tls(TlsError::Name { .. }))));
         let refused = |access| match access {
             Err(AccessError::Tls(TlsError::Certificate { source, .. })) => Some(source.is_some()),
             _ => None,

@@ -84,7 +84,7 @@ impl Collector {
         Collected {
             drained: if any { self.operations(&self.drained) } else { BTreeMap::new() },
             operations: self.operations(&self.totals),
-            steps: self.steps(),
+            steps: self.steps(&self.totals),
             windows: self.windows,
         }
     }
@@ -92,9 +92,8 @@ impl Collector {
     fn close(&mut self, index: usize, records: &[OperationRecord]) -> LoadProgress {
         add(&mut self.totals, records);
         let from_ns = self.started_ns + index as u64 * SECOND_NS;
-        let window =
-            Window { from_ns, to_ns: from_ns + SECOND_NS, operations: self.operations(records) };
-        self.windows.push(window);
+        let (operations, steps) = (self.operations(records), self.steps(records));
+        self.windows.push(Window { from_ns, to_ns: from_ns + SECOND_NS, operations, steps });
         let records = &records[..self.of.names.len()];
         let totals = &self.totals[..records.len()];
         let mut response_time = Histogram::new();
@@ -115,14 +114,14 @@ impl Collector {
         self.of.names.iter().cloned().zip(records.iter().map(operation)).collect()
     }
 
-    fn steps(&self) -> Vec<Step> {
-        let totals = self.totals[self.of.names.len()..].iter().map(operation);
+    fn steps(&self, records: &[OperationRecord]) -> Vec<Step> {
+        let records = records[self.of.names.len()..].iter().map(operation);
         let step = |((of, name), operation): (&(String, String), _)| Step {
             of: of.clone(),
             name: name.clone(),
             operation,
         };
-        self.of.steps.iter().zip(totals).map(step).collect()
+        self.of.steps.iter().zip(records).map(step).collect()
     }
 }
 

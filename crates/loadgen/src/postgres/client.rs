@@ -16,7 +16,7 @@ use tokio_stream::Stream as _;
 
 use super::{PostgresPlan, Script};
 use crate::driver::ErrorKind;
-use crate::tls::Tls;
+use crate::tls::{Tls, TlsError};
 
 /// Why a connection is not there.
 #[derive(Debug)]
@@ -46,23 +46,18 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    pub(super) fn new(plan: &PostgresPlan) -> Result<Self, std::io::Error> {
+    pub(super) fn new(plan: &PostgresPlan) -> Result<Self, TlsError> {
         let mut config = Config::new();
         config.user(&plan.user).dbname(&plan.database).application_name("kendall load");
         if let Some(password) = &plan.password {
             config.password(password);
         }
-        let tls = plan.tls.as_ref();
-        config.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
+        let mode = if plan.tls.is_some() { SslMode::Require } else { SslMode::Disable };
+        config.ssl_mode(mode);
         // Without TLS no certificate is looked at, so none is read.
-        let insecure = tls.is_none_or(|tls| tls.insecure);
-        Ok(Self {
-            config,
-            tls: MakeRustlsConnect::new(
-                Tls { insecure, ..Tls::default() }.config(&[]).map_err(std::io::Error::other)?,
-            ),
-            name: tls.map_or_else(String::new, |tls| tls.name.clone()),
-        })
+        let none = || (String::new(), Tls { insecure: true, ..Tls::default() });
+        let (name, tls) = plan.tls.clone().unwrap_or_else(none);
+        Ok(Self { config, tls: MakeRustlsConnect::new(tls.config(&[])?), name })
     }
 
     /// Connects, and prepares the statements of all scripts.

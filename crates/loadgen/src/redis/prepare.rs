@@ -1,16 +1,19 @@
 //! What comes before a load: whether the servers let it in, where the slots are, storing the keys.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use tokio_rustls::rustls;
+
 use super::{Redis, RedisAccess, RedisCommand, RedisLoad, RedisPlan, Slots};
 use crate::load::{self, LoadError, LoadPlan, PacePlan};
 use crate::random::{Purpose, stream};
 use crate::refusals::Said;
+use crate::tls;
 
 /// Longest answer to `CLUSTER NODES`: a thousand nodes, with slots in pieces.
 const LONGEST_ANSWER: u64 = 16 << 20;
@@ -27,12 +30,8 @@ const LONGEST_FILLING_NS: u64 = 86_400_000_000_000;
 /// A server that does not let the load in.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
-    #[error("cannot connect to {target}; is the server running?")]
-    Connect {
-        target: SocketAddr,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Connect(#[from] LoadError),
     /// The user, the password or the database was not accepted.
     #[error("{target} refused {what}: `{answer}`")]
     Refused { target: SocketAddr, what: &'static str, answer: String },
@@ -49,6 +48,9 @@ pub enum PrefillError {
     Failed { failed: u64, requests: u64, said: String },
 }
 
+trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
 /// Asks each target whether it lets the load in, and where the slots are if it is part of a cluster.
 pub fn prepare(
     targets: &[SocketAddr],
@@ -57,16 +59,17 @@ pub fn prepare(
 ) -> Result<Slots, PrepareError> {
     let mut slots = Slots::default();
     for target in targets {
-        let stream = TcpStream::connect_timeout(target, timeout).and_then(|stream| {
-            stream.set_read_timeout(Some(timeout))?;
-            stream.set_write_timeout(Some(timeout))?;
-            Ok(stream)
-        });
-        let connect = |source| PrepareError::Connect { target: *target, source };
-        let mut stream = BufReader::new(stream.map_err(connect)?);
+        let connect = |source| LoadError::Connect { target: *target, source };
+        let reached = tls::connect(target, access.secure.as_ref(), timeout);
+        let (mut until, mut tls) = reached.map_err(connect)?;
+        let stream: &mut dyn Stream = match &mut tls {
+            Some(tls) => &mut rustls::Stream::new(&mut **tls, &mut until),
+            None => &mut until,
+        };
         let (mut request, greetings) = access.greeting();
         request.extend_from_slice(b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n");
-        stream.get_mut().write_all(&request).map_err(connect)?;
+        stream.write_all(&request).map_err(connect)?;
+        let mut stream = BufReader::new(stream);
         let mut next = || answer(&mut stream).map_err(connect);
         let refuse = |what, answer| PrepareError::Refused { target: *target, what, answer };
         for _ in 0..greetings {
@@ -92,7 +95,7 @@ pub fn prepare(
 }
 
 /// One reply that is a line or a text; an error, or anything else that was said, is the inner error.
-fn answer(stream: &mut BufReader<TcpStream>) -> std::io::Result<Result<String, String>> {
+fn answer(stream: &mut impl BufRead) -> std::io::Result<Result<String, String>> {
     let mut line = Vec::new();
     stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
     let is_whole = line.ends_with(b"\n");

@@ -25,7 +25,7 @@ const MOST_BODY: usize = 8 << 20;
 pub(super) struct SequenceClient {
     shared: Arc<Shared>,
     random: Rc<RefCell<Random>>,
-    connection: Connection,
+    connection: Rc<Connection>,
     timer: Timer,
     jar: Jar,
     values: Vec<Vec<u8>>,
@@ -49,7 +49,7 @@ impl SequenceClient {
     pub(super) fn new(
         shared: &Arc<Shared>,
         random: &Rc<RefCell<Random>>,
-        connection: Connection,
+        connection: Rc<Connection>,
         timer: Timer,
     ) -> Self {
         Self {

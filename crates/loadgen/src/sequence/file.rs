@@ -21,6 +21,9 @@ const MOST_DATA: u64 = 256 << 20;
 /// Requests of all sequences.
 pub const MOST_STEPS: usize = 1_000;
 
+/// Beyond it sums of weights lose small ones.
+const MOST_WEIGHT: f64 = 1e6;
+
 /// Keys of the whole file.
 pub const FILE: &[Key] = &[
     Key::new("headers", Form::Named(&Form::Text), "headers of every request").optional(),
@@ -49,7 +52,12 @@ pub const FILE: &[Key] = &[
 /// Keys of a sequence.
 pub const SEQUENCE: &[Key] = &[
     Key::text("name", "what it is called in the result").optional(),
-    Key::new("weight", Form::Number, "how often it is run, beside the others").or("1"),
+    Key::new(
+        "weight",
+        Form::Number,
+        "how often it is run, beside the others: above 0, up to a million",
+    )
+    .or("1"),
     Key::new("request", Form::Tables(&[REQUEST]), "its requests, one after the other"),
 ];
 
@@ -228,8 +236,9 @@ fn sequence(
     let name = section.opt_text("name")?;
     let name = name.unwrap_or_else(|| format!("sequence {}", number + 1));
     let weight = section.number("weight")?.unwrap_or(1.0);
-    if weight <= 0.0 {
-        return Err(section.problem("weight", format!("`{weight}` is not above 0")));
+    if !(weight > 0.0 && weight <= MOST_WEIGHT) {
+        let what = format!("`{weight}` is not above 0 and up to {MOST_WEIGHT}");
+        return Err(section.problem("weight", what));
     }
     let mut names = common.given.clone();
     let mut steps: Vec<Step> = Vec::new();

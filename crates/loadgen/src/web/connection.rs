@@ -1,5 +1,6 @@
 //! One connection over TLS or in HTTP/2.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -12,18 +13,18 @@ use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{WebPlan, reply_of};
 use crate::driver::{ErrorKind, Reply};
 use crate::tasks::SameThread;
-use crate::tls::Tls;
+use crate::tls::{Secure, Tls};
 
 /// How connections are made.
 #[derive(Clone)]
 pub(crate) struct Connector {
-    tls: Option<(TlsConnector, ServerName<'static>)>,
+    tls: Option<Secure>,
     http2: bool,
     keep_alive: bool,
     /// Scheme and authority, which HTTP/2 sends with every request.
@@ -33,17 +34,10 @@ pub(crate) struct Connector {
 
 impl Connector {
     pub(crate) fn new(web: &WebPlan) -> Result<Self, std::io::Error> {
-        let tls = match &web.tls {
-            Some(name) => {
-                let protocol: &[u8] = if web.http2 { b"h2" } else { b"http/1.1" };
-                let config = Tls { insecure: web.insecure, ..Tls::default() }
-                    .config(&[protocol])
-                    .map_err(std::io::Error::other)?;
-                let name = ServerName::try_from(name.clone()).map_err(std::io::Error::other)?;
-                Some((TlsConnector::from(Arc::new(config)), name))
-            }
-            None => None,
-        };
+        let protocol: &[u8] = if web.http2 { b"h2" } else { b"http/1.1" };
+        let tls = Tls { insecure: web.insecure, ..Tls::default() };
+        let tls = web.tls.as_ref().map(|name| tls.of(name, &[protocol])).transpose();
+        let tls = tls.map_err(std::io::Error::other)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let origin = format!("{scheme}://{}", web.content.authority);
         let authority = web.content.authority.clone();
@@ -87,22 +81,28 @@ enum Sender {
 trait Transport: AsyncRead + AsyncWrite + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Unpin> Transport for T {}
 
-/// One connection, open or not.
+/// One connection, open or not. In HTTP/2 several clients may share it.
 pub(crate) struct Connection {
     target: SocketAddr,
-    sender: Option<Sender>,
+    shared: bool,
+    sender: RefCell<Option<Sender>>,
+    /// Held by whoever opens it, so that nobody else does.
+    opening: Mutex<()>,
 }
 
 impl Connection {
-    pub(crate) fn new(target: SocketAddr) -> Self {
-        Self { target, sender: None }
+    pub(crate) fn new(target: SocketAddr, shared: bool) -> Self {
+        Self { target, shared, sender: RefCell::new(None), opening: Mutex::new(()) }
     }
 
-    pub(crate) async fn open(&mut self, connector: &Connector) -> Result<(), std::io::Error> {
+    pub(crate) async fn open(&self, connector: &Connector) -> Result<(), std::io::Error> {
         let stream = TcpStream::connect(self.target).await?;
         stream.set_nodelay(true)?;
         let stream: Box<dyn Transport> = match &connector.tls {
-            Some((tls, name)) => Box::new(tls.connect(name.clone(), stream).await?),
+            Some(secure) => {
+                let tls = TlsConnector::from(Arc::clone(&secure.config));
+                Box::new(tls.connect(secure.name.clone(), stream).await?)
+            }
             None => Box::new(stream),
         };
         let io = TokioIo::new(stream);
@@ -115,26 +115,39 @@ impl Connection {
             drop(tokio::task::spawn_local(made.1));
             Sender::Http1(made.0)
         };
-        self.sender = Some(sender);
+        *self.sender.borrow_mut() = Some(sender);
         Ok(())
     }
 
     fn is_closed(&self) -> bool {
-        match &self.sender {
+        match &*self.sender.borrow() {
             None => true,
             Some(Sender::Http1(sender)) => sender.is_closed(),
             Some(Sender::Http2(sender)) => sender.is_closed(),
         }
     }
 
+    /// A way to send; one of HTTP/1.1 is to be given back.
+    fn sender(&self) -> Option<Sender> {
+        let mut sender = self.sender.borrow_mut();
+        match &*sender {
+            Some(Sender::Http2(one)) => Some(Sender::Http2(one.clone())),
+            _ => sender.take(),
+        }
+    }
+
     /// Sends a request; one that did not leave comes back with the error.
-    async fn send(&mut self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unsent> {
-        let sent = match &mut self.sender {
-            Some(Sender::Http1(sender)) => match sender.ready().await {
-                Ok(()) => sender.try_send_request(request).await,
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unsent> {
+        let sent = match self.sender() {
+            Some(Sender::Http1(mut sender)) => match sender.ready().await {
+                Ok(()) => {
+                    let sent = sender.try_send_request(request).await;
+                    *self.sender.borrow_mut() = Some(Sender::Http1(sender));
+                    sent
+                }
                 Err(error) => return Err((kind(&error), Some(request))),
             },
-            Some(Sender::Http2(sender)) => match sender.ready().await {
+            Some(Sender::Http2(mut sender)) => match sender.ready().await {
                 Ok(()) => sender.try_send_request(request).await,
                 Err(error) => return Err((kind(&error), Some(request))),
             },
@@ -146,14 +159,17 @@ impl Connection {
         })
     }
 
-    pub(crate) fn close(&mut self) {
-        self.sender = None;
+    /// Forgets the connection, unless others go on with it.
+    pub(crate) fn close(&self) {
+        if !self.shared || self.is_closed() {
+            *self.sender.borrow_mut() = None;
+        }
     }
 
     /// Sends a request and reads its reply to the end; connects first where it must. The reply,
     /// and the bytes of its body.
     pub(super) async fn exchange(
-        &mut self,
+        &self,
         connector: &Connector,
         request: &[u8],
     ) -> Result<(Reply, u64), ErrorKind> {
@@ -167,14 +183,17 @@ impl Connection {
 
     /// Sends a request; connects first where it must. The reply, whose body is still to be read.
     pub(crate) async fn respond(
-        &mut self,
+        &self,
         connector: &Connector,
         mut request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, ErrorKind> {
         let mut again = true;
         loop {
             if self.is_closed() {
-                self.open(connector).await.map_err(|_| ErrorKind::ConnectFailed)?;
+                let _opening = self.opening.lock().await;
+                if self.is_closed() {
+                    self.open(connector).await.map_err(|_| ErrorKind::ConnectFailed)?;
+                }
             }
             match self.send(request).await {
                 Ok(response) => return Ok(response),
@@ -183,7 +202,7 @@ impl Connection {
                 Err((_, Some(unsent))) if again => {
                     request = unsent;
                     again = false;
-                    self.close();
+                    *self.sender.borrow_mut() = None;
                 }
                 Err((kind, _)) => return Err(kind),
             }
@@ -191,7 +210,7 @@ impl Connection {
     }
 
     /// A reply was read to its end.
-    pub(crate) fn replied(&mut self, connector: &Connector) {
+    pub(crate) fn replied(&self, connector: &Connector) {
         if !connector.keep_alive {
             self.close();
         }

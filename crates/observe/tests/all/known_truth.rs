@@ -807,6 +807,21 @@ fn what_is_missing_is_asked_of_the_tier_that_lacks_it() {
     assert!(said.contains("`web`: no query gives how many of its servers are busy"), "{said}");
 }
 
+/// A tier whose busy servers are of something else is not one that says nothing, and a time inside the worker is one.
+#[test]
+fn what_is_given_and_not_used_is_not_said_to_be_missing() {
+    let (system, mut observed) = observed(60, 140.0, 1.0);
+    let busy = observed.tiers[0].series.get_mut(&Quantity::Busy).unwrap();
+    for (at, value) in busy.iter_mut().enumerate() {
+        *value = 0.3 + exact_f64((at * 7_919 % 1_000) as u64) / 10_000.0;
+    }
+    let analysis = analyze(&system, &observed).unwrap();
+    let page = report::report(&system, &observed, &analysis, &[]);
+    let page = serde_json::to_string(&page).unwrap();
+    assert!(page.contains("how busy `web` is does not follow the load"), "{page}");
+    assert!(!page.contains("no query gives how busy"), "{page}");
+}
+
 /// Response times that scatter by a third make a wide interval, which yet ends where nothing waits; and an answer that is
 /// known to a factor of ten is none to be trusted.
 #[test]

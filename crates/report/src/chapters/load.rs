@@ -41,6 +41,7 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
         section.table(alone);
     }
     section.table(by_operation(data));
+    section.table(by_step(data));
     section.table(errors(data));
     Some(section)
 }
@@ -427,6 +428,32 @@ fn by_operation(data: &Observations) -> Table {
             row.push(Cell::estimate_or(mean.as_ref(), "no request"));
             row.push(Cell::number_or(Some(distribution.standard_deviation_s), "no request"));
             row.extend([1, PERCENTILES.len() - 1].map(|place| percentile(distribution, place)));
+            table.push(row);
+        }
+    }
+    table.folded_if_long()
+}
+
+/// Parts of requests: the requests of a sequence, in its order.
+fn by_step(data: &Observations) -> Table {
+    let mut table = factor_columns(Table::new("steps", "By step of a sequence"), data)
+        .column("step", "Step", Unit::Text)
+        .column("answered", "Answered", Unit::Count)
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
+        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds)
+        .column("errors", "Errors", Unit::Count);
+    for configuration in &data.configurations {
+        for (name, counts) in &configuration.steps {
+            let distribution = Distribution::of(&counts.response_time);
+            let mut row = levels(data, configuration);
+            row.push(name.as_str().into());
+            row.push(exact_f64(counts.completed).into());
+            row.push(Cell::number_or(
+                (counts.completed > 0).then_some(distribution.mean_s),
+                "no request",
+            ));
+            row.push(percentile(&distribution, PERCENTILES.len() - 1));
+            row.push(exact_f64(counts.errors.values().sum::<u64>()).into());
             table.push(row);
         }
     }

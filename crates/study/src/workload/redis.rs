@@ -30,12 +30,11 @@ const KEYS: &[Key] = &[
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     let form = "a table of weights such as { set = 1, get = 10 }";
-    let mut shared = Vec::new();
+    let mut options = Vec::new();
     for (option, key) in [("--keys", "keys"), ("--pipeline", "pipeline")] {
-        shared.extend([option.to_owned(), section.count(key)?.to_string()]);
+        options.extend([option.to_owned(), section.count(key)?.to_string()]);
     }
-    shared.extend(["--value-size".to_owned(), section.text("value_size")?]);
-    let mut options = shared.clone();
+    options.extend(["--value-size".to_owned(), section.text("value_size")?]);
     options.extend(["--key-distribution".to_owned(), section.text("key_distribution")?]);
     match section.raw("mix") {
         None => {}
@@ -49,9 +48,7 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     }
     let filled = section.flag("prefill")?;
     options.extend(section.words("options")?);
-    let prefill = filled.then(|| {
-        shared.push("--prefill-only".into());
-        shared
-    });
+    // How the server lets the load in is among the options.
+    let prefill = filled.then(|| [&options[..], &["--prefill-only".to_owned()]].concat());
     Ok(Driver { options, prefill, ..Driver::default() })
 }

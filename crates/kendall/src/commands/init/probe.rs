@@ -7,6 +7,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use kendall_host::keeper::{Keeper, Spawn};
+use kendall_loadgen::calls;
 use kendall_loadgen::http::Url;
 use kendall_units::Seconds;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -36,9 +37,13 @@ pub(super) struct Found {
 pub(super) enum Protocol {
     Http,
     Https,
+    Grpc,
     Memcached,
     Redis,
 }
+
+/// What does nothing, where no other method is named.
+pub(super) const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
 impl Protocol {
     /// Whether the load stores its keys before a run.
@@ -56,6 +61,7 @@ impl Found {
         match self.protocol {
             Protocol::Http => "HTTP",
             Protocol::Https => "HTTPS",
+            Protocol::Grpc => "gRPC",
             Protocol::Memcached => "memcached's protocol",
             Protocol::Redis => "Redis's protocol",
         }
@@ -221,11 +227,13 @@ pub(super) fn look(address: &str, path: &str, deadline: Seconds) -> anyhow::Resu
 /// Asks in HTTP, and waits for the answer until `end`: many services listen before they can answer.
 fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Result<Found, String> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    let answer = first_answer(address, &request, end)?;
+    let (answer, found) = first_answer(address, path, &request, end)?;
+    if let Some(found) = found {
+        return Ok(found);
+    }
     if let Answer::Said(text) = &answer
-        && text.starts_with("HTTP/")
+        && let Some(status) = status(text)
     {
-        let status = text.split_whitespace().nth(1).unwrap_or("no status").to_owned();
         if !status.starts_with(['2', '3']) {
             return Err(format!(
                 "GET {path} was answered with {status}; give a path that it serves with --path"
@@ -233,24 +241,21 @@ fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Resu
         }
         return Ok(Found { protocol: Protocol::Http, time: timed(address, &request) });
     }
-    if let Some((protocol, request)) = a_cache(address)? {
-        return Ok(Found { protocol, time: timed(address, request) });
-    }
     Err(match answer {
         Answer::Silent => format!(
             "accepts connections, but gave no answer to GET {path} within {deadline}; a service that starts slowly \
              needs a longer --ready-deadline"
         ),
         Answer::Closed => format!(
-            "closed each connection without an answer to GET {path}, for {deadline}; `kendall init` knows HTTP and the \
+            "closed each connection without an answer to GET {path}, for {deadline}; `kendall init` knows HTTP, gRPC and the \
              protocols of memcached and Redis"
         ),
         Answer::Said(text) => {
             let start: String =
                 text.chars().take(40).map(|c| if c.is_control() { ' ' } else { c }).collect();
             format!(
-                "answered GET {path} with `{}`, which is neither HTTP nor the protocol of memcached or Redis, which \
-                 are what `kendall init` knows",
+                "answered GET {path} with `{}`, which is neither HTTP nor gRPC nor the protocol of memcached or \
+                 Redis, which are what `kendall init` knows",
                 start.trim()
             )
         }
@@ -258,19 +263,33 @@ fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Resu
 }
 
 /// Asks again while connections are closed without a word: a service may do that until it is ready.
-fn first_answer(address: &str, request: &str, end: u64) -> Result<Answer, String> {
+/// With it, what it is that speaks no HTTP.
+fn first_answer(
+    address: &str,
+    path: &str,
+    request: &str,
+    end: u64,
+) -> Result<(Answer, Option<Found>), String> {
     loop {
         let left = Duration::from_nanos(end.saturating_sub(now_ns())).max(PAUSE);
         let answer = ask(address, request, left)?;
-        if answer != Answer::Closed || now_ns() >= end || a_cache(address)?.is_some() {
-            return Ok(answer);
+        let is_http = |text: &str| status(text).is_some_and(|one| one.starts_with(['2', '3']));
+        let answered = matches!(&answer, Answer::Said(text) if is_http(text));
+        let found = if answered { None } else { other(address, path)? };
+        if answer != Answer::Closed || found.is_some() || now_ns() >= end {
+            return Ok((answer, found));
         }
         std::thread::sleep(PAUSE);
     }
 }
 
-/// The protocol of a cache, with a request that it answers.
-fn a_cache(address: &str) -> Result<Option<(Protocol, &'static str)>, String> {
+/// The status of an answer in HTTP.
+fn status(text: &str) -> Option<&str> {
+    text.starts_with("HTTP/").then(|| text.split_whitespace().nth(1).unwrap_or("no status"))
+}
+
+/// Whether it is a cache, or speaks gRPC.
+fn other(address: &str, path: &str) -> Result<Option<Found>, String> {
     for (protocol, request, begins) in [
         (Protocol::Memcached, "version\r\n", &["VERSION"][..]),
         (Protocol::Redis, "PING\r\n", &["+PONG", "-NOAUTH", "-DENIED", "-LOADING"][..]),
@@ -278,10 +297,27 @@ fn a_cache(address: &str) -> Result<Option<(Protocol, &'static str)>, String> {
         if let Answer::Said(text) = ask(address, request, Duration::from_secs(1))?
             && begins.iter().any(|begin| text.starts_with(begin))
         {
-            return Ok(Some((protocol, request)));
+            return Ok(Some(Found { protocol, time: timed(address, request) }));
         }
     }
-    Ok(None)
+    let Ok(target) = address.parse() else { return Ok(None) };
+    let services = calls::services(target, Duration::from_secs(1)).map_err(|_| {
+        "speaks gRPC, and does not describe itself (reflection): write a study with `protocol = \"grpc\"` and its files \
+         in `proto`, as the page on study files has it"
+            .to_owned()
+    })?;
+    let Some(services) = services else { return Ok(None) };
+    let known = services.join(", ");
+    // What another method does is not known here.
+    if path == "/" && !services.iter().any(|name| HEALTH.contains(name.as_str())) {
+        return Err(format!(
+            "speaks gRPC (services: {known}); give the method that clients call with --path /SERVICE/METHOD"
+        ));
+    }
+    output::note(&format!(
+        "its services are {known}; --path /SERVICE/METHOD chooses the method that is called"
+    ));
+    Ok(Some(Found { protocol: Protocol::Grpc, time: None }))
 }
 
 /// What came of a question.
@@ -412,7 +448,7 @@ mod tests {
         let (end, deadline) = (now_ns() + 20_000_000_000, Seconds::new(20.0));
         let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
         assert!(matches!(ask(&address, &request, Duration::from_millis(500)), Ok(Answer::Silent)));
-        assert!(matches!(first_answer(&address, &request, end), Ok(Answer::Said(_))));
+        assert!(matches!(first_answer(&address, "/", &request, end), Ok((Answer::Said(_), None))));
         let error = look_from(&address, "/", (now_ns() + 300_000_000, deadline)).unwrap_err();
         assert!(error.contains("gave no answer to GET / within 20"), "{error}");
     }

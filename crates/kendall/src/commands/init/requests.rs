@@ -87,6 +87,24 @@ impl Requests {
     }
 }
 
+/// For `fuzz/`: a document as a recording and as a description, and what is written of it.
+///
+/// # Panics
+/// When it is refused without a word, or what is written is not TOML.
+pub fn fuzz_requests(bytes: &[u8]) {
+    let Ok(document) = serde_json::from_slice::<Value>(bytes) else { return };
+    for read in [har::read as Read, openapi::read] {
+        match read(&document) {
+            Err(what) => assert!(!what.is_empty()),
+            Ok(found) => {
+                let text = text(&found, "a\nb");
+                assert!(text.parse::<toml::Table>().is_ok(), "{text}");
+                drop(SequencePlan::parse(&text, Path::new("a"), Vec::new()));
+            }
+        }
+    }
+}
+
 /// By the host, or as the file is called.
 fn usual(found: &Found, file: &Path) -> PathBuf {
     let host = found.origin.as_deref().and_then(|origin| origin.split_once("://"));

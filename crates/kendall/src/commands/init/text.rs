@@ -3,7 +3,7 @@
 use kendall_units::Seconds;
 
 use super::command::Looked;
-use super::probe::{Attached, Found, Protocol};
+use super::probe::{Attached, Found, HEALTH, Protocol};
 
 /// What a study is called, and how its services are tried.
 pub(super) struct Asked<'a> {
@@ -67,7 +67,7 @@ fn tier(asked: &Asked<'_>, looked: &Looked, speaks: Option<Protocol>) -> String 
         |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ");
     let ready = match speaks {
         Some(Protocol::Http | Protocol::Https) => format!("{{ http = {} }}", quoted(asked.path)),
-        Some(Protocol::Memcached | Protocol::Redis) | None => "\"tcp\"".to_owned(),
+        Some(Protocol::Grpc | Protocol::Memcached | Protocol::Redis) | None => "\"tcp\"".to_owned(),
     };
     let fill = if speaks.is_some_and(Protocol::is_filled) { "fill = true\n" } else { "" };
     let backends = match &looked.backends[..] {
@@ -141,6 +141,14 @@ fn workload(found: &Found, path: &str) -> String {
             "[workload]\nprotocol = \"{}\"\n{closed}mix = {{ set = 1, get = 10 }}\nvalue_size = \"1KiB\"\nkeys = 10_000\n",
             if found.protocol == Protocol::Redis { "redis" } else { "memcached" }
         ),
+        Protocol::Grpc => {
+            let call = if path == "/" { HEALTH } else { path };
+            format!(
+                "[workload]\nprotocol = \"grpc\"\n{closed}call = {}\ndata = \"{{}}\"                              # \
+                 the message of each call, as JSON\n",
+                quoted(call.trim_start_matches('/'))
+            )
+        }
         protocol => {
             let scheme = if protocol == Protocol::Https {
                 "scheme = \"https\"\n# options = [\"--insecure\"]               # takes any certificate\n"
@@ -182,7 +190,8 @@ mod tests {
     #[test]
     fn what_is_written_is_accepted_whatever_the_command_holds() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();
-        for protocol in [Protocol::Http, Protocol::Https, Protocol::Memcached, Protocol::Redis] {
+        use Protocol::{Grpc, Http, Https, Memcached, Redis};
+        for protocol in [Http, Https, Grpc, Memcached, Redis] {
             let found = Found { protocol, time: Some(Seconds::new(0.002)) };
             for command in ["./shop -w 1 -b :80", "./shop 'a\"b\\c' {x} ''' -b {address}"] {
                 let command = words(command);

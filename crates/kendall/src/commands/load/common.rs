@@ -451,11 +451,18 @@ pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
                 ),
             )
         }
+        // Such as by a server that wants a certificate of its clients.
+        LoadError::Connect { target, source } if source.to_string().contains("alert") => {
+            let what = format!("{target} refused the TLS connection ({source})");
+            exit_with(Exit::NotReady, what)
+        }
         // What TLS cannot read is another protocol, most often plain HTTP.
         LoadError::Connect { target, source }
             if source.kind() == std::io::ErrorKind::InvalidData =>
         {
-            let what = format!("{target} does not answer with TLS ({source}); try http://");
+            let what = format!(
+                "{target} does not answer with TLS ({source}); try it without: http://, or no --tls"
+            );
             exit_with(Exit::NotReady, what)
         }
         LoadError::Connect { .. } => exit_with(Exit::NotReady, error),

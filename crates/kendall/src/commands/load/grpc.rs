@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use kendall_loadgen::calls::{self, Access, CallError, CallPlan, Tls};
+use kendall_loadgen::calls::{self, Access, CallError, CallPlan};
 use kendall_loadgen::http::Values;
 
 use super::common::{Common, load_error, resolve};
+use super::secure::Secure;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
 /// Loads a gRPC service with calls of one method
@@ -37,6 +38,11 @@ pub(crate) struct LoadGrpc {
     #[arg(long, value_name = "PATH")]
     data_file: Option<PathBuf>,
 
+    /// Sends each message when one of the answer has come to the one before, for methods with streams both ways [default:
+    /// all messages together]
+    #[arg(long)]
+    in_turn: bool,
+
     /// Value of `{NAME}`, drawn anew for each call: a whole number (`exponential:20`, `uniform:1..40`,
     /// `zipf:1000,0.99`, `sequential:1..1000`) or a line of a file (`file:PATH`); may be repeated
     #[arg(long, value_name = "NAME=VALUES")]
@@ -58,29 +64,8 @@ pub(crate) struct LoadGrpc {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     connections: Option<u32>,
 
-    /// Encrypts the connections, and checks the server's certificate
-    #[arg(long)]
-    tls: bool,
-
-    /// With `--tls`: accepts any certificate
-    #[arg(long, requires = "tls")]
-    insecure: bool,
-
-    /// With `--tls`: file (PEM) of the authority of the server's certificate [default: the system's]
-    #[arg(long, value_name = "FILE", requires = "tls")]
-    authority: Option<PathBuf>,
-
-    /// With `--tls`: the name in the server's certificate [default: the host of the first target]
-    #[arg(long, value_name = "NAME", requires = "tls")]
-    server_name: Option<String>,
-
-    /// With `--tls`: file (PEM) of the certificate that the server is shown
-    #[arg(long, value_name = "FILE", requires_all = ["tls", "client_key"])]
-    client_certificate: Option<PathBuf>,
-
-    /// File (PEM) of its private key
-    #[arg(long, value_name = "FILE", requires = "client_certificate")]
-    client_key: Option<PathBuf>,
+    #[command(flatten)]
+    secure: Secure,
 
     #[command(flatten)]
     common: Common,
@@ -110,30 +95,19 @@ impl LoadGrpc {
                     .map_err(|error| refused(format!("--data-file {}: {error}", path.display())))?,
             ],
         };
+        let tls = self.secure.of(&self.targets);
         Ok(CallPlan {
             method: self.call.clone(),
             protos: self.proto.clone(),
             imports: self.proto_path.clone(),
             messages,
             placeholders: placeholders.map_err(refused)?,
+            in_turn: self.in_turn,
             metadata: metadata?,
-            access: self.access()?,
+            access: Access::new(None, tls.as_ref().map(|(name, tls)| (name.as_str(), tls)))
+                .map_err(refused)?,
             connections: self.connections.map(|connections| connections as usize),
         })
-    }
-
-    fn access(&self) -> anyhow::Result<Access> {
-        if !self.tls {
-            return Ok(Access::default());
-        }
-        let host = self.targets[0].rsplit_once(':').map_or("", |(host, _)| host);
-        let name = self.server_name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
-        let tls = Tls {
-            insecure: self.insecure,
-            authority: self.authority.clone(),
-            identity: self.client_certificate.clone().zip(self.client_key.clone()),
-        };
-        Access::new(None, Some((name, &tls))).map_err(refused)
     }
 }
 

@@ -78,6 +78,16 @@ pub(crate) struct LoadHttp {
     #[arg(long)]
     http2: bool,
 
+    /// With `--http2`: connections that the clients share [default: one per client]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "http2",
+        conflicts_with = "no_keep_alive",
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
+    connections: Option<u32>,
+
     /// Uses an IPv4 address of the host
     #[arg(long, short = '4', conflicts_with = "ipv6")]
     ipv4: bool,
@@ -113,7 +123,7 @@ impl LoadHttp {
         };
         let mut plan = self.common.plan(
             resolve_as(&targets, "http://127.0.0.1:8080/", family)?,
-            self.common.clients().into(),
+            self.connections.unwrap_or(self.common.clients()).into(),
         )?;
         if let Some(replay) = replay {
             plan = self.common.replaying(plan, replay.moments_ns);
@@ -121,7 +131,13 @@ impl LoadHttp {
         let stop = stop_at_a_signal()?;
         if url.tls || self.http2 || sequences.is_some() {
             let tls = url.tls.then(|| url.host.clone());
-            let web = WebPlan { content, tls, insecure: self.insecure, http2: self.http2 };
+            let web = WebPlan {
+                content,
+                tls,
+                insecure: self.insecure,
+                http2: self.http2,
+                connections: self.connections.map(|connections| connections as usize),
+            };
             let mut progress = self.common.progress()?;
             let result = match sequences {
                 Some(sequences) => sequence::run(&plan, &web, sequences, &stop, &mut progress),

@@ -209,7 +209,8 @@ mod tests {
             let response_time = EncodedHistogram(times.encode());
             let operation = Operation { completed: 200, response_time, ..Operation::default() };
             let (from_ns, to_ns) = (second * 1_000_000_000, (second + 1) * 1_000_000_000);
-            Window { from_ns, to_ns, operations: [("get".to_owned(), operation)].into() }
+            let operations = [("get".to_owned(), operation)].into();
+            Window { from_ns, to_ns, operations, ..Window::default() }
         });
         LoadResult { windows: windows.collect(), ..LoadResult::default() }
     }

@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use kendall_loadgen::http::Values;
-use kendall_loadgen::postgres::{
-    self, PostgresLoadError, PostgresPlan, PostgresTls, Script, given,
-};
+use kendall_loadgen::postgres::{self, PostgresLoadError, PostgresPlan, Script, given};
 
 use super::common::{Common, load_error, resolve};
+use super::secure::Secure;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
 /// Loads PostgreSQL with transactions
@@ -55,13 +54,8 @@ pub(crate) struct LoadPostgres {
     #[arg(long, env = "PGDATABASE", value_name = "NAME")]
     database: Option<String>,
 
-    /// Encrypts the connections, and checks the server's certificate
-    #[arg(long)]
-    tls: bool,
-
-    /// With `--tls`: accepts any certificate
-    #[arg(long, requires = "tls")]
-    insecure: bool,
+    #[command(flatten)]
+    secure: Secure,
 
     #[command(flatten)]
     common: Common,
@@ -99,13 +93,11 @@ impl LoadPostgres {
         if let Some(sql) = &self.sql {
             scripts.push(Script::parse(("sql", 1.0), sql, &names).map_err(refused)?);
         }
-        let name = self.targets[0].rsplit_once(':').map_or("", |(host, _)| host);
-        let name = name.trim_matches(['[', ']']).to_owned();
         Ok(PostgresPlan {
             user: self.user.clone(),
             password: self.password.clone(),
             database: self.database.clone().unwrap_or_else(|| self.user.clone()),
-            tls: self.tls.then_some(PostgresTls { name, insecure: self.insecure }),
+            tls: self.secure.of(&self.targets),
             scripts,
             defined,
             varied,
@@ -137,7 +129,7 @@ fn name_of(path: &Path) -> String {
 fn postgres_error(error: PostgresLoadError) -> anyhow::Error {
     match error {
         PostgresLoadError::Load(error) => load_error(error),
-        PostgresLoadError::Script(_) => refused(error),
+        PostgresLoadError::Script(_) | PostgresLoadError::Tls(_) => refused(error),
         PostgresLoadError::Refused { .. } | PostgresLoadError::Statement { .. } => {
             exit_with(Exit::NotReady, error)
         }

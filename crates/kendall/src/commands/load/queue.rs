@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use kendall_loadgen::calls::Tls;
 use kendall_loadgen::queue::{self, QueueLoadError, QueuePlan};
+use kendall_loadgen::tls::Tls;
 use kendall_units::{Seconds, parse_seconds};
 
 use super::super::queue::flags::Access;

@@ -4,11 +4,13 @@ use kendall_loadgen::http::Values;
 use kendall_loadgen::load::{self, LoadPlan};
 use kendall_loadgen::random::{Purpose, stream};
 use kendall_loadgen::redis::{
-    PrefillError, Redis, RedisAccess, RedisCommand, RedisLoad, RedisPlan, prefill, prepare,
+    PrefillError, PrepareError, Redis, RedisAccess, RedisCommand, RedisLoad, RedisPlan, prefill,
+    prepare,
 };
 
 use super::common::{Common, load_error, resolve};
 use super::keys::Keys;
+use super::secure::Secure;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 use crate::output;
 
@@ -22,7 +24,8 @@ use crate::output;
                   --key-distribution zipf:0.99 --prefill\n  \
                   kendall load redis 127.0.0.1:6379 --command '9 HGET user:{key} name' --command 'HSET user:{key} \
                   name {value}' --value-size 32B\n  \
-                  kendall load redis 127.0.0.1:6379 --pipeline 16 --rate 2000/s"
+                  kendall load redis 127.0.0.1:6379 --pipeline 16 --rate 2000/s\n  \
+                  kendall load redis cache.example:6380 --tls --user app"
 )]
 pub(crate) struct LoadRedis {
     /// Servers; the clients are spread over them in turn
@@ -71,6 +74,9 @@ pub(crate) struct LoadRedis {
     prefill_only: bool,
 
     #[command(flatten)]
+    secure: Secure,
+
+    #[command(flatten)]
     common: Common,
 }
 
@@ -83,8 +89,11 @@ impl LoadRedis {
             .plan(resolve(&self.targets, "127.0.0.1:6379")?, self.common.clients().into())?;
         let stop = stop_at_a_signal()?;
         let timeout = self.common.timeout.as_duration();
-        let slots = prepare(&plan.targets, &content.access, timeout)
-            .map_err(|error| exit_with(Exit::NotReady, error))?;
+        let slots =
+            prepare(&plan.targets, &content.access, timeout).map_err(|error| match error {
+                PrepareError::Connect(error) => load_error(error),
+                refused => exit_with(Exit::NotReady, refused),
+            })?;
         if !slots.is_empty() {
             // Each client may come to have a connection to each node.
             let connections = u64::from(self.common.clients()) * (1 + slots.nodes() as u64);
@@ -125,6 +134,7 @@ impl LoadRedis {
         for text in &self.command {
             commands.push(RedisCommand::parse(text, &names).map_err(refused)?);
         }
+        let secure = self.secure.of(&self.targets).map(|(name, tls)| tls.of(&name, &[]));
         let plan = RedisPlan {
             commands,
             pipeline: self.pipeline as usize,
@@ -134,6 +144,7 @@ impl LoadRedis {
                 user: self.user.clone(),
                 password: self.password.clone(),
                 database: self.database,
+                secure: secure.transpose().map_err(refused)?,
             },
         };
         plan.check(&names).map_err(refused)?;
