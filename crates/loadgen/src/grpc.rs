@@ -53,6 +53,13 @@ pub enum Refusal {
     /// There was no connection and none could be made: nothing was asked.
     #[error("cannot connect")]
     Connect(#[source] Arc<std::io::Error>),
+    /// What answered speaks HTTP, and no gRPC.
+    #[error("HTTP status {status}{kind}, which is no answer of gRPC")]
+    Http {
+        status: u16,
+        /// `, content type …`, where there is one.
+        kind: String,
+    },
     /// The connection broke, or what came over it made no sense: whether the call took effect is
     /// open.
     #[error("no answer ({})", .0.name())]
@@ -69,6 +76,7 @@ impl Refusal {
             Self::Status { code, .. } => kind(*code),
             Self::Ended { .. } => ErrorKind::ConnectionClosed,
             Self::Connect(_) => ErrorKind::ConnectFailed,
+            Self::Http { .. } => ErrorKind::Garbage,
             Self::Broken(kind) => *kind,
         }
     }
@@ -198,6 +206,7 @@ impl Connection {
         let mut request = request(self.target, &self.access, path, sending)?;
         request.headers_mut().extend(metadata.clone());
         let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
+        let is_whole = response.headers().contains_key("grpc-status");
         let mut body = answered(response)?;
         let mut counter = Counter::default();
         let mut released = 0;
@@ -226,7 +235,8 @@ impl Connection {
                 }
             }
         }
-        Err(Refusal::Broken(ErrorKind::Garbage))
+        // Headers with the status have nothing behind them.
+        if is_whole { counter.end() } else { Err(Refusal::Broken(ErrorKind::Garbage)) }
     }
 
     /// Calls a method before the load, and reads its answer.
@@ -317,8 +327,14 @@ pub(crate) fn request<B>(
 
 /// The body of an answer that may have messages.
 fn answered(response: Response<Incoming>) -> Result<Incoming, Refusal> {
-    if response.status() != StatusCode::OK {
-        return Err(Refusal::Broken(ErrorKind::Garbage));
+    let kind = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if response.status() != StatusCode::OK
+        || kind.is_some_and(|kind| !kind.starts_with(b"application/grpc"))
+    {
+        let kind = kind.map_or_else(String::new, |kind| {
+            format!(", content type {}", printable(&String::from_utf8_lossy(kind)))
+        });
+        return Err(Refusal::Http { status: response.status().as_u16(), kind });
     }
     // An answer without a message has its status in the headers.
     refused(response.headers())?;
@@ -336,8 +352,9 @@ fn succeeded(trailers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 async fn read(response: Response<Incoming>) -> Result<Bytes, Refusal> {
+    let headers = response.headers().clone();
     let body = answered(response)?.collect().await.map_err(|error| broken(&error))?;
-    succeeded(&body.trailers().cloned().unwrap_or_default())?;
+    succeeded(body.trailers().unwrap_or(&headers))?;
     Ok(body.to_bytes())
 }
 
@@ -434,7 +451,18 @@ pub(crate) fn status(headers: &HeaderMap) -> Result<Option<(i32, String)>, Refus
     let code = code.to_str().ok().and_then(|code| code.parse().ok());
     let code = code.ok_or(Refusal::Broken(ErrorKind::Garbage))?;
     let text = headers.get("grpc-message").map(HeaderValue::as_bytes).unwrap_or_default();
-    Ok(Some((code, percent_decode(text).decode_utf8_lossy().into_owned())))
+    Ok(Some((code, printable(&percent_decode(text).decode_utf8_lossy()))))
+}
+
+/// A service's words for a terminal: without control characters, and not long.
+fn printable(text: &str) -> String {
+    const MOST: usize = 300;
+    let shown = |c: char| if c.is_control() { ' ' } else { c };
+    let mut short: String = text.chars().map(shown).take(MOST).collect();
+    if text.chars().nth(MOST).is_some() {
+        short.push('…');
+    }
+    short
 }
 
 pub(crate) fn broken(error: &hyper::Error) -> Refusal {
@@ -460,6 +488,9 @@ mod tests {
         headers.insert("grpc-message", HeaderValue::from_static(text));
         let Err(Refusal::Status { code: 3, text }) = refused(&headers) else { panic!() };
         assert_eq!(text, "`content` has 5% too many%, é and %zz");
+        headers.insert("grpc-message", HeaderValue::from_static("a%1b[2J%0ab"));
+        assert_eq!(status(&headers).unwrap().unwrap().1, "a [2J b");
+        assert_eq!(printable(&"x".repeat(9_000)).chars().count(), 301);
         headers.insert("grpc-status", HeaderValue::from_static("0"));
         assert!(refused(&headers).is_ok());
         headers.insert("grpc-status", HeaderValue::from_static("no"));

@@ -21,7 +21,7 @@ const CHECK: &str = "grpc.health.v1.Health/Check";
 const PROTO: &str = r#"syntax = "proto3";
 package grpc.health.v1;
 import "message.proto";
-service Health { rpc Check(Asked) returns (Answer); }
+service Health { rpc Check(Asked) returns (Answer); rpc Feed(Asked) returns (stream Answer); }
 message Answer { int32 status = 1; }
 "#;
 
@@ -263,9 +263,18 @@ fn kinds(
     then: Then,
     timeout_ms: u64,
 ) -> Vec<String> {
+    kinds_in(CHECK, answer, then, timeout_ms)
+}
+
+fn kinds_in(
+    method: &str,
+    answer: impl Fn(u32) -> Vec<u8> + Send + 'static,
+    then: Then,
+    timeout_ms: u64,
+) -> Vec<String> {
     let (_folder, file) = protos();
     let calls = CallPlan {
-        method: CHECK.to_owned(),
+        method: method.to_owned(),
         protos: vec![file.into()],
         imports: Vec::new(),
         messages: vec!["{}".to_owned()],
@@ -320,6 +329,18 @@ fn hostile_services_are_counted_and_nothing_hangs() {
     // Status 500, and an answer without a status.
     assert_eq!(kinds(|call| frame(1, 5, call, &[0x8e]), Then::Silence, 10_000), ["garbage"]);
     assert_eq!(kinds(|call| frame(1, 5, call, &[0x88]), Then::Silence, 10_000), ["garbage"]);
+}
+
+/// A stream without messages has its status in the headers; a unary call needs a message.
+#[test]
+fn headers_with_a_status_are_a_whole_answer() {
+    let only = |call| {
+        let headers = [&[0x88, 0, 11][..], b"grpc-status", &[1], b"0"].concat();
+        frame(1, 5, call, &headers)
+    };
+    let feed = CHECK.replace("Check", "Feed");
+    assert!(kinds_in(&feed, only, Then::Silence, 10_000).is_empty());
+    assert_eq!(kinds(only, Then::Silence, 10_000), ["garbage"]);
 }
 
 /// A service that describes itself by nonsense, or without end.

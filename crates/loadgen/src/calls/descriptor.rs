@@ -34,7 +34,9 @@ pub enum DescriptorError {
     Proto { said: String },
     #[error("the service has no reflection; give its `.proto` files with `--proto FILE`")]
     NoReflection,
-    #[error("the service does not describe itself: {said}")]
+    #[error(
+        "the service does not describe itself: {said}; see that it speaks gRPC there, with `--tls` where it is encrypted"
+    )]
     Refused { said: String },
     #[error("there is no service `{service}` (there are {known})")]
     NoService { service: String, known: String },

@@ -442,6 +442,15 @@ fn second(moment: &LoadProgress) -> Value {
 /// A server that is not there is not our failure.
 pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
     match error {
+        LoadError::Connect { target, source }
+            if source.to_string().contains("CaUsedAsEndEntity") =>
+        {
+            let what = format!(
+                "{target} shows the certificate of an authority as its own, which is not taken; make one that the \
+                 authority signs, or use --insecure"
+            );
+            exit_with(Exit::NotReady, what)
+        }
         LoadError::Connect { target, source } if source.to_string().contains("certificate") => {
             exit_with(
                 Exit::NotReady,
