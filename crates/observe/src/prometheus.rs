@@ -113,7 +113,9 @@ impl Prometheus {
                     });
                 }
                 // Asked again, it would say nothing for as long again.
-                Err(ureq::Error::Timeout(during)) if during != ureq::Timeout::Connect => {
+                Err(ureq::Error::Timeout(during))
+                    if !matches!(during, ureq::Timeout::Connect | ureq::Timeout::Resolve) =>
+                {
                     let (url, seconds) = (self.url.clone(), self.time_out.as_secs());
                     return Err(SourceError::Silent { url, seconds });
                 }
@@ -406,7 +408,7 @@ mod tests {
                 &format!("http://{}", listener.local_addr().unwrap()),
                 &Authentication::None,
             );
-            server.time_out = Duration::from_millis(200);
+            server.time_out = Duration::from_secs(3);
             server.agent = agent(ureq::tls::TlsConfig::default(), server.time_out);
             let held = std::thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();

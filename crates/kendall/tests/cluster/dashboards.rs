@@ -124,7 +124,8 @@ fn every_query_of_the_tier_dashboard_finds_something() {
     let folder = tempfile::tempdir().unwrap();
     let server = kendall_testing::free_address();
     let _memcached = kendall_testing::Process::memcached(server, &[]);
-    let (_proxy, listen, metrics) = served(&["proxy", "--server", &server.to_string()]);
+    let (_proxy, listen, metrics) =
+        served(&["proxy", "--server", &server.to_string(), "--workers", "4"]);
     let prometheus = Prometheus::start(folder.path(), &[&metrics.to_string()]);
     let mut client = std::net::TcpStream::connect(listen).unwrap();
     every_query_finds("tier.json", &prometheus, || {

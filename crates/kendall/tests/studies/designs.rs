@@ -178,7 +178,7 @@ fn what_cannot_be_done_is_refused_with_code_2() {
     let ragged = write(folder.path(), "ragged.csv", "a,value\n1,5\n2\n");
     let word = write(folder.path(), "word.csv", "a,value\n1,5\n2,fast\n");
     for (file, says) in [
-        (&constant, "the response is 5 in all 2 runs"),
+        (&constant, "the response variable is 5 in all 2 runs"),
         (&ragged, "line 3: 1 cell,"),
         (&word, "`fast` is not a number"),
     ] {
