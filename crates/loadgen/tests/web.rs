@@ -194,10 +194,9 @@ fn sequences_go_over_tls_and_http2() {
 #[test]
 fn a_server_that_says_goodbye_is_asked_on_a_new_connection() {
     let nginx = Nginx::start_with(7);
-    for (http2, connections) in [(false, None), (true, None), (true, Some(2))] {
+    for http2 in [false, true] {
         let pace = PacePlan::Open { arrivals: ArrivalPlan::Constant { rate: 400.0 } };
-        let web = WebPlan { connections, ..plan(true, http2, "/") };
-        let result = load(nginx.tls, &web, pace).unwrap();
+        let result = load(nginx.tls, &plan(true, http2, "/"), pace).unwrap();
         let operation = &result.operations["GET"];
         assert_eq!(
             (operation.sent, operation.completed, operation.errors.len()),
