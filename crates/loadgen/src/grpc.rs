@@ -108,7 +108,7 @@ pub(crate) struct Connection {
     /// Bytes that may be under way to the client; the library's own where it is `None`.
     window: Option<u32>,
     sender: RefCell<Option<SendRequest<Sending>>>,
-    /// Held by whoever opens it, so that nobody else does.
+    /// Held while it is opened, so that it is opened once.
     opening: Mutex<()>,
 }
 

@@ -48,7 +48,7 @@ fn set_and_get(address: SocketAddr) {
     assert_eq!(answer, "STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\nEND\r\n");
 }
 
-/// Of workers that nobody asked for there are none.
+/// Without `--workers` there are none.
 #[test]
 fn requests_are_pipelined_unless_workers_are_asked_for() {
     let (_server, server) = memcached();

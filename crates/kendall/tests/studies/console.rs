@@ -238,7 +238,7 @@ fn a_second_stop_kills_a_run_that_does_not_stop() {
     assert!(console.newest()["lines"].to_string().contains("was killed"), "{}", console.newest());
 }
 
-/// A model that takes minutes is ended after ten seconds, or as soon as nobody waits for it.
+/// A model that takes minutes is ended after ten seconds, or when its client has gone.
 #[test]
 fn a_solution_on_the_bench_is_bounded_in_time() {
     let folder = folders();

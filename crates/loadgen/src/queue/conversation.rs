@@ -44,7 +44,7 @@ pub struct Conversation {
     target: SocketAddr,
     access: Access,
     line: Mutex<Option<Line>>,
-    /// Held by whoever opens it, so that nobody else does.
+    /// Held while it is opened, so that it is opened once.
     opening: tokio::sync::Mutex<()>,
 }
 

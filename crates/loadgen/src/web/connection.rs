@@ -86,7 +86,7 @@ pub(crate) struct Connection {
     target: SocketAddr,
     shared: bool,
     sender: RefCell<Option<Sender>>,
-    /// Held by whoever opens it, so that nobody else does.
+    /// Held while it is opened, so that it is opened once.
     opening: Mutex<()>,
 }
 

@@ -197,7 +197,7 @@ fn an_approximation_states_its_error() {
         assert!(matches!(solved.caveats[..], [Caveat::MeasuredError(_)]), "{:?}", solved.caveats);
     }
     assert_eq!(solve(&closed, Solver::Mva).unwrap().caveats, []);
-    // Beyond the rows of the documents nobody knows; of a row, the last is 60 customers at 8 servers.
+    // Beyond the rows of the documents it is unknown; of a row, the last is 60 customers at 8 servers.
     for (population, servers, known) in [(60, 8, true), (61, 8, false), (60, 9, false)] {
         let stations = vec![cpu(), Station { name: "disk".to_owned(), servers, ..cpu() }];
         let many = with(Class::closed("c", population, 1.0), stations, &[]);

@@ -58,7 +58,7 @@ impl Program {
 pub(super) struct Starter {
     stack: Box<[MaybeUninit<u128>]>,
     nothing: File,
-    /// Signals that this process ignores, as whoever started it had it.
+    /// Signals that this process ignores, as its parent did.
     ignored: Vec<c_int>,
 }
 
