@@ -21,7 +21,7 @@ use crate::hidden::{BatchStation, Family, HiddenStation, batch_station, family, 
 use crate::model::CONFIDENCE;
 use crate::twin::structure::{
     Blueprint, Bytes, Hidden, Misses, OUTSIDE, StructureError, TierFacts, USUAL_SPREAD, parts,
-    structure,
+    smallest, structure,
 };
 use crate::twin::{
     BUSY, Bottleneck, CalibrationError, Host, Interval, MeasuredRun, Prediction, ProcessUse,
@@ -624,7 +624,8 @@ fn unexplained(
             .and_then(LightCurve::batches)
             .map(|found| infer_batches(light, &found, light.response_mean_s - left, facts)),
         (Family::Servers, Some((tier, pools))) => {
-            let tokens = f64::from(smallest(&light.graph, tier, pools));
+            let node = light.graph.tier(tier);
+            let tokens = f64::from(node.and_then(|node| smallest(node, pools)).unwrap_or(1));
             let found = curve.and_then(LightCurve::bending);
             let hold_s = found.map_or(left, |found| tokens / found.capacity_per_s.center);
             Some(infer_declared(light, (tier, pools), (hold_s, left), facts))
@@ -730,15 +731,6 @@ fn declared(light: &RunFacts, station: &HiddenStation) -> Option<(TierId, Vec<Po
     tiers.max_by(|a, b| cpu_of(light, &a.0).total_cmp(&cpu_of(light, &b.0)))
 }
 
-/// Servers of the smallest of these pools, of all instances together.
-fn smallest(graph: &Graph, tier: &TierId, pools: &[PoolKind]) -> u32 {
-    let node = graph.tier(tier);
-    let declared =
-        node.iter().flat_map(|node| node.pools.iter().map(|pool| (pool, node.instances)));
-    let of_these = declared.filter(|(pool, _)| pools.contains(&pool.of));
-    of_these.map(|(pool, instances)| pool.servers.saturating_mul(instances)).min().unwrap_or(1)
-}
-
 fn cpu_of(light: &RunFacts, tier: &TierId) -> f64 {
     light.uses.get(&Part::tier(tier)).map_or(0.0, |used| used.cpu_s)
 }
@@ -765,8 +757,8 @@ fn infer(
     // Of all instances that were run, which share it or do not.
     let instances = light.graph.tiers.iter().find(|node| node.tier == tier.as_str());
     let shared = instances.is_some_and(|node| node.instances > 1);
-    let (servers, batch, is, each_s) = (held.size(), 1, Vec::new(), 0.0);
-    facts.hidden = Some(Hidden { servers, batch, is, shared, time_s, each_s, with_work });
+    let servers = held.size();
+    facts.hidden = Some(Hidden { servers, shared, ..Hidden::single(time_s, with_work) });
     facts.wait_s = if with_work { 0.0 } else { left - hold_s };
     format!(
         "inferred from the curve of throughput: {tier} serves {}{} at a time in something that no counter \
@@ -790,17 +782,7 @@ fn infer_declared(
     });
     let time_s = (hold_s - cpu_of(light, behind.unwrap_or(tier))).max(0.0);
     let facts = facts.entry(tier.to_string()).or_default();
-    let with_work = behind.is_none();
-    let hidden = Hidden {
-        servers: 1,
-        batch: 1,
-        is: pools.to_vec(),
-        shared: false,
-        time_s,
-        each_s: 0.0,
-        with_work,
-    };
-    facts.hidden = Some(hidden);
+    facts.hidden = Some(Hidden { is: pools.to_vec(), ..Hidden::single(time_s, behind.is_none()) });
     facts.wait_s = (left - time_s).max(0.0);
     let names: Vec<&str> = pools.iter().map(PoolKind::as_str).collect();
     format!(
@@ -824,16 +806,8 @@ fn infer_batches(
         Workload::Open { .. } => 0.0,
     };
     let facts = facts.entry(tier.clone()).or_default();
-    let hidden = Hidden {
-        servers: 1,
-        batch: found.median(),
-        is: Vec::new(),
-        shared: false,
-        time_s: found.fixed_s,
-        each_s: found.each_s,
-        with_work: false,
-    };
-    facts.hidden = Some(hidden);
+    let (batch, each_s) = (found.median(), found.each_s);
+    facts.hidden = Some(Hidden { batch, each_s, ..Hidden::single(found.fixed_s, false) });
     facts.wait_s = (found.outside_s - thinks - known_s).max(0.0);
     format!(
         "inferred from the curve of throughput: {tier} serves what waits together, {}{} at most, in {:.3} ms and \

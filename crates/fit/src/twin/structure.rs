@@ -63,12 +63,17 @@ pub struct Hidden {
 }
 
 impl Hidden {
+    /// One of each instance, for so long, which is no declared pool and serves one at a time.
+    #[must_use]
+    pub fn single(time_s: f64, with_work: bool) -> Self {
+        let (is, each_s) = (Vec::new(), 0.0);
+        Self { servers: 1, batch: 1, is, shared: false, time_s, each_s, with_work }
+    }
+
     /// Of all instances of its tier.
     fn tokens(&self, node: &TierNode) -> u32 {
-        let declared = node.pools.iter().filter(|pool| self.is.contains(&pool.of));
-        let known = declared.map(|pool| pool.servers.saturating_mul(node.instances)).min();
         let instances = if self.shared { 1 } else { node.instances };
-        known.unwrap_or_else(|| self.servers.saturating_mul(instances))
+        smallest(node, &self.is).unwrap_or_else(|| self.servers.saturating_mul(instances))
     }
 
     fn name(&self, node: &TierNode) -> String {
@@ -84,6 +89,12 @@ impl Hidden {
     fn is_to(&self, edge: &Edge) -> bool {
         self.is.contains(&PoolKind::Connections(edge.to.clone()))
     }
+}
+
+/// Servers of the smallest of these pools that a tier declares, of all its instances together.
+pub(crate) fn smallest(node: &TierNode, pools: &[PoolKind]) -> Option<u32> {
+    let declared = node.pools.iter().filter(|pool| pools.contains(&pool.of));
+    declared.map(|pool| pool.servers.saturating_mul(node.instances)).min()
 }
 
 /// How often a cache has to ask behind itself.
@@ -528,15 +539,7 @@ mod tests {
 
     /// Three, each held for 10 ms.
     fn inferred() -> Hidden {
-        Hidden {
-            servers: 3,
-            batch: 1,
-            is: Vec::new(),
-            shared: false,
-            time_s: 0.01,
-            each_s: 0.0,
-            with_work: true,
-        }
+        Hidden { servers: 3, ..Hidden::single(0.01, true) }
     }
 
     /// Connections that were found in the curve: as many as the graph has, held while what is behind them is asked.
