@@ -332,7 +332,7 @@ fn answered(response: Response<Incoming>) -> Result<Incoming, Refusal> {
         || kind.is_some_and(|kind| !kind.starts_with(b"application/grpc"))
     {
         let kind = kind.map_or_else(String::new, |kind| {
-            format!(", content type {}", printable(&String::from_utf8_lossy(kind)))
+            format!(", content type {}", shown(&String::from_utf8_lossy(kind)))
         });
         return Err(Refusal::Http { status: response.status().as_u16(), kind });
     }
@@ -451,14 +451,13 @@ pub(crate) fn status(headers: &HeaderMap) -> Result<Option<(i32, String)>, Refus
     let code = code.to_str().ok().and_then(|code| code.parse().ok());
     let code = code.ok_or(Refusal::Broken(ErrorKind::Garbage))?;
     let text = headers.get("grpc-message").map(HeaderValue::as_bytes).unwrap_or_default();
-    Ok(Some((code, printable(&percent_decode(text).decode_utf8_lossy()))))
+    Ok(Some((code, shown(&percent_decode(text).decode_utf8_lossy()))))
 }
 
-/// A service's words for a terminal: without control characters, and not long.
-fn printable(text: &str) -> String {
+/// A service's words for a terminal, with a mark where they are cut.
+fn shown(text: &str) -> String {
     const MOST: usize = 300;
-    let shown = |c: char| if c.is_control() { ' ' } else { c };
-    let mut short: String = text.chars().map(shown).take(MOST).collect();
+    let mut short = kendall_units::printable(text, MOST);
     if text.chars().nth(MOST).is_some() {
         short.push('…');
     }
@@ -490,7 +489,7 @@ mod tests {
         assert_eq!(text, "`content` has 5% too many%, é and %zz");
         headers.insert("grpc-message", HeaderValue::from_static("a%1b[2J%0ab"));
         assert_eq!(status(&headers).unwrap().unwrap().1, "a [2J b");
-        assert_eq!(printable(&"x".repeat(9_000)).chars().count(), 301);
+        assert_eq!(shown(&"x".repeat(9_000)).chars().count(), 301);
         headers.insert("grpc-status", HeaderValue::from_static("0"));
         assert!(refused(&headers).is_ok());
         headers.insert("grpc-status", HeaderValue::from_static("no"));

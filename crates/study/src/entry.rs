@@ -50,13 +50,11 @@ pub(crate) fn check(workload: &Workload, tier: &str, address: &str) -> Result<()
     if answer.is_empty() || answers.iter().any(begins) {
         return Ok(());
     }
-    let shown: String =
-        answer.chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
     Err(OtherProtocol {
         tier: tier.to_owned(),
         address: address.to_owned(),
         protocol: workload.protocol,
-        answer: shown.trim().to_owned(),
+        answer: kendall_units::printable(&answer, SHOWN).trim().to_owned(),
     })
 }
 

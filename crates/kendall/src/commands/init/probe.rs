@@ -251,8 +251,7 @@ fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Resu
              protocols of memcached and Redis"
         ),
         Answer::Said(text) => {
-            let start: String =
-                text.chars().take(40).map(|c| if c.is_control() { ' ' } else { c }).collect();
+            let start = kendall_units::printable(&text, 40);
             format!(
                 "answered GET {path} with `{}`, which is neither HTTP nor gRPC nor the protocol of memcached or \
                  Redis, which are what `kendall init` knows",
