@@ -1,7 +1,6 @@
 //! One run: starts the system, fills it, loads it, watches it, stops it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,12 +160,7 @@ impl Live {
 /// The last whole line of a file that grows.
 fn last_line(path: &Path) -> Option<String> {
     const BYTES: u64 = 4096;
-    let mut file = std::fs::File::open(path).ok()?;
-    let from = file.metadata().ok()?.len().saturating_sub(BYTES);
-    file.seek(SeekFrom::Start(from)).ok()?;
-    let mut bytes = Vec::new();
-    file.take(BYTES).read_to_end(&mut bytes).ok()?;
-    let text = String::from_utf8_lossy(&bytes);
+    let text = crate::remarks::end_of(path, BYTES)?;
     let (whole, _) = text.rsplit_once('\n')?;
     whole.lines().last().map(str::to_owned)
 }

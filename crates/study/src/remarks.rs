@@ -27,7 +27,7 @@ pub(crate) fn of_run(folder: &Path) -> Vec<Caveat> {
     folders
         .iter()
         .filter_map(|path| Some((named(path).filter(of_a_tier)?, path)))
-        .filter_map(|(name, path)| Some((name, last_of(&path.join("output"))?)))
+        .filter_map(|(name, path)| Some((name, end_of(&path.join("output"), LAST_BYTES)?)))
         .flat_map(|(name, output)| remarked(&name, &output))
         .collect()
 }
@@ -52,12 +52,13 @@ pub(crate) fn fuzz(text: &str) {
     assert!(found.len() <= MOST.min(text.matches("remark ").count()));
 }
 
-fn last_of(path: &Path) -> Option<String> {
+/// The last bytes of a file, which may grow.
+pub(crate) fn end_of(path: &Path, most: u64) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LAST_BYTES))).ok()?;
+    file.seek(SeekFrom::Start(length.saturating_sub(most))).ok()?;
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).ok()?;
+    file.take(most).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
