@@ -65,7 +65,7 @@ impl LivePage {
             .with("GET", "/metrics", move |_| PageResponse::text(200, locked(&metrics).metrics()));
         let layout = Layout { tier: "live", ..Layout::default() };
         let instruments = Instruments::new(layout, Clock::monotonic());
-        let page = Page::start("--live=", address, instruments, routes)
+        let page = Page::start("--live=HOST:PORT", address, instruments, routes)
             .map_err(|error| exit_with(Exit::NotReady, error))?;
         output::note(&format!("live: http://{}/", page.address()));
         Ok(Self { shown, _page: page })

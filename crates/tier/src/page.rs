@@ -189,19 +189,19 @@ struct Content {
 }
 
 impl Page {
-    /// Serves the page at the address of a flag, which refusals name; `/health` answers 503 until
+    /// Serves the page at the address of an option, which refusals name as it is written; `/health` answers 503 until
     /// [`announce`](Self::announce).
     ///
     /// # Errors
     /// [`PageError`] when the address cannot be bound or the system is out of resources.
     pub fn start(
-        flag: &'static str,
+        option: &'static str,
         address: SocketAddr,
         instruments: Instruments,
         routes: Routes,
     ) -> Result<Self, PageError> {
         let listener = Listener::bind(ListenOptions {
-            flag,
+            option,
             connections: CONNECTIONS,
             patience: HEAD,
             longest: REQUEST,
@@ -363,7 +363,8 @@ mod tests {
 
     fn page(routes: Routes) -> Page {
         let instruments = Instruments::new(crate::Layout::default(), crate::Clock::monotonic());
-        Page::start("--metrics", "127.0.0.1:0".parse().unwrap(), instruments, routes).unwrap()
+        Page::start("--metrics HOST:PORT", "127.0.0.1:0".parse().unwrap(), instruments, routes)
+            .unwrap()
     }
 
     /// Status, head and body of the answer, as far as it came.

@@ -48,8 +48,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct ListenOptions {
     /// Address for clients.
     pub address: SocketAddr,
-    /// The option that names another, for the message where it is taken.
-    pub flag: &'static str,
+    /// The option that names another, as it is written, for the message where it is taken.
+    pub option: &'static str,
     /// Connections that may be open.
     pub connections: usize,
     /// What becomes of further ones where none can make room.
@@ -103,7 +103,7 @@ impl ListenOptions {
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
-            flag: "--listen",
+            option: "--listen HOST:PORT",
             connections: 2048,
             when_full: WhenFull::Wait,
             answers: Bounds::of_answers(),
@@ -124,12 +124,12 @@ impl ListenOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     /// The address is taken or not ours.
-    #[error("cannot listen on {address}; choose another with {flag}{}HOST:PORT", if flag.ends_with('=') { "" } else { " " })]
+    #[error("cannot listen on {address}; choose another with {option}")]
     Bind {
         /// The address asked for.
         address: SocketAddr,
         /// The option that names another.
-        flag: &'static str,
+        option: &'static str,
         /// Why.
         #[source]
         source: io::Error,
@@ -145,12 +145,12 @@ pub enum ListenError {
 /// [`ListenError::Bind`], with the option that names another address.
 pub fn bind(
     address: SocketAddr,
-    flag: &'static str,
+    option: &'static str,
 ) -> Result<(TcpListener, SocketAddr), ListenError> {
     let listener = crate::listener(address);
     listener
         .and_then(|listener| listener.local_addr().map(|bound| (listener, bound)))
-        .map_err(|source| ListenError::Bind { address, flag, source })
+        .map_err(|source| ListenError::Bind { address, option, source })
 }
 
 /// What a server is told of its connections. A clone serves each.
@@ -288,7 +288,7 @@ impl Listener {
     /// # Errors
     /// [`ListenError`]: an address taken, a certificate that cannot be used.
     pub fn bind(options: ListenOptions) -> Result<Self, ListenError> {
-        let (listener, address) = bind(options.address, options.flag)?;
+        let (listener, address) = bind(options.address, options.option)?;
         let acceptor = options.tls.as_ref().map(|tls| tls.acceptor(&["h2", "http/1.1"]));
         Ok(Self { listener, address, acceptor: acceptor.transpose()?, options })
     }

@@ -182,7 +182,7 @@ impl Running {
     ) -> anyhow::Result<Self> {
         let page = match flags.metrics {
             Some(address) => Some(
-                Page::start("--metrics", address, instruments.clone(), routes)
+                Page::start("--metrics HOST:PORT", address, instruments.clone(), routes)
                     .map_err(|error| exit_with(Exit::NotReady, error))?,
             ),
             None => None,

@@ -111,7 +111,7 @@ impl Console {
     /// A listener for it.
     pub(crate) fn bind(address: SocketAddr) -> Result<Listener, ListenError> {
         Listener::bind(ListenOptions {
-            flag: "--console",
+            option: "--console HOST:PORT",
             connections: CONNECTIONS,
             longest: LONGEST,
             ..ListenOptions::new(address)

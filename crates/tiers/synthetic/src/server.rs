@@ -89,7 +89,7 @@ impl Synthetic {
         if options.servers == 0 {
             return Err(SyntheticError::NoServers);
         }
-        let (listener, address) = serve::bind(options.listen, "--listen")?;
+        let (listener, address) = serve::bind(options.listen, "--listen HOST:PORT")?;
         let layout = Layout {
             tier: "synthetic",
             request_types: &["request"],

@@ -179,7 +179,7 @@ fn serve(address: SocketAddr, shown: &Arc<Mutex<Shown>>) -> anyhow::Result<Page>
     let routes = Routes::new().with("GET", "/metrics", move |_| {
         PageResponse::text(200, text.lock().unwrap_or_else(PoisonError::into_inner).text())
     });
-    let page = Page::start("--metrics", address, Instruments::new(layout, clock), routes)
+    let page = Page::start("--metrics HOST:PORT", address, Instruments::new(layout, clock), routes)
         .map_err(|error| exit_with(Exit::NotReady, error))?;
     output::note(&format!("ready metrics={}", page.address()));
     Ok(page)
