@@ -90,17 +90,21 @@ impl Requests {
 /// For `fuzz/`: a document as a recording and as a description, and what is written of it.
 ///
 /// # Panics
-/// When it is refused without a word, or what is written is not TOML.
+/// When it is refused without a word, or what is written is no sequence.
 pub fn fuzz_requests(bytes: &[u8]) {
     let Ok(document) = serde_json::from_slice::<Value>(bytes) else { return };
     for read in [har::read as Read, openapi::read] {
-        match read(&document) {
-            Err(what) => assert!(!what.is_empty()),
-            Ok(found) => {
-                let text = text(&found, "a\nb");
-                assert!(text.parse::<toml::Table>().is_ok(), "{text}");
-                drop(SequencePlan::parse(&text, Path::new("a"), Vec::new()));
-            }
+        check(read, &document);
+    }
+}
+
+fn check(read: Read, document: &Value) {
+    match read(document).and_then(usable) {
+        Err(what) => assert!(!what.is_empty()),
+        Ok(found) => {
+            let text = text(&found, "a\nb");
+            let plan = SequencePlan::parse(&text, Path::new("a"), Vec::new());
+            assert!(plan.is_ok(), "{text}: {plan:?}");
         }
     }
 }
@@ -159,7 +163,7 @@ fn usable(mut found: Found) -> Result<Found, String> {
     }
     for (why, (count, first)) in &refused {
         let count = kendall_units::counted(*count, "request");
-        let first: String = first.chars().filter(|c| !c.is_control()).take(80).collect();
+        let first = kendall_units::printable(first, 80);
         found.notes.push(format!("{count} left out: {why} (`{first}`)"));
     }
     if kept == 0 {
@@ -286,7 +290,7 @@ mod tests {
     use kendall_loadgen::sequence::SequencePlan;
     use serde_json::{Value, json};
 
-    use super::{Found, har, openapi, text, usable};
+    use super::{Read, check, har, openapi, text, usable};
 
     /// The document with each of its values replaced, one after the other.
     fn changed(document: &Value, by: &Value, with: &mut dyn FnMut(&Value)) {
@@ -312,7 +316,7 @@ mod tests {
     }
 
     /// What is read is a sequence or refused, and nothing panics.
-    fn hold(document: &Value, read: fn(&Value) -> Result<Found, String>) {
+    fn hold(document: &Value, read: Read) {
         let same = read(document).unwrap();
         SequencePlan::parse(&text(&same, "file"), Path::new("file"), Vec::new()).unwrap();
         let long = "x".repeat(100_000);
@@ -326,14 +330,7 @@ mod tests {
             json!([{}]),
             json!({ "$ref": "#" }),
         ] {
-            changed(document, &by, &mut |document| match read(document) {
-                Err(what) => assert!(!what.is_empty()),
-                Ok(found) => {
-                    let Ok(found) = usable(found) else { return };
-                    let text = text(&found, "a\nb");
-                    SequencePlan::parse(&text, Path::new("file"), Vec::new()).unwrap();
-                }
-            });
+            changed(document, &by, &mut |document| check(read, document));
         }
     }
 
@@ -368,7 +365,7 @@ mod tests {
     }
 
     /// What was found in a document, as it is written.
-    fn written(read: super::Read, document: &Value) -> (String, String) {
+    fn written(read: Read, document: &Value) -> (String, String) {
         let found = usable(read(document).unwrap()).unwrap();
         (text(&found, "file"), found.notes.join("\n"))
     }

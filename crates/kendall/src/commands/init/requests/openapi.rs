@@ -190,9 +190,9 @@ impl<'a> Examples<'a> {
 
     /// A body of a kind that can be made.
     fn body(&mut self, request: &mut Request, kinds: &'a Map<String, Value>) {
-        let is = |kind: &str, wanted: &str| kind.split(';').next() == Some(wanted);
-        let plain_kind = |kind: &str| kind.split(';').next().unwrap_or_default().ends_with("+json");
-        let json = |kind: &str| is(kind, JSON) || plain_kind(kind);
+        let bare = |kind: &'a str| kind.split(';').next().unwrap_or_default();
+        let is = |kind: &'a str, wanted: &str| bare(kind) == wanted;
+        let json = |kind: &'a str| is(kind, JSON) || bare(kind).ends_with("+json");
         let all = || kinds.iter().map(|(kind, content)| (kind.as_str(), content));
         let found = all()
             .find(|(kind, _)| json(kind))
