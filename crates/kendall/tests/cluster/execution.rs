@@ -725,7 +725,7 @@ fn a_worker_that_is_asked_to_stop_ends_what_it_runs_first() {
     assert!(cluster.scheduler.page("/status.json").contains("\"workers\":0"));
 }
 
-/// Nobody takes the result: it waits ten seconds for a scheduler, and ends.
+/// The result stays unacknowledged: the worker waits ten seconds for a scheduler, and ends.
 #[test]
 fn a_worker_without_a_scheduler_stops_after_what_it_runs() {
     let mut cluster = Cluster::start(1, 1, &[]);
