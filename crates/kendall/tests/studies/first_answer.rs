@@ -49,9 +49,9 @@ fn an_interrupt_leaves_the_best_answer_so_far() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     study(here);
-    // After the first run of the first pass.
+    // After the first run of the first pass that can be used: a machine that is full may spoil one.
     let child = start(here, "one");
-    wait_until("a run", || said(here, "one.err").contains("run 1/4"));
+    wait_until("a run", || said(here, "one.err").contains(r#""status":"done""#));
     let first = interrupt(child, here, "one");
     assert!(first["runs_done"].as_u64().unwrap() >= 1, "{first}");
     assert!(first["answer"]["answer"].as_str().unwrap().contains("/s"), "{first}");
