@@ -51,7 +51,8 @@ fn an_interrupt_leaves_the_best_answer_so_far() {
     study(here);
     // After the first run of the first pass that can be used: a machine that is full may spoil one.
     let child = start(here, "one");
-    wait_until("a run", || said(here, "one.err").contains(r#""status":"done""#));
+    let used = |line: &str| line.starts_with("run ") && !line.contains("REJECTED");
+    wait_until("a run", || said(here, "one.err").lines().any(used));
     let first = interrupt(child, here, "one");
     assert!(first["runs_done"].as_u64().unwrap() >= 1, "{first}");
     assert!(first["answer"]["answer"].as_str().unwrap().contains("/s"), "{first}");
