@@ -22,6 +22,7 @@ mod curve;
 mod distribution;
 mod objective;
 mod point;
+mod published;
 mod repetition;
 mod trace;
 
@@ -35,6 +36,9 @@ pub use curve::{Curve, Factor, LoadFactor, name_of_levels, short};
 pub use distribution::{Distribution, PERCENTILES, STEP_NS};
 pub use objective::Objective;
 pub use point::of as operating_point;
+pub use published::{
+    Published, PublishedCurve, PublishedEffect, PublishedKnee, Quantity as PublishedQuantity,
+};
 pub use repetition::{BackendLoad, Counted, Counts, Instance, OperationOfRun, Repetition};
 pub use trace::{ClientPeriod, Overview, Trace, TracePeriod, TracedPool, TracedTier};
 

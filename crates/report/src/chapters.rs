@@ -14,6 +14,7 @@ mod maximum;
 mod method;
 pub(crate) mod models;
 pub(crate) mod predictions;
+mod published;
 pub(crate) mod saturation;
 pub(crate) mod searches;
 mod setup;
@@ -41,6 +42,7 @@ pub(crate) type Chapter = fn(&Prepared<'_>) -> Option<Section>;
 /// All chapters, in the order of the report.
 pub(crate) const CHAPTERS: &[Chapter] = &[
     summary::chapter,
+    published::chapter,
     setup::chapter,
     load::chapter,
     jobs::chapter,
@@ -66,7 +68,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
 /// Whether a chapter is open when the page is: what everybody reads. The others unfold on demand.
 pub(crate) fn is_open(id: &str, data: &Observations) -> bool {
     match id {
-        "summary" | "load" | "jobs" | "searches" | "saturation" | "threats" => true,
+        "summary" | "published" | "load" | "jobs" | "searches" | "saturation" | "threats" => true,
         "effects" => data.load.is_none(),
         "steady" => data.configurations.len() == 1,
         _ => false,

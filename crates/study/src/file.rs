@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kendall_keys::{Lines, line_of};
-use kendall_observations::{Condition, Objective};
+use kendall_observations::{Condition, Objective, Published};
 use kendall_units::Seconds;
 use serde_json::{Value as Json, json};
 use toml::{Table, Value};
@@ -451,6 +451,8 @@ impl Parts {
         let fail_if: Result<Vec<_>, _> =
             root.words("fail_if")?.iter().map(|text| Condition::parse(text)).collect();
         let fail_if = fail_if.map_err(|what| root.problem("fail_if", what))?;
+        let published = root.raw("published").map(|table| Published::read(table.clone()));
+        published.transpose().map_err(|what| root.problem("published", what))?;
         let seed = root.count("seed")?;
         let factors = Factor::read_all(root.section("factors")?)?;
         let design = design(root.section("design")?, &factors)?;

@@ -191,6 +191,8 @@ pub(crate) const STUDY: &[Key] = &[
          `kendall predict --carry` finds the cheapest setting",
     )
     .optional(),
+    Key::new("published", Form::Special("a table"), "figures that others published of it")
+        .optional(),
     Key::new(
         "toy",
         Form::Named(&Form::Special("a value")),

@@ -61,6 +61,14 @@ pub(crate) fn of_throughput(data: &Observations) -> Result<Analysis, AnalysisErr
     analyzed(data, value)
 }
 
+/// Effects as differences of a response, by its key, whatever model the data recommend.
+pub(crate) fn additive(data: &Observations, key: &str) -> Result<Analysis, AnalysisError> {
+    let [throughput, time] = responses();
+    let (_, value) = if time.0.key == key { time } else { throughput };
+    let options = Options { model: Some(Model::Additive), ..options(data) };
+    analyze_with(&experiment(data, value), &options, &[], None)
+}
+
 fn analyzed(data: &Observations, value: Value) -> Result<Analysis, AnalysisError> {
     let speeds = speeds(data);
     analyze_with(&experiment(data, value), &options(data), &[], speeds.as_deref())

@@ -974,3 +974,33 @@ fn plots_of_models_have_one_limit_whatever_the_number_of_mixes() {
     let words = serde_json::to_string(models).unwrap();
     assert!(words.contains("Plots show 3 of 4 curves"), "{words}");
 }
+
+/// More workers carry more, and each carries its share until they are all busy: published figures that agree, one
+/// that does not, and one of a level that was not measured.
+#[test]
+fn published_figures_stand_beside_the_runs_with_a_verdict() {
+    let verdicts = |made: &Synthetic, name: &str| {
+        let (folder, _guard) = folder(name);
+        made.store(&folder);
+        let (report, _) = kendall_report::write(&folder).unwrap();
+        let section = report.sections.into_iter().find(|section| section.id == "published");
+        serde_json::to_value(section.unwrap()).unwrap()
+    };
+    let lines = "published = { source = 'the authors', effects = [ \
+        { of = ['system.workers'], effect = '1966/s', share = 55.39 }, \
+        { of = ['system.workers'], effect = '-1966/s' }, \
+        { of = ['system.workers'], effect = '-10ms' }, \
+        { of = ['system.cores'], effect = '1/s' }] }\n";
+    let effects = verdicts(&Synthetic { lines, ..Synthetic::two_level() }, "published-effects");
+    let text = effects.to_string();
+    assert!(text.contains("Of 4 published figures that can be compared, 2 lead"), "{text}");
+    assert!(text.contains("1 differ, and of 1"), "{text}");
+    let lines = "published = { source = 'the authors', knees = [{ at = { 'system.workers' = 8 }, load = 2 }], \
+        curves = [{ along = 'system.workers', at = { 'workload.clients' = 198 }, \
+        values = { 8 = '100/s', 64 = '200/s', 128 = '300/s' } }] }\n";
+    let curves = verdicts(&Synthetic { lines, ..Synthetic::writes() }, "published-curves");
+    let text = curves.to_string();
+    assert!(text.contains("Of 2 published figures"), "{text}");
+    assert!(text.contains("1 lead to the same conclusion here, 1 differ"), "{text}");
+    assert!(text.contains(r#""level":"128","published":300.0,"ratio":null"#), "{text}");
+}
