@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use kendall_fit::demands::{self, DemandError, DemandFit, LoadPoint, Options};
+use kendall_fit::demands::{self, DemandError, DemandFit, LoadPoint, Options, Weighting};
 use kendall_report::document::{Section, Table, Unit};
 use kendall_stats::estimate::figures;
 use kendall_units::counted;
@@ -40,6 +40,13 @@ pub(crate) struct FitDemands {
     /// Also estimates what is busy without load
     #[arg(long)]
     background: bool,
+    /// Column of weights: in proportion to the inverse variance of a row's error, such as the length
+    /// of its measurement
+    #[arg(long, value_name = "COLUMN", conflicts_with = "robust")]
+    weights: Option<String>,
+    /// Weighs load points far off the others less (Huber), such as those beside a backup
+    #[arg(long)]
+    robust: bool,
     /// Takes utilizations above 1.1 as 1, with a note; without it they are refused
     #[arg(long)]
     clip: bool,
@@ -89,6 +96,11 @@ impl FitDemands {
         }
         let throughputs: Vec<Vec<f64>> =
             rates.iter().map(|column| table.numbers(*column)).collect::<Result<_, _>>()?;
+        let weighting = match &self.weights {
+            Some(column) => Weighting::Given(table.numbers(table.column(column)?)?),
+            None if self.robust => Weighting::Robust,
+            None => Weighting::Equal,
+        };
         let mut resources = Vec::new();
         for (index, column) in busy.iter().enumerate() {
             let name = table.columns[*column].clone();
@@ -107,7 +119,8 @@ impl FitDemands {
             let servers = self.servers[index.min(self.servers.len() - 1)];
             let (background, confidence) = (self.background, self.confidence);
             let options = Options { servers, background, confidence };
-            let fit = demands::regress(&points, &options).map_err(|error| match &error {
+            let fit = demands::regress_weighted(&points, &weighting, &options);
+            let fit = fit.map_err(|error| match &error {
                 DemandError::Measurement { index, what, .. } => {
                     let clip =
                         if *what == "utilization" { "; or --clip takes it as 1" } else { "" };
@@ -123,7 +136,7 @@ impl FitDemands {
             classes: rates.iter().map(|column| table.columns[*column].clone()).collect(),
             resources,
         };
-        output::print(self.format, &answer, || document(&answer, self.confidence))?;
+        output::print(self.format, &answer, || document(&answer, self.confidence, self.robust))?;
         Ok(Exit::Done)
     }
 }
@@ -141,7 +154,7 @@ fn columns(table: &Measurements, asked: &[String], names: &[&str]) -> anyhow::Re
     asked.iter().map(|name| table.column(name)).collect()
 }
 
-fn document(answer: &Answer, confidence: f64) -> Section {
+fn document(answer: &Answer, confidence: f64, robust: bool) -> Section {
     let mut document = Section::new("demands", "");
     for resource in &answer.resources {
         let fit = &resource.fit;
@@ -159,6 +172,13 @@ fn document(answer: &Answer, confidence: f64) -> Section {
             fit.r_squared.map_or_else(|| "–".to_owned(), |r| format!("{r:.4}")),
             figures(fit.condition_number, 3)
         ));
+        let light = fit.weights.iter().filter(|weight| **weight < 0.5).count();
+        if robust && light > 0 {
+            document.text(format!(
+                "* {light} of {} weigh less than half: they lie far off the others",
+                counted(answer.load_points, "load point")
+            ));
+        }
         if let Some(most) = resource.clipped_up_to {
             document.text(format!(
                 "* {} of {} utilizations up to {} were taken as 1 (--clip): demands are too low where \
