@@ -183,7 +183,7 @@ pub(crate) async fn plan(typed: Result<Json<Typed>, JsonRejection>) -> Answered 
     let Json(Typed { text, toy }) = typed?;
     aside(move || {
         let planned = StudyFile::parse("study.toml", text, toy, &[]).and_then(|study| {
-            let plan = Plan::of(&study).map_err(|problem| study.refuse(problem))?;
+            let plan = Plan::of(&study)?;
             Ok((study, plan))
         });
         Ok(Json(match planned {

@@ -63,7 +63,6 @@ pub struct ClockFit {
     /// clocks run evenly; as far as the pings show that they do not, it is larger.
     pub bound_ns: f64,
     pub round_trip_ns: u64,
-    /// Pings that were used.
     pub pings: usize,
 }
 
@@ -132,7 +131,6 @@ impl ClockFit {
         signed(self.offset_ns) / 1e9
     }
 
-    /// As it is stored.
     pub fn json(&self) -> Json {
         json!({
             "offset_ns": i64::try_from(self.offset_ns).unwrap_or(i64::MAX),

@@ -62,7 +62,6 @@ pub enum HostError {
     Interrupted,
 }
 
-/// A request under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(u64);
 
@@ -85,7 +84,6 @@ struct State {
     longest_silence_ns: u64,
     /// Last words of the agent.
     why: Option<String>,
-    /// Why it is gone.
     lost: Option<String>,
     /// What the engine's program said on its standard error.
     complaints: Vec<u8>,
@@ -580,7 +578,6 @@ fn read(mut output: Box<dyn BufRead + Send>, shared: &Shared, carrier: &Mutex<Op
     lose(shared, last_words(shared, carrier));
 }
 
-/// Why the pipe ended.
 fn last_words(shared: &Shared, carrier: &Mutex<Option<Child>>) -> String {
     if let Some(why) = shared.state().why.clone() {
         return format!("its agent ended: {why}");

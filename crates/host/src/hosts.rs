@@ -8,7 +8,6 @@ pub const HERE: &str = "here";
 /// Its name in the rows.
 pub const LOCALHOST: &str = "localhost";
 
-/// How hosts are reached.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Engine {
     /// By the user's own `ssh`.
@@ -28,9 +27,7 @@ pub enum Engine {
 pub struct Pods {
     /// Of `kubectl`, where it is not the current one.
     pub context: Option<String>,
-    /// Where they are made.
     pub namespace: String,
-    /// What they run in.
     pub image: String,
     /// Whether each has a node of its own.
     pub apart: bool,
@@ -42,7 +39,6 @@ pub struct Pods {
 pub struct HostSpec {
     /// Its name in the study.
     pub name: String,
-    /// What the engine takes.
     pub target: String,
     /// Its address on the measured network, where the file states it.
     pub address: Option<String>,
@@ -56,7 +52,6 @@ pub struct HostSpec {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Hosts {
-    /// How they are reached.
     pub engine: Engine,
     /// Those that the file names.
     pub list: Vec<HostSpec>,

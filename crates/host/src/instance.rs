@@ -29,7 +29,6 @@ const TAIL_BYTES: usize = 400;
 pub enum ProcessError {
     #[error("{name} cannot be started")]
     Spawn {
-        /// Name of the process.
         name: String,
         /// What the operating system says.
         #[source]
@@ -37,14 +36,12 @@ pub enum ProcessError {
     },
     #[error("{name} cannot be started")]
     Quota {
-        /// Name of the process.
         name: String,
         #[source]
         source: QuotaError,
     },
     #[error("{name} ended with {status}{tail}")]
     Ended {
-        /// Name of the process.
         name: String,
         status: String,
         /// The end of its log.
@@ -52,22 +49,14 @@ pub enum ProcessError {
     },
     #[error("{name} was not ready after {seconds} s ({check}){tail}")]
     NotReady {
-        /// Name of the process.
         name: String,
         seconds: u64,
-        /// What was waited for.
         check: String,
         /// The end of its log.
         tail: String,
     },
     #[error("{name}: `{{{placeholder}}}` in its command stands for nothing; known are {known}")]
-    Placeholder {
-        /// Name of the process.
-        name: String,
-        placeholder: String,
-        /// What can be written.
-        known: String,
-    },
+    Placeholder { name: String, placeholder: String, known: String },
     #[error(transparent)]
     Host(crate::connection::HostError),
     #[error("{what}")]
@@ -415,9 +404,6 @@ fn last_lines(text: &[u8]) -> String {
 }
 
 /// For fuzzing: what a program writes when it is ready, and when it ends.
-///
-/// # Panics
-/// When an announcement is read that is not there, or more is quoted than may be.
 pub fn fuzz(bytes: &[u8]) {
     // Bytes that are no text are three each.
     assert!(last_lines(bytes).len() <= 3 * TAIL_BYTES);

@@ -55,7 +55,6 @@ pub(crate) struct Kubernetes {
     made: BTreeMap<usize, u32>,
 }
 
-/// A pod that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pod {
     name: String,
@@ -340,9 +339,6 @@ fn state(pods: &Json, job: &str) -> State {
 }
 
 /// For fuzzing: what `kubectl` prints.
-///
-/// # Panics
-/// When all of it is left out, or what is waited for has no end.
 pub(crate) fn fuzz(text: &str) {
     let said = for_people(text);
     assert_eq!(said.is_empty(), text.trim().is_empty(), "{text:?}");

@@ -110,7 +110,6 @@ pub enum Line {
         #[serde(flatten)]
         outcome: Outcome,
     },
-    /// A process has ended.
     Ended {
         process: u32,
         end: End,
@@ -121,14 +120,12 @@ pub enum Line {
     },
 }
 
-/// How a request went.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// Answer to [`What::Clock`].
     ClockNs(u64),
     Ok(Json),
-    /// Why there is none.
     Error(String),
 }
 
@@ -155,7 +152,6 @@ pub struct Hello {
     pub pid: u32,
 }
 
-/// How a process ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
     /// In the operating system's words.

@@ -49,15 +49,10 @@ pub enum QuotaError {
     MoreThanThereIs {
         /// Sum over all instances.
         wanted: String,
-        /// Cores of the machine.
         cores: usize,
     },
     #[error("{cores} of a core is less than the kernel can grant ({least})")]
-    TooLittle {
-        /// What was asked for.
-        cores: String,
-        least: String,
-    },
+    TooLittle { cores: String, least: String },
 }
 
 /// How the cores of a process are limited; undone when dropped.

@@ -215,7 +215,6 @@ fn standard_counters(text: &str) -> Option<ProcessSample> {
     })
 }
 
-/// Counters of this host.
 pub fn host(name: &str) -> Option<HostSample> {
     let kernel = KernelStats::current().ok()?;
     let tick_ns = 1_000_000_000 / procfs::ticks_per_second().max(1);

@@ -1,5 +1,24 @@
 //! The command line: one module a command, and one line here.
 
+/// Commands of one level, each of which runs.
+macro_rules! commands {
+    ($(#[$of:meta])* $name:ident { $($(#[$about:meta])* $command:ident($flags:ty),)+ }) => {
+        $(#[$of])*
+        #[derive(Debug, clap::Subcommand)]
+        enum $name {
+            $($(#[$about])* $command($flags),)+
+        }
+
+        impl $name {
+            fn run(self) -> anyhow::Result<$crate::exit::Exit> {
+                match self {
+                    $(Self::$command(command) => command.run(),)+
+                }
+            }
+        }
+    };
+}
+
 mod compare;
 mod completions;
 mod console;
@@ -23,7 +42,7 @@ mod version;
 #[doc(hidden)]
 pub use init::fuzz_requests;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::exit::Exit;
 use crate::output;
@@ -59,51 +78,40 @@ pub(crate) struct Kendall {
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "one value a process, read once; it hangs on all flags"
-)]
-enum Command {
-    Demo(demo::Demo),
-    Init(init::Init),
-    Run(run::RunCommand),
-    Compare(compare::Compare),
-    #[command(flatten)]
-    Calculation(Calculation),
-    Load(load::Load),
-    Observe(observe::Observe),
-    Console(console::ConsoleCommand),
-    Serve(serve::Serve),
-    Queue(queue::Queue),
-    Schema(schema::Schema),
-    Completions(completions::Completions),
-    Agent(keep::Agent),
-    Guard(keep::Guard),
-    Reaper(keep::Reaper),
+commands! {
+    #[allow(
+        clippy::large_enum_variant,
+        reason = "one value a process, read once; it hangs on all flags"
+    )]
+    Command {
+        Demo(demo::Demo),
+        Init(init::Init),
+        Run(run::RunCommand),
+        Compare(compare::Compare),
+        #[command(flatten)]
+        Calculation(Calculation),
+        Load(load::Load),
+        Observe(observe::Observe),
+        Console(console::ConsoleCommand),
+        Serve(serve::Serve),
+        Queue(queue::Queue),
+        Schema(schema::Schema),
+        Completions(completions::Completions),
+        Agent(keep::Agent),
+        Guard(keep::Guard),
+        Reaper(keep::Reaper),
+    }
 }
 
-/// What starts no process: other programs have it in themselves.
-#[derive(Debug, Subcommand)]
-enum Calculation {
-    Report(report::ReportCommand),
-    Export(export::Export),
-    Predict(predict::Predict),
-    Solve(Box<solve::Solve>),
-    Fit(fit::Fit),
-    Design(design::Design),
-}
-
-impl Calculation {
-    fn run(self) -> anyhow::Result<Exit> {
-        match self {
-            Self::Report(command) => command.run(),
-            Self::Export(command) => command.run(),
-            Self::Predict(command) => command.run(),
-            Self::Solve(command) => command.run(),
-            Self::Fit(command) => command.run(),
-            Self::Design(command) => command.run(),
-        }
+commands! {
+    /// What starts no process: other programs have it in themselves.
+    Calculation {
+        Report(report::ReportCommand),
+        Export(export::Export),
+        Predict(predict::Predict),
+        Solve(Box<solve::Solve>),
+        Fit(fit::Fit),
+        Design(design::Design),
     }
 }
 
@@ -121,7 +129,6 @@ struct Calculator {
 pub struct Refusal {
     /// With which the program would end.
     pub exit_code: u8,
-    /// In the program's words.
     pub message: String,
 }
 
@@ -180,23 +187,7 @@ impl Kendall {
 
     /// Runs the command that was asked for.
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        match self.command {
-            Command::Demo(command) => command.run(),
-            Command::Run(command) => command.run(),
-            Command::Schema(command) => command.run(),
-            Command::Agent(command) => command.run(),
-            Command::Guard(command) => command.run(),
-            Command::Reaper(command) => command.run(),
-            Command::Calculation(command) => command.run(),
-            Command::Compare(command) => command.run(),
-            Command::Completions(command) => command.run(),
-            Command::Console(command) => command.run(),
-            Command::Init(command) => command.run(),
-            Command::Queue(command) => command.run(),
-            Command::Serve(command) => command.run(),
-            Command::Load(command) => command.run(),
-            Command::Observe(command) => command.run(),
-        }
+        self.command.run()
     }
 }
 

@@ -146,7 +146,6 @@ pub(crate) fn records(
     Ok(records)
 }
 
-/// Quotes of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quotes {
     /// Those that open a cell are closed.

@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicBool;
 
 use kendall_store::StoreError;
 
-/// How the program ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,

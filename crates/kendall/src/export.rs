@@ -21,24 +21,17 @@ pub struct Tables {
 
 impl Tables {
     /// Reads and analyzes the results of a folder.
-    ///
-    /// # Errors
-    /// When they cannot be read.
     pub fn open(folder: &Path) -> Result<Self, ReportError> {
         let report = kendall_report::analyze(folder)?;
         Ok(Self { results: Results::open(folder)?, report })
     }
 
-    /// Name of the study.
     #[must_use]
     pub fn study(&self) -> &str {
         &self.report.name
     }
 
     /// Names of the tables: `report/NAME` as of the report's, `stored/NAME` as of `results.db`.
-    ///
-    /// # Errors
-    /// When the results cannot be read.
     pub fn names(&self) -> Result<Vec<String>, StoreError> {
         let of_report = self.of_report().map(|table| format!("report/{}", table.id));
         let stored = self.results.tables()?.into_iter().map(|name| format!("stored/{name}"));

@@ -146,12 +146,17 @@ pub(crate) fn error(error: &anyhow::Error) {
     note(&format!("{} {}", Paint::of_notes().bad("error:"), message(error)));
 }
 
-/// An error with what caused it. It may quote what others wrote: control characters of theirs must not reach a terminal.
+/// An error with what caused it, which may quote what others wrote.
 pub(crate) fn message(error: &anyhow::Error) -> String {
-    let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     // The standard library's words for a file that is an archive, a picture or a program.
     let text = format!("{error:#}")
         .replace("stream did not contain valid UTF-8", "it is not a text file (not UTF-8)");
+    plain(&text)
+}
+
+/// Text of others without control characters, which must not reach a terminal.
+pub(crate) fn plain(text: &str) -> String {
+    let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
     text.chars().map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect()
 }
 

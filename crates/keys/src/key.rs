@@ -3,9 +3,7 @@
 /// A key that a table of a file may have.
 #[derive(Debug, Clone, Copy)]
 pub struct Key {
-    /// As it is written.
     pub name: &'static str,
-    /// What it may hold.
     pub form: Form,
     /// Whether it must be written.
     pub need: Need,
@@ -30,7 +28,6 @@ pub enum Need {
 #[derive(Debug, Clone, Copy)]
 pub enum Form {
     Text,
-    /// One of several words.
     Choice(&'static [&'static str]),
     /// A whole number within bounds.
     Count {
@@ -38,7 +35,6 @@ pub enum Form {
         to: u64,
     },
     Number,
-    /// A list of numbers.
     Numbers,
     /// `true` or `false`.
     Flag,
@@ -47,11 +43,9 @@ pub enum Form {
     /// A list of texts; one text alone is split at spaces.
     Texts,
     Table(Keys),
-    /// A list of tables.
     Tables(Keys),
     /// A table whose keys are the user's own names, all with such a value.
     Named(&'static Form),
-    /// One of several forms.
     Either(&'static [Form]),
     /// What no other form says: read by the caller. The text tells people the accepted form.
     Special(&'static str),
@@ -92,7 +86,6 @@ impl Key {
         Self::new(name, Form::Text, help)
     }
 
-    /// One of several words.
     #[must_use]
     pub const fn choice(
         name: &'static str,

@@ -13,7 +13,7 @@ mod list;
 mod section;
 mod value;
 
-pub use closest::closest;
+pub use closest::{closest, did_you_mean};
 pub use key::{Form, Key, Keys, Need, Quantity};
 pub use lines::{Lines, bracketed, join, line_of};
 pub use list::schema;

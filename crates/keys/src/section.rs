@@ -3,7 +3,7 @@
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
-use crate::closest::closest;
+use crate::closest::{closest, did_you_mean};
 use crate::key::{Form, Key, Keys, Need};
 use crate::lines::join;
 
@@ -96,7 +96,6 @@ impl<'a> Section<'a> {
         declared.unwrap_or_else(|| panic!("`{}.{name}` is read and not declared", self.path))
     }
 
-    /// Remembers an effective value.
     pub fn effective(&mut self, key: &str, value: Json) {
         self.effective.insert(key.to_owned(), value);
     }
@@ -125,7 +124,6 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// A word or sentence.
     pub fn text(&mut self, key: &str) -> Result<String, Problem> {
         let text = self.opt_text(key)?;
         Ok(self.needed(key, text))
@@ -169,9 +167,6 @@ impl<'a> Section<'a> {
     }
 
     /// A whole number within bounds.
-    ///
-    /// # Errors
-    /// [`Problem`] when it is missing without a default, no whole number, or out of bounds.
     pub fn count(&mut self, key: &str) -> Result<u64, Problem> {
         let count = self.opt_count(key)?;
         Ok(self.needed(key, count))
@@ -359,8 +354,7 @@ impl<'a> Section<'a> {
             self.keys.iter().flat_map(|group| group.iter()).map(|key| key.name).collect();
         for key in self.table.keys() {
             if !known.contains(&key.as_str()) {
-                let close = closest(key, known.iter().copied())
-                    .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+                let close = did_you_mean(key, known.iter().copied());
                 let known = known.join(", ");
                 let what = format!("no such key{close} (known here: {known})");
                 return Err(self.problem(key, what));

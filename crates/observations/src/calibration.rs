@@ -23,9 +23,6 @@ const WORKS_CORES: f64 = 0.01;
 const IDLE_SHARE: f64 = 0.01;
 
 /// Reads the usable runs of a folder: those of the design, and those that verified predictions.
-///
-/// # Errors
-/// What the store refuses.
 pub fn calibration(results: &Results) -> Result<Calibration, StoreError> {
     let mut all = results.latest_runs()?;
     all.extend(results.verifications()?);

@@ -9,9 +9,7 @@ use crate::{Configuration, Repetition};
 /// A response variable of a run, and of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Variable {
-    /// X at the clients.
     Throughput,
-    /// R at the clients.
     ResponseTimeMean,
     /// A quantile of the response time, from 0 to 1.
     ResponseTimePercentile(f64),

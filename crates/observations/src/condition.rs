@@ -3,10 +3,8 @@
 use kendall_stats::estimate::Estimate;
 use kendall_units::{Rate, Seconds};
 
-/// A condition.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
-    /// As it is written.
     pub text: String,
     pub metric: Metric,
     /// Whether it holds above the limit; else below.
@@ -18,7 +16,6 @@ pub struct Condition {
 /// What a condition is about.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Metric {
-    /// Mean response time.
     Mean,
     /// A quantile of the response time, 0 to 1.
     Quantile(f64),
@@ -28,7 +25,6 @@ pub enum Metric {
     Errors,
 }
 
-/// How a condition stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
     Yes,

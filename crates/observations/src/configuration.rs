@@ -27,7 +27,6 @@ use crate::{Counts, Distribution, Overview, Repetition};
 pub struct Configuration {
     /// Its number in the design.
     pub number: u32,
-    /// Levels of all factors.
     pub levels: Vec<FactorLevel>,
     pub repetitions: Vec<Repetition>,
     /// All runs together: rates are means over runs, times are means over requests.
@@ -285,7 +284,6 @@ impl Configuration {
         Caveat::in_runs(lists, None)
     }
 
-    /// X at the clients.
     #[must_use]
     pub fn throughput(&self) -> f64 {
         self.point.client.throughput_per_s
@@ -305,7 +303,6 @@ impl Configuration {
         (degrees >= 2.0).then(|| (squares / degrees).sqrt())
     }
 
-    /// Its level of a factor.
     #[must_use]
     pub fn level(&self, key: &str) -> Option<&FactorLevel> {
         self.levels.iter().find(|level| level.factor == key)

@@ -12,11 +12,9 @@ pub const PERCENTILES: [f64; 6] = [0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
 /// Width of the steps of the printed histograms.
 pub const STEP_NS: u64 = 100_000;
 
-/// A distribution of times.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Distribution {
     pub count: u64,
-    /// Mean of all of them.
     pub mean_s: f64,
     pub standard_deviation_s: f64,
     /// In the order of [`PERCENTILES`].

@@ -42,10 +42,8 @@ pub use published::{
 pub use repetition::{BackendLoad, Counted, Counts, Instance, OperationOfRun, Repetition};
 pub use trace::{ClientPeriod, Overview, Trace, TracePeriod, TracedPool, TracedTier};
 
-/// What a study observed.
 #[derive(Debug)]
 pub struct Observations {
-    /// The study as stored.
     pub study: Study,
     /// Every attempt, in the order of execution.
     pub runs: Vec<Run>,

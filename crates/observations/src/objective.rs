@@ -5,7 +5,6 @@ use kendall_units::Seconds;
 /// An objective for the response time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Objective {
-    /// As it is written.
     pub text: String,
     /// Which quantile of the response time, 0 to 1; `None` for its mean.
     pub quantile: Option<f64>,

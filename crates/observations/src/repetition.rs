@@ -87,7 +87,6 @@ pub struct OperationOfRun {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Instance {
     pub tier: String,
-    /// Which of its instances.
     pub instance: u32,
     pub throughput_per_s: f64,
     /// R, W and S of its own requests, by the stage's name: the mean in seconds, and how many times it is of. A
@@ -106,9 +105,7 @@ pub struct Instance {
 pub struct BackendLoad {
     pub tier: String,
     pub instance: u32,
-    /// Number of the backend.
     pub backend: usize,
-    /// Requests sent to it.
     pub requests: u64,
     pub keys: u64,
     pub errors: u64,

@@ -334,6 +334,27 @@ pub struct Solution {
     pub caveats: Vec<Caveat>,
 }
 
+impl Solution {
+    /// Without numbers yet.
+    fn of(model: &Model, solver: String, accuracy: Accuracy) -> Self {
+        Self {
+            model: model.name.clone(),
+            solver,
+            accuracy,
+            classes: Vec::new(),
+            stations: Vec::new(),
+            pools: Vec::new(),
+            station: None,
+            response_quantiles: Vec::new(),
+            waiting_quantiles: Vec::new(),
+            settling: None,
+            ln_g: None,
+            iterations: None,
+            caveats: Vec::new(),
+        }
+    }
+}
+
 /// Solves a model by what it asks for (`model.solver`).
 ///
 /// # Errors

@@ -21,7 +21,7 @@ use serde::Serialize;
 use crate::chapters::models::{self, Ranked};
 use crate::chapters::{effects, load, searches, trace};
 use crate::document::Table;
-use crate::number;
+use crate::number::{self, with_interval};
 use crate::plot::Plot;
 use crate::prepared::Prepared;
 
@@ -167,15 +167,6 @@ fn question(data: &Observations) -> String {
 fn objective(data: &Observations) -> Option<Objective> {
     let file: toml::Table = data.study.file.parse().ok()?;
     Objective::parse(file.get("objective")?.as_str()?).ok()
-}
-
-/// `5762/s (5720/s to 5805/s)`.
-fn with_interval(estimate: &Estimate, print: fn(f64) -> String) -> String {
-    let center = print(estimate.center);
-    match estimate.interval {
-        Some(interval) => format!("{center} ({} to {})", print(interval.low), print(interval.high)),
-        None => format!("{center} (no interval)"),
-    }
 }
 
 fn rate_of(configuration: &Configuration) -> String {

@@ -88,13 +88,20 @@ pub(crate) fn capitalized(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
+/// The curve that holds the highest throughput.
+fn best_curve(data: &Observations) -> Option<&Curve> {
+    let most =
+        |curve: &&Curve| data.along(curve).map(Configuration::throughput).fold(0.0, f64::max);
+    data.curves.iter().max_by(|a, b| most(a).total_cmp(&most(b)))
+}
+
 /// The load of a configuration along its curve.
 fn load_of(data: &Observations, configuration: &Configuration) -> f64 {
     data.load_of(configuration)
 }
 
 /// An estimate as a point of a plot, scaled.
-fn point(x: f64, estimate: &kendall_stats::estimate::Estimate, factor: f64) -> Point {
+pub(crate) fn point(x: f64, estimate: &kendall_stats::estimate::Estimate, factor: f64) -> Point {
     let interval = estimate.interval.map(|i| (i.low * factor, i.high * factor));
     Point { x, y: estimate.center * factor, interval }
 }

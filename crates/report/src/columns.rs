@@ -80,17 +80,11 @@ fn number(cell: &Cell) -> Option<f64> {
 }
 
 /// Writes the names of columns.
-///
-/// # Errors
-/// Of the writer.
 pub fn csv_head<W: Write>(columns: &[Column], to: &mut csv::Writer<W>) -> csv::Result<()> {
     to.write_record(columns.iter().map(|column| no_formula(&column.name)))
 }
 
 /// Writes rows; bytes in hexadecimal.
-///
-/// # Errors
-/// Of the writer.
 pub fn csv_rows<W: Write>(columns: &[Column], to: &mut csv::Writer<W>) -> csv::Result<()> {
     let rows = columns.first().map_or(0, |column| column.values.len());
     (0..rows).try_for_each(|row| to.write_record(columns.iter().map(|c| csv_cell(&c.values, row))))

@@ -23,11 +23,9 @@ const MOST_PLOTTED: usize = 24;
 /// One of the two result sets, for people.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ComparedSet {
-    /// Folder or file.
     pub name: String,
     /// What the study asks, where that is known.
     pub title: String,
-    /// Runs that are used.
     pub usable_runs: u64,
     /// Runs that failed or were rejected.
     pub unusable_runs: u64,
@@ -50,9 +48,7 @@ pub struct Difference {
     pub kind: DifferenceKind,
     /// Dotted key of the setting, or the item of the environment.
     pub what: String,
-    /// In the first set.
     pub before: String,
-    /// In the second set.
     pub after: String,
 }
 
@@ -98,7 +94,6 @@ pub struct ComparisonPage {
     pub after: ComparedSet,
     /// The worst verdict of all.
     pub verdict: Verdict,
-    /// Relative change that matters.
     pub bound: f64,
     /// Of the intervals and of the verdict.
     pub confidence: f64,
@@ -116,7 +111,6 @@ impl ComparisonPage {
         crate::write_as(folder, NAME, &self.report())
     }
 
-    /// The page as chapters.
     pub fn report(&self) -> Report {
         let sections =
             vec![self.verdicts(), self.changes(), self.differing(), self.doubts(), method()];
@@ -282,8 +276,6 @@ impl ComparisonPage {
     fn ratios(&self, metric: &str, of: &[&Comparison]) -> Plot {
         let shown = &of[..of.len().min(MOST_PLOTTED)];
         let change = |ratio: f64| 100.0 * (ratio - 1.0);
-        let series =
-            |name: &str, mark, color, points| Series { name: name.to_owned(), mark, color, points };
         let of_verdict = |verdict: Verdict| -> Vec<Point> {
             let places = shown.iter().enumerate().filter(|(_, one)| one.verdict == verdict);
             places
@@ -300,8 +292,8 @@ impl ComparisonPage {
         let last = kendall_units::exact_f64(shown.len().saturating_sub(1));
         let line = |y: f64| vec![Point::new(-0.5, y), Point::new(last + 0.5, y)];
         let mut all = vec![
-            series("bound", Mark::Dashed, 4, line(change(1.0 + self.bound))),
-            series("", Mark::Dashed, 4, line(change(1.0 / (1.0 + self.bound)))),
+            Series::new("bound", Mark::Dashed, 4, line(change(1.0 + self.bound))),
+            Series::new("", Mark::Dashed, 4, line(change(1.0 / (1.0 + self.bound)))),
         ];
         for (color, verdict) in
             [Verdict::Equivalent, Verdict::Regression, Verdict::Improvement, Verdict::Inconclusive]
@@ -310,7 +302,7 @@ impl ComparisonPage {
         {
             let points = of_verdict(verdict);
             if !points.is_empty() {
-                all.push(series(&verdict.to_string(), Mark::Points, color, points));
+                all.push(Series::new(verdict.to_string(), Mark::Points, color, points));
             }
         }
         let better = match shown[0].better {
@@ -341,50 +333,37 @@ impl ComparisonPage {
                  differs, its effect cannot be separated from that of the system.",
             );
         }
-        let mut table = Table::new("differences", "Settings and environments that differ")
-            .column("kind", "Kind", Unit::Text)
-            .column("what", "What", Unit::Text)
-            .column("before", "Before", Unit::Text)
-            .column("after", "After", Unit::Text);
-        for one in &self.differences {
-            let kind = match one.kind {
+        let title = "Settings and environments that differ";
+        let table = Table::of("differences", title, &self.differences)
+            .column("kind", "Kind", Unit::Text, |one| match one.kind {
                 DifferenceKind::Subject => "subject",
                 DifferenceKind::Condition => "condition",
-            };
-            table.push(vec![
-                kind.into(),
-                one.what.as_str().into(),
-                one.before.as_str().into(),
-                one.after.as_str().into(),
-            ]);
-        }
-        section.table(table);
+            })
+            .column("what", "What", Unit::Text, |one| one.what.as_str())
+            .column("before", "Before", Unit::Text, |one| one.before.as_str())
+            .column("after", "After", Unit::Text, |one| one.after.as_str());
+        section.table(table.table());
         section.table(self.sets());
         section
     }
 
     fn sets(&self) -> Table {
-        let mut table = Table::new("sets", "The two result sets")
-            .column("side", "Side", Unit::Text)
-            .column("name", "Results", Unit::Text)
-            .column("title", "Study", Unit::Text)
-            .column("started", "First run", Unit::Text)
-            .column("usable_runs", "Runs used", Unit::Count)
-            .column("unusable_runs", "Failed or rejected", Unit::Count);
-        for (side, set) in [("before", &self.before), ("after", &self.after)] {
-            let count = |runs: u64| kendall_units::exact_f64(usize::try_from(runs).unwrap_or(0));
-            let started = set.started_unix_ns.map(crate::chapters::utc_minutes);
-            table.push(vec![
-                side.into(),
-                set.name.as_str().into(),
-                set.title.as_str().into(),
+        let count = |runs: u64| kendall_units::exact_f64(usize::try_from(runs).unwrap_or(0));
+        let rows = [("before", &self.before), ("after", &self.after)];
+        Table::of("sets", "The two result sets", rows)
+            .column("side", "Side", Unit::Text, |(side, _)| *side)
+            .column("name", "Results", Unit::Text, |(_, set)| set.name.as_str())
+            .column("title", "Study", Unit::Text, |(_, set)| set.title.as_str())
+            .column("started", "First run", Unit::Text, |(_, set)| {
+                let started = set.started_unix_ns.map(crate::chapters::utc_minutes);
                 started
-                    .map_or_else(|| Cell::Empty("tables contain no times".to_owned()), Cell::Text),
-                count(set.usable_runs).into(),
-                count(set.unusable_runs).into(),
-            ]);
-        }
-        table
+                    .map_or_else(|| Cell::Empty("tables contain no times".to_owned()), Cell::Text)
+            })
+            .column("usable_runs", "Runs used", Unit::Count, |(_, set)| count(set.usable_runs))
+            .column("unusable_runs", "Failed or rejected", Unit::Count, |(_, set)| {
+                count(set.unusable_runs)
+            })
+            .table()
     }
 
     fn doubts(&self) -> Section {
@@ -443,22 +422,11 @@ fn names(shown: &[&Comparison]) -> Vec<String> {
 fn both(metric: &str, of: &[&Comparison]) -> Plot {
     let shown = &of[..of.len().min(MOST_PLOTTED)];
     let scale = shown[0].quantity.shown().0;
-    let series = |name: &str, color, value: fn(&Comparison) -> &Estimate| Series {
-        name: name.to_owned(),
-        mark: Mark::Bars,
-        color,
-        points: shown
-            .iter()
-            .enumerate()
-            .map(|(place, one)| {
-                let estimate = value(one).map(|value| value * scale);
-                Point {
-                    x: kendall_units::exact_f64(place),
-                    y: estimate.center,
-                    interval: estimate.interval.map(|i| (i.low, i.high)),
-                }
-            })
-            .collect(),
+    let series = |name: &str, color, value: fn(&Comparison) -> &Estimate| {
+        let points = shown.iter().enumerate().map(|(place, one)| {
+            crate::chapters::point(kendall_units::exact_f64(place), value(one), scale)
+        });
+        Series::new(name, Mark::Bars, color, points)
     };
     Plot {
         id: format!("plot-both-{}", id_of(metric)),

@@ -25,7 +25,6 @@ pub struct Section {
 }
 
 impl Section {
-    /// A chapter without content yet.
     #[must_use]
     pub fn new(id: &'static str, title: impl Into<String>) -> Self {
         Self { id, title: title.into(), blocks: Vec::new(), folded: false }
@@ -130,7 +129,6 @@ pub struct Drawing {
 /// A remark that stands out.
 #[derive(Debug, Clone, Serialize)]
 pub struct Note {
-    /// How it stands out.
     pub level: Level,
     pub text: String,
 }
@@ -195,6 +193,8 @@ pub enum Unit {
     PerSecond,
     /// A share, printed as percent.
     Percent,
+    /// A share, printed as percent to this many decimals.
+    Share(usize),
     /// A difference as share, printed as percent with its sign.
     SignedPercent,
     Count,
@@ -269,6 +269,21 @@ impl<C: Into<Self>> From<Option<C>> for Cell {
     }
 }
 
+/// A number, or why there is none: what is not finite is none.
+impl From<(Option<f64>, &str)> for Cell {
+    fn from((value, why): (Option<f64>, &str)) -> Self {
+        let finite = value.filter(|value| value.is_finite());
+        finite.map_or_else(|| Self::Empty(why.to_owned()), Self::Number)
+    }
+}
+
+/// An estimate, or why there is none.
+impl From<(Option<Estimate>, &str)> for Cell {
+    fn from((value, why): (Option<Estimate>, &str)) -> Self {
+        value.map_or_else(|| Self::Empty(why.to_owned()), Self::Estimate)
+    }
+}
+
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
@@ -294,7 +309,7 @@ impl Unit {
         match self {
             Self::Milliseconds => 1e3,
             Self::Microseconds => 1e6,
-            Self::Percent | Self::SignedPercent => 100.0,
+            Self::Percent | Self::Share(_) | Self::SignedPercent => 100.0,
             _ => 1.0,
         }
     }
@@ -307,6 +322,7 @@ impl Unit {
             Self::Milliseconds | Self::Microseconds => number::significant(scaled, 3),
             Self::PerSecond | Self::Text => number::significant(scaled, 4),
             Self::Plain(figures) => number::significant(scaled, figures),
+            Self::Share(decimals) => number::fixed(scaled, decimals),
             Self::Percent => number::percent_in_column(value).trim_end_matches(" %").to_owned(),
             Self::SignedPercent => number::signed_percent(value).trim_end_matches(" %").to_owned(),
             Self::Count => number::fixed(scaled, 0),
@@ -368,7 +384,6 @@ impl Table {
         Rows { items, table: Self { rows, ..Self::new(id, caption) } }
     }
 
-    /// With one more column.
     #[must_use]
     pub fn column(mut self, key: impl Into<String>, label: impl Into<String>, unit: Unit) -> Self {
         self.columns.push(Column { key: key.into(), label: label.into(), unit });
@@ -384,7 +399,6 @@ impl Table {
         self.rows.push(row);
     }
 
-    /// Folded on the screen.
     #[must_use]
     pub fn folded(mut self) -> Self {
         self.folded = true;

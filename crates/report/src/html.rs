@@ -26,9 +26,6 @@ const MOST_ROWS: usize = 300;
 
 /// The report as one HTML file; `file` is its name without the ending, as is that of the JSON
 /// beside it.
-///
-/// # Errors
-/// What the template engine refuses, which would be a defect of the template.
 pub fn render(report: &Report, file: &str) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     environment.set_auto_escape_callback(|_| AutoEscape::Html);

@@ -37,9 +37,7 @@ pub const REPORT_VERSION: u32 = 1;
 pub struct Report {
     /// [`REPORT_VERSION`] of the writer.
     pub version: u32,
-    /// Name of the study.
     pub name: String,
-    /// What the study asks.
     pub title: String,
     /// How much was measured, in a line.
     pub byline: String,
@@ -55,14 +53,12 @@ pub struct Report {
     pub models: Vec<ModelFile>,
 }
 
-/// A model as a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ModelFile {
     /// Its name in the folder `models`.
     pub file: String,
     /// The curve that it was made from.
     pub curve: String,
-    /// What it is called.
     pub model: String,
     pub text: String,
 }
@@ -89,7 +85,6 @@ pub enum ReportError {
     },
 }
 
-/// Files of a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Written {
     pub html: PathBuf,

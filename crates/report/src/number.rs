@@ -1,5 +1,7 @@
 //! Numbers as people read them: few figures, thousands apart, a unit that keeps them short.
 
+use kendall_stats::estimate::{Estimate, Interval};
+
 /// `value` with `figures` significant figures, thousands separated by a narrow space.
 pub(crate) fn significant(value: f64, figures: i32) -> String {
     if !value.is_finite() {
@@ -128,6 +130,22 @@ pub(crate) fn signed_percent(share: f64) -> String {
 }
 
 pub(crate) use kendall_units::counted as count;
+
+/// `5762/s (5720/s to 5805/s)`.
+pub(crate) fn with_interval(estimate: &Estimate, print: fn(f64) -> String) -> String {
+    let center = print(estimate.center);
+    match estimate.interval {
+        Some(interval) => format!("{center} ({} to {})", print(interval.low), print(interval.high)),
+        None => format!("{center} (no interval)"),
+    }
+}
+
+/// ` (95 % interval 5720/s to 5805/s)`; nothing where there is none.
+pub(crate) fn in_interval(interval: Option<Interval>, print: fn(f64) -> String) -> String {
+    interval.map_or_else(String::new, |i| {
+        format!(" ({} interval {} to {})", percent(i.confidence), print(i.low), print(i.high))
+    })
+}
 
 /// The factor and unit in which a time of this size reads best.
 pub(crate) fn time_unit(seconds: f64) -> (f64, &'static str) {

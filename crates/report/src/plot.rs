@@ -27,11 +27,9 @@ pub struct Plot {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Axis {
     pub label: String,
-    /// How values become places.
     pub scale: Scale,
 }
 
-/// How values become places.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
@@ -51,12 +49,10 @@ pub enum Scale {
     },
 }
 
-/// One set of points.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
-    /// How it is drawn.
     pub mark: Mark,
     /// Color: series with the same number have the same color; models share that of what they model.
     pub color: usize,
@@ -88,7 +84,6 @@ pub enum Mark {
 pub struct Point {
     pub x: f64,
     pub y: f64,
-    /// Ends of the interval.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -100,11 +95,22 @@ impl Point {
     }
 }
 
+impl Series {
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        mark: Mark,
+        color: usize,
+        points: impl IntoIterator<Item = Point>,
+    ) -> Self {
+        Self { name: name.into(), mark, color, points: points.into_iter().collect() }
+    }
+}
+
 /// Levels that an axis names one by one, at most.
 const MOST_LEVELS: usize = 14;
 
 impl Scale {
-    /// Whether it is logarithmic.
     pub fn is_log(&self) -> bool {
         matches!(self, Self::Log | Self::Levels { log: true, .. })
     }

@@ -26,7 +26,6 @@ impl<'a> Prepared<'a> {
         self.data.curves.iter().zip(fitted.iter().map(Option::as_ref))
     }
 
-    /// Each curve with the models beside it.
     pub(crate) fn models(&self) -> impl Iterator<Item = (&Curve, &Beside)> {
         let compare = |(curve, found): (&Curve, Option<&Saturation>)| {
             let points: Vec<_> = self.data.along(curve).map(|c| c.point.clone()).collect();
@@ -45,7 +44,6 @@ impl Deref for Prepared<'_> {
     }
 }
 
-/// The saturation of one curve.
 fn fitted(data: &Observations, curve: &Curve) -> Option<Saturation> {
     let measured = |c: &Configuration| MeasuredLoad {
         load: data.load_of(c),

@@ -86,7 +86,6 @@ pub enum StoreError {
          them, or run the study again into another folder"
     )]
     OtherVersion {
-        /// Version in the file.
         found: u32,
         /// The version that this program reads.
         known: u32,
@@ -179,7 +178,6 @@ impl Results {
         folder.join(DATABASE_FILE).exists()
     }
 
-    /// Opens the results in a folder.
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         if folder.is_file() {
             return Err(StoreError::NoFolder { path: folder.display().to_string() });

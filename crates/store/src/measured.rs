@@ -42,9 +42,7 @@ pub struct Measured {
     pub tiers: Vec<MeasuredTier>,
     /// All tiers, without their periods: those that say nothing of themselves too.
     pub topology: Vec<Tier>,
-    /// What each process used.
     pub processes: Vec<ProcessUse>,
-    /// What each host used.
     pub hosts: Vec<HostUse>,
 }
 
@@ -74,7 +72,6 @@ pub struct MeasuredTier {
     pub tier: String,
     /// A tier or a link.
     pub role: Role,
-    /// Number of the instance.
     pub instance: u32,
     /// What it is, such as `memcached-proxy`.
     pub kind: String,
@@ -111,7 +108,6 @@ pub struct ProcessUse {
     pub voluntary_switches: u64,
     /// Context switches because it was preempted.
     pub involuntary_switches: u64,
-    /// Highest memory in use.
     pub resident_bytes_maximum: u64,
     /// What its threads and connections waited for, on average; `None` where it could not be read.
     pub waiting: Option<Waiting>,

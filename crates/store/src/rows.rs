@@ -62,7 +62,6 @@ pub struct SearchLine {
 pub struct SearchFound {
     /// Highest throughput, from runs that were made after its level had been chosen.
     pub maximum_throughput_per_s: Estimate,
-    /// Level of the maximum.
     pub best: f64,
     /// Lowest and highest level that measured within the interval of the maximum.
     pub best_between: (f64, f64),
@@ -159,7 +158,6 @@ impl SearchFound {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RunId(pub i64);
 
-/// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
@@ -172,7 +170,6 @@ pub enum Status {
 }
 
 impl Status {
-    /// As it is stored.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -216,7 +213,6 @@ pub struct MeasuredWindow {
 }
 
 impl MeasuredWindow {
-    /// Its length in seconds.
     pub fn length_s(&self) -> f64 {
         kendall_units::Seconds::from_nanos(self.to_ns.saturating_sub(self.from_ns)).get()
     }
@@ -234,7 +230,6 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// As it is stored.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -301,7 +296,6 @@ pub struct Run {
     pub ended_ns: u64,
     /// The part that counts; `None` where the run failed before there was one.
     pub measured: Option<MeasuredWindow>,
-    /// Why it was made.
     pub purpose: Purpose,
     /// Mean time of the speed probe's unit of work in the measured window; `None` without a probe.
     pub speed_unit_ns: Option<f64>,
@@ -378,7 +372,6 @@ impl Extent {
     pub const ALL: &'static [Self] =
         &[Self::Second, Self::Measured, Self::Drained, Self::Whole, Self::Steps];
 
-    /// As it is stored.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -398,13 +391,10 @@ pub struct RunRecord {
     pub run: Run,
     /// The system's tiers and who talks to whom.
     pub graph: Graph,
-    /// One per load generator.
     pub generators: Vec<Generator>,
     /// One per instance of a tier.
     pub tiers: Vec<Tier>,
-    /// Resources of every process.
     pub processes: Vec<Process>,
-    /// Resources of every host.
     pub hosts: Vec<HostSample>,
     /// How fast the cores were; empty where it was not probed.
     pub speeds: Vec<SpeedSample>,
@@ -419,15 +409,12 @@ pub struct Generator {
     pub command: String,
     /// `memcached`, `http`, …
     pub protocol: String,
-    /// Addresses that it loaded.
     pub targets: Vec<String>,
     /// `closed` or `open`.
     pub r#loop: String,
     /// Clients of this generator (closed loop), or connections (open loop).
     pub clients: u64,
-    /// Start of its load.
     pub started_ns: u64,
-    /// End of its load.
     pub ended_ns: u64,
     /// Mean think time that was asked for.
     pub think_time_mean_ns: u64,
@@ -435,7 +422,6 @@ pub struct Generator {
     pub arrival_rate_per_s: Option<f64>,
     /// Message queue: `single` or `stream`.
     pub calls: Option<String>,
-    /// Seed of all draws.
     pub seed: u64,
     /// How late it was against its own schedule.
     pub lateness: Histogram,
@@ -463,7 +449,6 @@ pub struct Generator {
 /// Requests of one kind in one period, as one generator saw them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OperationPeriod {
-    /// What the period is.
     pub extent: Extent,
     pub from_ns: u64,
     pub to_ns: u64,
@@ -536,7 +521,6 @@ pub struct Level {
 /// What a tier did in one period: the difference of two of its snapshots.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TierPeriod {
-    /// What the period is.
     pub extent: Extent,
     /// Moment of the first snapshot.
     pub from_ns: u64,
@@ -551,9 +535,7 @@ pub struct TierPeriod {
     /// How long workers were held, one entry a batch; empty where one serves a request at a time.
     pub held_time: Histogram,
     pub connections: Level,
-    /// Bytes read from clients.
     pub bytes_in: u64,
-    /// Bytes written to clients.
     pub bytes_out: u64,
     /// CPU time in user mode, by the tier's own account.
     pub cpu_user_ns: u64,
@@ -607,11 +589,8 @@ pub struct TierRequests {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TierBackend {
     pub address: String,
-    /// Requests sent to it.
     pub requests: u64,
-    /// Keys sent to it.
     pub keys: u64,
-    /// Requests that it failed.
     pub errors: u64,
     /// Request sent to answer received.
     pub backend_time: Histogram,
@@ -665,7 +644,6 @@ pub struct ProcessSample {
     pub involuntary_switches: u64,
     /// Memory in use at this moment.
     pub resident_bytes: u64,
-    /// Threads at this moment.
     pub threads: u64,
     /// What they wait for at this moment; `None` where it cannot be read.
     #[serde(default)]

@@ -32,7 +32,6 @@ const LOOK: Duration = Duration::from_millis(5);
 /// What is needed to start the database.
 pub(crate) struct Baseline<'a> {
     pub(crate) machines: &'a mut Machines,
-    /// Of the base configuration.
     pub(crate) settings: &'a Settings,
     /// Folder for what the processes say.
     pub(crate) folder: &'a Path,

@@ -22,7 +22,6 @@ const SHOWN: usize = 40;
 pub struct OtherProtocol {
     pub tier: String,
     pub address: String,
-    /// That of the load.
     pub protocol: &'static str,
     /// How its answer begins.
     pub answer: String,

@@ -57,10 +57,8 @@ pub enum StudyError {
     NoRoom {
         /// The folder of the results.
         folder: String,
-        /// What is left there.
         free_bytes: u64,
     },
-    /// Run after run failed.
     #[error(
         "{count} runs in a row failed, the last one: {reason}; fix it and run the same command \
          again with --retry-failed"

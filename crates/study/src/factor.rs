@@ -9,7 +9,6 @@ use toml::{Table, Value};
 
 use crate::section::{Key, Problem, Section};
 
-/// A range of levels.
 pub(crate) const STEPS: &[Key] = &[
     Key::number("from", "the first level"),
     Key::number("to", "the last level, if a step ends there"),
@@ -79,8 +78,7 @@ impl Factor {
             }
             let Some(factor) = factors.iter_mut().find(|factor| factor.key == other) else {
                 let known: Vec<&str> = factors.iter().map(|factor| factor.key.as_str()).collect();
-                let close = kendall_keys::closest(other, known.iter().copied())
-                    .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+                let close = kendall_keys::did_you_mean(other, known.iter().copied());
                 let what = format!("`{other}` is not a factor with levels of its own{close}");
                 return Err(section.problem(key, what));
             };

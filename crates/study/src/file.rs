@@ -28,7 +28,6 @@ pub enum Refusal {
     /// A value of `--set` that cannot be used.
     #[error("--set {set}: {problem}")]
     Set {
-        /// As it was written.
         set: String,
         /// The key and what is wrong with it.
         problem: Problem,
@@ -38,7 +37,6 @@ pub enum Refusal {
         file: String,
         /// Line, from 1.
         line: usize,
-        /// What the parser says.
         what: String,
     },
     /// The file cannot be read.
@@ -53,7 +51,6 @@ pub enum Refusal {
 /// A study file that was accepted.
 #[derive(Debug, Clone)]
 pub struct StudyFile {
-    /// Its name, for messages.
     pub name: String,
     /// Its text, byte by byte; below it what `--set` replaced, as comments.
     pub text: String,
@@ -63,11 +60,9 @@ pub struct StudyFile {
     pub title: String,
     /// What the study is to answer, in words.
     pub question: Option<String>,
-    /// What must be met.
     pub objective: Option<Objective>,
     /// What the study is to fail for. Not among the effective values: it changes no run.
     pub fail_if: Vec<Condition>,
-    /// Seed of all chance.
     pub seed: u64,
     pub factors: Vec<Factor>,
     /// How the factors are combined.
@@ -120,7 +115,6 @@ pub struct DesignSpec {
     pub effective: Json,
 }
 
-/// How factors are combined.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DesignKind {
     Full,

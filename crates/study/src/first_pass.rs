@@ -24,9 +24,6 @@ impl StudyFile {
     /// The same study in short runs, which end within [`FIRST_ANSWER`]. `None` where the study itself is
     /// planned to end by then, for systems that Kendall ships, and where runs cannot be shortened: jobs, loads
     /// by other programs, rates that are shares of a capacity, designs that choose their runs.
-    ///
-    /// # Errors
-    /// A [`Refusal`] of the study's own design.
     pub fn first_pass(&self) -> Result<Option<Self>, Refusal> {
         let measure = &self.base.measure;
         let own = ["processes", "attached"].contains(&self.base.kind.name);
@@ -37,7 +34,7 @@ impl StudyFile {
             workload.is_job() || workload.driver.program.is_some() || self.wants_capacity();
         let mut varied = self.factors.iter().flat_map(Factor::keys);
         let how = varied.any(|key| key.starts_with("measure."));
-        let plan = Plan::of(self).map_err(|problem| self.refuse(problem))?;
+        let plan = Plan::of(self)?;
         let whole = (measure.under_load() + STARTING) * exact_f64(plan.most());
         if !own || chooses || as_stated || how || whole <= FIRST_ANSWER {
             return Ok(None);

@@ -133,15 +133,13 @@ impl Needs {
 }
 
 /// A host that was checked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize)]
 pub struct HostReport {
     /// Its name in the study.
+    #[serde(rename = "host")]
     pub name: String,
-    /// What it calls itself.
     pub machine: String,
-    /// Where its tiers listen.
     pub address: String,
-    /// What is placed there.
     pub placed: Vec<String>,
     /// Cores that may be used.
     pub cores: u64,
@@ -161,7 +159,7 @@ pub fn check_hosts(
     program: &Path,
     interrupted: &AtomicBool,
 ) -> Result<Vec<HostReport>, StudyError> {
-    let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
+    let plan = Plan::of(study)?;
     let needs = Needs::of(&plan.settings(study)?);
     if needs.hosts().is_empty() {
         return Ok(Vec::new());

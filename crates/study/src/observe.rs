@@ -71,7 +71,6 @@ const ROOM_LOOK: Duration = Duration::from_secs(1);
 /// How long the last samples of the hosts may take.
 const LAST_LOOK: Duration = LEASE;
 
-/// A run without numbers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
     /// A process of the system or a generator.
@@ -91,11 +90,7 @@ pub(crate) enum RunError {
     OtherProtocol(#[from] OtherProtocol),
     /// A disk that the run writes to has no room left.
     #[error("{full}{then}")]
-    NoRoom {
-        full: Full,
-        /// What came of it.
-        then: String,
-    },
+    NoRoom { full: Full, then: String },
 }
 
 impl RunError {
@@ -173,7 +168,6 @@ pub struct LiveHost {
     pub cores: u32,
 }
 
-/// What a run needs.
 pub(crate) struct Observer<'a> {
     pub(crate) machines: &'a mut Machines,
     pub(crate) settings: &'a Settings,
@@ -530,7 +524,6 @@ fn no_result(generator: &Runner, what: String) -> RunError {
     RunError::NoResult { name: generator.name().to_owned(), what, tail: generator.tail() }
 }
 
-/// What the generators printed.
 fn results(
     generators: &mut [Runner],
     workload: &Workload,
@@ -566,7 +559,6 @@ fn results(
     Ok(results)
 }
 
-/// Collects snapshots and counters.
 struct Watch {
     members: Vec<ObservedMember>,
     processes: Vec<(Accounting, Process)>,

@@ -36,7 +36,6 @@ pub(crate) struct Observed {
 /// What one client alone did before the load of a run.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    /// As it was measured.
     pub(crate) settings: Settings,
     pub(crate) observed: Observed,
 }

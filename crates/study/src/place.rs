@@ -21,7 +21,6 @@ use crate::topology::{Source, Started, TierSpec};
 /// Tries to start an instance whose chosen port another program took in the meantime.
 const PORT_TRIES: u32 = 3;
 
-/// A system that runs.
 #[derive(Debug, Default)]
 pub(crate) struct Running {
     /// In the order of starting.

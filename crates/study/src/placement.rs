@@ -38,7 +38,6 @@ pub(crate) const HOSTS: &[Key] = &[
 /// Keys of `[hosts]` that only pods have.
 const OF_PODS: [&str; 5] = ["context", "namespace", "image", "apart", "deadline"];
 
-/// Keys of one host.
 pub(crate) const HOST: &[Key] = &[
     Key::text("ssh", "what `ssh` takes; the host's name unless given").optional(),
     Key::text("address", "the host's IPv4 address on the network that is measured").optional(),
@@ -354,8 +353,7 @@ fn places(
             let host = hosts.list.iter().position(|host| host.name == *word).map(At::Host);
             host.or((word == HERE).then_some(At::Here)).ok_or_else(|| {
                 let known: Vec<&str> = hosts.list.iter().map(|host| host.name.as_str()).collect();
-                let close = kendall_keys::closest(word, known.iter().copied())
-                    .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+                let close = kendall_keys::did_you_mean(word, known.iter().copied());
                 let known = known.join(", ");
                 section.problem(
                     name,

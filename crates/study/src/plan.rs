@@ -57,7 +57,6 @@ struct Search {
 /// A run that comes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Planned {
-    /// Index of the combination.
     pub configuration: usize,
     /// Repetition, from 0.
     pub repetition: u32,
@@ -68,7 +67,6 @@ pub struct Planned {
 /// A run that has ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ended {
-    /// Index of the combination.
     pub configuration: usize,
     /// Repetition, from 0.
     pub repetition: u32,
@@ -119,7 +117,7 @@ impl Measured {
 
 impl Plan {
     /// The plan of a study file.
-    pub fn of(study: &StudyFile) -> Result<Self, Problem> {
+    pub fn of(study: &StudyFile) -> Result<Self, Refusal> {
         let measure = &study.base.measure;
         let mut plan = Self {
             configurations: vec![vec![None; study.factors.len()]],
@@ -135,8 +133,10 @@ impl Plan {
         if study.factors.is_empty() {
             return Ok(plan);
         }
-        let design = design(study)
-            .map_err(|error| Problem { key: "design".to_owned(), what: error.to_string() })?;
+        let refused = |error: DesignError| {
+            study.refuse(Problem { key: "design".to_owned(), what: error.to_string() })
+        };
+        let design = design(study).map_err(refused)?;
         plan.configurations = design
             .configurations
             .iter()

@@ -379,7 +379,6 @@ pub(crate) struct Totals {
     pub(crate) timed: u64,
 }
 
-/// Sums over all generators.
 pub(crate) fn totals(generators: &[Generator]) -> Totals {
     let mut totals = Totals::default();
     let measured = generators.iter().flat_map(|generator| &generator.operations);

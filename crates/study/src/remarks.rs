@@ -44,9 +44,6 @@ fn remarked(name: &str, output: &str) -> Vec<Caveat> {
 }
 
 /// For fuzzing: what a tier prints.
-///
-/// # Panics
-/// When more is remarked than may be.
 pub(crate) fn fuzz(text: &str) {
     let found = remarked("a-0", text);
     assert!(found.len() <= MOST.min(text.matches("remark ").count()));

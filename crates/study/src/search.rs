@@ -15,7 +15,6 @@ use kendall_units::{exact_f64, whole_u64};
 pub(crate) enum Next {
     /// Runs this level; so many runs of it were used already.
     Run {
-        /// Index on the grid.
         index: usize,
         /// Repetition, from 0.
         repetition: u32,

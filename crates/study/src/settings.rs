@@ -24,7 +24,6 @@ pub struct Settings {
     pub topology: Topology,
     pub links: Vec<Link>,
     pub workload: Workload,
-    /// How it is measured.
     pub measure: Measure,
     /// Which hosts there are, and what runs where.
     pub placement: Placement,
@@ -68,7 +67,6 @@ pub struct Measure {
     pub repetitions: Repetitions,
     /// How often a failed or rejected run is tried again.
     pub retries: u32,
-    /// Confidence of every interval.
     pub confidence: f64,
     /// Whether the speed of the cores is probed.
     pub speed_probe: bool,

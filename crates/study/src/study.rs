@@ -37,10 +37,8 @@ use crate::{environment, programs, record, set_aside};
 /// Runs that may fail, or be rejected for one cause, one after the other before the study gives up.
 const FAILURES_IN_A_ROW: u32 = 3;
 
-/// What the caller decides.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Folder of the results.
     pub folder: PathBuf,
     pub program: PathBuf,
     /// Tries every failed or rejected run once more.
@@ -50,7 +48,6 @@ pub struct Options {
     pub until_repetition: Option<u32>,
 }
 
-/// How a study ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Summary {
     /// Runs that may be used, earlier sessions included.
@@ -70,11 +67,9 @@ pub struct Summary {
 /// What happens during a study.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The folder is open.
     Opened {
         /// All runs, where that is known; else the most there may be.
         runs: usize,
-        /// Whether it is known.
         exact: bool,
         /// Runs that have ended already.
         ended: usize,
@@ -119,7 +114,7 @@ pub fn run(
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Summary, StudyError> {
     programs::check_programs(study, &options.program)?;
-    let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
+    let plan = Plan::of(study)?;
     let _lock = lock(&options.folder)?;
     check_room(&options.folder, disk::LEAST_BYTES)?;
     let known;
@@ -176,7 +171,6 @@ struct End {
 #[derive(Debug, Default)]
 struct InARow {
     count: u32,
-    /// Status and cause of all of them.
     cause: Option<(Status, String)>,
 }
 
@@ -232,7 +226,7 @@ pub fn run_beside(
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<Vec<RunId>, StudyError> {
     programs::check_programs(study, &options.program)?;
-    let plan = Plan::of(study).map_err(|problem| study.refuse(problem))?;
+    let plan = Plan::of(study)?;
     let _lock = lock(&options.folder)?;
     check_room(&options.folder, disk::LEAST_BYTES)?;
     let mut session = Session::open(study, options, plan)?;
@@ -594,7 +588,6 @@ impl<'a> Session<'a> {
         Run { factors, ..self.blank(planned, settings) }
     }
 
-    /// A row without levels.
     fn blank(&self, planned: Planned, settings: &Settings) -> Run {
         let small = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         Run {

@@ -17,7 +17,6 @@ use crate::topology::Topology;
 /// Refuses effective values of `[system]` and `[workload]` that do not go together.
 pub type Check = fn(&serde_json::Value, &serde_json::Value) -> Result<(), Problem>;
 
-/// A kind of system.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemKind {
     /// `system.kind` in the study file.

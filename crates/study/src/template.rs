@@ -101,8 +101,7 @@ pub(crate) fn check_parameters(base: &Settings, all: &[Settings]) -> Result<(), 
             continue;
         }
         let others = parameters(base).map(|(other, _)| other).filter(|other| *other != name);
-        let close = kendall_keys::closest(name, others)
-            .map_or_else(String::new, |other| format!("; did you mean `{other}`?"));
+        let close = kendall_keys::did_you_mean(name, others);
         let what = format!("no command uses it: write {{{name}}} in one, or leave it out{close}");
         return Err(Problem { key: dotted, what });
     }
@@ -129,7 +128,6 @@ fn check_load(settings: &Settings) -> Result<(), Problem> {
     Ok(())
 }
 
-/// What placeholders stand for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Values {
     single: BTreeMap<String, String>,

@@ -86,7 +86,6 @@ pub struct Attached {
 }
 
 impl Topology {
-    /// A tier by its name.
     #[must_use]
     pub fn tier(&self, name: &str) -> Option<&TierSpec> {
         self.tiers.iter().find(|tier| tier.name == *name)

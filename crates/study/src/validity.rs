@@ -246,7 +246,6 @@ fn one_machine(
     }
 }
 
-/// As it is stored.
 fn kind_of(kind: RemarkKind) -> String {
     let value = serde_json::to_value(kind).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()

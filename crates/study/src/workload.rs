@@ -126,7 +126,6 @@ const REACHES: [&str; 2] = ["all", "one"];
 /// Arguments of `kendall load` that are the protocol's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Driver {
-    /// Options of a load.
     pub options: Vec<String>,
     /// Options of the filling before a load; `None` where there is nothing to fill.
     pub prefill: Option<Vec<String>>,
@@ -167,20 +166,16 @@ pub enum TargetForm {
 pub struct Workload {
     /// Word after `kendall load`.
     pub protocol: &'static str,
-    /// How requests come about.
     pub arrivals: Arrivals,
     /// Clients over all generators (closed loop), or connections (open loop).
     pub clients: u64,
     pub generators: u32,
-    /// Threads of each generator.
     pub threads: u32,
     /// Whether the clients of a generator all talk to one instance.
     pub reaches_one: bool,
-    /// What the protocol adds.
     pub driver: Driver,
 }
 
-/// How requests come about.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arrivals {
     /// Each client waits for its answer, thinks, and sends the next request.

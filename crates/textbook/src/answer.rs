@@ -35,7 +35,6 @@ impl Output {
     }
 }
 
-/// A solved case.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Answer {
     /// The kind that was solved, as it was written.

@@ -17,7 +17,6 @@ const MOST_ENTRIES: u64 = 10_000;
 /// A model file that says the same, and what of the document it does not say.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Jmva {
-    /// The model file.
     pub table: Table,
     /// What was left out, or means something else.
     pub notes: Vec<String>,
@@ -26,7 +25,6 @@ pub struct Jmva {
 /// A document that is no model, or a model that cannot be such a document.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum JmvaError {
-    /// Not XML.
     #[error(transparent)]
     Xml(#[from] roxmltree::Error),
     #[error("an element has more than {} attributes; JMT writes fewer than 20", MOST_MARKS / 2)]
@@ -103,9 +101,6 @@ pub fn read(text: &str) -> Result<Jmva, JmvaError> {
 }
 
 /// The text of a document in UTF-8, or in ISO-8859-1 where it says so, as JMT writes it.
-///
-/// # Errors
-/// [`JmvaError::Encoding`].
 pub fn decoded(bytes: Vec<u8>) -> Result<String, JmvaError> {
     let head = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]).into_owned();
     let declared =

@@ -94,7 +94,6 @@ pub(crate) fn read(text: &str) -> Result<Jmva, JmvaError> {
     Ok(Jmva { table, notes: file.notes.into_iter().collect() })
 }
 
-/// A parameter of a section.
 fn parameter<'a>(section: Node<'a, 'a>, name: &str) -> Option<Node<'a, 'a>> {
     elements(section).find(|one| one.attribute("name") == Some(name))
 }

@@ -59,11 +59,9 @@ use unit::Unit;
 pub enum TextbookError {
     #[error("kind: `{kind}` is not known{close}; known are {known}")]
     Kind {
-        /// What was written.
         kind: String,
         /// "; did you mean …?", or nothing.
         close: String,
-        /// The known ones.
         known: String,
     },
     /// A key is not known, missing, or holds what it cannot.

@@ -101,7 +101,6 @@ fn shape(answer: &mut Answer, usl: &Usl) {
     answer.maybe("optimal_n", usl.optimal_load(), "users");
 }
 
-/// Known coefficients.
 fn law(
     kind: &str,
     loads: Option<Vec<f64>>,

@@ -18,19 +18,16 @@ pub(crate) struct Design {
     command: Command,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum Command {
-    New(new::New),
-    Analyze(analyze::Analyze),
-    Power(power::Power),
+commands! {
+    Command {
+        New(new::New),
+        Analyze(analyze::Analyze),
+        Power(power::Power),
+    }
 }
 
 impl Design {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        match self.command {
-            Command::New(command) => command.run(),
-            Command::Analyze(command) => command.run(),
-            Command::Power(command) => command.run(),
-        }
+        self.command.run()
     }
 }

@@ -20,21 +20,17 @@ pub(crate) struct Fit {
     what: What,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum What {
-    Usl(usl::FitUsl),
-    Demands(demands::FitDemands),
-    Distribution(distribution::FitDistribution),
-    Map(map::FitMap),
+commands! {
+    What {
+        Usl(usl::FitUsl),
+        Demands(demands::FitDemands),
+        Distribution(distribution::FitDistribution),
+        Map(map::FitMap),
+    }
 }
 
 impl Fit {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        match self.what {
-            What::Usl(fit) => fit.run(),
-            What::Demands(fit) => fit.run(),
-            What::Distribution(fit) => fit.run(),
-            What::Map(fit) => fit.run(),
-        }
+        self.what.run()
     }
 }

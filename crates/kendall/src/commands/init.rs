@@ -21,7 +21,7 @@ use self::probe::{Attached, Found};
 use self::requests::Requests;
 pub use self::requests::fuzz_requests;
 use super::run::exit_of;
-use crate::exit::{Exit, exit_with};
+use crate::exit::{Exit, exit_with, refused};
 use crate::output;
 
 /// Writes a commented study for your own service, and tries it
@@ -132,8 +132,7 @@ impl Init {
             try_it(&parse(&file, &text, true)?)?;
         }
         write::text(&file, self.force, &text)?;
-        let plan = kendall_study::Plan::of(&study)
-            .map_err(|problem| exit_with(Exit::Refused, study.refuse(problem)))?;
+        let plan = kendall_study::Plan::of(&study).map_err(refused)?;
         let minutes =
             study.base.measure.duration.get() * kendall_units::exact_f64(plan.most()) / 60.0;
         output::result(&format!(

@@ -19,8 +19,6 @@ mod secure;
 mod stages;
 mod summary;
 
-use clap::Subcommand;
-
 use crate::exit::Exit;
 
 /// Runs one load test, closed or open
@@ -34,29 +32,21 @@ pub(crate) struct Load {
     protocol: Protocol,
 }
 
-#[derive(Debug, Subcommand)]
-enum Protocol {
-    Bazel(Box<bazel::LoadBazel>),
-    Grpc(Box<grpc::LoadGrpc>),
-    Http(Box<http::LoadHttp>),
-    Memcached(Box<memcached::LoadMemcached>),
-    Postgres(Box<postgres::LoadPostgres>),
-    Queue(Box<queue::LoadQueue>),
-    Reapi(Box<reapi::LoadReapi>),
-    Redis(Box<redis::LoadRedis>),
+commands! {
+    Protocol {
+        Bazel(Box<bazel::LoadBazel>),
+        Grpc(Box<grpc::LoadGrpc>),
+        Http(Box<http::LoadHttp>),
+        Memcached(Box<memcached::LoadMemcached>),
+        Postgres(Box<postgres::LoadPostgres>),
+        Queue(Box<queue::LoadQueue>),
+        Reapi(Box<reapi::LoadReapi>),
+        Redis(Box<redis::LoadRedis>),
+    }
 }
 
 impl Load {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        match self.protocol {
-            Protocol::Bazel(load) => load.run(),
-            Protocol::Grpc(load) => load.run(),
-            Protocol::Http(load) => load.run(),
-            Protocol::Memcached(load) => load.run(),
-            Protocol::Postgres(load) => load.run(),
-            Protocol::Queue(load) => load.run(),
-            Protocol::Reapi(load) => load.run(),
-            Protocol::Redis(load) => load.run(),
-        }
+        self.protocol.run()
     }
 }

@@ -44,19 +44,20 @@ pub(crate) struct Serve {
     tier: Tier,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum Tier {
-    Cache(cache::CacheFlags),
-    CacheFront(cache_front::CacheFrontFlags),
-    Compute(compute::ComputeFlags),
-    Link(link::LinkFlags),
-    Synthetic(synthetic::SyntheticFlags),
-    Proxy(proxy::Proxy),
-    Queue(queue::QueueFlags),
-    QueueDatabase(queue_database::QueueDatabaseFlags),
-    Scheduler(scheduler::SchedulerFlags),
-    Worker(worker::WorkerFlags),
-    WorkerSlot(worker::WorkerSlotFlags),
+commands! {
+    Tier {
+        Cache(cache::CacheFlags),
+        CacheFront(cache_front::CacheFrontFlags),
+        Compute(compute::ComputeFlags),
+        Link(link::LinkFlags),
+        Synthetic(synthetic::SyntheticFlags),
+        Proxy(proxy::Proxy),
+        Queue(queue::QueueFlags),
+        QueueDatabase(queue_database::QueueDatabaseFlags),
+        Scheduler(scheduler::SchedulerFlags),
+        Worker(worker::WorkerFlags),
+        WorkerSlot(worker::WorkerSlotFlags),
+    }
 }
 
 impl Serve {
@@ -68,19 +69,7 @@ impl Serve {
 
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         kendall_tier::raise_descriptor_limit();
-        match self.tier {
-            Tier::Cache(tier) => tier.run(),
-            Tier::CacheFront(tier) => tier.run(),
-            Tier::Compute(tier) => tier.run(),
-            Tier::Link(tier) => tier.run(),
-            Tier::Synthetic(tier) => tier.run(),
-            Tier::Proxy(tier) => tier.run(),
-            Tier::Queue(tier) => tier.run(),
-            Tier::QueueDatabase(tier) => tier.run(),
-            Tier::Scheduler(tier) => tier.run(),
-            Tier::Worker(tier) => tier.run(),
-            Tier::WorkerSlot(tier) => tier.run(),
-        }
+        self.tier.run()
     }
 }
 

@@ -87,7 +87,6 @@ pub(crate) struct Solve {
 /// What one solver says of one model.
 pub(crate) enum Solved {
     Formula(Box<Solution>),
-    /// By simulation.
     Simulated(Box<Simulated>),
 }
 

@@ -30,7 +30,7 @@ fn the_published_table_is_printed() {
     let output = kendall(&["design", "analyze", &file, "--model", "additive"]);
     assert!(output.status.success());
     let printed = text(&output);
-    for figure in ["5221.83", "-580.000", "1538.75", "1966.17", "55.39", "33.93", "0.49"] {
+    for figure in ["5221.83", "−580.000", "1538.75", "1966.17", "55.39", "33.93", "0.49"] {
         assert!(printed.contains(figure), "{figure} is missing in\n{printed}");
     }
 }
@@ -148,7 +148,7 @@ fn effects_at_one_value_of_a_covariate_stand_beside_those_as_measured() {
     };
     let printed = of(&["--covariate", "speed_ns"]);
     assert!(printed.contains("Effects at one value of `speed_ns`"), "{printed}");
-    assert!(printed.contains("all else is as measured"), "{printed}");
+    assert!(printed.contains("All other numbers, shares and tests"), "{printed}");
     let (plain, with) = (json(&[]), json(&["--covariate", "speed_ns"]));
     assert_eq!(plain["fit"], with["fit"]);
     assert!(plain.get("covariate").is_none());

@@ -1,6 +1,6 @@
 //! From the keys of a model file to a checked [`Model`].
 
-use kendall_keys::{Problem, Section};
+use kendall_keys::{Problem, Section, did_you_mean};
 use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 
@@ -349,8 +349,7 @@ impl StationKeys<'_, '_> {
         match table.keys().find(|name| known().all(|class| class != name.as_str())) {
             None => Ok(()),
             Some(name) => {
-                let close = kendall_keys::closest(name, known())
-                    .map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+                let close = did_you_mean(name, known());
                 let names: Vec<&str> = known().collect();
                 let expected = format!("a class: {}{close}", names.join(", "));
                 Err(self.refused(key, format!("`{name}`"), expected))
@@ -565,22 +564,17 @@ fn read_route(
     Ok((legs, rule))
 }
 
-fn close_to<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    kendall_keys::closest(name, known)
-        .map_or_else(String::new, |name| format!("; did you mean `{name}`?"))
-}
-
 fn class_named(path: &str, name: &str, model: &Model) -> Result<usize, ModelError> {
     model.class_index(name).ok_or_else(|| {
         let names: Vec<&str> = model.classes.iter().map(|class| class.name.as_str()).collect();
-        let close = close_to(name, names.iter().copied());
+        let close = did_you_mean(name, names.iter().copied());
         refused(path, format!("`{name}`"), format!("a class: {}{close}", names.join(", ")))
     })
 }
 
 fn station_named(path: &str, name: &str, model: &Model) -> Result<usize, ModelError> {
     model.station_index(name).ok_or_else(|| {
-        let close = close_to(name, model.stations.iter().map(|station| station.name.as_str()));
+        let close = did_you_mean(name, model.stations.iter().map(|station| station.name.as_str()));
         let names: Vec<&str> = model.stations.iter().map(|s| s.name.as_str()).take(20).collect();
         let expected = format!("`in`, `out` or a station: {}{close}", names.join(", "));
         refused(path, format!("`{name}`"), expected)

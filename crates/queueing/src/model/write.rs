@@ -1,6 +1,6 @@
 //! A model as the file that it could have been read from.
 
-use std::fmt::Write as _;
+use toml::{Table, Value};
 
 use super::{Batch, Center, Class, Discipline, Model, Station, Workload};
 use crate::Distribution;
@@ -27,67 +27,68 @@ impl Model {
     /// [`WriteError`] for what it does not write: several classes, routes, other distributions,
     /// finite buffers, impatience, forks.
     pub fn to_toml(&self, comment: &str) -> Result<String, WriteError> {
-        let mut text = String::new();
-        for line in comment.lines() {
-            text += &format!("# {line}\n");
-        }
         let [class] = self.classes.as_slice() else {
             return Err(cannot("several classes", &self.name));
         };
         if !self.routes.is_empty() {
             return Err(cannot("routes", &self.name));
         }
-        line(&mut text, "name", &quoted(&self.name));
-        workload(&mut text, class)?;
+        let mut file = Table::new();
+        put(&mut file, "name", self.name.as_str());
+        workload(&mut file, class)?;
         if self.solver != "auto" {
-            line(&mut text, "solver", &quoted(&self.solver));
+            put(&mut file, "solver", self.solver.as_str());
         }
         if !self.quantiles.is_empty() {
-            line(&mut text, "percentiles", &numbers(self.quantiles.iter().map(|q| 100.0 * q)));
+            put(&mut file, "percentiles", list(self.quantiles.iter().map(|q| 100.0 * q)));
         }
         if let Some(before) = self.rate_before {
-            line(&mut text, "arrival_rate_before_per_s", &number(before));
+            put(&mut file, "arrival_rate_before_per_s", before);
         }
-        for one in &self.stations {
-            text += "\n[[stations]]\n";
-            station(&mut text, one)?;
-        }
+        let stations: Vec<Table> = self.stations.iter().map(station).collect::<Result<_, _>>()?;
+        put(&mut file, "stations", list(stations));
+        let mut pools = Vec::new();
         for pool in &self.pools {
             if pool.queue_capacity.is_some() {
                 return Err(cannot("a limited queue", &pool.name));
             }
-            text += "\n[[pools]]\n";
-            line(&mut text, "name", &quoted(&pool.name));
-            line(&mut text, "tokens", &pool.tokens.to_string());
-            let names = pool.stations.iter().map(|index| quoted(&self.stations[*index].name));
-            line(&mut text, "stations", &format!("[{}]", names.collect::<Vec<_>>().join(", ")));
+            let names = pool.stations.iter().map(|index| self.stations[*index].name.as_str());
+            let mut table = Table::new();
+            put(&mut table, "name", pool.name.as_str());
+            put(&mut table, "tokens", whole(pool.tokens));
+            put(&mut table, "stations", list(names));
+            pools.push(table);
         }
-        Ok(text)
+        if !pools.is_empty() {
+            put(&mut file, "pools", list(pools));
+        }
+        let comment: String = comment.lines().map(|line| format!("# {line}\n")).collect();
+        Ok(format!("{comment}{file}"))
     }
 }
 
-fn workload(text: &mut String, class: &Class) -> Result<(), WriteError> {
+fn workload(file: &mut Table, class: &Class) -> Result<(), WriteError> {
     match &class.workload {
         Workload::Open { arrival_rate_per_s, interarrival, batch } => {
             if !interarrival.is_exponential() || *batch != Batch::Fixed(1) {
                 return Err(cannot("arrivals that are not Poisson", &class.name));
             }
-            line(text, "arrival_rate_per_s", &number(*arrival_rate_per_s));
+            put(file, "arrival_rate_per_s", *arrival_rate_per_s);
         }
         Workload::Closed { population, think_time } => {
             if !think_time.is_exponential() && think_time.mean() > 0.0 {
                 return Err(cannot("a think time that is not exponential", &class.name));
             }
-            line(text, "population", &population.to_string());
+            put(file, "population", whole(*population));
             if think_time.mean() > 0.0 {
-                line(text, "think_time_s", &number(think_time.mean()));
+                put(file, "think_time_s", think_time.mean());
             }
         }
     }
     Ok(())
 }
 
-fn station(text: &mut String, station: &Station) -> Result<(), WriteError> {
+fn station(station: &Station) -> Result<Table, WriteError> {
     let cannot = |what| Err(cannot(what, &station.name));
     if station.capacity.is_some() {
         return cannot("a finite buffer");
@@ -102,54 +103,37 @@ fn station(text: &mut String, station: &Station) -> Result<(), WriteError> {
     let Distribution::Exponential { mean_s } = demand.service else {
         return cannot("a service time that is not exponential");
     };
-    line(text, "name", &quoted(&station.name));
+    let mut table = Table::new();
+    put(&mut table, "name", station.name.as_str());
     match (station.center, station.discipline) {
-        (Center::Delay, _) => line(text, "type", "\"delay\""),
+        (Center::Delay, _) => put(&mut table, "type", "delay"),
         (Center::Queue, Discipline::Fcfs) => {}
-        (Center::Queue, Discipline::Ps) => line(text, "discipline", "\"ps\""),
+        (Center::Queue, Discipline::Ps) => put(&mut table, "discipline", "ps"),
         (Center::Queue, _) => return cannot("the discipline"),
     }
     if station.center == Center::Queue && station.servers != 1 {
-        line(text, "servers", &station.servers.to_string());
+        put(&mut table, "servers", whole(station.servers));
     }
-    line(text, "service_time_s", &number(mean_s));
+    put(&mut table, "service_time_s", mean_s);
     if demand.visits.total_cmp(&1.0).is_ne() {
-        line(text, "visits", &number(demand.visits));
+        put(&mut table, "visits", demand.visits);
     }
     if !station.rate_multipliers.is_empty() {
-        line(text, "rate_multipliers", &numbers(station.rate_multipliers.iter().copied()));
+        put(&mut table, "rate_multipliers", list(station.rate_multipliers.iter().copied()));
     }
-    Ok(())
+    Ok(table)
 }
 
-fn line(text: &mut String, key: &str, value: &str) {
-    text.push_str(key);
-    text.push_str(" = ");
-    text.push_str(value);
-    text.push('\n');
+fn put(table: &mut Table, key: &str, value: impl Into<Value>) {
+    table.insert(key.to_owned(), value.into());
 }
 
-/// As TOML writes a number: the shortest that reads as the same.
-fn number(value: f64) -> String {
-    format!("{value:?}")
+fn list<V: Into<Value>>(values: impl IntoIterator<Item = V>) -> Value {
+    Value::Array(values.into_iter().map(Into::into).collect())
 }
 
-fn numbers(values: impl Iterator<Item = f64>) -> String {
-    format!("[{}]", values.map(number).collect::<Vec<_>>().join(", "))
-}
-
-/// A basic string of TOML.
-fn quoted(text: &str) -> String {
-    let mut out = String::from('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => write!(out, "\\u{:04X}", u32::from(c)).unwrap_or_default(),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -236,19 +236,12 @@ impl Chained {
             .map(|(index, station)| self.station_result(index, station, &chain_of, solved))
             .collect();
         Solution {
-            model: model.name.clone(),
-            solver: solved.solver.to_owned(),
-            accuracy: solved.accuracy,
             classes,
             stations,
-            pools: Vec::new(),
-            station: None,
-            response_quantiles: Vec::new(),
-            waiting_quantiles: Vec::new(),
-            settling: None,
             ln_g: solved.ln_g,
             iterations: solved.iterations,
             caveats,
+            ..Solution::of(model, solved.solver.to_owned(), solved.accuracy)
         }
     }
 

@@ -134,10 +134,8 @@ fn answer(
         .collect();
     let whole =
         Network { classes: vec![Load::Open { arrival_rate: 0.0 }], resources: leaves.to_vec() };
+    let solver = format!("layers: flow-equivalent pools, {}", solved.solver);
     Solution {
-        model: model.name.clone(),
-        solver: format!("layers: flow-equivalent pools, {}", solved.solver),
-        accuracy: Accuracy::Approximation,
         classes: vec![ClassResult {
             name: model.classes[0].name.clone(),
             throughput: x,
@@ -148,18 +146,13 @@ fn answer(
         }],
         stations,
         pools,
-        station: None,
-        response_quantiles: Vec::new(),
-        waiting_quantiles: Vec::new(),
-        settling: None,
-        ln_g: None,
-        iterations: None,
         caveats: model
             .pools
             .iter()
             .map(|pool| Caveat::FlowEquivalent { pool: pool.name.clone() })
             .chain(measured(model, visits, solved).map(Caveat::MeasuredError))
             .collect(),
+        ..Solution::of(model, solver, Accuracy::Approximation)
     }
 }
 

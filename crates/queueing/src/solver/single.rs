@@ -527,9 +527,6 @@ fn several(
     let rates: Vec<f64> = model.classes.iter().map(Class::arrival_rate_per_s).collect();
     let list = |f: fn(&PriorityResult) -> f64| by_class.iter().map(f).collect::<Vec<f64>>();
     Solution {
-        model: model.name.clone(),
-        solver: method.to_owned(),
-        accuracy: Accuracy::Exact,
         classes: model
             .classes
             .iter()
@@ -554,14 +551,7 @@ fn several(
             states: None,
             number_variance: None,
         }],
-        pools: Vec::new(),
-        station: None,
-        response_quantiles: Vec::new(),
-        waiting_quantiles: Vec::new(),
-        settling: None,
-        ln_g: None,
-        iterations: None,
-        caveats: Vec::new(),
+        ..Solution::of(model, method.to_owned(), Accuracy::Exact)
     }
 }
 
@@ -586,10 +576,8 @@ fn wrap(model: &Model, solved: StationSolution) -> Solution {
         let measured = measured_wait(&solved, (interarrival, service), model.stations[0].servers);
         caveats.extend(measured.map(Caveat::MeasuredWait));
     }
+    let solver = format!("{}: {}", solved.notation, solved.method);
     Solution {
-        model: model.name.clone(),
-        solver: format!("{}: {}", solved.notation, solved.method),
-        accuracy,
         classes: vec![ClassResult {
             name: class.name.clone(),
             throughput: solved.throughput,
@@ -609,13 +597,10 @@ fn wrap(model: &Model, solved: StationSolution) -> Solution {
             states: solved.states.as_ref().map(|states| states.first(50)),
             number_variance: solved.number.variance.filter(|_| accuracy == Accuracy::Exact),
         }],
-        pools: Vec::new(),
         response_quantiles,
         waiting_quantiles,
         station: Some(solved),
-        settling: None,
-        ln_g: None,
-        iterations: None,
         caveats,
+        ..Solution::of(model, solver, accuracy)
     }
 }

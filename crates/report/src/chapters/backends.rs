@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::document::{Cell, Level, Section, Table, Unit};
+use crate::document::{Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use crate::prepared::Prepared;
 use kendall_observations::{BackendLoad, Configuration, Observations};
+use kendall_units::exact_f64;
 
-use super::load::{factor_columns, levels};
+use super::load::with_levels;
 
 /// Backends of which each is drawn.
 const MOST_BACKENDS: usize = 8;
@@ -63,9 +64,9 @@ fn loads(configuration: &Configuration) -> BTreeMap<(usize, u32), BackendLoad> {
         match sums.get_mut(&(load.backend, load.instance)) {
             Some(sum) => {
                 let mean = |load: &BackendLoad| load.backend_time_mean_s.unwrap_or(0.0);
-                let all = kendall_units::exact_f64(sum.requests + load.requests).max(1.0);
-                let weighted = mean(sum) * kendall_units::exact_f64(sum.requests)
-                    + mean(load) * kendall_units::exact_f64(load.requests);
+                let all = exact_f64(sum.requests + load.requests).max(1.0);
+                let weighted =
+                    mean(sum) * exact_f64(sum.requests) + mean(load) * exact_f64(load.requests);
                 sum.backend_time_mean_s = Some(weighted / all);
                 sum.requests += load.requests;
                 sum.keys += load.keys;
@@ -83,7 +84,7 @@ fn loads(configuration: &Configuration) -> BTreeMap<(usize, u32), BackendLoad> {
 fn by_backend(loads: &BTreeMap<(usize, u32), BackendLoad>) -> BTreeMap<usize, f64> {
     let mut sums = BTreeMap::new();
     for ((backend, _), load) in loads {
-        *sums.entry(*backend).or_insert(0.0) += kendall_units::exact_f64(load.requests);
+        *sums.entry(*backend).or_insert(0.0) += exact_f64(load.requests);
     }
     sums
 }
@@ -91,7 +92,7 @@ fn by_backend(loads: &BTreeMap<(usize, u32), BackendLoad>) -> BTreeMap<usize, f6
 /// Largest relative distance of a backend's requests from the mean.
 fn imbalance(loads: &BTreeMap<(usize, u32), BackendLoad>) -> Option<f64> {
     let sums = by_backend(loads);
-    let mean = sums.values().sum::<f64>() / kendall_units::exact_f64(sums.len().max(1));
+    let mean = sums.values().sum::<f64>() / exact_f64(sums.len().max(1));
     (mean > 0.0).then(|| sums.values().map(|sum| (sum / mean - 1.0).abs()).fold(0.0, f64::max))
 }
 
@@ -102,15 +103,13 @@ fn plot(data: &Observations, configuration: &Configuration) -> Plot {
     let mut backends = 0;
     for ((backend, instance), load) in &loads {
         backends = backends.max(*backend + 1);
-        let share = 100.0 * kendall_units::exact_f64(load.requests) / total.max(1.0);
-        let place = kendall_units::exact_f64(*backend);
+        let share = 100.0 * exact_f64(load.requests) / total.max(1.0);
+        let place = exact_f64(*backend);
         instances.entry(*instance).or_default().push(Point::new(place, share));
     }
-    let series = instances.into_iter().map(|(instance, points)| Series {
-        name: format!("from instance {}", instance + 1),
-        mark: Mark::Bars,
-        color: usize::try_from(instance).unwrap_or(0),
-        points,
+    let series = instances.into_iter().map(|(instance, points)| {
+        let color = usize::try_from(instance).unwrap_or(0);
+        Series::new(format!("from instance {}", instance + 1), Mark::Bars, color, points)
     });
     Plot {
         id: "plot-backends".to_owned(),
@@ -137,19 +136,13 @@ fn everywhere(data: &Observations) -> Option<Plot> {
     if all.len() < 2 || backends > MOST_BACKENDS {
         return None;
     }
-    let series = (0..backends).map(|backend| Series {
-        name: format!("backend {}", backend + 1),
-        mark: Mark::Points,
-        color: backend,
-        points: all
-            .iter()
-            .enumerate()
-            .filter_map(|(at, sums)| {
-                let total: f64 = sums.values().sum();
-                let share = sums.get(&backend).copied().unwrap_or(0.0) / total;
-                (total > 0.0).then(|| Point::new(kendall_units::exact_f64(at), 100.0 * share))
-            })
-            .collect(),
+    let series = (0..backends).map(|backend| {
+        let points = all.iter().enumerate().filter_map(|(at, sums)| {
+            let total: f64 = sums.values().sum();
+            let share = sums.get(&backend).copied().unwrap_or(0.0) / total;
+            (total > 0.0).then(|| Point::new(exact_f64(at), 100.0 * share))
+        });
+        Series::new(format!("backend {}", backend + 1), Mark::Points, backend, points)
     });
     let named = all.len() <= MOST_NAMED;
     let x = if named {
@@ -171,33 +164,24 @@ fn everywhere(data: &Observations) -> Option<Plot> {
 }
 
 fn table(data: &Observations) -> Table {
-    let mut table =
-        factor_columns(Table::new("backends", "Requests and keys sent to each backend"), data)
-            .column("instance", "Instance", Unit::Count)
-            .column("backend", "Backend", Unit::Count)
-            .column("requests", "Requests", Unit::Count)
-            .column("keys", "Keys", Unit::Count)
-            .column("share", "Share (%)", Unit::Percent)
-            .column("errors", "Errors", Unit::Count)
-            .column("backend_time_mean_s", "Mean answer (ms)", Unit::Milliseconds)
-            .folded();
-    for configuration in &data.configurations {
-        let loads = loads(configuration);
+    let rows = data.configurations.iter().flat_map(|c| {
+        let loads = loads(c);
         let total: f64 = by_backend(&loads).values().sum();
-        for load in loads.values() {
-            let mut row = levels(data, configuration);
-            let requests = kendall_units::exact_f64(load.requests);
-            row.extend([
-                f64::from(load.instance + 1).into(),
-                kendall_units::exact_f64(load.backend + 1).into(),
-                requests.into(),
-                kendall_units::exact_f64(load.keys).into(),
-                (requests / total.max(1.0)).into(),
-                kendall_units::exact_f64(load.errors).into(),
-                Cell::number_or(load.backend_time_mean_s, "no request"),
-            ]);
-            table.push(row);
-        }
-    }
-    table
+        loads.into_values().map(move |load| (c, load, total.max(1.0)))
+    });
+    let title = "Requests and keys sent to each backend";
+    with_levels("backends", title, data, rows, |(c, ..)| c)
+        .column("instance", "Instance", Unit::Count, |(_, load, _)| f64::from(load.instance + 1))
+        .column("backend", "Backend", Unit::Count, |(_, load, _)| exact_f64(load.backend + 1))
+        .column("requests", "Requests", Unit::Count, |(_, load, _)| exact_f64(load.requests))
+        .column("keys", "Keys", Unit::Count, |(_, load, _)| exact_f64(load.keys))
+        .column("share", "Share (%)", Unit::Percent, |(_, load, all)| {
+            exact_f64(load.requests) / all
+        })
+        .column("errors", "Errors", Unit::Count, |(_, load, _)| exact_f64(load.errors))
+        .column("backend_time_mean_s", "Mean answer (ms)", Unit::Milliseconds, |(_, load, _)| {
+            (load.backend_time_mean_s, "no request")
+        })
+        .table()
+        .folded()
 }

@@ -1,15 +1,15 @@
 //! Requests that a worker serves together: how many, how long it takes, and what one then costs.
 
-use kendall_fit::measured::TierView;
+use kendall_fit::measured::{ConnectionView, TierView};
 use kendall_fit::trend::{Line, line};
 
-use crate::document::{Cell, Section, Table, Unit};
+use crate::document::{Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Curve, Observations};
 
-use super::load::{curves, factor_columns, levels};
+use super::load::{curves, with_levels};
 use super::{plotted, time_axis};
 
 /// Mean batch below which nothing is served together worth a chapter.
@@ -110,20 +110,11 @@ fn times(data: &Observations, fits: &[(&Curve, Line)]) -> Plot {
         let mut points = along(data, curve);
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         let fitted = [points.first(), points.last()].into_iter().flatten();
-        let fitted: Vec<Point> =
-            fitted.map(|(size, _)| Point::new(*size, line.at(*size) * factor)).collect();
-        series.push(Series {
-            name: curve.name.clone(),
-            mark: Mark::Points,
-            color,
-            points: points.iter().map(|(size, time)| Point::new(*size, time * factor)).collect(),
-        });
-        series.push(Series {
-            name: format!("{}, fitted", curve.name),
-            mark: Mark::Dashed,
-            color,
-            points: fitted,
-        });
+        let fitted = fitted.map(|(size, _)| Point::new(*size, line.at(*size) * factor));
+        let measured = points.iter().map(|(size, time)| Point::new(*size, time * factor));
+        series.push(Series::new(&curve.name, Mark::Points, color, measured));
+        let name = format!("{}, fitted", curve.name);
+        series.push(Series::new(name, Mark::Dashed, color, fitted));
     }
     Plot {
         id: "plot-batch-times".to_owned(),
@@ -139,33 +130,31 @@ fn times(data: &Observations, fits: &[(&Curve, Line)]) -> Plot {
 }
 
 fn table(data: &Observations) -> Table {
-    let mut table =
-        factor_columns(Table::new("batches", "Batches, and what a request costs in them"), data)
-            .column("tier_throughput_per_s", "Requests (1/s)", Unit::PerSecond)
-            .column("batches_per_s", "Batches (1/s)", Unit::PerSecond)
-            .column("mean_batch", "Requests a batch", Unit::Plain(3))
-            .column("visits", "Visits V", Unit::Plain(3))
-            .column("held_time_s", "Worker held S (ms)", Unit::Milliseconds)
-            .column("exchange_time_s", "Backend, a batch (ms)", Unit::Milliseconds)
-            .column("connection_wait_s", "Wait for a connection (ms)", Unit::Milliseconds)
-            .column("demand_s", "Demand V·S (ms)", Unit::Milliseconds)
-            .column("workers_busy", "Workers busy", Unit::Plain(3));
-    for configuration in &data.configurations {
-        let Some(tier) = tier(configuration) else { continue };
-        let (visits, connections) = (tier.visits(), tier.connections.as_ref());
-        let mut row = levels(data, configuration);
-        row.extend([
-            tier.view.throughput_per_s.into(),
-            (tier.view.throughput_per_s * visits).into(),
-            tier.mean_batch().into(),
-            visits.into(),
-            tier.held_time_s().into(),
-            Cell::number_or(connections.map(|of| of.exchange_time_s), "no shared connections"),
-            Cell::number_or(connections.map(|of| of.waiting_time_s), "no shared connections"),
-            (visits * tier.held_time_s()).into(),
-            tier.workers_busy.into(),
-        ]);
-        table.push(row);
-    }
-    table.folded_if_long()
+    let title = "Batches, and what a request costs in them";
+    let rows = data.configurations.iter().filter_map(|c| Some((c, tier(c)?)));
+    let shared = |tier: &TierView, value: fn(&ConnectionView) -> f64| {
+        (tier.connections.as_ref().map(value), "no shared connections")
+    };
+    with_levels("batches", title, data, rows, |(c, _)| c)
+        .column("tier_throughput_per_s", "Requests (1/s)", Unit::PerSecond, |(_, tier)| {
+            tier.view.throughput_per_s
+        })
+        .column("batches_per_s", "Batches (1/s)", Unit::PerSecond, |(_, tier)| {
+            tier.view.throughput_per_s * tier.visits()
+        })
+        .column("mean_batch", "Requests a batch", Unit::Plain(3), |(_, tier)| tier.mean_batch())
+        .column("visits", "Visits V", Unit::Plain(3), |(_, tier)| tier.visits())
+        .column("held_time_s", "Worker held S (ms)", Unit::Milliseconds, |(_, t)| t.held_time_s())
+        .column("exchange_time_s", "Backend, a batch (ms)", Unit::Milliseconds, |(_, tier)| {
+            shared(tier, |of| of.exchange_time_s)
+        })
+        .column("connection_wait_s", "Wait for a connection (ms)", Unit::Milliseconds, |(_, t)| {
+            shared(t, |of| of.waiting_time_s)
+        })
+        .column("demand_s", "Demand V·S (ms)", Unit::Milliseconds, |(_, tier)| {
+            tier.visits() * tier.held_time_s()
+        })
+        .column("workers_busy", "Workers busy", Unit::Plain(3), |(_, tier)| tier.workers_busy)
+        .table()
+        .folded_if_long()
 }

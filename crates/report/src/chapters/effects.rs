@@ -7,6 +7,7 @@ use kendall_stats::analysis::{
     Analysis, AnalysisError, AtOneValue, Covariate, Fit, InteractionPlot, Model, Observation,
     Options, SumsKind, Table as Experiment, Term, Verdict, analyze_with,
 };
+use kendall_stats::power::{TwoLevel, USUAL_POWER};
 
 use crate::document::{Block, Cell, Level, Section, Table, Unit};
 use crate::number;
@@ -21,6 +22,10 @@ pub(crate) struct Response {
     pub(crate) unit: Unit,
     /// Its unit for people; empty where it is not known.
     pub(crate) label: String,
+    /// How shares of its variation are printed.
+    pub(crate) share: Unit,
+    /// What was measured beside it in every run, and may explain it.
+    pub(crate) covariate: String,
 }
 
 /// Value of a response variable in a run, in SI.
@@ -33,6 +38,8 @@ fn responses() -> [(Response, Value); 2] {
         name: name.to_owned(),
         unit,
         label: label.to_owned(),
+        share: Unit::Percent,
+        covariate: "the machine's speed by the probe of each run".to_owned(),
     };
     [
         (response("throughput", "throughput", Unit::PerSecond, "1/s"), |r| {
@@ -50,7 +57,6 @@ pub(crate) const INTRODUCTION: &str = "What the factors do to the response, and 
      a level, in the analysis of variance); an interaction is what one factor changes about the \
      effect of another; the rest is the error between repetitions.";
 
-/// Interaction plots at most.
 const MOST_INTERACTIONS: usize = 6;
 
 /// Bars at most; what explains less is in the table.
@@ -188,7 +194,7 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
     section.plot(shares(response, &analysis.fit));
     section.table(table(response, analysis));
     if let Some(covariate) = &analysis.covariate {
-        section.text(speed_in_words(covariate));
+        section.text(covariate_in_words(&response.covariate, covariate));
     }
     if let Some(signs) = signs::table(response, analysis) {
         section.table(signs.folded());
@@ -229,26 +235,22 @@ pub(crate) fn at_one_speed(analysis: &Analysis) -> Option<&AtOneValue> {
     }
 }
 
-/// What the speed probe of the runs does for the effects.
-fn speed_in_words(covariate: &Covariate) -> String {
+/// What a covariate does for the effects.
+fn covariate_in_words(name: &str, covariate: &Covariate) -> String {
     let found = match covariate {
-        Covariate::NotUsed(why) => {
-            return format!("The machine's speed, by the probe of each run, is not used: {why}.");
-        }
+        Covariate::NotUsed(why) => return format!("{} is not used: {why}.", capital(name)),
         Covariate::Used(found) => found,
     };
     let moved = if found.moved.is_empty() {
         String::new()
     } else {
-        format!(
-            " There is none for {}, whose levels differ in the probe itself: that may be what they do.",
-            found.moved.join(", ")
-        )
+        let terms = found.moved.join(", ");
+        format!(" There is none for {terms}, whose levels differ in it: that may be what they do.")
     };
     format!(
-        "The effects at one speed of the machine, by the probe of each run, stand beside those as \
-         measured: a probe that takes 1 % longer goes with {} of the response, and the intervals are at \
-         least {:.1} times narrower. All other numbers, shares and tests are as measured.{moved}",
+        "Effects at one value of {name} stand beside those as measured: 1 % more of it goes with {} of \
+         the response, and the intervals are at least {:.1} times narrower. All other numbers, shares \
+         and tests are as measured.{moved}",
         number::signed_percent(found.slope / 100.0),
         found.narrower
     )
@@ -317,12 +319,7 @@ fn shares(response: &Response, fit: &Fit) -> Plot {
         id: format!("plot-shares-{}", response.key),
         title: format!("Share of the variation of the {}", response.name),
         description: "Largest first; the last bar is what repetitions differ by.".to_owned(),
-        series: vec![Series {
-            name: "share of the variation".to_owned(),
-            mark: Mark::Bars,
-            color: 0,
-            points: points.collect(),
-        }],
+        series: vec![Series::new("share of the variation", Mark::Bars, 0, points)],
         x: Axis::categories("term", bars.into_iter().map(|(name, _)| name).collect()),
         y: Axis::from_zero("share (%)"),
     }
@@ -343,10 +340,10 @@ fn table(response: &Response, analysis: &Analysis) -> Table {
     }
     let at_one_speed = at_one_speed(analysis);
     if at_one_speed.is_some() {
-        table = table.column("at_one_speed", with_unit("At one speed", label), unit);
+        table = table.column("at_one_speed", with_unit("At one value", label), unit);
     }
     table = table
-        .column("share", "Variation (%)", Unit::Percent)
+        .column("share", "Variation (%)", response.share)
         .column("degrees", "df", Unit::Count)
         .column("f_ratio", "F", Unit::Plain(3))
         .column("p_value", "p", Unit::Plain(2))
@@ -396,6 +393,76 @@ fn error_row(table: &mut Table, fit: &Fit) {
     table.push(row);
 }
 
+/// Standard deviations of a run and of an effect; without an error term, the margins of Lenth's method; what was
+/// left out.
+pub(crate) fn deviations(response: &Response, fit: &Fit) -> Vec<String> {
+    let (unit, _) = effect_unit(response, fit.model);
+    let mut said = Vec::new();
+    if let Some((error, deviation)) = fit.error.as_ref().zip(fit.effect_deviation) {
+        let (run, degrees) =
+            (unit.print(error.deviation), number::count(error.degrees, "degree of freedom"));
+        said.push(format!("s_e {run} on {degrees}, s_q {}", unit.print(deviation)));
+    }
+    if let Some(lenth) = &fit.lenth {
+        let [error, margin, simultaneous] =
+            [lenth.pseudo_standard_error, lenth.margin_of_error, lenth.simultaneous_margin]
+                .map(|value| unit.print(value));
+        said.push(format!(
+            "Lenth: pseudo standard error {error}, an effect beyond {margin} is significant by itself, beyond \
+             {simultaneous} even among all of them"
+        ));
+    }
+    if !fit.left_out.is_empty() {
+        let terms = fit.left_out.join(", ");
+        said.push(format!("Left out: confounded, or pooled into the error: {terms}"));
+    }
+    said
+}
+
+/// Differences between levels, by Tukey's method.
+pub(crate) fn contrasts(response: &Response, fit: &Fit) -> Table {
+    let times = fit.model == Model::Multiplicative;
+    let (key, label) = if times { ("ratio", "Times") } else { ("difference", "Difference") };
+    let unit = if times { Unit::Plain(5) } else { response.unit };
+    let title = "Levels compared (Tukey: the confidence is that of all differences of a factor)";
+    Table::of(format!("contrasts-{}", response.key), title, &fit.contrasts)
+        .column("factor", "Factor", Unit::Text, |one| one.factor.clone())
+        .column("levels", "Levels", Unit::Text, |one| {
+            format!("{} → {}", one.levels.0, one.levels.1)
+        })
+        .column(key, label, unit, |one| one.ratio.as_ref().unwrap_or(&one.difference).clone())
+        .column("p_value", "p", Unit::Plain(2), |one| one.p_value)
+        .column("significant", "Told from error", Unit::Text, |one| {
+            let told = one.difference.interval.is_some_and(|interval| !interval.contains(0.0));
+            if told { "yes" } else { "no" }
+        })
+        .table()
+}
+
+/// How many repetitions would tell the largest effect that was not significant, if it is as large as it came out.
+pub(crate) fn needed(analysis: &Analysis, confidence: f64) -> Option<String> {
+    let layout = &analysis.layout;
+    let error = analysis.fit.error.filter(|_| layout.two_level)?;
+    let open = analysis.fit.terms.iter().filter(|term| term.significant == Some(false));
+    let (term, effect) = open
+        .filter_map(|term| Some((term, term.effect.as_ref()?.center.abs())))
+        .max_by(|a, b| a.1.total_cmp(&b.1))
+        .filter(|(_, effect)| *effect > 0.0)?;
+    let deviation = error.deviation;
+    let plan = TwoLevel { cells: layout.cells, deviation, effect, confidence };
+    Some(match plan.replications_for(USUAL_POWER) {
+        Some(count) => format!(
+            "{} is not significant. If it is as large as estimated, {count} repetitions would detect it in {} \
+             of such studies.",
+            term.name,
+            number::percent(USUAL_POWER)
+        ),
+        None => {
+            format!("{} is not significant, nor would 1,000 repetitions detect it.", term.name)
+        }
+    })
+}
+
 fn effect_unit(response: &Response, model: Model) -> (Unit, &str) {
     match model {
         Model::Additive => (response.unit, &response.label),
@@ -411,41 +478,30 @@ fn with_unit(what: &str, unit: &str) -> String {
 /// Effects of single levels, where a factor has more than two.
 fn levels(response: &Response, analysis: &Analysis) -> Table {
     let (unit, label) = effect_unit(response, analysis.model);
-    let mut table = Table::new(
-        format!("level-effects-{}", response.key),
-        format!("Effect of every level on the {}, against the mean", response.name),
-    )
-    .column("term", "Term", Unit::Text)
-    .column("levels", "Levels", Unit::Text)
-    .column("effect", with_unit("Effect", label), unit)
-    .folded();
-    for term in &analysis.fit.terms {
-        for level in &term.level_effects {
-            table.push(vec![
-                term.label.as_str().into(),
-                level.levels.join(", ").into(),
-                Cell::Estimate(level.effect.clone()),
-            ]);
-        }
-    }
-    table
+    let title = format!("Effect of every level on the {}, against the mean", response.name);
+    let terms = analysis.fit.terms.iter();
+    let rows = terms.flat_map(|term| term.level_effects.iter().map(move |level| (term, level)));
+    Table::of(format!("level-effects-{}", response.key), title, rows)
+        .column("term", "Term", Unit::Text, |(term, _)| term.label.as_str())
+        .column("levels", "Levels", Unit::Text, |(_, level)| level.levels.join(", "))
+        .column("effect", with_unit("Effect", label), unit, |(_, level)| level.effect.clone())
+        .table()
+        .folded()
 }
 
 fn interactions(response: &Response, fit: &Fit) -> Vec<Plot> {
     let plot = |(place, found): (usize, &InteractionPlot)| {
         let scale = response.unit.scale();
         let series = found.line_levels.iter().zip(&found.means).enumerate().map(
-            |(color, (level, means))| Series {
-                name: format!("{} {level}", found.lines),
-                mark: Mark::Line,
-                color,
-                points: means
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(at, mean)| {
+            |(color, (level, means))| {
+                Series::new(
+                    format!("{} {level}", found.lines),
+                    Mark::Line,
+                    color,
+                    means.iter().enumerate().filter_map(|(at, mean)| {
                         Some(Point::new(kendall_units::exact_f64(at), (*mean)? * scale))
-                    })
-                    .collect(),
+                    }),
+                )
             },
         );
         Plot {
@@ -482,12 +538,7 @@ fn residuals(response: &Response, analysis: &Analysis) -> Plot {
             .to_owned(),
         x: Axis::around_data(with_unit("predicted", label)),
         y: Axis::around_data(with_unit("residual", label)),
-        series: vec![Series {
-            name: "one run".to_owned(),
-            mark: Mark::Points,
-            color: 0,
-            points: points.collect(),
-        }],
+        series: vec![Series::new("one run", Mark::Points, 0, points)],
     }
 }
 
@@ -495,11 +546,13 @@ fn quantiles(response: &Response, fit: &Fit) -> Plot {
     let (unit, label) = effect_unit(response, fit.model);
     let scale = unit.scale();
     // The two ends of one band: the second needs no line in the legend.
-    let band = |name: &str, end: fn(&kendall_stats::analysis::QuantilePoint) -> f64| Series {
-        name: name.to_owned(),
-        mark: Mark::Dashed,
-        color: 7,
-        points: fit.quantiles.iter().map(|p| Point::new(p.normal, end(p) * scale)).collect(),
+    let band = |name: &str, end: fn(&kendall_stats::analysis::QuantilePoint) -> f64| {
+        Series::new(
+            name,
+            Mark::Dashed,
+            7,
+            fit.quantiles.iter().map(|p| Point::new(p.normal, end(p) * scale)),
+        )
     };
     Plot {
         id: format!("plot-quantiles-{}", response.key),
@@ -510,43 +563,31 @@ fn quantiles(response: &Response, fit: &Fit) -> Plot {
         series: vec![
             band("95 % of normal ones", |point| point.band_low),
             band("", |point| point.band_high),
-            Series {
-                name: "one run".to_owned(),
-                mark: Mark::Points,
-                color: 0,
-                points: fit
-                    .quantiles
-                    .iter()
-                    .map(|p| Point::new(p.normal, p.residual * scale))
-                    .collect(),
-            },
+            Series::new(
+                "one run",
+                Mark::Points,
+                0,
+                fit.quantiles.iter().map(|p| Point::new(p.normal, p.residual * scale)),
+            ),
         ],
     }
 }
 
 fn cells(response: &Response, analysis: &Analysis) -> Table {
-    let mut table = Table::new(
-        format!("cells-{}", response.key),
-        format!("Every combination of levels: {} measured, and by the model", response.name),
-    );
-    for factor in &analysis.layout.factors {
-        table = table.column(factor.name.clone(), factor.name.clone(), Unit::Text);
-    }
-    table = table
-        .column("replications", "Runs", Unit::Count)
-        .column("mean", with_unit("Mean", &response.label), response.unit)
-        .column("deviation", with_unit("Std. dev.", &response.label), response.unit)
-        .column("predicted", with_unit("By the model", &response.label), response.unit)
-        .folded();
-    for cell in &analysis.fit.cells {
-        let mut row: Vec<Cell> = cell.levels.iter().map(|level| level.as_str().into()).collect();
-        row.extend([
-            kendall_units::exact_f64(cell.replications).into(),
-            cell.mean.into(),
-            Cell::number_or(cell.deviation, "one run"),
-            Cell::Estimate(cell.predicted.clone()),
-        ]);
-        table.push(row);
-    }
-    table
+    let Response { name, unit, label, .. } = response;
+    let title = format!("Every combination of levels: {name} measured, and by the model");
+    let rows = Table::of(format!("cells-{}", response.key), title, &analysis.fit.cells);
+    let factors = analysis.layout.factors.iter().enumerate();
+    let rows = factors.fold(rows, |rows, (at, factor)| {
+        let name = factor.name.as_str();
+        rows.column(name, name, Unit::Text, |cell| cell.levels[at].as_str())
+    });
+    rows.column("replications", "Runs", Unit::Count, |cell| {
+        kendall_units::exact_f64(cell.replications)
+    })
+    .column("mean", with_unit("Mean", label), *unit, |cell| cell.mean)
+    .column("deviation", with_unit("Std. dev.", label), *unit, |cell| (cell.deviation, "one run"))
+    .column("predicted", with_unit("By the model", label), *unit, |cell| cell.predicted.clone())
+    .table()
+    .folded()
 }

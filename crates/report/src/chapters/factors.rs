@@ -12,7 +12,6 @@ use kendall_observations::{Configuration, Factor, Observations, PERCENTILES, sho
 
 use super::time_axis;
 
-/// Series drawn at most.
 const MOST_SERIES: usize = 6;
 
 /// Groups that get sentences at most; the table holds all.
@@ -154,18 +153,16 @@ type Drawn<'a> = &'a dyn Fn(&Configuration) -> Option<(Estimate, f64)>;
 
 /// A line a group, of as many groups as a plot carries.
 fn lines(groups: &[Group<'_>], value: Drawn<'_>) -> Vec<Series> {
-    let series = groups.iter().take(MOST_SERIES).enumerate().map(|(color, group)| Series {
-        name: if group.name.is_empty() { "measured".to_owned() } else { group.name.clone() },
-        mark: Mark::Line,
-        color,
-        points: group
-            .members
-            .iter()
-            .filter_map(|(x, c)| {
+    let series = groups.iter().take(MOST_SERIES).enumerate().map(|(color, group)| {
+        Series::new(
+            if group.name.is_empty() { "measured".to_owned() } else { group.name.clone() },
+            Mark::Line,
+            color,
+            group.members.iter().filter_map(|(x, c)| {
                 let (estimate, scale) = value(c)?;
                 Some(super::point(*x, &estimate, scale))
-            })
-            .collect(),
+            }),
+        )
     });
     series.collect()
 }
@@ -220,15 +217,13 @@ fn percentiles(factor: &Factor, group: &Group<'_>, number: usize) -> Plot {
 
 /// The service time and the time outside the tier, where there is room to show them.
 fn parts(group: &Group<'_>, scale: f64) -> Vec<Series> {
-    let series = PARTS.iter().enumerate().skip(1).map(|(color, (name, value))| Series {
-        name: (*name).to_owned(),
-        mark: Mark::Line,
-        color,
-        points: group
-            .members
-            .iter()
-            .filter_map(|(x, c)| Some(Point::new(*x, value(c)? * scale)))
-            .collect(),
+    let series = PARTS.iter().enumerate().skip(1).map(|(color, (name, value))| {
+        Series::new(
+            *name,
+            Mark::Line,
+            color,
+            group.members.iter().filter_map(|(x, c)| Some(Point::new(*x, value(c)? * scale))),
+        )
     });
     series.filter(|series| !series.points.is_empty()).collect()
 }
@@ -245,12 +240,7 @@ fn fitted(group: &Group<'_>, scale: f64) -> Option<Series> {
         }
     };
     let places = (0..=40_u32).map(|step| low + (high - low) * f64::from(step) / 40.0);
-    Some(Series {
-        name,
-        mark: Mark::Dashed,
-        color: 3,
-        points: places.map(|x| Point::new(x, found.at(x) * scale)).collect(),
-    })
+    Some(Series::new(name, Mark::Dashed, 3, places.map(|x| Point::new(x, found.at(x) * scale))))
 }
 
 fn points(group: &Group<'_>, (_, value): Part) -> Vec<(f64, f64)> {

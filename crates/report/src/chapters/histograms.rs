@@ -1,12 +1,12 @@
 //! Histograms of the response time in steps of 0.1 ms, clients and tier side by side.
 
-use crate::document::{Block, Cell, Section, Table, Unit};
+use crate::document::{Block, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Distribution, Observations};
 
-use super::load::{factor_columns, levels};
+use super::load::with_levels;
 use super::saturation::interesting;
 
 /// Steps drawn at most; more are drawn together.
@@ -75,27 +75,26 @@ const WITHIN: [(u64, &str); 9] = [
 
 /// The share of requests answered in less than some times, by operation.
 fn within(data: &Observations) -> Table {
-    let mut table =
-        factor_columns(Table::new("within", "Share of requests answered in less than …"), data);
-    table = table.column("operation", "Operation", Unit::Text);
-    for (_, milliseconds) in WITHIN {
+    let rows = data.configurations.iter().filter(|c| c.client.count > 0).flat_map(|c| {
+        let several = c.operations.len() > 1;
+        let each = c.operations.iter().filter(move |_| several);
+        let each = each.map(move |(name, distribution)| (c, name.as_str(), distribution));
+        std::iter::once((c, "all", &c.client)).chain(each)
+    });
+    let title = "Share of requests answered in less than …";
+    let rows = with_levels("within", title, data, rows, |(c, ..)| c).column(
+        "operation",
+        "Operation",
+        Unit::Text,
+        |(_, name, _)| *name,
+    );
+    let rows = WITHIN.into_iter().fold(rows, |rows, (steps, milliseconds)| {
         let key = format!("share_below_{milliseconds}ms");
-        table = table.column(key, format!("{milliseconds} ms (%)"), Unit::Percent);
-    }
-    for configuration in data.configurations.iter().filter(|c| c.client.count > 0) {
-        let several = configuration.operations.len() > 1;
-        let each = configuration.operations.iter().filter(|_| several);
-        let each = each.map(|(name, distribution)| (name.as_str(), distribution));
-        for (name, distribution) in std::iter::once(("all", &configuration.client)).chain(each) {
-            let mut row = levels(data, configuration);
-            row.push(name.into());
-            row.extend(
-                WITHIN.map(|(steps, _)| Cell::number_or(distribution.share_below(steps), "none")),
-            );
-            table.push(row);
-        }
-    }
-    table.folded_if_long()
+        rows.column(key, format!("{milliseconds} ms (%)"), Unit::Percent, |(.., distribution)| {
+            (distribution.share_below(steps), "none")
+        })
+    });
+    rows.table().folded_if_long()
 }
 
 /// The maximum of each curve; without curves, each configuration.
@@ -119,15 +118,10 @@ fn drawn(name: &str, configuration: &Configuration) -> Block {
     let most = client.iter().chain(tier.iter().flatten()).map(|p| p.y).fold(0.0, f64::max);
     let plot = |seen: &str, distribution: &Distribution, mut points: Vec<Point>, color| {
         // A point without height at the top makes both axes of the pair alike.
-        let invisible = Series {
-            name: String::new(),
-            mark: Mark::Dashed,
-            color,
-            points: vec![Point::new(0.0, most)],
-        };
+        let invisible = Series::new(String::new(), Mark::Dashed, color, [Point::new(0.0, most)]);
         points.push(Point::new(kendall_units::exact_f64(last + 1) / 10.0, 0.0));
         let beyond = distribution.shares(last).1;
-        let series = Series { name: seen.to_owned(), mark: Mark::Steps, color, points };
+        let series = Series::new(seen, Mark::Steps, color, points);
         Plot {
             id: format!("plot-histogram-{place}-{color}"),
             title: format!("{name}, at the {seen}"),

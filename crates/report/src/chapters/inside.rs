@@ -4,10 +4,11 @@
 use kendall_observations::{Configuration, Counted, Observations, Repetition};
 use kendall_protocols::snapshot::counted;
 
-use crate::document::{Cell, Section, Table, Unit};
+use crate::document::{Section, Table, Unit};
 use crate::prepared::Prepared;
+use kendall_stats::estimate::Estimate;
 
-use super::load::{factor_columns, levels};
+use super::load::{of_configurations, with_levels};
 use super::load_of;
 use crate::number;
 
@@ -109,9 +110,8 @@ fn of(
     configuration: &Configuration,
     (kind, name): (&str, &str),
     value: impl Fn(&Counted) -> f64,
-) -> Cell {
-    let estimate = configuration.estimate(|r| find(r, kind, name).map(&value));
-    Cell::estimate_or(estimate.as_ref(), "not known")
+) -> (Option<Estimate>, &'static str) {
+    (configuration.estimate(|r| find(r, kind, name).map(&value)), "not known")
 }
 
 /// A mean of each of one thing, over all that there were.
@@ -119,12 +119,12 @@ fn each_of(
     configuration: &Configuration,
     (kind, name): (&str, &str),
     value: impl Fn(&Counted) -> f64,
-) -> Cell {
+) -> (Option<Estimate>, &'static str) {
     let estimate = configuration.weighted(|r| {
         let one = find(r, kind, name)?;
         Some((value(one), one.per_s * r.point.duration_s))
     });
-    Cell::estimate_or(estimate.as_ref(), "not known")
+    (estimate, "not known")
 }
 
 /// Time of all statements of a kind together, for each second.
@@ -136,96 +136,97 @@ fn executing(repetition: &Repetition, kind: &str) -> Option<f64> {
 
 /// An exchange with the database, and what of it is execution.
 fn exchanges(data: &Observations) -> Table {
-    let mut table = factor_columns(
-        Table::new("inside", "An exchange with the database, and what it executes in it"),
-        data,
-    )
-    .column("exchanges_per_s", "Exchanges (1/s)", Unit::PerSecond)
-    .column("exchange_time_s", "Exchange (ms)", Unit::Milliseconds)
-    .column("execution_time_s", "of it execution (ms)", Unit::Milliseconds)
-    .column("other_time_s", "the rest (ms)", Unit::Milliseconds)
-    .column("execution_per_request_s", "Execution, a request (ms)", Unit::Milliseconds)
-    .column("flushes_per_s", "Flushes of the log (1/s)", Unit::PerSecond)
-    .column("flush_time_s", "A flush (ms)", Unit::Milliseconds)
-    .column("statements_executing", "Statements executing", Unit::Plain(3))
-    .column("aside_executing", "Others executing", Unit::Plain(3));
-    for configuration in &data.configurations {
-        let exchange = |r: &Repetition| {
-            let connections = r.point.first_tier()?.connections.as_ref()?;
-            Some((connections.exchanges_per_s, connections.exchange_time_s))
-        };
-        let estimate = |value: &dyn Fn(&Repetition) -> Option<f64>| {
-            Cell::estimate_or(configuration.estimate(value).as_ref(), "not known")
-        };
-        // Times of an exchange, over all exchanges.
-        let exchanges = |r: &Repetition| Some(exchange(r)?.0 * r.point.duration_s);
-        let time = |value: &dyn Fn(&Repetition) -> Option<f64>| {
-            let estimate = configuration.weighted(|r| Some((value(r)?, exchanges(r)?)));
-            Cell::estimate_or(estimate.as_ref(), "not known")
-        };
-        let requests = |r: &Repetition| executing(r, counted::STATEMENT);
-        let an_exchange = |r: &Repetition| Some(requests(r)? / exchange(r)?.0);
-        // A value below 0 would be a contradiction, and is shown as it is.
-        let rest = configuration
-            .weighted_difference(|r| Some((exchange(r)?.1 - an_exchange(r)?, exchanges(r)?)));
-        let a_request = configuration.weighted(|r| {
-            let tier = r.point.first_tier()?;
-            let each = requests(r)? / tier.view.throughput_per_s;
-            Some((each, tier.view.throughput_per_s * r.point.duration_s))
-        });
-        let flush = (counted::LOG, "flush");
-        let mut row = levels(data, configuration);
-        row.extend([
-            estimate(&|r| Some(exchange(r)?.0)),
-            time(&|r| Some(exchange(r)?.1)),
-            time(&an_exchange),
-            Cell::estimate_or(rest.as_ref(), "not known"),
-            Cell::estimate_or(a_request.as_ref(), "not known"),
-            of(configuration, flush, |one| one.per_s),
-            each_of(configuration, flush, |one| one.time_mean_s),
-            estimate(&requests),
-            estimate(&|r| executing(r, counted::ASIDE)),
-        ]);
-        table.push(row);
-    }
-    table.folded_if_long()
+    let none = "not known";
+    let exchange = |r: &Repetition| {
+        let connections = r.point.first_tier()?.connections.as_ref()?;
+        Some((connections.exchanges_per_s, connections.exchange_time_s))
+    };
+    // Times of an exchange, over all exchanges.
+    let exchanges = |r: &Repetition| Some(exchange(r)?.0 * r.point.duration_s);
+    let requests = |r: &Repetition| executing(r, counted::STATEMENT);
+    let an_exchange = |r: &Repetition| Some(requests(r)? / exchange(r)?.0);
+    let flush = (counted::LOG, "flush");
+    let title = "An exchange with the database, and what it executes in it";
+    of_configurations("inside", title, data)
+        .column("exchanges_per_s", "Exchanges (1/s)", Unit::PerSecond, |c| {
+            (c.estimate(|r| Some(exchange(r)?.0)), none)
+        })
+        .column("exchange_time_s", "Exchange (ms)", Unit::Milliseconds, |c| {
+            (c.weighted(|r| Some((exchange(r)?.1, exchanges(r)?))), none)
+        })
+        .column("execution_time_s", "of it execution (ms)", Unit::Milliseconds, |c| {
+            (c.weighted(|r| Some((an_exchange(r)?, exchanges(r)?))), none)
+        })
+        .column("other_time_s", "the rest (ms)", Unit::Milliseconds, |c| {
+            // A value below 0 would be a contradiction, and is shown as it is.
+            let rest = |r: &Repetition| Some((exchange(r)?.1 - an_exchange(r)?, exchanges(r)?));
+            (c.weighted_difference(rest), none)
+        })
+        .column("execution_per_request_s", "Execution, a request (ms)", Unit::Milliseconds, |c| {
+            let each = c.weighted(|r| {
+                let throughput = r.point.first_tier()?.view.throughput_per_s;
+                Some((requests(r)? / throughput, throughput * r.point.duration_s))
+            });
+            (each, none)
+        })
+        .column("flushes_per_s", "Flushes of the log (1/s)", Unit::PerSecond, |c| {
+            of(c, flush, |one| one.per_s)
+        })
+        .column("flush_time_s", "A flush (ms)", Unit::Milliseconds, |c| {
+            each_of(c, flush, |one| one.time_mean_s)
+        })
+        .column("statements_executing", "Statements executing", Unit::Plain(3), |c| {
+            (c.estimate(requests), none)
+        })
+        .column("aside_executing", "Others executing", Unit::Plain(3), |c| {
+            (c.estimate(|r| executing(r, counted::ASIDE)), none)
+        })
+        .table()
+        .folded_if_long()
 }
 
 fn by_statement(data: &Observations, statements: &[String]) -> Table {
-    let table = factor_columns(Table::new("statements", "Statements, by their time"), data)
-        .column("statement", "Statement", Unit::Text)
-        .column("calls_per_s", "Calls (1/s)", Unit::PerSecond)
-        .column("rows_per_call", "Rows a call", Unit::Plain(3))
-        .column("execution_time_s", "Execution, a call (ms)", Unit::Milliseconds);
-    with_rows(table, data, counted::STATEMENT, statements)
+    let columns = [
+        ("statement", "Statement"),
+        ("calls_per_s", "Calls (1/s)"),
+        ("rows_per_call", "Rows a call"),
+        ("execution_time_s", "Execution, a call (ms)"),
+    ];
+    let what = ("statements", "Statements, by their time");
+    rows_of(what, columns, data, (counted::STATEMENT, statements))
 }
 
 fn by_lane(data: &Observations, lanes: &[String]) -> Table {
-    let table = factor_columns(Table::new("lanes", "Batches, by what they do"), data)
-        .column("lane", "Batches of", Unit::Text)
-        .column("batches_per_s", "Batches (1/s)", Unit::PerSecond)
-        .column("operations_per_batch", "Operations a batch", Unit::Plain(3))
-        .column("batch_time_s", "Exchange, a batch (ms)", Unit::Milliseconds);
-    with_rows(table, data, counted::BATCH, lanes)
+    let columns = [
+        ("lane", "Batches of"),
+        ("batches_per_s", "Batches (1/s)"),
+        ("operations_per_batch", "Operations a batch"),
+        ("batch_time_s", "Exchange, a batch (ms)"),
+    ];
+    rows_of(("lanes", "Batches, by what they do"), columns, data, (counted::BATCH, lanes))
 }
 
 /// A row for each of these in each configuration that has it: how often, of how many items, how long.
-fn with_rows(mut table: Table, data: &Observations, kind: &str, names: &[String]) -> Table {
-    for configuration in &data.configurations {
-        for name in names {
-            let key = (kind, name.as_str());
-            if !configuration.repetitions.iter().any(|r| find(r, key.0, key.1).is_some()) {
-                continue;
-            }
-            let mut row = levels(data, configuration);
-            row.extend([
-                name.as_str().into(),
-                of(configuration, key, |one| one.per_s),
-                each_of(configuration, key, |one| one.items_per_s / one.per_s),
-                each_of(configuration, key, |one| one.time_mean_s),
-            ]);
-            table.push(row);
-        }
-    }
-    table.folded_if_long()
+fn rows_of(
+    (id, title): (&str, &str),
+    [name, per_s, items, time]: [(&str, &str); 4],
+    data: &Observations,
+    (kind, names): (&str, &[String]),
+) -> Table {
+    let has =
+        |c: &Configuration, name: &str| c.repetitions.iter().any(|r| find(r, kind, name).is_some());
+    let all =
+        data.configurations.iter().flat_map(|c| names.iter().map(move |name| (c, name.as_str())));
+    let rows = all.filter(|(c, name)| has(c, name));
+    with_levels(id, title, data, rows, |(c, _)| c)
+        .column(name.0, name.1, Unit::Text, |(_, name)| *name)
+        .column(per_s.0, per_s.1, Unit::PerSecond, |(c, name)| of(c, (kind, name), |one| one.per_s))
+        .column(items.0, items.1, Unit::Plain(3), |(c, name)| {
+            each_of(c, (kind, name), |one| one.items_per_s / one.per_s)
+        })
+        .column(time.0, time.1, Unit::Milliseconds, |(c, name)| {
+            each_of(c, (kind, name), |one| one.time_mean_s)
+        })
+        .table()
+        .folded_if_long()
 }

@@ -2,13 +2,13 @@
 
 use kendall_stats::estimate::Estimate;
 
-use crate::document::{Cell, Section, Table, Unit};
+use crate::document::{Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Plot};
 use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Observations};
 
-use super::load::{curves, factor_columns, levels};
+use super::load::{curves, of_configurations};
 use super::{plotted, time_axis};
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
@@ -36,14 +36,7 @@ fn makespan(configuration: &Configuration) -> Option<Estimate> {
 fn shortest(data: &Observations) -> Option<String> {
     let each = data.configurations.iter().filter_map(|c| Some((c, makespan(c)?)));
     let (configuration, time) = each.min_by(|a, b| a.1.center.total_cmp(&b.1.center))?;
-    let interval = time.interval.map_or_else(String::new, |i| {
-        format!(
-            " ({} interval {} to {})",
-            number::percent(i.confidence),
-            number::time(i.low.max(0.0)),
-            number::time(i.high)
-        )
-    });
+    let interval = number::in_interval(time.interval, |time| number::time(time.max(0.0)));
     let name = data.name_of(configuration);
     Some(format!("The shortest makespan is {}{interval}, with {name}.", number::time(time.center)))
 }
@@ -62,24 +55,19 @@ fn makespans(data: &Observations, load: &str) -> Plot {
 }
 
 fn table(data: &Observations) -> Table {
-    let mut table = factor_columns(Table::new("jobs", "Jobs"), data)
-        .column("runs", "Runs", Unit::Count)
-        .column("tasks", "Tasks of a run", Unit::Level)
-        .column("makespan_s", "Makespan (s)", Unit::Plain(4))
-        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
-        .column("task_time_s", "A task (ms)", Unit::Milliseconds);
-    for configuration in &data.configurations {
-        let runs = kendall_units::exact_f64(configuration.repetitions.len());
-        let tasks = kendall_units::exact_f64(configuration.counts().completed) / runs;
-        let mut row = levels(data, configuration);
-        row.extend([
-            runs.into(),
-            tasks.into(),
-            Cell::estimate_or(makespan(configuration).as_ref(), "no run"),
-            Cell::estimate_or(configuration.throughput_estimate().as_ref(), "no run"),
-            Cell::estimate_or(configuration.response_estimate().as_ref(), "the load did not say"),
-        ]);
-        table.push(row);
-    }
-    table.folded_if_long()
+    let runs = |c: &Configuration| kendall_units::exact_f64(c.repetitions.len());
+    of_configurations("jobs", "Jobs", data)
+        .column("runs", "Runs", Unit::Count, |c| runs(c))
+        .column("tasks", "Tasks of a run", Unit::Level, |c| {
+            kendall_units::exact_f64(c.counts().completed) / runs(c)
+        })
+        .column("makespan_s", "Makespan (s)", Unit::Plain(4), |c| (makespan(c), "no run"))
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond, |c| {
+            (c.throughput_estimate(), "no run")
+        })
+        .column("task_time_s", "A task (ms)", Unit::Milliseconds, |c| {
+            (c.response_estimate(), "the load did not say")
+        })
+        .table()
+        .folded_if_long()
 }

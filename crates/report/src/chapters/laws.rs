@@ -2,14 +2,15 @@
 
 use kendall_fit::laws::{Law, LawCheck, checks};
 
-use crate::document::{Cell, Level, Section, Table, Unit};
+use crate::document::{Level, Section, Table, Unit};
 use crate::number;
-use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::plot::{Axis, Plot};
 use crate::prepared::Prepared;
-use kendall_observations::{Configuration, Observations};
+use kendall_observations::{Configuration, Observations, Repetition};
+use kendall_stats::estimate::Estimate;
 
-use super::load::{factor_columns, levels};
-use super::{capitalized, load_of, plotted};
+use super::load::{line, with_levels};
+use super::{capitalized, plotted};
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     // Run by run: a law holds for each, and not for the product of means of runs that differ.
@@ -94,21 +95,14 @@ fn size(check: &LawCheck) -> f64 {
 }
 
 fn interactive(data: &Observations) -> Plot {
-    let series = plotted(data).into_iter().map(|(color, curve)| Series {
-        name: curve.name.clone(),
-        mark: Mark::Line,
-        color,
-        points: data
-            .along(curve)
-            .filter_map(|c| {
-                let difference = c.difference(|repetition| {
-                    let law = Law::InteractiveResponseTime;
-                    let check = checks(&repetition.point).into_iter().find(|c| c.law == law)?;
-                    check.relative_difference
-                })?;
-                Some(Point::new(load_of(data, c), 100.0 * difference.center))
-            })
-            .collect(),
+    let difference = |repetition: &Repetition| {
+        let checks = checks(&repetition.point);
+        checks.into_iter().find(|c| c.law == Law::InteractiveResponseTime)?.relative_difference
+    };
+    let series = plotted(data).into_iter().map(|(color, curve)| {
+        line(data, curve, (&curve.name, color), |c| {
+            Some((Estimate::exact(c.difference(difference)?.center), 100.0))
+        })
     });
     Plot {
         id: "plot-interactive-law".to_owned(),
@@ -122,25 +116,20 @@ fn interactive(data: &Observations) -> Plot {
 }
 
 fn table(data: &Observations, all: &[Checked<'_>]) -> Table {
-    let mut table = factor_columns(Table::new("laws", "Every check"), data)
-        .column("repetition", "Repetition", Unit::Count)
-        .column("law", "Law", Unit::Text)
-        .column("measured", "Measured", Unit::Plain(4))
-        .column("by_law", "By the law", Unit::Plain(4))
-        .column("relative_difference", "Difference (%)", Unit::SignedPercent)
-        .column("tolerance", "Tolerance (%)", Unit::Percent)
-        .column("explanation", "What the difference is", Unit::Text)
-        .folded();
-    for Checked { configuration, repetition, check } in all {
-        let mut row = levels(data, configuration);
-        row.push(f64::from(repetition + 1).into());
-        row.push(format!("{}: {}", check.law.name(), check.law.equation()).into());
-        row.push(check.measured.into());
-        row.push(check.by_law.into());
-        row.push(Cell::number_or(check.relative_difference, "the law gives 0"));
-        row.push(check.tolerance.into());
-        row.push(check.explanation.clone().unwrap_or_default().into());
-        table.push(row);
-    }
-    table
+    with_levels("laws", "Every check", data, all, |checked| checked.configuration)
+        .column("repetition", "Repetition", Unit::Count, |one| f64::from(one.repetition + 1))
+        .column("law", "Law", Unit::Text, |one| {
+            format!("{}: {}", one.check.law.name(), one.check.law.equation())
+        })
+        .column("measured", "Measured", Unit::Plain(4), |one| one.check.measured)
+        .column("by_law", "By the law", Unit::Plain(4), |one| one.check.by_law)
+        .column("relative_difference", "Difference (%)", Unit::SignedPercent, |one| {
+            (one.check.relative_difference, "the law gives 0")
+        })
+        .column("tolerance", "Tolerance (%)", Unit::Percent, |one| one.check.tolerance)
+        .column("explanation", "What the difference is", Unit::Text, |one| {
+            one.check.explanation.clone().unwrap_or_default()
+        })
+        .table()
+        .folded()
 }

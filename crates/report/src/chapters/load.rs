@@ -10,11 +10,11 @@ use kendall_observations::{
     Configuration, Curve, Distribution, Observations, PERCENTILES, Variable, short,
 };
 use kendall_stats::estimate::{Estimate, percent};
-use kendall_store::SummaryRow;
+use kendall_store::{OperationCounts, SummaryRow};
 use kendall_units::exact_f64;
 
 use super::saturation::interesting;
-use super::{Drawn, drawn, load_of, plotted, point, time_axis};
+use super::{Drawn, best_curve, drawn, load_of, plotted, point, time_axis};
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     if data.configurations.is_empty() {
@@ -102,31 +102,17 @@ fn response_time_of(data: &Observations, load: &str, group: &Drawn<'_>) -> Plot 
 
 /// Percentiles of one curve: the one of highest throughput.
 pub(crate) fn percentiles(data: &Observations, load: &str) -> Plot {
-    let best = data.curves.iter().max_by(|a, b| {
-        let most = |curve| data.along(curve).map(Configuration::throughput).fold(0.0, f64::max);
-        most(a).total_cmp(&most(b))
-    });
-    let times = best
-        .into_iter()
-        .flat_map(|curve| data.along(curve))
-        .flat_map(|c| c.client.percentiles_s.last().copied());
+    let best = best_curve(data);
+    let along = best.into_iter().flat_map(|curve| data.along(curve));
+    let times = along.flat_map(|c| c.client.percentiles_s.last().copied());
     let (label, factor) = time_axis("response time", times);
     let shown = [(1, "median"), (3, "90th percentile"), (5, "99th percentile")];
-    let series = shown.iter().enumerate().map(|(color, (place, name))| Series {
-        name: (*name).to_owned(),
-        mark: Mark::Line,
-        color,
-        points: best
-            .into_iter()
-            .flat_map(|curve| data.along(curve))
-            .filter_map(|c| {
-                Some(point(
-                    load_of(data, c),
-                    &c.percentile_estimate(PERCENTILES[*place]).ok()?,
-                    factor,
-                ))
+    let series = best.into_iter().flat_map(|curve| {
+        shown.iter().enumerate().map(move |(color, (place, name))| {
+            line(data, curve, (*name, color), |c| {
+                Some((c.percentile_estimate(PERCENTILES[*place]).ok()?, factor))
             })
-            .collect(),
+        })
     });
     let name = best.map_or("", |curve| curve.name.as_str());
     Plot {
@@ -145,7 +131,10 @@ pub(crate) fn percentiles(data: &Observations, load: &str) -> Plot {
 fn against_each_other(data: &Observations, group: &Drawn<'_>) -> Plot {
     let times = data.configurations.iter().map(|c| c.point.client.response_time_s);
     let (label, factor) = time_axis("mean response time", times);
-    let response = |c: &Configuration| Some((c.response_estimate()?, factor));
+    let at = |c: &Configuration| Some(point(c.throughput(), &c.response_estimate()?, factor));
+    let series = group.curves.iter().map(|(color, curve)| {
+        Series::new(&curve.name, Mark::Line, *color, data.along(curve).filter_map(at))
+    });
     Plot {
         id: format!("plot-x-r{}", group.key),
         title: format!("Response time against throughput{}", group.of),
@@ -153,7 +142,7 @@ fn against_each_other(data: &Observations, group: &Drawn<'_>) -> Plot {
             .to_owned(),
         x: Axis::around_data("throughput (1/s)"),
         y: Axis::from_zero(label),
-        series: curves_by(data, &group.curves, Configuration::throughput, response),
+        series: series.collect(),
     }
 }
 
@@ -163,27 +152,22 @@ pub(super) fn curves(
     curves: &[(usize, &Curve)],
     value: impl Fn(&Configuration) -> Option<(Estimate, f64)>,
 ) -> Vec<Series> {
-    curves_by(data, curves, |c| load_of(data, c), value)
+    let line = |(color, curve): &(usize, &Curve)| line(data, curve, (&curve.name, *color), &value);
+    curves.iter().map(line).collect()
 }
 
-/// A line a curve: estimates, each with the factor to the unit of its axis.
-fn curves_by(
+/// A line along a curve, by load: estimates, each with the factor to the unit of its axis.
+pub(super) fn line(
     data: &Observations,
-    curves: &[(usize, &Curve)],
-    x: impl Fn(&Configuration) -> f64,
+    curve: &Curve,
+    (name, color): (impl Into<String>, usize),
     value: impl Fn(&Configuration) -> Option<(Estimate, f64)>,
-) -> Vec<Series> {
+) -> Series {
     let at = |c: &Configuration| {
         let (estimate, factor) = value(c)?;
-        Some(point(x(c), &estimate, factor))
+        Some(point(load_of(data, c), &estimate, factor))
     };
-    let line = |(color, curve): &(usize, &Curve)| Series {
-        name: curve.name.clone(),
-        mark: Mark::Line,
-        color: *color,
-        points: data.along(curve).filter_map(at).collect(),
-    };
-    curves.iter().map(line).collect()
+    Series::new(name, Mark::Line, color, data.along(curve).filter_map(at))
 }
 
 fn shape_in_words(data: &Observations, group: &Drawn<'_>) -> String {
@@ -209,31 +193,29 @@ const WITH_INTERVAL: [f64; 2] = [0.5, 0.99];
 /// Those that are read most stand first, where no narrow screen hides them.
 fn table(data: &Observations) -> Table {
     let caption = "Every configuration, as the clients saw it";
-    let rows = factors_of(Table::of("configurations", caption, &data.configurations), data)
+    let rows = of_configurations("configurations", caption, data)
         .column("repetitions", "Runs", Unit::Count, |c| exact_f64(c.repetitions.len()))
         .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond, |c| {
-            Cell::estimate_or(c.throughput_estimate().as_ref(), "no run")
+            (c.throughput_estimate(), "no run")
         })
         .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds, |c| {
-            Cell::estimate_or(c.response_estimate().as_ref(), "no request")
+            (c.response_estimate(), "no request")
         });
     let (first, others): (Vec<_>, Vec<_>) =
         (0..).zip(PERCENTILES).partition(|(_, quantile)| WITH_INTERVAL.contains(quantile));
     let rows = first.into_iter().rev().fold(rows, with_percentile);
     let rows = rows
         .column("throughput_standard_deviation_per_s", "s.d. of a second", Unit::PerSecond, |c| {
-            Cell::number_or(c.throughput_deviation_per_s(), "too few seconds")
+            (c.throughput_deviation_per_s(), "too few seconds")
         })
         .column("response_time_standard_deviation_s", "Std. dev. (ms)", Unit::Milliseconds, |c| {
-            Cell::number_or(Some(c.client.standard_deviation_s), "no request")
+            (Some(c.client.standard_deviation_s), "no request")
         });
     let rows = others.into_iter().fold(rows, with_percentile);
     rows.column("miss_rate", "Misses (%)", Unit::Percent, |c| {
-        Cell::number_or(c.counts().miss_rate(), "nothing read")
+        (c.counts().miss_rate(), "nothing read")
     })
-    .column("error_rate", "Errors (%)", Unit::Percent, |c| {
-        Cell::number_or(c.counts().error_rate(), "no request")
-    })
+    .column("error_rate", "Errors (%)", Unit::Percent, |c| (c.counts().error_rate(), "no request"))
     .table()
     .folded_if_long()
 }
@@ -287,21 +269,19 @@ pub(crate) fn in_short(data: &Observations) -> Table {
         String::new()
     };
     let caption = format!("{what}{each}; ± or (from to) is the {confidence} interval over runs");
-    let rows = Table::of("", caption, chosen);
     let rows = if data.factors.len() > MOST_COLUMNS {
-        rows.column("configuration", "Configuration", Unit::Text, |c| data.name_of(c))
+        Table::of("", caption, chosen)
+            .column("configuration", "Configuration", Unit::Text, |c| data.name_of(c))
     } else {
-        factors_of(rows, data)
+        with_levels("", &caption, data, chosen, |c| c)
     };
     let rows =
         if alike { rows } else { rows.column("runs", "Runs", Unit::Count, |c| exact_f64(runs(c))) };
     let rows = rows
         .column("throughput", "Throughput (1/s)", Unit::PerSecond, |c| {
-            Cell::estimate_or(c.throughput_estimate().as_ref(), "no run")
+            (c.throughput_estimate(), "no run")
         })
-        .column("mean", "Mean (ms)", Unit::Milliseconds, |c| {
-            Cell::estimate_or(c.response_estimate().as_ref(), "no request")
-        })
+        .column("mean", "Mean (ms)", Unit::Milliseconds, |c| (c.response_estimate(), "no request"))
         .column("p99", "p99 (ms)", Unit::Milliseconds, |c| match c.percentile_estimate(0.99) {
             Ok(estimate) => Cell::Estimate(estimate),
             Err(caveat) => Cell::Empty(caveat.to_string()),
@@ -309,18 +289,33 @@ pub(crate) fn in_short(data: &Observations) -> Table {
     if data.configurations.iter().all(|c| c.counts().errors == 0) {
         return rows.table();
     }
-    let errors = |c: &&Configuration| Cell::number_or(c.counts().error_rate(), "no request");
+    let errors = |c: &&Configuration| (c.counts().error_rate(), "no request");
     rows.column("errors", "Errors (%)", Unit::Percent, errors).table()
 }
 
-/// With a column for the levels of each factor.
-fn factors_of<'a>(rows: Rows<&'a Configuration>, data: &Observations) -> Rows<&'a Configuration> {
+/// A table with the levels of each factor in its first columns; `of` is the configuration of a row.
+pub(super) fn with_levels<R>(
+    id: &str,
+    caption: &str,
+    data: &Observations,
+    rows: impl IntoIterator<Item = R>,
+    of: impl Fn(&R) -> &Configuration,
+) -> Rows<R> {
+    let rows = Table::of(id, caption, rows);
     data.factors.iter().fold(rows, |rows, factor| {
-        let level = |c: &&Configuration| c.level(&factor.key).map(|level| level.text.clone());
-        rows.column(factor.key.as_str(), short(&factor.key), Unit::Text, |c| {
-            level(c).unwrap_or_default()
+        rows.column(factor.key.as_str(), short(&factor.key), Unit::Text, |row| {
+            of(row).level(&factor.key).map_or_else(String::new, |level| level.text.clone())
         })
     })
+}
+
+/// As [`with_levels`], of a row a configuration.
+pub(super) fn of_configurations<'a>(
+    id: &str,
+    caption: &str,
+    data: &'a Observations,
+) -> Rows<&'a Configuration> {
+    with_levels(id, caption, data, &data.configurations, |c| c)
 }
 
 /// What the table of configurations says, number by number, for the views of `results.db`.
@@ -362,27 +357,26 @@ fn alone(data: &Observations) -> Option<Table> {
         return None;
     }
     let title = "Configurations with one run: intervals from its own seconds";
-    let mut table = factor_columns(Table::new("within_run", title), data)
-        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
-        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds);
-    for (key, label) in PERCENTILES.map(of_percentile) {
-        table = table.column(key, label, Unit::Milliseconds);
-    }
     // Where there is no interval the reason stands in its place.
-    let cell = |estimate: &Estimate| match (estimate.interval, estimate.caveats.first()) {
-        (None, Some(why)) => Cell::Empty(why.to_string()),
-        _ => Cell::Estimate(estimate.clone()),
+    let cell = |estimate: Option<&Estimate>| match estimate {
+        None => Cell::Empty("no request".into()),
+        Some(estimate) => match (estimate.interval, estimate.caveats.first()) {
+            (None, Some(why)) => Cell::Empty(why.to_string()),
+            _ => Cell::Estimate(estimate.clone()),
+        },
     };
-    for (configuration, run) in &once {
-        let mut row = levels(data, configuration);
-        row.push(cell(&run.throughput_per_s));
-        row.push(run.response_time_mean_s.as_ref().map_or(Cell::Empty("no request".into()), cell));
-        row.extend(
-            PERCENTILES.map(|p| run.quantile(p).map_or(Cell::Empty("no request".into()), cell)),
-        );
-        table.push(row);
-    }
-    Some(table.folded_if_long())
+    let rows = with_levels("within_run", title, data, once, |(c, _)| c)
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond, |(_, run)| {
+            cell(Some(&run.throughput_per_s))
+        })
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds, |(_, run)| {
+            cell(run.response_time_mean_s.as_ref())
+        });
+    let rows = PERCENTILES.iter().fold(rows, |rows, p| {
+        let (key, label) = of_percentile(*p);
+        rows.column(key, label, Unit::Milliseconds, |(_, run)| cell(run.quantile(*p)))
+    });
+    Some(rows.table().folded_if_long())
 }
 
 /// A percentile of all requests, or why it is refused.
@@ -393,102 +387,85 @@ pub(super) fn percentile(distribution: &Distribution, place: usize) -> Cell {
     }
 }
 
-/// A table with a column for each factor, which [`levels`] fills.
-pub(super) fn factor_columns(table: Table, data: &Observations) -> Table {
-    data.factors.iter().fold(table, |table, factor| {
-        table.column(factor.key.clone(), short(&factor.key), Unit::Text)
-    })
-}
-
-/// Cells with the levels of all factors.
-pub(super) fn levels(data: &Observations, configuration: &Configuration) -> Vec<Cell> {
-    let level = |key: &str| configuration.level(key).map_or_else(String::new, |l| l.text.clone());
-    data.factors.iter().map(|factor| Cell::Text(level(&factor.key))).collect()
-}
-
 fn by_operation(data: &Observations) -> Table {
-    let mut table = factor_columns(Table::new("operations", "By operation"), data)
-        .column("operation", "Operation", Unit::Text)
-        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
-        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
-        .column("response_time_standard_deviation_s", "Std. dev. (ms)", Unit::Milliseconds)
-        .column("response_time_p50_s", "p50 (ms)", Unit::Milliseconds)
-        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds);
     // With one operation the table of configurations says it all.
-    for configuration in data.configurations.iter().filter(|c| c.operations.len() > 1) {
-        for (name, distribution) in &configuration.operations {
-            let rate = configuration.estimate(|r| Some(r.operations.get(name)?.throughput_per_s));
-            let mean = configuration.weighted(|r| {
-                let of = r.operations.get(name)?;
+    let several = data.configurations.iter().filter(|c| c.operations.len() > 1);
+    let rows = several.flat_map(|c| c.operations.iter().map(move |(name, of)| (c, name, of)));
+    with_levels("operations", "By operation", data, rows, |(c, ..)| c)
+        .column("operation", "Operation", Unit::Text, |(_, name, _)| name.as_str())
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond, |(c, name, _)| {
+            (c.estimate(|r| Some(r.operations.get(*name)?.throughput_per_s)), "no request")
+        })
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds, |(c, name, _)| {
+            let mean = c.weighted(|r| {
+                let of = r.operations.get(*name)?;
                 Some((of.response_time_s?, exact_f64(of.answered)))
             });
-            let mut row = levels(data, configuration);
-            row.push(name.as_str().into());
-            row.push(Cell::estimate_or(rate.as_ref(), "no request"));
-            row.push(Cell::estimate_or(mean.as_ref(), "no request"));
-            row.push(Cell::number_or(Some(distribution.standard_deviation_s), "no request"));
-            row.extend([1, PERCENTILES.len() - 1].map(|place| percentile(distribution, place)));
-            table.push(row);
-        }
-    }
-    table.folded_if_long()
+            (mean, "no request")
+        })
+        .column(
+            "response_time_standard_deviation_s",
+            "Std. dev. (ms)",
+            Unit::Milliseconds,
+            |(.., of)| (Some(of.standard_deviation_s), "no request"),
+        )
+        .column("response_time_p50_s", "p50 (ms)", Unit::Milliseconds, |(.., of)| percentile(of, 1))
+        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds, |(.., of)| {
+            percentile(of, PERCENTILES.len() - 1)
+        })
+        .table()
+        .folded_if_long()
 }
 
 /// Parts of requests: the requests of a sequence, in its order.
 fn by_step(data: &Observations) -> Table {
-    let mut table = factor_columns(Table::new("steps", "By step of a sequence"), data)
-        .column("step", "Step", Unit::Text)
-        .column("answered", "Answered", Unit::Count)
-        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
-        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds)
-        .column("errors", "Errors", Unit::Count);
-    for configuration in &data.configurations {
-        for (name, counts) in &configuration.steps {
-            let distribution = Distribution::of(&counts.response_time);
-            let mut row = levels(data, configuration);
-            row.push(name.as_str().into());
-            row.push(exact_f64(counts.completed).into());
-            row.push(Cell::number_or(
-                (counts.completed > 0).then_some(distribution.mean_s),
-                "no request",
-            ));
-            row.push(percentile(&distribution, PERCENTILES.len() - 1));
-            row.push(exact_f64(counts.errors.values().sum::<u64>()).into());
-            table.push(row);
-        }
-    }
-    table.folded_if_long()
+    let steps = data.configurations.iter().flat_map(|c| {
+        let of = |counts: &OperationCounts| Distribution::of(&counts.response_time);
+        c.steps.iter().map(move |(name, counts)| (c, name, counts, of(counts)))
+    });
+    with_levels("steps", "By step of a sequence", data, steps, |(c, ..)| c)
+        .column("step", "Step", Unit::Text, |(_, name, ..)| name.as_str())
+        .column("answered", "Answered", Unit::Count, |(_, _, counts, _)| {
+            exact_f64(counts.completed)
+        })
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds, |row| {
+            ((row.2.completed > 0).then_some(row.3.mean_s), "no request")
+        })
+        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds, |row| {
+            percentile(&row.3, PERCENTILES.len() - 1)
+        })
+        .column("errors", "Errors", Unit::Count, |(_, _, counts, _)| {
+            exact_f64(counts.errors.values().sum::<u64>())
+        })
+        .table()
+        .folded_if_long()
 }
 
 /// What failed, by operation and kind: a status, a timeout, a broken connection.
 fn errors(data: &Observations) -> Table {
-    let mut table = factor_columns(Table::new("errors", "What failed, by kind"), data)
-        .column("operation", "Operation", Unit::Text)
-        .column("kind", "Kind", Unit::Text)
-        .column("errors", "Requests", Unit::Count)
-        .column("share_of_requests", "Of all requests (%)", Unit::Percent)
-        .column("statuses_whole_load", "Status codes, of the whole load", Unit::Text);
-    for configuration in &data.configurations {
-        let statuses = configuration.failed_statuses();
+    let rows = data.configurations.iter().flat_map(|c| {
         let mut kinds: BTreeMap<&(String, String), u64> = BTreeMap::new();
-        for (kind, count) in configuration.repetitions.iter().flat_map(|r| &r.errors) {
+        for (kind, count) in c.repetitions.iter().flat_map(|r| &r.errors) {
             *kinds.entry(kind).or_default() += count;
         }
-        let counts = configuration.counts();
-        for ((operation, kind), count) in kinds {
-            let mut row = levels(data, configuration);
-            let share = kendall_units::ratio(count, counts.completed + counts.errors);
-            row.extend([
-                operation.as_str().into(),
-                kind.as_str().into(),
-                exact_f64(count).into(),
-                Cell::number_or(share, "no request"),
-                codes_of(kind, &statuses),
-            ]);
-            table.push(row);
-        }
-    }
-    table.folded_if_long()
+        kinds.into_iter().map(move |(kind, count)| (c, kind, count))
+    });
+    with_levels("errors", "What failed, by kind", data, rows, |(c, ..)| c)
+        .column("operation", "Operation", Unit::Text, |(_, kind, _)| kind.0.as_str())
+        .column("kind", "Kind", Unit::Text, |(_, kind, _)| kind.1.as_str())
+        .column("errors", "Requests", Unit::Count, |(.., count)| exact_f64(*count))
+        .column("share_of_requests", "Of all requests (%)", Unit::Percent, |(c, _, count)| {
+            let counts = c.counts();
+            (kendall_units::ratio(*count, counts.completed + counts.errors), "no request")
+        })
+        .column(
+            "statuses_whole_load",
+            "Status codes, of the whole load",
+            Unit::Text,
+            |(c, kind, _)| codes_of(&kind.1, &c.failed_statuses()),
+        )
+        .table()
+        .folded_if_long()
 }
 
 /// The codes of a class such as `status_4xx`; windows keep the class alone, so the codes are those of the

@@ -5,13 +5,10 @@ use crate::prepared::Prepared;
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let mut section = Section::new("method", "How each number was computed");
-    let mut table = Table::new("method", "Definitions")
-        .column("number", "Number", Unit::Text)
-        .column("definition", "How it was made", Unit::Text);
-    for (number, definition) in DEFINITIONS {
-        table.push(vec![(*number).into(), (*definition).into()]);
-    }
-    section.table(table);
+    let table = Table::of("method", "Definitions", DEFINITIONS)
+        .column("number", "Number", Unit::Text, |(number, _)| *number)
+        .column("definition", "How it was made", Unit::Text, |(_, definition)| *definition);
+    section.table(table.table());
     section.text(format!(
         "Confidence of every interval: {}. Seed: {}. Digest of the study's effective values: {}.",
         crate::number::percent(data.study.confidence),

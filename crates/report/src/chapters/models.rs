@@ -10,7 +10,7 @@ use kendall_fit::curve::LeftOut;
 use kendall_fit::score::{Comparison, Device, Errors, Variable};
 
 use crate::ModelFile;
-use crate::document::{Block, Cell, Level, Section, Table, Unit};
+use crate::document::{Block, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use crate::prepared::Prepared;
@@ -270,37 +270,34 @@ fn ranking(compared: &[Of<'_>]) -> Vec<String> {
 }
 
 fn errors(compared: &[Of<'_>]) -> Table {
-    let mut table = Table::new(
-        "model-errors",
-        "Error of each model where it was not calibrated, and the largest anywhere",
-    )
-    .column("curve", "Curve", Unit::Text)
-    .column("model", "Model", Unit::Text)
-    .column("variable", "What is compared", Unit::Text)
-    .column("mean_absolute_error", "Mean error (%)", Unit::Percent)
-    .column("largest_absolute_error", "Largest (%)", Unit::Percent)
-    .column("largest_error_anywhere", "Anywhere (%)", Unit::Percent)
-    .column("points", "Points", Unit::Count)
-    .column("unanswered", "No answer", Unit::Count)
-    .column("bottleneck", "Names as bottleneck", Unit::Text);
-    for (curve, comparison) in all(compared) {
-        let held_out = comparison.errors();
-        let of = |errors: Option<Errors>, pick: fn(&Errors) -> f64| {
-            Cell::number_or(errors.as_ref().map(pick), "no point with an answer")
-        };
-        table.push(vec![
-            curve.name.as_str().into(),
-            comparison.model.as_str().into(),
-            comparison.variable.name().into(),
-            of(held_out, |errors| errors.mean),
-            of(held_out, |errors| errors.worst),
-            of(comparison.errors_anywhere(), |errors| errors.worst),
-            kendall_units::exact_f64(held_out.map_or(0, |errors| errors.points)).into(),
-            kendall_units::exact_f64(comparison.unanswered()).into(),
-            comparison.bottleneck.clone().unwrap_or_default().into(),
-        ]);
-    }
-    table.folded_if_long()
+    let title = "Error of each model where it was not calibrated, and the largest anywhere";
+    let of = |errors: Option<Errors>, pick: fn(&Errors) -> f64| {
+        (errors.as_ref().map(pick), "no point with an answer")
+    };
+    Table::of("model-errors", title, all(compared))
+        .column("curve", "Curve", Unit::Text, |(curve, _)| curve.name.as_str())
+        .column("model", "Model", Unit::Text, |(_, one)| one.model.as_str())
+        .column("variable", "What is compared", Unit::Text, |(_, one)| one.variable.name())
+        .column("mean_absolute_error", "Mean error (%)", Unit::Percent, |(_, one)| {
+            of(one.errors(), |errors| errors.mean)
+        })
+        .column("largest_absolute_error", "Largest (%)", Unit::Percent, |(_, one)| {
+            of(one.errors(), |errors| errors.worst)
+        })
+        .column("largest_error_anywhere", "Anywhere (%)", Unit::Percent, |(_, one)| {
+            of(one.errors_anywhere(), |errors| errors.worst)
+        })
+        .column("points", "Points", Unit::Count, |(_, one)| {
+            kendall_units::exact_f64(one.errors().map_or(0, |errors| errors.points))
+        })
+        .column("unanswered", "No answer", Unit::Count, |(_, one)| {
+            kendall_units::exact_f64(one.unanswered())
+        })
+        .column("bottleneck", "Names as bottleneck", Unit::Text, |(_, one)| {
+            one.bottleneck.clone().unwrap_or_default()
+        })
+        .table()
+        .folded_if_long()
 }
 
 fn all<'a>(compared: &'a [Of<'a>]) -> impl Iterator<Item = (&'a Curve, &'a Comparison)> {
@@ -323,12 +320,12 @@ fn plot(
     };
     // A model that runs away must not flatten what was measured.
     let top = 2.5 * measured().map(|point| point.measured).fold(0.0, f64::max);
-    let mut series = vec![Series {
-        name: "measured".to_owned(),
-        mark: Mark::Line,
-        color: 0,
-        points: measured().map(|p| Point::new(p.load, p.measured * factor)).collect(),
-    }];
+    let mut series = vec![Series::new(
+        "measured",
+        Mark::Line,
+        0,
+        measured().map(|p| Point::new(p.load, p.measured * factor)),
+    )];
     let mut cut = false;
     for (place, comparison) in shown.iter().enumerate() {
         let mut points = Vec::new();
@@ -343,12 +340,7 @@ fn plot(
             }
         }
         if points.iter().any(|point| point.y.is_finite()) {
-            series.push(Series {
-                name: comparison.model.clone(),
-                mark: Mark::Dashed,
-                color: place + 1,
-                points,
-            });
+            series.push(Series::new(&comparison.model, Mark::Dashed, place + 1, points));
         }
     }
     if series.len() == 1 {
@@ -409,48 +401,35 @@ fn described(section: &mut Section, compared: &[Of<'_>]) {
 }
 
 fn devices(compared: &[Of<'_>]) -> Table {
-    let mut table = Table::new(
-        "model-devices",
-        "Devices of each model at the highest load that it has an answer for",
-    )
-    .column("curve", "Curve", Unit::Text)
-    .column("model", "Model", Unit::Text)
-    .column("device", "Device", Unit::Text)
-    .column("queue_type", "Queue", Unit::Text)
-    .column("servers", "Servers", Unit::Level)
-    .column("visits", "Visits", Unit::Plain(3))
-    .column("service_time_s", "Service time (ms)", Unit::Milliseconds)
-    .column("throughput_per_s", "X of the device (1/s)", Unit::PerSecond)
-    .column("utilization", "Utilization predicted (%)", Unit::Percent)
-    .column("measured_utilization", "measured (%)", Unit::Percent)
-    .column("number_at_center", "Customers", Unit::Plain(3));
-    let mut told: Vec<(&str, &str)> = Vec::new();
-    for (curve, comparison) in all(compared) {
-        if told.contains(&(&curve.name, &comparison.model)) {
-            continue;
-        }
-        told.push((&curve.name, &comparison.model));
-        for device in &comparison.devices {
-            table.push(device_row(curve, comparison, device));
-        }
-    }
-    table.folded_if_long()
-}
-
-fn device_row(curve: &Curve, comparison: &Comparison, device: &Device) -> Vec<Cell> {
-    vec![
-        curve.name.as_str().into(),
-        comparison.model.as_str().into(),
-        device.name.as_str().into(),
-        drawing::kind(device).into(),
-        Cell::number_or(device.servers, "a delay"),
-        device.visits.into(),
-        device.service_time_s.into(),
-        Cell::number_or(device_throughput(device), "not known"),
-        Cell::number_or(device.utilization, "a delay"),
-        Cell::number_or(device.measured_utilization, "not measured"),
-        Cell::number_or(device.number_at_center, "not known"),
-    ]
+    let mut told: BTreeSet<(&str, &str)> = BTreeSet::new();
+    let once =
+        all(compared).filter(|(curve, one)| told.insert((curve.name.as_str(), one.model.as_str())));
+    let rows = once.flat_map(|(curve, one)| one.devices.iter().map(move |of| (curve, one, of)));
+    let title = "Devices of each model at the highest load that it has an answer for";
+    Table::of("model-devices", title, rows)
+        .column("curve", "Curve", Unit::Text, |(curve, ..)| curve.name.as_str())
+        .column("model", "Model", Unit::Text, |(_, one, _)| one.model.as_str())
+        .column("device", "Device", Unit::Text, |(.., device)| device.name.as_str())
+        .column("queue_type", "Queue", Unit::Text, |(.., device)| drawing::kind(device))
+        .column("servers", "Servers", Unit::Level, |(.., device)| (device.servers, "a delay"))
+        .column("visits", "Visits", Unit::Plain(3), |(.., device)| device.visits)
+        .column("service_time_s", "Service time (ms)", Unit::Milliseconds, |(.., device)| {
+            device.service_time_s
+        })
+        .column("throughput_per_s", "X of the device (1/s)", Unit::PerSecond, |(.., device)| {
+            (device_throughput(device), "not known")
+        })
+        .column("utilization", "Utilization predicted (%)", Unit::Percent, |(.., device)| {
+            (device.utilization, "a delay")
+        })
+        .column("measured_utilization", "measured (%)", Unit::Percent, |(.., device)| {
+            (device.measured_utilization, "not measured")
+        })
+        .column("number_at_center", "Customers", Unit::Plain(3), |(.., device)| {
+            (device.number_at_center, "not known")
+        })
+        .table()
+        .folded_if_long()
 }
 
 /// Visits a second, by the utilization law; of a delay, by Little's.
@@ -463,34 +442,27 @@ fn device_throughput(device: &Device) -> Option<f64> {
 }
 
 fn points(compared: &[Of<'_>]) -> Table {
-    let mut table = Table::new("model-points", "Every model at every point")
-        .column("curve", "Curve", Unit::Text)
-        .column("model", "Model", Unit::Text)
-        .column("variable", "What is compared (s or 1/s)", Unit::Text)
-        .column("load", "Load", Unit::Level)
-        .column("measured", "Measured", Unit::Plain(4))
-        .column("predicted", "Predicted", Unit::Plain(4))
-        .column("relative_error", "Error (%)", Unit::SignedPercent)
-        .column("remark", "Remark", Unit::Text)
-        .folded();
-    for (curve, comparison) in all(compared) {
-        for point in &comparison.points {
-            let remark = match (&point.predicted, point.calibration) {
-                (Err(why), _) => why.clone(),
-                (Ok(_), true) => "calibrated here: in no mean error".to_owned(),
-                (Ok(_), false) => String::new(),
-            };
-            table.push(vec![
-                curve.name.as_str().into(),
-                comparison.model.as_str().into(),
-                comparison.variable.name().into(),
-                point.load.into(),
-                point.measured.into(),
-                Cell::number_or(point.predicted.as_ref().ok().copied(), "no answer"),
-                Cell::number_or(point.error_anywhere(), "no answer"),
-                remark.into(),
-            ]);
-        }
-    }
-    table
+    let rows = all(compared)
+        .flat_map(|(curve, one)| one.points.iter().map(move |point| (curve, one, point)));
+    Table::of("model-points", "Every model at every point", rows)
+        .column("curve", "Curve", Unit::Text, |(curve, ..)| curve.name.as_str())
+        .column("model", "Model", Unit::Text, |(_, one, _)| one.model.as_str())
+        .column("variable", "What is compared (s or 1/s)", Unit::Text, |(_, one, _)| {
+            one.variable.name()
+        })
+        .column("load", "Load", Unit::Level, |(.., point)| point.load)
+        .column("measured", "Measured", Unit::Plain(4), |(.., point)| point.measured)
+        .column("predicted", "Predicted", Unit::Plain(4), |(.., point)| {
+            (point.predicted.as_ref().ok().copied(), "no answer")
+        })
+        .column("relative_error", "Error (%)", Unit::SignedPercent, |(.., point)| {
+            (point.error_anywhere(), "no answer")
+        })
+        .column("remark", "Remark", Unit::Text, |(.., point)| match &point.predicted {
+            Err(why) => why.clone(),
+            Ok(_) if point.calibration => "calibrated here: in no mean error".to_owned(),
+            Ok(_) => String::new(),
+        })
+        .table()
+        .folded()
 }

@@ -5,9 +5,9 @@ use kendall_fit::study::{Calibration, StudyModel, model_file, number as number_o
 use kendall_store::{Results, StoreError, StoredPrediction};
 use serde_json::Value;
 
-use crate::document::{Block, Cell, Level, Section, Table, Unit};
+use crate::document::{Block, Level, Section, Table, Unit};
 use crate::number;
-use crate::plot::{Axis, Mark, Plot, Point, Scale, Series};
+use crate::plot::{Axis, Mark, Plot, Point, Series};
 
 mod drawing;
 mod ladder;
@@ -75,33 +75,30 @@ fn verified(prediction: &StoredPrediction) -> Option<String> {
 }
 
 fn table(data: &Data) -> Table {
-    let mut table =
-        Table::new("predictions", "Predictions, and what was measured where they were verified")
-            .column("asked", "asked", Unit::Text);
-    for (key, label, unit) in [
-        ("throughput_per_s", "X (1/s)", Unit::PerSecond),
-        ("response_mean_s", "R (ms)", Unit::Milliseconds),
-        ("response_p99_s", "p99 (ms)", Unit::Milliseconds),
-    ] {
-        table = table
-            .column(key, label, unit)
-            .column(format!("{key}_low"), format!("{label}, low"), unit)
-            .column(format!("{key}_high"), format!("{label}, high"), unit)
-            .column(format!("{key}_measured"), format!("{label}, measured"), unit);
-    }
-    for prediction in &data.predictions {
-        let mut row = vec![Cell::Text(asked(prediction))];
-        for (metric, place) in
-            [("throughput_per_s", 0), ("response_mean_s", 1), ("response_p99_s", 4)]
-        {
-            for end in ["center", "low", "high"] {
-                row.push(Cell::number_or(prediction.answer[metric][end].as_f64(), ""));
-            }
-            row.push(Cell::number_or(measured(prediction, place), ""));
-        }
-        table.push(row);
-    }
-    table
+    let title = "Predictions, and what was measured where they were verified";
+    let rows = Table::of("predictions", title, &data.predictions).column(
+        "asked",
+        "asked",
+        Unit::Text,
+        |prediction| asked(prediction),
+    );
+    let metrics = [
+        ("throughput_per_s", "X (1/s)", Unit::PerSecond, 0),
+        ("response_mean_s", "R (ms)", Unit::Milliseconds, 1),
+        ("response_p99_s", "p99 (ms)", Unit::Milliseconds, 4),
+    ];
+    let rows = metrics.into_iter().fold(rows, |rows, (key, label, unit, place)| {
+        let of = |end: &'static str| {
+            move |prediction: &&StoredPrediction| (prediction.answer[key][end].as_f64(), "")
+        };
+        rows.column(key, label, unit, of("center"))
+            .column(format!("{key}_low"), format!("{label}, low"), unit, of("low"))
+            .column(format!("{key}_high"), format!("{label}, high"), unit, of("high"))
+            .column(format!("{key}_measured"), format!("{label}, measured"), unit, |prediction| {
+                (measured(prediction, place), "")
+            })
+    });
+    rows.table()
 }
 
 fn measured(prediction: &StoredPrediction, place: usize) -> Option<f64> {
@@ -149,19 +146,17 @@ fn band(key: &str, points: &[(f64, &StoredPrediction)]) -> Plot {
         .iter()
         .filter_map(|(x, p)| Some(Point { x: *x, y: measured(p, 0)?, interval: None }))
         .collect();
-    let series =
-        |name: &str, mark, color, points| Series { name: name.to_owned(), mark, color, points };
     Plot {
         id: format!("predictions-{}", key.replace(|c: char| !c.is_ascii_alphanumeric(), "-")),
         title: format!("Predicted throughput over {key}, and verified points"),
         description: "Predictions with their 95 % intervals for one run; points that were run \
                       afterwards stand beside them."
             .to_owned(),
-        x: Axis { label: key.to_owned(), scale: Scale::FromZero },
-        y: Axis { label: "throughput (1/s)".to_owned(), scale: Scale::FromZero },
+        x: Axis::from_zero(key),
+        y: Axis::from_zero("throughput (1/s)"),
         series: vec![
-            series("predicted", Mark::Line, 0, predicted),
-            series("verified", Mark::Points, 1, verified),
+            Series::new("predicted", Mark::Line, 0, predicted),
+            Series::new("verified", Mark::Points, 1, verified),
         ],
     }
 }
@@ -183,31 +178,23 @@ fn model(data: &Data, section: &mut Section) {
 
 /// What one client alone measured before each run.
 fn one_client(calibration: &Calibration) -> Table {
-    let mut table = Table::new(
-        "one-client",
-        "One client alone, without think time, before the load of each run: the model rests on those before the \
-         runs at the lightest load",
-    )
-    .column("run", "before run", Unit::Count)
-    .column("levels", "levels", Unit::Text)
-    .column("requests", "requests", Unit::Count)
-    .column("throughput_per_s", "X (1/s)", Unit::PerSecond)
-    .column("response_mean_s", "R (ms)", Unit::Milliseconds)
-    .column("response_p50_s", "p50 (ms)", Unit::Milliseconds)
-    .column("response_p99_s", "p99 (ms)", Unit::Milliseconds);
-    for facts in &calibration.one_client {
-        let percentile = |at: usize| facts.percentiles_s.map(|times| times[at]);
-        table.push(vec![
-            Cell::Number(f64::from(facts.run.position + 1)),
-            Cell::Text(facts.run.levels_in_words()),
-            Cell::Number((facts.throughput_per_s * facts.measured_s).round()),
-            Cell::Number(facts.throughput_per_s),
-            Cell::Number(facts.response_mean_s),
-            Cell::number_or(percentile(0), ""),
-            Cell::number_or(percentile(2), ""),
-        ]);
-    }
-    table
+    let title = "One client alone, without think time, before the load of each run: the model rests on those \
+                 before the runs at the lightest load";
+    Table::of("one-client", title, &calibration.one_client)
+        .column("run", "before run", Unit::Count, |facts| f64::from(facts.run.position + 1))
+        .column("levels", "levels", Unit::Text, |facts| facts.run.levels_in_words())
+        .column("requests", "requests", Unit::Count, |facts| {
+            (facts.throughput_per_s * facts.measured_s).round()
+        })
+        .column("throughput_per_s", "X (1/s)", Unit::PerSecond, |facts| facts.throughput_per_s)
+        .column("response_mean_s", "R (ms)", Unit::Milliseconds, |facts| facts.response_mean_s)
+        .column("response_p50_s", "p50 (ms)", Unit::Milliseconds, |facts| {
+            (facts.percentiles_s.map(|times| times[0]), "")
+        })
+        .column("response_p99_s", "p99 (ms)", Unit::Milliseconds, |facts| {
+            (facts.percentiles_s.map(|times| times[2]), "")
+        })
+        .table()
 }
 
 fn fitted_model(fitted: &StudyModel, calibration: &Calibration, kind: &str, section: &mut Section) {
@@ -253,26 +240,16 @@ fn fitted_model(fitted: &StudyModel, calibration: &Calibration, kind: &str, sect
 
 /// Demands with their intervals: what the form leaves and what the machine's drift does.
 fn parameters(fitted: &StudyModel, kind: &str) -> Table {
-    let mut table = Table::new(
-        format!("model-parameters{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "-")),
-        "Demands of the model: work of a request, work of a batch, price of a switch; and the \
-         half-width of a 95 % interval of all of them together",
-    )
-    .column("process", "process", Unit::Text)
-    .column("work_s", "work (µs)", Unit::Microseconds)
-    .column("batch_s", "of a batch (µs)", Unit::Microseconds)
-    .column("switch_s", "of a switch (µs)", Unit::Microseconds)
-    .column("half_width", "± (%)", Unit::Percent);
+    let id = format!("model-parameters{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
+    let title = "Demands of the model: work of a request, work of a batch, price of a switch; and the \
+                 half-width of a 95 % interval of all of them together";
     let half = fitted.twin.demands_half_width();
     let processes = &fitted.twin.configurations()[0].system.processes;
-    for (process, demand) in processes.iter().zip(fitted.twin.demands()) {
-        table.push(vec![
-            Cell::Text(process.name.clone()),
-            Cell::Number(demand.work_s),
-            Cell::Number(demand.batch_s),
-            Cell::Number(demand.switch_s),
-            Cell::Number(half),
-        ]);
-    }
-    table
+    Table::of(id, title, processes.iter().zip(fitted.twin.demands()))
+        .column("process", "process", Unit::Text, |(process, _)| process.name.as_str())
+        .column("work_s", "work (µs)", Unit::Microseconds, |(_, demand)| demand.work_s)
+        .column("batch_s", "of a batch (µs)", Unit::Microseconds, |(_, demand)| demand.batch_s)
+        .column("switch_s", "of a switch (µs)", Unit::Microseconds, |(_, demand)| demand.switch_s)
+        .column("half_width", "± (%)", Unit::Percent, |_| half)
+        .table()
 }

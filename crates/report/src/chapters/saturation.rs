@@ -1,6 +1,6 @@
 //! Where each curve saturates, and what limits it there.
 
-use kendall_fit::bottleneck::{Bottleneck, bottleneck};
+use kendall_fit::bottleneck::{Bottleneck, Resource, bottleneck};
 use kendall_fit::saturation::{PLATEAU, Saturation, Shape};
 use kendall_stats::estimate::{Estimate, Interval};
 
@@ -43,13 +43,13 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
         "A resource is named as the limit from a utilization of 90 %. Workers are held while the \
          layers below them work, so a full pool above full cores counts as a symptom.",
     );
-    let mut resources = resource_table();
+    let mut limits = Vec::new();
     for (name, configuration) in interesting(data) {
         let found = bottleneck(&configuration.point);
         explain(&mut section, &name, configuration, &found);
-        rows(&mut resources, &name, &found);
+        limits.extend(found.resources.into_iter().map(|resource| (name.clone(), resource)));
     }
-    section.table(resources.folded_if_long());
+    section.table(resources(limits));
     Some(section)
 }
 
@@ -217,38 +217,31 @@ fn explain(section: &mut Section, name: &str, configuration: &Configuration, fou
     }
 }
 
-fn resource_table() -> Table {
-    Table::new(
-        "resources",
-        "Bottleneck table: every resource at the highest throughput of each curve, busiest first",
-    )
-    .column("curve", "Curve", Unit::Text)
-    .column("resource", "Resource", Unit::Text)
-    .column("busy", "Busy", Unit::Plain(3))
-    .column("servers", "Of", Unit::Level)
-    .column("service_time_s", "Service time S (ms)", Unit::Milliseconds)
-    .column("visits", "Visits V", Unit::Plain(3))
-    .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
-    .column("utilization", "Utilization U (%)", Unit::Percent)
-    .column("demand_s", "Demand D = V·S (ms)", Unit::Milliseconds)
-    .column("queue_length", "Waiting", Unit::Plain(3))
-    .column("waiting_time_s", "Time waiting (ms)", Unit::Milliseconds)
-}
-
-fn rows(table: &mut Table, name: &str, found: &Bottleneck) {
-    for resource in &found.resources {
-        table.push(vec![
-            name.into(),
-            resource.name.as_str().into(),
-            resource.busy.into(),
-            resource.servers.into(),
-            Cell::number_or(resource.service_time_s(), "no throughput"),
-            resource.visits.into(),
-            Cell::number_or(resource.throughput_per_s(), "idle"),
-            resource.utilization.into(),
-            Cell::number_or(resource.demand_s, "no throughput"),
-            Cell::number_or(resource.queue_length, "not recorded"),
-            Cell::number_or(resource.waiting_time_s, "not recorded"),
-        ]);
-    }
+fn resources(rows: Vec<(String, Resource)>) -> Table {
+    let title =
+        "Bottleneck table: every resource at the highest throughput of each curve, busiest first";
+    Table::of("resources", title, rows)
+        .column("curve", "Curve", Unit::Text, |(name, _)| name.clone())
+        .column("resource", "Resource", Unit::Text, |(_, resource)| resource.name.clone())
+        .column("busy", "Busy", Unit::Plain(3), |(_, resource)| resource.busy)
+        .column("servers", "Of", Unit::Level, |(_, resource)| resource.servers)
+        .column("service_time_s", "Service time S (ms)", Unit::Milliseconds, |(_, resource)| {
+            (resource.service_time_s(), "no throughput")
+        })
+        .column("visits", "Visits V", Unit::Plain(3), |(_, resource)| resource.visits)
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond, |(_, resource)| {
+            (resource.throughput_per_s(), "idle")
+        })
+        .column("utilization", "Utilization U (%)", Unit::Percent, |(_, r)| r.utilization)
+        .column("demand_s", "Demand D = V·S (ms)", Unit::Milliseconds, |(_, resource)| {
+            (resource.demand_s, "no throughput")
+        })
+        .column("queue_length", "Waiting", Unit::Plain(3), |(_, resource)| {
+            (resource.queue_length, "not recorded")
+        })
+        .column("waiting_time_s", "Time waiting (ms)", Unit::Milliseconds, |(_, resource)| {
+            (resource.waiting_time_s, "not recorded")
+        })
+        .table()
+        .folded_if_long()
 }

@@ -91,15 +91,11 @@ pub(crate) fn answer(data: &Observations) -> Option<String> {
 fn clause(data: &Observations, line: &SearchLine, found: &SearchFound) -> String {
     let unit = data.load.as_ref().map_or_else(|| short(&line.factor), |load| load.unit.clone());
     let maximum = &found.maximum_throughput_per_s;
-    let how_sure = maximum.interval.map_or_else(
-        || " (no interval)".to_owned(),
-        |i| format!(" ({} to {})", number::rate(i.low), number::rate(i.high)),
-    );
     format!(
-        "{}: {} {}{how_sure}, at {} {unit}, 95 % of it {}",
+        "{}: {} {}, at {} {unit}, 95 % of it {}",
         name(line),
         bound(maximum),
-        number::rate(maximum.center),
+        number::with_interval(maximum, number::rate),
         number::plain(found.best),
         match found.knee_between {
             (low, high) if low < high => {
@@ -153,6 +149,11 @@ fn sentence(line: &SearchLine, factor: &str) -> String {
         ),
         _ => " (no interval: too few runs confirm it)".to_owned(),
     };
+    let plain = |value| number::significant(value, 3);
+    let saturation = match saturation_point.interval {
+        Some(_) => number::with_interval(saturation_point, plain),
+        None => plain(saturation_point.center),
+    };
     let (low, high) = found.best_between;
     let where_else = if low < high {
         format!(
@@ -174,22 +175,11 @@ fn sentence(line: &SearchLine, factor: &str) -> String {
         bound(maximum),
         number::rate(maximum.center),
         number::plain(found.best),
-        interval_in_words(saturation_point),
+        saturation,
         knee_in_words(found.knee_between),
         line.runs,
         doubts(maximum)
     )
-}
-
-fn interval_in_words(estimate: &Estimate) -> String {
-    let center = number::significant(estimate.center, 3);
-    estimate.interval.map_or(center.clone(), |interval| {
-        format!(
-            "{center} ({} to {})",
-            number::significant(interval.low, 3),
-            number::significant(interval.high, 3)
-        )
-    })
 }
 
 fn knee_in_words((low, high): (f64, f64)) -> String {
@@ -254,12 +244,10 @@ fn plot(data: &Observations, place: usize, line: &SearchLine, factor: &str) -> P
         .collect();
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
     let highest = points.last().map_or(0.0, |point| point.x);
-    let series =
-        |name: &str, mark, color, points| Series { name: name.to_owned(), mark, color, points };
-    let mut all = vec![series("measured", Mark::Line, 0, points)];
+    let mut all = vec![Series::new("measured", Mark::Line, 0, points)];
     if let Some(found) = &line.found {
         let (maximum, at) = (found.maximum_throughput_per_s.center, found.saturation_point.center);
-        all.push(series(
+        all.push(Series::new(
             "asymptotes: light load, and the maximum",
             Mark::Dashed,
             1,

@@ -1,16 +1,15 @@
 //! What was run, on what, and in which order.
 
-use kendall_store::Status;
+use kendall_store::{Run, Status};
 
-use super::load::factor_columns;
 use crate::document::{Cell, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use crate::prepared::Prepared;
-use kendall_observations::Observations;
+use kendall_observations::{Observations, short};
 
 use super::summary::{factor_names, utc_minutes};
-use super::ways::Probe;
+use super::ways::{Probe, Way};
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let mut section = Section::new("setup", "What was run, and on what");
@@ -78,14 +77,13 @@ fn sentence(data: &Observations) -> String {
 }
 
 fn factors(data: &Observations) -> Table {
-    let mut table = Table::new("factors", "Factors and their levels")
-        .column("factor", "Factor", Unit::Text)
-        .column("levels", "Levels", Unit::Text);
-    for factor in &data.factors {
-        let levels: Vec<&str> = factor.levels.iter().map(|level| level.text.as_str()).collect();
-        table.push(vec![factor.key.as_str().into(), levels.join(", ").into()]);
-    }
-    table
+    Table::of("factors", "Factors and their levels", &data.factors)
+        .column("factor", "Factor", Unit::Text, |factor| factor.key.as_str())
+        .column("levels", "Levels", Unit::Text, |factor| {
+            let levels = factor.levels.iter().map(|level| level.text.as_str());
+            levels.collect::<Vec<_>>().join(", ")
+        })
+        .table()
 }
 
 /// What ran where, and how well each host's clock is known; nothing where all ran on one machine.
@@ -100,34 +98,26 @@ fn hosts(data: &Observations) -> Option<Table> {
         let names = place.into_iter().flatten().filter(here).map(|(name, _)| name.as_str());
         names.collect::<Vec<_>>().join(", ")
     };
-    let mut table = Table::new("hosts", "Hosts of the first usable run, and what was placed there")
-        .column("host", "Host", Unit::Text)
-        .column("machine", "Machine", Unit::Text)
-        .column("placed", "Placed there", Unit::Text)
-        .column("cores", "Cores", Unit::Text)
-        .column("clock_bound", "Clock known to within", Unit::Text)
-        .column("drift", "Its drift, ppm", Unit::Text);
-    for (name, host) in hosts {
-        let text = |value: &serde_json::Value| match value {
-            serde_json::Value::String(text) => text.clone(),
-            serde_json::Value::Null => "–".to_owned(),
-            other => other.to_string(),
-        };
-        let clock = &host["clock"];
-        let bound = clock["bound_ns"].as_f64();
-        let bound =
-            bound.map_or_else(|| "–".to_owned(), |ns| format!("±{}", number::time(ns / 1e9)));
-        let drift = clock["drift_ppm"].as_f64().map_or_else(String::new, |ppm| format!("{ppm:.2}"));
-        table.push(vec![
-            name.as_str().into(),
-            text(&host["machine"]).into(),
-            placed(name).into(),
-            text(&host["cores"]).into(),
-            bound.into(),
-            drift.into(),
-        ]);
-    }
-    Some(table)
+    let text = |value: &serde_json::Value| match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Null => "–".to_owned(),
+        other => other.to_string(),
+    };
+    let table =
+        Table::of("hosts", "Hosts of the first usable run, and what was placed there", hosts)
+            .column("host", "Host", Unit::Text, |(name, _)| name.as_str())
+            .column("machine", "Machine", Unit::Text, |(_, host)| text(&host["machine"]))
+            .column("placed", "Placed there", Unit::Text, |(name, _)| placed(name))
+            .column("cores", "Cores", Unit::Text, |(_, host)| text(&host["cores"]))
+            .column("clock_bound", "Clock known to within", Unit::Text, |(_, host)| {
+                let bound = host["clock"]["bound_ns"].as_f64();
+                bound.map_or_else(|| "–".to_owned(), |ns| format!("±{}", number::time(ns / 1e9)))
+            })
+            .column("drift", "Its drift, ppm", Unit::Text, |(_, host)| {
+                let drift = host["clock"]["drift_ppm"].as_f64();
+                drift.map_or_else(String::new, |ppm| format!("{ppm:.2}"))
+            });
+    Some(table.table())
 }
 
 /// Round trips between hosts, as they were measured before the first usable run.
@@ -136,44 +126,34 @@ fn ways(data: &Observations) -> Option<Table> {
     if ways.is_empty() {
         return None;
     }
-    let mut table = Table::new("ways", "Round trips between hosts, before the first usable run")
-        .column("from", "From", Unit::Text)
-        .column("to", "To", Unit::Text)
-        .column("tier", "By connections to", Unit::Text)
-        .column("least_s", "Least (ms)", Unit::Milliseconds)
-        .column("median_s", "Median (ms)", Unit::Milliseconds)
-        .column("probe_round_trip_s", "64 bytes and back (ms)", Unit::Milliseconds)
-        .column("probe_bytes_per_s", "A stream (bytes/s)", Unit::Plain(3));
-    for way in ways {
-        let probed = |value: fn(&Probe) -> f64| match way.probe() {
-            Ok(probe) => Cell::Number(value(&probe)),
-            Err(why) => Cell::Empty(why.to_owned()),
-        };
-        table.push(vec![
-            way.from.as_str().into(),
-            way.to.as_str().into(),
-            way.tier.as_str().into(),
-            Cell::number_or(way.least_s, "not measured"),
-            Cell::number_or(way.median_s, "not measured"),
-            probed(|probe| probe.round_trip_p50_s),
-            probed(|probe| probe.bytes_per_s),
-        ]);
-    }
-    Some(table)
+    let probed = |way: &Way, value: fn(&Probe) -> f64| match way.probe() {
+        Ok(probe) => Cell::Number(value(&probe)),
+        Err(why) => Cell::Empty(why.to_owned()),
+    };
+    let table = Table::of("ways", "Round trips between hosts, before the first usable run", ways)
+        .column("from", "From", Unit::Text, |way| way.from.clone())
+        .column("to", "To", Unit::Text, |way| way.to.clone())
+        .column("tier", "By connections to", Unit::Text, |way| way.tier.clone())
+        .column("least_s", "Least (ms)", Unit::Milliseconds, |way| (way.least_s, "not measured"))
+        .column("median_s", "Median (ms)", Unit::Milliseconds, |way| (way.median_s, "not measured"))
+        .column("probe_round_trip_s", "64 bytes and back (ms)", Unit::Milliseconds, |way| {
+            probed(way, |probe| probe.round_trip_p50_s)
+        })
+        .column("probe_bytes_per_s", "A stream (bytes/s)", Unit::Plain(3), |way| {
+            probed(way, |probe| probe.bytes_per_s)
+        });
+    Some(table.table())
 }
 
 fn environment(data: &Observations) -> Table {
-    let mut table = Table::new("environment", "Environment of the first run")
-        .column("item", "Item", Unit::Text)
-        .column("value", "Value", Unit::Text);
+    let mut rows = Vec::new();
     if let Some(run) = data.runs.first() {
-        let mut rows = Vec::new();
         flatten("", &run.environment, &mut rows);
-        for (item, value) in rows {
-            table.push(vec![item.into(), value.into()]);
-        }
     }
-    table
+    Table::of("environment", "Environment of the first run", rows)
+        .column("item", "Item", Unit::Text, |(item, _)| item.clone())
+        .column("value", "Value", Unit::Text, |(_, value)| value.clone())
+        .table()
 }
 
 /// Leaves of a JSON value with their dotted paths.
@@ -209,9 +189,7 @@ fn order(data: &Observations) -> Plot {
             );
             match blocks.iter_mut().find(|series| series.name == name) {
                 Some(series) => series.points.push(point),
-                None => {
-                    blocks.push(Series { name, mark: Mark::Points, color, points: vec![point] })
-                }
+                None => blocks.push(Series::new(name, Mark::Points, color, [point])),
             }
         }
     }
@@ -232,42 +210,31 @@ fn order(data: &Observations) -> Plot {
 }
 
 fn runs(data: &Observations) -> Table {
-    let mut table = factor_columns(
-        Table::new("runs", "All runs in the order of execution")
-            .column("position", "Place", Unit::Count)
-            .column("started", "Started", Unit::Text)
-            .column("repetition", "Repetition", Unit::Count)
-            .column("attempt", "Attempt", Unit::Count),
-        data,
-    )
-    .column("status", "Status", Unit::Text)
-    .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
-    .column("response_time_mean_s", "Response time (ms)", Unit::Milliseconds)
-    .folded();
-    for run in &data.runs {
-        let measured = data
-            .configurations
-            .iter()
-            .flat_map(|c| &c.repetitions)
-            .find(|repetition| repetition.run.id == run.id)
-            .map(|repetition| repetition.point.client);
-        let mut row: Vec<Cell> = vec![
-            f64::from(run.position + 1).into(),
-            utc_minutes(run.started_unix_ns).into(),
-            f64::from(run.repetition + 1).into(),
-            f64::from(run.attempt + 1).into(),
-        ];
-        row.extend(data.factors.iter().map(|factor| {
-            Cell::Text(run.factor(&factor.key).map_or_else(String::new, |l| l.text.clone()))
-        }));
-        let status = match run.status {
-            Status::Done => "done".to_owned(),
-            other => format!("{}: {}", other.as_str(), run.reasons.join("; ")),
-        };
-        row.push(status.into());
-        row.push(Cell::number_or(measured.map(|m| m.throughput_per_s), "not in the numbers"));
-        row.push(Cell::number_or(measured.map(|m| m.response_time_s), "not in the numbers"));
-        table.push(row);
-    }
-    table
+    let measured = |run: &&Run| {
+        let mut all = data.configurations.iter().flat_map(|c| &c.repetitions);
+        all.find(|repetition| repetition.run.id == run.id).map(|one| one.point.client)
+    };
+    let rows = Table::of("runs", "All runs in the order of execution", &data.runs)
+        .column("position", "Place", Unit::Count, |run| f64::from(run.position + 1))
+        .column("started", "Started", Unit::Text, |run| utc_minutes(run.started_unix_ns))
+        .column("repetition", "Repetition", Unit::Count, |run| f64::from(run.repetition + 1))
+        .column("attempt", "Attempt", Unit::Count, |run| f64::from(run.attempt + 1));
+    let rows = data.factors.iter().fold(rows, |rows, factor| {
+        rows.column(factor.key.as_str(), short(&factor.key), Unit::Text, |run| {
+            run.factor(&factor.key).map_or_else(String::new, |level| level.text.clone())
+        })
+    });
+    let none = "not in the numbers";
+    rows.column("status", "Status", Unit::Text, |run| match run.status {
+        Status::Done => "done".to_owned(),
+        other => format!("{}: {}", other.as_str(), run.reasons.join("; ")),
+    })
+    .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond, |run| {
+        (measured(run).map(|m| m.throughput_per_s), none)
+    })
+    .column("response_time_mean_s", "Response time (ms)", Unit::Milliseconds, |run| {
+        (measured(run).map(|m| m.response_time_s), none)
+    })
+    .table()
+    .folded()
 }

@@ -7,7 +7,6 @@ use crate::document::{Level, Section};
 use crate::number;
 use crate::prepared::Prepared;
 use kendall_observations::{Configuration, Observations, short};
-use kendall_stats::estimate::Estimate;
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let mut section = Section::new("summary", "Summary");
@@ -81,18 +80,11 @@ pub(crate) fn sentences(data: &Prepared<'_>) -> Vec<String> {
 
 fn highest(data: &Observations, fastest: &Configuration) -> String {
     let estimate = fastest.throughput_estimate();
-    let interval = estimate.as_ref().and_then(|e| e.interval).map_or_else(String::new, |i| {
-        format!(
-            " ({} interval {} to {})",
-            number::percent(i.confidence),
-            number::rate(i.low),
-            number::rate(i.high)
-        )
+    let interval = estimate.as_ref().and_then(|estimate| estimate.interval);
+    let interval = number::in_interval(interval, number::rate);
+    let p99 = fastest.percentile_estimate(0.99).ok().map_or_else(String::new, |p99| {
+        format!(", 99th percentile {}", number::with_interval(&p99, number::time))
     });
-    let p99 = fastest
-        .percentile_estimate(0.99)
-        .ok()
-        .map_or_else(String::new, |p99| format!(", 99th percentile {}", time_in_words(&p99)));
     let rivals = match alike(data, fastest).as_slice() {
         [] => String::new(),
         [one] => format!(" (not significantly different from {})", data.name_of(one)),
@@ -111,20 +103,11 @@ fn highest(data: &Observations, fastest: &Configuration) -> String {
     )
 }
 
-/// `12.6 ms (10.1 ms to 15.8 ms)`; where runs carry no interval, that.
-fn time_in_words(estimate: &Estimate) -> String {
-    let center = number::time(estimate.center);
-    match estimate.interval {
-        Some(i) => format!("{center} ({} to {})", number::time(i.low), number::time(i.high)),
-        None => format!("{center} (no interval)"),
-    }
-}
-
 /// The mean response time of a configuration with its interval.
 pub(crate) fn response_in_words(configuration: &Configuration) -> String {
     configuration.response_estimate().map_or_else(
         || number::time(configuration.point.client.response_time_s),
-        |estimate| time_in_words(&estimate),
+        |estimate| number::with_interval(&estimate, number::time),
     )
 }
 

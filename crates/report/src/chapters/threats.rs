@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kendall_stats::estimate::Caveat;
-use kendall_store::Status;
+use kendall_store::{FactorLevel, Status};
 
 use crate::document::{Level, Section, Table, Unit};
 use crate::number;
@@ -29,26 +29,16 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
 }
 
 fn rejected(section: &mut Section, data: &Observations) {
-    let mut table = Table::new("unusable-runs", "Runs that are left out")
-        .column("position", "Place", Unit::Count)
-        .column("started", "Started", Unit::Text)
-        .column("levels", "Levels", Unit::Text)
-        .column("status", "Status", Unit::Text)
-        .column("reasons", "Why", Unit::Text);
-    for run in data.unusable() {
-        let levels: Vec<String> = run
-            .factors
-            .iter()
-            .map(|l| format!("{} {}", kendall_observations::short(&l.factor), l.text))
-            .collect();
-        table.push(vec![
-            f64::from(run.position + 1).into(),
-            utc_minutes(run.started_unix_ns).into(),
-            levels.join(", ").into(),
-            run.status.as_str().into(),
-            run.reasons.join("; ").into(),
-        ]);
-    }
+    let level = |l: &FactorLevel| format!("{} {}", kendall_observations::short(&l.factor), l.text);
+    let table = Table::of("unusable-runs", "Runs that are left out", data.unusable())
+        .column("position", "Place", Unit::Count, |run| f64::from(run.position + 1))
+        .column("started", "Started", Unit::Text, |run| utc_minutes(run.started_unix_ns))
+        .column("levels", "Levels", Unit::Text, |run| {
+            run.factors.iter().map(level).collect::<Vec<_>>().join(", ")
+        })
+        .column("status", "Status", Unit::Text, |run| run.status.as_str())
+        .column("reasons", "Why", Unit::Text, |run| run.reasons.join("; "))
+        .table();
     let of = |status| data.runs.iter().filter(|run| run.status == status).count();
     let (failed, rejected) = (of(Status::Failed), of(Status::Rejected));
     if failed + rejected > 0 {
@@ -84,13 +74,10 @@ fn noticed(data: &Observations) -> Vec<(String, u64)> {
 }
 
 fn table(noticed: &[(String, u64)]) -> Table {
-    let mut table = Table::new("caveats", "Caveats, the first of each kind with its figures")
-        .column("caveat", "Caveat", Unit::Text)
-        .column("runs", "Runs", Unit::Count);
-    for (caveat, runs) in noticed {
-        table.push(vec![caveat.as_str().into(), kendall_units::exact_f64(*runs).into()]);
-    }
-    table
+    Table::of("caveats", "Caveats, the first of each kind with its figures", noticed)
+        .column("caveat", "Caveat", Unit::Text, |(caveat, _)| caveat.as_str())
+        .column("runs", "Runs", Unit::Count, |(_, runs)| kendall_units::exact_f64(*runs))
+        .table()
 }
 
 fn generator(section: &mut Section, data: &Observations) {

@@ -2,17 +2,17 @@
 
 use kendall_protocols::snapshot::stage;
 
-use crate::document::{Cell, Section, Table, Unit};
+use crate::document::{Section, Table, Unit};
 use crate::number;
-use crate::plot::{Axis, Mark, Plot, Point, Series, stacked};
+use crate::plot::{Axis, Plot, Series, stacked};
 use crate::prepared::Prepared;
 use kendall_fit::measured::TierView;
-use kendall_observations::{Configuration, Curve, Instance, Observations, PERCENTILES};
+use kendall_observations::{Configuration, Curve, Instance, Observations, PERCENTILES, Repetition};
 use kendall_stats::estimate::Estimate;
 
-use super::load::{curves, factor_columns, levels};
+use super::load::{curves, line, with_levels};
 use super::ways::{Way, ways};
-use super::{Drawn, drawn, load_of, time_axis};
+use super::{Drawn, best_curve, drawn, load_of, time_axis};
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     if !data.has_tier() {
@@ -160,59 +160,48 @@ impl View {
 /// Each instance of a tier that has several, by itself: rates and levels are means over the runs,
 /// times over the requests.
 fn instances(data: &Observations) -> Table {
-    let mut table =
-        factor_columns(Table::new("instances", "Each instance of a tier separately"), data)
-            .column("tier", "Tier", Unit::Text)
-            .column("instance", "Instance", Unit::Count)
-            .column("throughput_per_s", "X (1/s)", Unit::PerSecond)
-            .column("response_time_s", "R (ms)", Unit::Milliseconds)
-            .column("waiting_time_s", "Waiting (ms)", Unit::Milliseconds)
-            .column("service_time_s", "Service (ms)", Unit::Milliseconds)
-            .column("queue_length", "Queue length", Unit::Plain(3))
-            .column("utilization", "U of its workers (%)", Unit::Percent)
-            .folded();
-    for configuration in &data.configurations {
-        let Some(first) = configuration.repetitions.first() else { continue };
-        for one in &first.instances {
-            let alike = first.instances.iter().filter(|other| other.tier == one.tier).count();
-            if alike < 2 {
-                continue;
-            }
-            let same = |i: &&Instance| i.tier == one.tier && i.instance == one.instance;
-            let mean = |value: fn(&Instance) -> Option<f64>| {
-                configuration.estimate(|r| r.instances.iter().find(same).and_then(value))
-            };
-            let none = "not measured";
-            let time = |stage: &str| {
-                let mean = configuration
-                    .weighted(|r| r.instances.iter().find(same)?.times.get(stage).copied());
-                Cell::number_or(mean.map(|e| e.center), none)
-            };
-            let mut row = levels(data, configuration);
-            row.extend([one.tier.as_str().into(), f64::from(one.instance).into()]);
-            row.extend([
-                Cell::estimate_or(mean(|i| Some(i.throughput_per_s)).as_ref(), none),
-                time(stage::RESPONSE_TIME),
-                time(stage::WAITING_TIME),
-                time(stage::SERVICE_TIME),
-                Cell::number_or(mean(|i| Some(i.queue_length)).map(|e| e.center), none),
-                Cell::number_or(
-                    mean(|i| (i.workers > 0).then(|| i.workers_busy / f64::from(i.workers)))
-                        .map(|e| e.center),
-                    "no worker limit",
-                ),
-            ]);
-            table.push(row);
-        }
+    let rows = data.configurations.iter().flat_map(|c| {
+        let all = c.repetitions.first().map_or(&[][..], |first| first.instances.as_slice());
+        let alike = move |one: &Instance| all.iter().filter(|other| other.tier == one.tier).count();
+        all.iter().filter(move |one| alike(one) > 1).map(move |one| (c, one))
+    });
+    type Row<'a> = (&'a Configuration, &'a Instance);
+    fn same<'a>(one: &Instance, run: &'a Repetition) -> Option<&'a Instance> {
+        run.instances.iter().find(|i| i.tier == one.tier && i.instance == one.instance)
     }
-    table
+    let mean = |(c, one): &Row<'_>, value: fn(&Instance) -> Option<f64>| {
+        c.estimate(|r| same(one, r).and_then(value))
+    };
+    let time = |stage: &'static str| {
+        move |(c, one): &Row<'_>| {
+            let mean = c.weighted(|r| same(one, r)?.times.get(stage).copied());
+            (mean.map(|e| e.center), "not measured")
+        }
+    };
+    let title = "Each instance of a tier separately";
+    with_levels("instances", title, data, rows, |(c, _)| c)
+        .column("tier", "Tier", Unit::Text, |(_, one)| one.tier.as_str())
+        .column("instance", "Instance", Unit::Count, |(_, one)| f64::from(one.instance))
+        .column("throughput_per_s", "X (1/s)", Unit::PerSecond, |row| {
+            (mean(row, |i| Some(i.throughput_per_s)), "not measured")
+        })
+        .column("response_time_s", "R (ms)", Unit::Milliseconds, time(stage::RESPONSE_TIME))
+        .column("waiting_time_s", "Waiting (ms)", Unit::Milliseconds, time(stage::WAITING_TIME))
+        .column("service_time_s", "Service (ms)", Unit::Milliseconds, time(stage::SERVICE_TIME))
+        .column("queue_length", "Queue length", Unit::Plain(3), |row| {
+            (mean(row, |i| Some(i.queue_length)).map(|e| e.center), "not measured")
+        })
+        .column("utilization", "U of its workers (%)", Unit::Percent, |row| {
+            let busy =
+                mean(row, |i| (i.workers > 0).then(|| i.workers_busy / f64::from(i.workers)));
+            (busy.map(|e| e.center), "no worker limit")
+        })
+        .table()
+        .folded()
 }
 
 /// Mean times in each stage by request type, where there are several types.
 fn by_type(data: &Observations) -> Table {
-    let mut table =
-        factor_columns(Table::new("stages", "Where the time goes, by request type"), data);
-    let several = |c: &&Configuration| c.stages.len() > 1;
     // Stages that all tiers have, in the order of a request, and then the tier's own.
     let common = [stage::WAITING_TIME, stage::SERVICE_TIME, stage::BACKEND_TIME];
     let mut names: Vec<&str> = common.to_vec();
@@ -221,44 +210,34 @@ fn by_type(data: &Observations) -> Table {
             names.push(name);
         }
     }
-    table = table
-        .column("request", "Request", Unit::Text)
-        .column("requests", "Requests", Unit::Count)
-        .column("response_time_s", "R tier (ms)", Unit::Milliseconds)
-        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds);
-    for name in &names {
+    let several = data.configurations.iter().filter(|c| c.stages.len() > 1);
+    let rows = several.flat_map(|c| {
+        c.stages.iter().filter_map(move |(request, stages)| {
+            Some((c, request, stages, stages.get(stage::RESPONSE_TIME)?))
+        })
+    });
+    let title = "Where the time goes, by request type";
+    let rows = with_levels("stages", title, data, rows, |(c, ..)| c)
+        .column("request", "Request", Unit::Text, |(_, request, ..)| request.as_str())
+        .column("requests", "Requests", Unit::Count, |(.., r)| kendall_units::exact_f64(r.count))
+        .column("response_time_s", "R tier (ms)", Unit::Milliseconds, |(.., r)| r.mean_s)
+        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds, |(.., response)| {
+            super::load::percentile(response, PERCENTILES.len() - 1)
+        });
+    let rows = names.iter().fold(rows, |rows, name| {
         let words = name.trim_end_matches("_time").replace('_', " ");
         let label = format!("{} (ms)", super::capitalized(&words));
-        table = table.column(format!("{name}_s"), label, Unit::Milliseconds).column(
+        rows.column(format!("{name}_s"), label, Unit::Milliseconds, |(_, _, stages, _)| {
+            (stages.get(*name).map(|times| times.mean_s), "none")
+        })
+        .column(
             format!("{name}_standard_deviation_s"),
             "s.d.",
             Unit::Milliseconds,
-        );
-    }
-    for configuration in data.configurations.iter().filter(several) {
-        for (request, stages) in &configuration.stages {
-            let Some(response) = stages.get(stage::RESPONSE_TIME) else { continue };
-            let mut row = levels(data, configuration);
-            row.push(request.as_str().into());
-            row.push(kendall_units::exact_f64(response.count).into());
-            row.push(response.mean_s.into());
-            row.push(super::load::percentile(response, PERCENTILES.len() - 1));
-            for name in &names {
-                let times = stages.get(*name);
-                row.push(Cell::number_or(times.map(|t| t.mean_s), "none"));
-                row.push(Cell::number_or(times.map(|t| t.standard_deviation_s), "none"));
-            }
-            table.push(row);
-        }
-    }
-    table.folded_if_long()
-}
-
-/// The curve that holds the highest throughput.
-fn best_curve(data: &Observations) -> Option<&Curve> {
-    let most =
-        |curve: &&Curve| data.along(curve).map(Configuration::throughput).fold(0.0, f64::max);
-    data.curves.iter().max_by(|a, b| most(a).total_cmp(&most(b)))
+            |(_, _, stages, _)| (stages.get(*name).map(|times| times.standard_deviation_s), "none"),
+        )
+    });
+    rows.table().folded_if_long()
 }
 
 fn in_words(data: &Observations) -> Option<String> {
@@ -292,15 +271,7 @@ fn in_words(data: &Observations) -> Option<String> {
 fn views(data: &Observations, curve: &Curve, load: &str) -> Plot {
     let times = data.along(curve).map(|c| c.point.client.response_time_s);
     let (label, factor) = time_axis("mean response time", times);
-    let line = |name: &str, color, of: &dyn Fn(&Configuration) -> Option<Estimate>| Series {
-        name: name.to_owned(),
-        mark: Mark::Line,
-        color,
-        points: data
-            .along(curve)
-            .filter_map(|c| Some(super::point(load_of(data, c), &of(c)?, factor)))
-            .collect(),
-    };
+    let tier = |c: &Configuration| Some((c.tier_time(stage::RESPONSE_TIME)?, factor));
     Plot {
         id: "plot-views".to_owned(),
         title: format!("Response time at the clients and at the tier: {}", curve.name),
@@ -309,8 +280,8 @@ fn views(data: &Observations, curve: &Curve, load: &str) -> Plot {
         x: Axis::from_zero(load),
         y: Axis::from_zero(label),
         series: vec![
-            line("at the clients", 0, &Configuration::response_estimate),
-            line("at the tier", 1, &|c| c.tier_time(stage::RESPONSE_TIME)),
+            line(data, curve, ("at the clients", 0), |c| Some((c.response_estimate()?, factor))),
+            line(data, curve, ("at the tier", 1), tier),
         ],
     }
 }
@@ -332,13 +303,8 @@ fn stages(data: &Observations, curve: &Curve, load: &str) -> Plot {
     let all = || data.along(curve);
     let times = all().flat_map(|c| parts.iter().filter_map(move |(_, value)| value(c)));
     let (label, factor) = time_axis("time a request", times);
-    let series = parts.iter().enumerate().map(|(color, (name, value))| Series {
-        name: (*name).to_owned(),
-        mark: Mark::Line,
-        color,
-        points: all()
-            .filter_map(|c| Some(Point::new(load_of(data, c), value(c)? * factor)))
-            .collect(),
+    let series = parts.iter().enumerate().map(|(color, (name, value))| {
+        line(data, curve, (*name, color), |c| Some((Estimate::exact(value(c)?), factor)))
     });
     Plot {
         id: "plot-stages".to_owned(),
@@ -352,39 +318,31 @@ fn stages(data: &Observations, curve: &Curve, load: &str) -> Plot {
 }
 
 fn table(data: &Observations) -> Table {
-    let mut table = factor_columns(
-        Table::new("tiers", "Clients and the first tier, and the stages of a request within it"),
-        data,
-    );
-    table = table
-        .column("client_throughput_per_s", "X clients (1/s)", Unit::PerSecond)
-        .column("tier_throughput_per_s", "X tier (1/s)", Unit::PerSecond)
-        .column("client_response_time_s", "R clients (ms)", Unit::Milliseconds)
-        .column("tier_response_time_s", "R tier (ms)", Unit::Milliseconds)
-        .column("waiting_time_s", "Waiting (ms)", Unit::Milliseconds)
-        .column("service_time_s", "Service (ms)", Unit::Milliseconds)
-        .column("backend_time_s", "Backends (ms)", Unit::Milliseconds)
-        .column("queue_length", "Queue length", Unit::Plain(3))
-        .column("workers_busy", "Workers busy", Unit::Plain(3))
-        .column("workers", "of", Unit::Count);
-    for configuration in &data.configurations {
-        let Some(tier) = configuration.point.first_tier() else { continue };
-        let none = "no worker limit";
-        let limited = tier.workers > 0;
-        let mut row = levels(data, configuration);
-        row.extend([
-            configuration.point.client.throughput_per_s.into(),
-            tier.view.throughput_per_s.into(),
-            configuration.point.client.response_time_s.into(),
-            tier.view.response_time_s.into(),
-            tier.waiting_time_s.into(),
-            tier.service_time_s.into(),
-            Cell::number_or(tier.backend_time_s, "no backend"),
-            tier.queue_length.into(),
-            Cell::number_or(limited.then_some(tier.workers_busy), none),
-            Cell::number_or(limited.then(|| f64::from(tier.workers)), none),
-        ]);
-        table.push(row);
-    }
-    table.folded_if_long()
+    let tiers = data.configurations.iter().filter_map(|c| Some((c, c.point.first_tier()?)));
+    let title = "Clients and the first tier, and the stages of a request within it";
+    let limited =
+        |tier: &TierView, value: f64| ((tier.workers > 0).then_some(value), "no worker limit");
+    with_levels("tiers", title, data, tiers, |(c, _)| c)
+        .column("client_throughput_per_s", "X clients (1/s)", Unit::PerSecond, |(c, _)| {
+            c.point.client.throughput_per_s
+        })
+        .column("tier_throughput_per_s", "X tier (1/s)", Unit::PerSecond, |(_, tier)| {
+            tier.view.throughput_per_s
+        })
+        .column("client_response_time_s", "R clients (ms)", Unit::Milliseconds, |(c, _)| {
+            c.point.client.response_time_s
+        })
+        .column("tier_response_time_s", "R tier (ms)", Unit::Milliseconds, |(_, tier)| {
+            tier.view.response_time_s
+        })
+        .column("waiting_time_s", "Waiting (ms)", Unit::Milliseconds, |(_, t)| t.waiting_time_s)
+        .column("service_time_s", "Service (ms)", Unit::Milliseconds, |(_, t)| t.service_time_s)
+        .column("backend_time_s", "Backends (ms)", Unit::Milliseconds, |(_, tier)| {
+            (tier.backend_time_s, "no backend")
+        })
+        .column("queue_length", "Queue length", Unit::Plain(3), |(_, tier)| tier.queue_length)
+        .column("workers_busy", "Workers busy", Unit::Plain(3), |(_, t)| limited(t, t.workers_busy))
+        .column("workers", "of", Unit::Count, |(_, t)| limited(t, f64::from(t.workers)))
+        .table()
+        .folded_if_long()
 }

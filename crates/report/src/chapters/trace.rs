@@ -2,7 +2,7 @@
 
 use kendall_stats::steady::drift;
 
-use crate::document::{Block, Cell, Level, Section, Table, Unit};
+use crate::document::{Block, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series, stacked};
 use crate::prepared::Prepared;
@@ -89,17 +89,11 @@ fn called(width_s: u64) -> String {
 type Of = fn(&TracePeriod) -> Option<f64>;
 type OfClients = fn(&ClientPeriod) -> Option<f64>;
 
-/// A line a repetition.
 fn lines(data: &Observations, value: Of, factor: f64) -> Vec<Series> {
-    let series = data.traces.iter().take(8).enumerate().map(|(color, trace)| Series {
-        name: format!("repetition {}", trace.repetition + 1),
-        mark: Mark::Line,
-        color,
-        points: trace
-            .periods
-            .iter()
-            .filter_map(|period| Some(Point::new(at(data, period), value(period)? * factor)))
-            .collect(),
+    let at = |period: &TracePeriod| Some(Point::new(at(data, period), value(period)? * factor));
+    let series = data.traces.iter().take(8).enumerate().map(|(color, trace)| {
+        let name = format!("repetition {}", trace.repetition + 1);
+        Series::new(name, Mark::Line, color, trace.periods.iter().filter_map(at))
     });
     series.collect()
 }
@@ -165,13 +159,9 @@ fn stages(data: &Observations) -> Option<Plot> {
     let all = || trace.periods.iter();
     let seconds = all().flat_map(|period| PARTS.iter().filter_map(|(_, value)| value(period)));
     let (label, factor) = time_axis("time a request", seconds);
-    let series = PARTS.iter().enumerate().map(|(color, (name, value))| Series {
-        name: (*name).to_owned(),
-        mark: Mark::Line,
-        color,
-        points: all()
-            .filter_map(|period| Some(Point::new(at(data, period), value(period)? * factor)))
-            .collect(),
+    let series = PARTS.iter().enumerate().map(|(color, (name, value))| {
+        let at = |period| Some(Point::new(at(data, period), value(period)? * factor));
+        Series::new(*name, Mark::Line, color, all().filter_map(at))
     });
     Some(Plot {
         id: "plot-trace-stages".to_owned(),
@@ -182,7 +172,7 @@ fn stages(data: &Observations) -> Option<Plot> {
                 .to_owned(),
         x: density::time(data),
         y: Axis::from_zero(label),
-        series: stacked(series.filter(|series| !series.points.is_empty()).collect()),
+        series: stacked(series.filter(|series: &Series| !series.points.is_empty()).collect()),
     })
 }
 
@@ -215,15 +205,9 @@ fn every(data: &Observations) -> Vec<Block> {
 fn over_time(data: &Observations, configuration: &Configuration, trace: &Overview) -> (Plot, Plot) {
     let name = data.name_of(configuration);
     let (unit, per_unit) = density::unit(trace.width_s);
-    let series = |name: &str, color, value: OfClients, factor: f64| Series {
-        name: name.to_owned(),
-        mark: Mark::Line,
-        color,
-        points: trace
-            .periods
-            .iter()
-            .filter_map(|p| Some(Point::new(p.from_s / per_unit, value(p)? * factor)))
-            .collect(),
+    let series = |name: &str, color, value: OfClients, factor: f64| {
+        let at = |p: &ClientPeriod| Some(Point::new(p.from_s / per_unit, value(p)? * factor));
+        Series::new(name, Mark::Line, color, trace.periods.iter().filter_map(at))
     };
     let (label, factor) = time_axis("response time", trace.periods.iter().filter_map(|p| p.p99_s));
     let plot = |what: &str, title: &str, label: String, series: Vec<Series>| Plot {
@@ -254,61 +238,59 @@ fn over_time(data: &Observations, configuration: &Configuration, trace: &Overvie
 }
 
 fn every_table(data: &Observations) -> Table {
-    let mut table =
-        Table::new("over-time", "The first run of every configuration, period by period")
-            .column("configuration", "Configuration", Unit::Text)
-            .column("from_s", "From (s)", Unit::Count)
-            .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
-            .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
-            .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds)
-            .column("errors", "Errors", Unit::Count)
-            .folded();
-    for configuration in &data.configurations {
-        for period in &configuration.first_run.periods {
-            table.push(vec![
-                data.name_of(configuration).into(),
-                period.from_s.into(),
-                period.throughput_per_s.into(),
-                Cell::number_or(period.response_time_s, "no request"),
-                Cell::number_or(period.p99_s, "no request"),
-                kendall_units::exact_f64(period.errors).into(),
-            ]);
-        }
-    }
-    table
+    let title = "The first run of every configuration, period by period";
+    let rows =
+        data.configurations.iter().flat_map(|c| c.first_run.periods.iter().map(move |p| (c, p)));
+    Table::of("over-time", title, rows)
+        .column("configuration", "Configuration", Unit::Text, |(c, _)| data.name_of(c))
+        .column("from_s", "From (s)", Unit::Count, |(_, p)| p.from_s)
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond, |(_, p)| {
+            p.throughput_per_s
+        })
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds, |(_, p)| {
+            (p.response_time_s, "no request")
+        })
+        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds, |(_, p)| {
+            (p.p99_s, "no request")
+        })
+        .column("errors", "Errors", Unit::Count, |(_, p)| kendall_units::exact_f64(p.errors))
+        .table()
+        .folded()
 }
 
 fn table(data: &Observations) -> Table {
-    let mut table = Table::new("trace", "The runs of highest throughput, period by period")
-        .column("repetition", "Repetition", Unit::Count)
-        .column("from_s", "From (s)", Unit::Count)
-        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond)
-        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds)
-        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds)
-        .column("errors", "Errors", Unit::Count)
-        .column("tier_response_time_s", "R tier (ms)", Unit::Milliseconds)
-        .column("waiting_time_s", "Waiting (ms)", Unit::Milliseconds)
-        .column("service_time_s", "Service (ms)", Unit::Milliseconds)
-        .column("backend_time_s", "Backends (ms)", Unit::Milliseconds)
-        .folded();
-    for trace in &data.traces {
-        for period in &trace.periods {
-            let tier = |value: Option<f64>| Cell::number_or(value, "no request in the tier");
-            table.push(vec![
-                f64::from(trace.repetition + 1).into(),
-                period.clients.from_s.into(),
-                period.clients.throughput_per_s.into(),
-                Cell::number_or(period.clients.response_time_s, "no request"),
-                Cell::number_or(period.clients.p99_s, "no request"),
-                kendall_units::exact_f64(period.clients.errors).into(),
-                tier(period.tier.response_time_s),
-                tier(period.tier.waiting_time_s),
-                tier(period.tier.service_time_s),
-                tier(period.tier.backend_time_s),
-            ]);
-        }
-    }
-    table
+    let title = "The runs of highest throughput, period by period";
+    let rows = data.traces.iter().flat_map(|trace| {
+        trace.periods.iter().map(move |period| (trace.repetition, &period.clients, &period.tier))
+    });
+    let none = "no request in the tier";
+    Table::of("trace", title, rows)
+        .column("repetition", "Repetition", Unit::Count, |(run, ..)| f64::from(run + 1))
+        .column("from_s", "From (s)", Unit::Count, |(_, p, _)| p.from_s)
+        .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond, |(_, p, _)| {
+            p.throughput_per_s
+        })
+        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds, |(_, p, _)| {
+            (p.response_time_s, "no request")
+        })
+        .column("response_time_p99_s", "p99 (ms)", Unit::Milliseconds, |(_, p, _)| {
+            (p.p99_s, "no request")
+        })
+        .column("errors", "Errors", Unit::Count, |(_, p, _)| kendall_units::exact_f64(p.errors))
+        .column("tier_response_time_s", "R tier (ms)", Unit::Milliseconds, |(.., tier)| {
+            (tier.response_time_s, none)
+        })
+        .column("waiting_time_s", "Waiting (ms)", Unit::Milliseconds, |(.., tier)| {
+            (tier.waiting_time_s, none)
+        })
+        .column("service_time_s", "Service (ms)", Unit::Milliseconds, |(.., tier)| {
+            (tier.service_time_s, none)
+        })
+        .column("backend_time_s", "Backends (ms)", Unit::Milliseconds, |(.., tier)| {
+            (tier.backend_time_s, none)
+        })
+        .table()
+        .folded()
 }
 
 /// How far the periods of a long run lie apart.

@@ -7,12 +7,13 @@ use kendall_fit::measured::{OperatingPoint, ProcessView};
 use kendall_observations::{Configuration, Curve, Observations};
 use kendall_protocols::topology::{Part, Role};
 
-use crate::document::{Cell, Section, Table, Unit};
-use crate::plot::{Axis, Mark, Plot, Point, Series};
+use crate::document::{Section, Table, Unit};
+use crate::plot::{Axis, Plot, Series};
 use crate::prepared::Prepared;
+use kendall_stats::estimate::Estimate;
 
-use super::load::{curves, factor_columns, levels};
-use super::{Drawn, drawn, load_of};
+use super::load::{curves, line, of_configurations, with_levels};
+use super::{Drawn, best_curve, drawn};
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let parts = parts(data);
@@ -57,13 +58,6 @@ fn parts(data: &Observations) -> Vec<Part> {
     parts
 }
 
-/// The curve that holds the highest throughput.
-fn best_curve(data: &Observations) -> Option<&Curve> {
-    let most =
-        |curve: &&Curve| data.along(curve).map(Configuration::throughput).fold(0.0, f64::max);
-    data.curves.iter().max_by(|a, b| most(a).total_cmp(&most(b)))
-}
-
 fn of_part(
     configuration: &Configuration,
     part: &Part,
@@ -89,14 +83,8 @@ fn busy_there(configuration: &Configuration, host: &str) -> Option<f64> {
 }
 
 fn cores(data: &Observations, curve: &Curve, parts: &[Part], load: &str) -> Plot {
-    let line = |name: String, color, value: &dyn Fn(&Configuration) -> Option<f64>| Series {
-        name,
-        mark: Mark::Line,
-        color,
-        points: data
-            .along(curve)
-            .filter_map(|c| Some(Point::new(load_of(data, c), value(c)?)))
-            .collect(),
+    let line = |name: String, color, value: &dyn Fn(&Configuration) -> Option<f64>| {
+        line(data, curve, (name, color), |c| Some((Estimate::exact(value(c)?), 1.0)))
     };
     let mut series: Vec<Series> = parts
         .iter()
@@ -161,14 +149,8 @@ fn part_of_every(
 
 fn bytes(data: &Observations, curve: &Curve, load: &str) -> Plot {
     const MEGA: f64 = 1e6;
-    let line = |name: String, color, value: &dyn Fn(&Configuration) -> Option<f64>| Series {
-        name,
-        mark: Mark::Line,
-        color,
-        points: data
-            .along(curve)
-            .filter_map(|c| Some(Point::new(load_of(data, c), value(c)? / MEGA)))
-            .collect(),
+    let line = |name: String, color, value: &dyn Fn(&Configuration) -> Option<f64>| {
+        line(data, curve, (name, color), |c| Some((Estimate::exact(value(c)? / MEGA), 1.0)))
     };
     let tiers = data.along(curve).next().map_or(0, |c| c.point.tiers.len());
     let mut series = vec![
@@ -196,162 +178,125 @@ fn bytes(data: &Observations, curve: &Curve, load: &str) -> Plot {
 }
 
 fn processors(data: &Observations, parts: &[Part]) -> Table {
-    let mut table = factor_columns(
-        Table::new("cpu", "Cores in use, and time that threads waited for one"),
-        data,
-    )
-    .column("host_cores", "Cores of the host", Unit::Level)
-    .column("host_busy_cores", "in use", Unit::Plain(3))
-    .column("host_utilization", "Host (%)", Unit::Percent);
-    let hosts = hosts(data);
-    for host in &hosts {
-        table = table.column(format!("{host}_busy_cores"), format!("host {host}"), Unit::Plain(3));
+    let title = "Cores in use, and time that threads waited for one";
+    let mut rows = of_configurations("cpu", title, data)
+        .column("host_cores", "Cores of the host", Unit::Level, |c| {
+            (Some(c.point.host_cores).filter(|cores| *cores > 0.0), "not known")
+        })
+        .column("host_busy_cores", "in use", Unit::Plain(3), |c| {
+            (c.point.host_busy_cores, "not recorded")
+        })
+        .column("host_utilization", "Host (%)", Unit::Percent, |c| {
+            (busy(&c.point), "not recorded")
+        });
+    for host in hosts(data) {
+        let (key, label) = (format!("{host}_busy_cores"), format!("host {host}"));
+        rows = rows.column(key, label, Unit::Plain(3), |c| (busy_there(c, &host), "not used"));
     }
     for part in parts {
         let key = part.to_string().replace(' ', "_");
-        table = table
-            .column(format!("{key}_cores"), part.to_string(), Unit::Plain(3))
-            .column(format!("{key}_utilization"), "of its own (%)", Unit::Percent)
-            .column(format!("{key}_run_queue_wait"), "waiting", Unit::Plain(2));
+        let of = |c: &&Configuration, value: fn(&ProcessView) -> Option<f64>| {
+            (c.point.process(part).and_then(value), "not there")
+        };
+        rows = rows
+            .column(format!("{key}_cores"), part.to_string(), Unit::Plain(3), |c| {
+                of(c, |process| Some(process.cpu_cores))
+            })
+            .column(format!("{key}_utilization"), "of its own (%)", Unit::Percent, |c| {
+                of(c, |p| (p.cpu_cores_limit > 0.0).then(|| p.cpu_cores / p.cpu_cores_limit))
+            })
+            .column(format!("{key}_run_queue_wait"), "waiting", Unit::Plain(2), |c| {
+                of(c, |process| process.run_queue_wait)
+            });
     }
-    for configuration in &data.configurations {
-        let point = &configuration.point;
-        let busy = point.host_busy_cores;
-        let share = busy.filter(|_| point.host_cores > 0.0).map(|busy| busy / point.host_cores);
-        let mut row = levels(data, configuration);
-        row.extend([
-            Cell::number_or((point.host_cores > 0.0).then_some(point.host_cores), "not known"),
-            Cell::number_or(busy, "not recorded"),
-            Cell::number_or(share, "not recorded"),
-        ]);
-        for host in &hosts {
-            row.push(Cell::number_or(busy_there(configuration, host), "not used"));
-        }
-        for part in parts {
-            let process = point.process(part);
-            let none = "not there";
-            row.extend([
-                Cell::number_or(process.map(|p| p.cpu_cores), none),
-                Cell::number_or(
-                    process
-                        .filter(|p| p.cpu_cores_limit > 0.0)
-                        .map(|p| p.cpu_cores / p.cpu_cores_limit),
-                    none,
-                ),
-                Cell::number_or(process.and_then(|p| p.run_queue_wait), none),
-            ]);
-        }
-        table.push(row);
-    }
-    table.folded_if_long()
+    rows.table().folded_if_long()
 }
 
 /// What a request takes of each part: processor time, and how often its threads went to sleep.
 fn of_a_request(data: &Observations, parts: &[Part]) -> Table {
     let title = "Of a request: processor time, and voluntary context switches";
-    let mut table = factor_columns(Table::new("per-request", title), data);
+    let mut rows = of_configurations("per-request", title, data);
     for part in parts {
         let key = part.to_string().replace(' ', "_");
-        table = table
-            .column(format!("{key}_cpu_s"), format!("{part} (µs)"), Unit::Microseconds)
-            .column(format!("{key}_switches"), "switches", Unit::Plain(3));
+        let each = |c: &&Configuration, value: fn(&ProcessView) -> f64| {
+            // Weighted by its requests, as every mean of a request is.
+            let estimate = c.weighted(|run| {
+                let throughput = run.point.client.throughput_per_s;
+                let each = value(run.point.process(part)?) / throughput;
+                Some((each, throughput * run.point.duration_s))
+            });
+            (estimate, "not there")
+        };
+        rows = rows
+            .column(format!("{key}_cpu_s"), format!("{part} (µs)"), Unit::Microseconds, |c| {
+                each(c, |process| process.cpu_cores)
+            })
+            .column(format!("{key}_switches"), "switches", Unit::Plain(3), |c| {
+                each(c, |process| process.switches_per_s)
+            });
     }
-    for configuration in &data.configurations {
-        let mut row = levels(data, configuration);
-        for part in parts {
-            let each = |value: fn(&ProcessView) -> f64| {
-                // Weighted by its requests, as every mean of a request is.
-                let estimate = configuration.weighted(|run| {
-                    let throughput = run.point.client.throughput_per_s;
-                    let each = value(run.point.process(part)?) / throughput;
-                    Some((each, throughput * run.point.duration_s))
-                });
-                Cell::estimate_or(estimate.as_ref(), "not there")
-            };
-            row.extend([each(|process| process.cpu_cores), each(|process| process.switches_per_s)]);
-        }
-        table.push(row);
-    }
-    table.folded()
+    rows.table().folded()
 }
 
 /// What threads and connections of tiers wait for.
 fn waits(data: &Observations) -> Table {
     let title = "Threads by what they wait for, and connections by where they wait, on average";
-    let mut table = factor_columns(Table::new("waits", title), data)
-        .column("tier", "Tier", Unit::Text)
-        .column("disk", "A flush", Unit::Plain(2))
-        .column("lock", "A lock, or work", Unit::Plain(2))
-        .column("sleep", "Sleep", Unit::Plain(2))
-        .column("accept_queue", "Not accepted", Unit::Plain(2))
-        .column("unread", "Not read", Unit::Plain(2));
-    for configuration in &data.configurations {
-        let tiers = configuration.point.processes.iter().filter(|p| p.part.role == Role::Tier);
-        for (tier, waiting) in tiers.filter_map(|tier| Some((tier, tier.waiting?))) {
-            let mut row = levels(data, configuration);
-            row.push(Cell::Text(tier.part.name.clone()));
-            let counts = [waiting.disk, waiting.lock, waiting.sleep, waiting.accept_queue];
-            row.extend(counts.map(Cell::from));
-            row.push(waiting.unread.into());
-            table.push(row);
-        }
-    }
-    table.folded_if_long()
+    let rows = data.configurations.iter().flat_map(|c| {
+        let tiers = c.point.processes.iter().filter(|p| p.part.role == Role::Tier);
+        tiers.filter_map(move |tier| Some((c, &tier.part.name, tier.waiting?)))
+    });
+    with_levels("waits", title, data, rows, |(c, ..)| c)
+        .column("tier", "Tier", Unit::Text, |(_, tier, _)| tier.as_str())
+        .column("disk", "A flush", Unit::Plain(2), |(.., waiting)| waiting.disk)
+        .column("lock", "A lock, or work", Unit::Plain(2), |(.., waiting)| waiting.lock)
+        .column("sleep", "Sleep", Unit::Plain(2), |(.., waiting)| waiting.sleep)
+        .column("accept_queue", "Not accepted", Unit::Plain(2), |(.., of)| of.accept_queue)
+        .column("unread", "Not read", Unit::Plain(2), |(.., waiting)| waiting.unread)
+        .table()
+        .folded_if_long()
 }
 
 fn network(data: &Observations) -> Table {
-    let mut table = factor_columns(Table::new("network", "Bytes a second"), data)
-        .column("place", "Where", Unit::Text)
-        .column("in_bytes_per_s", "In (bytes/s)", Unit::PerSecond)
-        .column("out_bytes_per_s", "Out (bytes/s)", Unit::PerSecond);
-    for configuration in &data.configurations {
-        let host = configuration.point.host_network.map(|network| ("host".to_owned(), network));
-        let tiers = configuration.point.tiers.iter().map(|tier| (tier.name.clone(), tier.network));
-        for (place, network) in host.into_iter().chain(tiers) {
-            if network.in_bytes_per_s + network.out_bytes_per_s <= 0.0 {
-                continue;
-            }
-            let mut row = levels(data, configuration);
-            row.extend([
-                Cell::Text(place),
-                network.in_bytes_per_s.into(),
-                network.out_bytes_per_s.into(),
-            ]);
-            table.push(row);
-        }
-    }
-    table.folded_if_long()
+    let places = data.configurations.iter().flat_map(|c| {
+        let host = c.point.host_network.map(|network| (c, "host", network));
+        let tiers = c.point.tiers.iter().map(move |tier| (c, tier.name.as_str(), tier.network));
+        host.into_iter().chain(tiers)
+    });
+    let used = places.filter(|(.., of)| of.in_bytes_per_s + of.out_bytes_per_s > 0.0);
+    with_levels("network", "Bytes a second", data, used, |(c, ..)| c)
+        .column("place", "Where", Unit::Text, |(_, place, _)| *place)
+        .column("in_bytes_per_s", "In (bytes/s)", Unit::PerSecond, |(.., of)| of.in_bytes_per_s)
+        .column("out_bytes_per_s", "Out (bytes/s)", Unit::PerSecond, |(.., of)| of.out_bytes_per_s)
+        .table()
+        .folded_if_long()
 }
 
 /// What each tier counted (hits, misses, errors by kind), and the share of each among them.
 fn outcomes(data: &Observations) -> Table {
-    let mut table = factor_columns(Table::new("outcomes", "What each tier counted"), data)
-        .column("tier", "Tier", Unit::Text)
-        .column("outcome", "Outcome", Unit::Text)
-        .column("per_s", "A second", Unit::PerSecond)
-        .column("share_of_requests", "Of its requests (%)", Unit::Percent);
-    let seen: BTreeSet<&String> = data
-        .configurations
-        .iter()
-        .flat_map(|c| &c.point.tiers)
-        .flat_map(|tier| tier.outcomes_per_s.iter().filter(|(_, rate)| **rate > 0.0))
-        .map(|(name, _)| name)
-        .collect();
-    for configuration in &data.configurations {
-        for tier in &configuration.point.tiers {
-            let of_tier = tier.outcomes_per_s.iter().filter(|(name, _)| seen.contains(name));
-            for (name, rate) in of_tier {
+    let all = || {
+        data.configurations.iter().flat_map(|c| {
+            c.point
+                .tiers
+                .iter()
+                .flat_map(move |tier| tier.outcomes_per_s.iter().map(move |one| (c, tier, one)))
+        })
+    };
+    let seen: BTreeSet<&String> =
+        all().filter(|(.., (_, rate))| **rate > 0.0).map(|(.., (name, _))| name).collect();
+    let rows = all().filter(|(.., (name, _))| seen.contains(name));
+    with_levels("outcomes", "What each tier counted", data, rows, |(c, ..)| c)
+        .column("tier", "Tier", Unit::Text, |(_, tier, _)| tier.name.as_str())
+        .column("outcome", "Outcome", Unit::Text, |(.., (name, _))| name.as_str())
+        .column("per_s", "A second", Unit::PerSecond, |(.., (_, rate))| **rate)
+        .column(
+            "share_of_requests",
+            "Of its requests (%)",
+            Unit::Percent,
+            |(_, tier, (_, rate))| {
                 let requests = tier.view.throughput_per_s;
-                let mut row = levels(data, configuration);
-                row.extend([
-                    Cell::Text(tier.name.clone()),
-                    Cell::Text(name.clone()),
-                    (*rate).into(),
-                    Cell::number_or((requests > 0.0).then(|| rate / requests), "no request"),
-                ]);
-                table.push(row);
-            }
-        }
-    }
-    table.folded_if_long()
+                ((requests > 0.0).then(|| **rate / requests), "no request")
+            },
+        )
+        .table()
+        .folded_if_long()
 }

@@ -36,11 +36,8 @@ pub(super) fn cells(
 /// One cell: its place along the abscissa, its two ends along the ordinate, and how many it holds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cell {
-    /// Middle, along the abscissa.
     pub at: f64,
-    /// Lower and upper end.
     pub ends: (f64, f64),
-    /// How many it holds.
     pub count: u64,
 }
 

@@ -23,7 +23,6 @@ const LINE: f64 = 16.0;
 /// Servers that are drawn one by one; of more, two with dots between them.
 const MOST_SERVERS: f64 = 3.0;
 
-/// What is drawn.
 #[derive(Debug, Clone)]
 pub struct Network {
     /// What it shows, in words.
@@ -75,7 +74,6 @@ struct Placed<'a> {
     columns: Vec<u32>,
     width: f64,
     height: f64,
-    /// Where requests start.
     level: f64,
 }
 

@@ -6,7 +6,6 @@ use crate::workload::{Driver, Jobs, Protocol};
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "bazel", keys: &[KEYS], read, jobs: Jobs::Always };
 
-/// Keys of a build.
 const KEYS: &[Key] = &[
     Key::choice("tasks_are", &["tests", "files"], "runs of one test, or generated files")
         .or("'tests'"),

@@ -10,7 +10,6 @@ use crate::workload::{Driver, Jobs, Program, Protocol};
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "program", keys: &[KEYS], read, jobs: Jobs::Asked };
 
-/// Keys of a program.
 const KEYS: &[Key] = &[
     Key::new(
         "command",

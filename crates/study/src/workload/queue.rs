@@ -12,7 +12,6 @@ use crate::workload::{Driver, Jobs, Protocol, weights};
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "queue", keys: &[KEYS], read, jobs: Jobs::Never };
 
-/// Keys of the queue.
 const KEYS: &[Key] = &[
     Key::choice(
         "calls",

@@ -104,8 +104,7 @@ impl Compare {
     fn plan(&self, sides: &[Side; 2], looks: &Looks) -> anyhow::Result<String> {
         let (mut runs, mut under_load) = (0, Seconds::ZERO);
         for Side { study, .. } in sides {
-            let plan = kendall_study::Plan::of(study)
-                .map_err(|problem| exit_with(Exit::Refused, study.refuse(problem)))?;
+            let plan = kendall_study::Plan::of(study).map_err(refused)?;
             runs += plan.configurations.len();
             let each = study.base.measure.under_load();
             under_load = under_load + each * kendall_units::exact_f64(plan.configurations.len());

@@ -102,17 +102,19 @@ impl Analyze {
             let rows = kendall_units::counted(skipped, "row");
             output::note(&format!("{rows} without a response: counted as not measured"));
         }
+        let source = self.file.display().to_string();
+        let page = ExperimentPage {
+            source: &source,
+            response: &self.response,
+            covariate: self.covariate.as_deref().unwrap_or_default(),
+            confidence: self.confidence,
+            analysis: &analysis,
+        };
         if let Some(folder) = &self.out {
-            let source = self.file.display().to_string();
-            let page =
-                ExperimentPage { source: &source, response: &self.response, analysis: &analysis };
             let written = page.write(folder).map_err(|error| exit_with(Exit::NotReady, error))?;
             output::note(&format!("figures: {}", written.html.display()));
         }
-        let covariate = self.covariate.as_deref().unwrap_or_default();
-        output::print(self.format, &analysis, || {
-            tables::human(&analysis, &self.response, covariate)
-        })?;
+        output::print(self.format, &analysis, || tables::human(&page))?;
         Ok(Exit::Done)
     }
 

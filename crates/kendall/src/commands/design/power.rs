@@ -53,7 +53,6 @@ const UNDISTURBED: &str = "By the test of `kendall compare`, for runs of which n
 struct Answer {
     /// Repetitions of every configuration (runs a side of two systems) that are needed.
     repetitions: Option<u64>,
-    /// Runs in all.
     runs: Option<u64>,
     /// Power with other numbers of repetitions.
     table: Vec<(u64, f64)>,

@@ -92,7 +92,6 @@ impl Measurements {
         (0..self.columns.len()).filter(|index| like(&self.columns[*index])).collect()
     }
 
-    /// All numbers of a column.
     pub(super) fn numbers(&self, column: usize) -> anyhow::Result<Vec<f64>> {
         self.rows
             .iter()

@@ -225,8 +225,7 @@ fn plot(measured: &[(f64, f64)], fit: &UslFit, predictions: &[Prediction]) -> Pl
     let line = |of: &dyn Fn(&Prediction) -> f64| -> Vec<Point> {
         at.iter().map(|p| Point::new(p.load, of(p).max(0.0))).collect()
     };
-    let series =
-        |name: &str, mark, color, points| Series { name: name.to_owned(), mark, color, points };
+    let series = |name: &str, mark, color, points| Series::new(name, mark, color, points);
     let peak = fit.peak_load.map_or_else(
         || "It does not peak.".to_owned(),
         |n| format!("It peaks at N = {}.", figures(n, 4)),

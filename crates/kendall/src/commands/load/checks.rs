@@ -48,7 +48,6 @@ impl Check<'_> {
         self.condition.holds(self.value.as_ref())
     }
 
-    /// A line for people.
     pub(super) fn told(&self, paint: Paint) -> String {
         paint.condition(&self.condition.told(self.value.as_ref()), self.holds())
     }

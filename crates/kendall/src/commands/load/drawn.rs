@@ -7,7 +7,6 @@ use kendall_units::exact_f64;
 /// Seconds, to what a table has room for.
 pub(super) const TIME: Unit = Unit::Time(3);
 
-/// Rows of the histogram.
 const BARS: usize = 11;
 
 /// Width of the longest bar, where there is room for it.

@@ -15,7 +15,6 @@ use super::intervals;
 use crate::paint::Paint;
 use crate::text;
 
-/// Quantiles of the table.
 const QUANTILES: [(f64, &str); 5] =
     [(0.5, "median"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %"), (1.0, "max")];
 

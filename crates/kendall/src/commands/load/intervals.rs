@@ -15,7 +15,6 @@ use super::drawn::TIME;
 /// Percentiles that get an interval.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.95, 0.99, 0.999];
 
-/// Confidence of all of them.
 const CONFIDENCE: f64 = 0.95;
 
 /// All operations of a load together, with these further quantiles; `None` where it has no window.

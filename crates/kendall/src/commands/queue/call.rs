@@ -441,7 +441,7 @@ impl Caller {
             output::note(&format!(
                 "The waiting messages are not for `{}`: it sent them itself, or they are addressed \
                  to others. --as NAME acts as another client.",
-                show::plain(&self.client)
+                output::plain(&self.client)
             ));
         }
     }
@@ -524,7 +524,6 @@ pub(super) fn unknown_queue(name: &str, queues: &BTreeMap<String, u64>) -> anyho
     refused(text)
 }
 
-/// All of standard input, as it is.
 fn standard_input_bytes() -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes).context("standard input cannot be read")?;

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use kendall_protocols::queue as wire;
 use serde_json::{Value, json};
 
+use crate::output::plain;
 use crate::text::{self, grid};
 
 /// Characters of a name in a table.
@@ -61,7 +62,6 @@ pub(super) fn listed(queues: &BTreeMap<String, u64>) -> Value {
     json!({ "queues": queues.iter().map(row).collect::<Vec<Value>>() })
 }
 
-/// An answer for people.
 pub(super) fn human(answer: &Value) -> String {
     if let Some(found) = answer.get("message") {
         return if found.is_null() { "no message".into() } else { received(answer, found) };
@@ -205,12 +205,6 @@ fn short(text: &str) -> String {
         return text.to_owned();
     }
     text.chars().take(NAME - 1).chain(['…']).collect()
-}
-
-/// Text whose control characters do nothing to a terminal.
-pub(super) fn plain(text: &str) -> String {
-    let harmless = |c: char| !c.is_control() || matches!(c, '\n' | '\t');
-    text.chars().map(|c| if harmless(c) { c } else { '\u{fffd}' }).collect()
 }
 
 fn duration(ms: u64) -> String {

@@ -69,7 +69,6 @@ impl Check {
         self.holds.fails()
     }
 
-    /// A line for people.
     pub(super) fn told(&self, paint: Paint) -> String {
         paint.condition(&self.told, self.holds)
     }

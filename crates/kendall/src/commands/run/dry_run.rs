@@ -17,7 +17,7 @@ pub(super) fn print(
     hosts: &[HostReport],
     format: Format,
 ) -> anyhow::Result<Exit> {
-    let plan = Plan::of(study).map_err(|problem| refused(study.refuse(problem)))?;
+    let plan = Plan::of(study).map_err(refused)?;
     match format {
         Format::Json => output::json(&document(study, &plan, hosts))?,
         Format::Human => output::result(&text(study, &plan, hosts)?),
@@ -44,7 +44,7 @@ fn document(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> serde_json:
         "confounding": plan.confounding,
     });
     if !hosts.is_empty() {
-        document["hosts"] = hosts.iter().map(host).collect();
+        document["hosts"] = json!(hosts);
     }
     document
 }
@@ -56,7 +56,7 @@ fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<
     }
     let mut text = format!("# effective values\n{}\n", toml::to_string(&effective)?);
     if let Some(pass) = study.first_pass()? {
-        let runs = Plan::of(&pass).map_err(|problem| study.refuse(problem))?.most();
+        let runs = Plan::of(&pass)?.most();
         text.push_str(&format!(
             "# first at most {} of {}, for an answer within {}; then\n",
             counted(runs, "run"),
@@ -101,20 +101,6 @@ fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<
         text.push_str(&format!("# measuring takes about {}\n", duration(load)));
     }
     Ok(text)
-}
-
-fn host(host: &HostReport) -> serde_json::Value {
-    json!({
-        "host": host.name,
-        "machine": host.machine,
-        "address": host.address,
-        "placed": host.placed,
-        "cores": host.cores,
-        "free_bytes": host.free_bytes,
-        "clock_offset_s": host.clock_offset_s,
-        "clock_bound_s": host.clock_bound_s,
-        "round_trip_s": host.round_trip_s,
-    })
 }
 
 fn table_of(hosts: &[HostReport]) -> Table {

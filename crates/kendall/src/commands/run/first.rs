@@ -53,7 +53,7 @@ pub(super) fn better(
     folder: &Path,
     (results, told): (&Results, &Told),
 ) -> anyhow::Result<Option<Told>> {
-    let wanted = Plan::of(study).map_err(|problem| refused(study.refuse(problem)))?;
+    let wanted = Plan::of(study).map_err(refused)?;
     let runs = results.latest_runs()?;
     let has_run = |configuration: usize| {
         let number = u32::try_from(configuration).ok();

@@ -14,7 +14,6 @@ use serde_json::json;
 
 use crate::text::{self, line_columns, wrapped, wrapped_at};
 
-/// Percentiles that are printed.
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
 
 /// One configuration over its repetitions.
@@ -72,7 +71,6 @@ impl Told {
         Self { answer, report, has_runs: true, of_first_pass: false }
     }
 
-    /// Without a page.
     pub(super) fn of(results: &Results) -> Result<Self, StoreError> {
         let observations = Observations::read(results)?;
         let has_runs = !observations.configurations.is_empty();
@@ -241,7 +239,6 @@ fn searched(lines: &[SearchLine]) -> String {
     )
 }
 
-/// A row a search.
 fn found(first: &SearchLine, lines: &[SearchLine]) -> Table {
     let mut table = Table::of("searches", "Searches", lines);
     let names = short_names(first.levels.iter().map(|level| level.factor.as_str()));

@@ -104,7 +104,6 @@ pub(crate) struct PeerFlags {
 }
 
 impl PeerFlags {
-    /// Reads the files.
     pub(crate) fn trust(&self) -> anyhow::Result<Trust> {
         let files = TrustFiles {
             certificate: self.peer_certificate.clone(),

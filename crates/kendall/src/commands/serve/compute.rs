@@ -125,7 +125,6 @@ impl ComputeFlags {
     }
 }
 
-/// The control address.
 fn routes(control: &Control) -> Routes {
     let on = || control.clone();
     let (state, changes, start, so_far, stop) = (on(), on(), on(), on(), on());

@@ -9,7 +9,6 @@ use kendall_units::{Seconds, exact_f64};
 const STEPS_NS: [u64; 8] =
     [100_000, 200_000, 500_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 60_000_000_000];
 const ROWS: usize = 100;
-/// Seconds in a table.
 const TIME: Unit = Unit::Time(4);
 /// Columns of the longest bar.
 const BAR: u64 = 40;

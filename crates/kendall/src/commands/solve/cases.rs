@@ -48,12 +48,10 @@ const OUTPUT: &[Key] = &[
 #[derive(Debug, Clone)]
 pub(super) struct Check {
     pub(super) output: String,
-    /// What the file says.
     pub(super) expected: Value,
     pub(super) found: Option<Value>,
     /// Largest relative difference of its numbers.
     pub(super) relative_error: Option<f64>,
-    /// What the file allows.
     pub(super) tolerance: f64,
     /// Whether it is within that.
     pub(super) met: bool,

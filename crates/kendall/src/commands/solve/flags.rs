@@ -93,8 +93,7 @@ impl Flags {
         let written = kind;
         let kind = kind.to_lowercase().replace('/', "");
         if !KNOWN.contains(&kind.as_str()) {
-            let close = kendall_keys::closest(&kind, KNOWN)
-                .map_or_else(String::new, |kind| format!("; did you mean `{kind}`?"));
+            let close = kendall_keys::did_you_mean(&kind, KNOWN);
             bail!(
                 "`{written}` is not a kind of station, and there is no such file{close} (known are \
                  {}, or a file that ends in .toml, .json, .jmva, .jsimg or .jsim)",

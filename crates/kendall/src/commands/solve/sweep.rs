@@ -139,12 +139,12 @@ impl Sweep<'_> {
                 let point = Point::new(row.at[0].1, value);
                 match series.iter_mut().find(|series| series.name == legend) {
                     Some(series) => series.points.push(point),
-                    None => series.push(Series {
-                        name: legend,
-                        mark: Mark::Line,
-                        color: series.len() % svg::COLORS,
-                        points: vec![point],
-                    }),
+                    None => series.push(Series::new(
+                        legend,
+                        Mark::Line,
+                        series.len() % svg::COLORS,
+                        [point],
+                    )),
                 }
             }
         }
@@ -180,7 +180,7 @@ impl Sweep<'_> {
             let points: Vec<Point> = self.rows.iter().filter_map(point).collect();
             if !points.is_empty() {
                 let color = series.len() % svg::COLORS;
-                series.push(Series { name: name.to_owned(), mark: Mark::Dashed, color, points });
+                series.push(Series::new(name, Mark::Dashed, color, points));
             }
         }
     }

@@ -16,7 +16,7 @@ pub(super) fn table(response: &Response, analysis: &Analysis) -> Option<Table> {
             response.name
         ),
     )
-    .column("row", "", Unit::Text);
+    .column("row", "Row", Unit::Text);
     for name in &signs.columns {
         table = table.column(format!("sign_{}", name.to_lowercase()), name.as_str(), response.unit);
     }

@@ -13,7 +13,6 @@ use super::super::time_axis;
 
 /// Points of a drawn distribution.
 const POINTS: u32 = 80;
-/// States drawn at most.
 const MOST_STATES: u64 = 60;
 
 /// A model with what it says at one load.
@@ -83,15 +82,14 @@ fn times(
     let mut series: Vec<Series> =
         measured.map(|times| cumulative(times, end, factor)).into_iter().collect();
     series.extend(laws().enumerate().map(|(place, (model, law))| {
-        Series {
-            name: model.to_owned(),
-            mark: Mark::Dashed,
-            color: place + 1,
-            points: (0..=POINTS)
+        Series::new(
+            model,
+            Mark::Dashed,
+            place + 1,
+            (0..=POINTS)
                 .map(|step| end * f64::from(step) / f64::from(POINTS))
-                .map(|t| Point::new(t * factor, 100.0 * law.cdf(t)))
-                .collect(),
-        }
+                .map(|t| Point::new(t * factor, 100.0 * law.cdf(t))),
+        )
     }));
     Some(Plot {
         id,
@@ -123,12 +121,7 @@ fn cumulative(times: &Distribution, end: f64, factor: f64) -> Series {
     let every = points.len().div_ceil(400).max(1);
     let last = points.len() - 1;
     let kept = points.into_iter().enumerate().filter(|(at, _)| at % every == 0 || *at == last);
-    Series {
-        name: "measured".to_owned(),
-        mark: Mark::Dashed,
-        color: 0,
-        points: kept.map(|(_, point)| point).collect(),
-    }
+    Series::new("measured", Mark::Dashed, 0, kept.map(|(_, point)| point))
 }
 
 /// Probabilities of the numbers at the station; nobody counts them in a real tier.
@@ -137,11 +130,13 @@ fn states((id, title): (String, String), models: &[At<'_>]) -> Option<Plot> {
         models.iter().filter_map(|at| Some((at.model, at.solution.states.as_ref()?))).collect();
     let end = laws.iter().filter_map(|(_, law)| law.exceeded_with(0.001)).max()?;
     let count = end.clamp(4, MOST_STATES) + 1;
-    let series = laws.iter().enumerate().map(|(color, (model, law))| Series {
-        name: (*model).to_owned(),
-        mark: Mark::Points,
-        color: color + 1,
-        points: (0..).zip(law.first(count)).map(|(n, p)| Point::new(f64::from(n), p)).collect(),
+    let series = laws.iter().enumerate().map(|(color, (model, law))| {
+        Series::new(
+            *model,
+            Mark::Points,
+            color + 1,
+            (0..).zip(law.first(count)).map(|(n, p)| Point::new(f64::from(n), p)),
+        )
     });
     Some(Plot {
         id,

@@ -5,7 +5,7 @@ use kendall_fit::study::{Judged, Rung, StudyModel};
 use kendall_store::StoredPrediction;
 
 use super::{asked, measured};
-use crate::document::{Cell, Section, Table, Unit};
+use crate::document::{Section, Table, Unit};
 use crate::number;
 
 /// A share of an answer from which a model is named.
@@ -13,44 +13,37 @@ const NAMED: f64 = 0.1;
 
 /// Where several models answered: their answers, their judgement, and what follows.
 pub(super) fn at_questions(predictions: &[StoredPrediction], section: &mut Section) {
-    let mut table = Table::new(
-        "ladder",
-        "Models of each answer: the mean of them, by their share, is the prediction; the error where left out is the root \
-         mean square in mean response time",
-    )
-    .column("asked", "asked", Unit::Text)
-    .column("model", "model", Unit::Text)
-    .column("throughput_per_s", "X (1/s)", Unit::PerSecond)
-    .column("response_mean_s", "R (ms)", Unit::Milliseconds)
-    .column("error", "error of X when measured (%)", Unit::SignedPercent)
-    .column("left_out_error", "error where left out (%)", Unit::Percent)
-    .column("left_out", "left out", Unit::Count)
-    .column("weight", "share (%)", Unit::Percent);
     let mut said = Vec::new();
+    let mut rows = Vec::new();
     for prediction in predictions {
         let ladder = serde_json::from_value::<Vec<Judged>>(prediction.answer["ladder"].clone());
         let ladder = ladder.unwrap_or_default();
         said.extend(who_answers(&ladder).map(|who| format!("{}: {who}", asked(prediction))));
-        let truth = measured(prediction, 0);
-        for judged in &ladder {
-            let error = truth.map(|truth| judged.throughput_per_s / truth - 1.0);
-            table.push(vec![
-                Cell::Text(asked(prediction)),
-                Cell::Text(judged.name.to_string()),
-                Cell::Number(judged.throughput_per_s),
-                Cell::Number(judged.response_mean_s),
-                Cell::number_or(error, ""),
-                Cell::number_or(judged.left_out_error.map(f64::exp_m1), ""),
-                Cell::Number(kendall_units::exact_f64(judged.left_out)),
-                Cell::Number(judged.weight),
-            ]);
-        }
+        rows.extend(ladder.into_iter().map(|judged| (prediction, judged)));
     }
-    if !said.is_empty() {
-        section.heading("Which model answers");
-        section.list(said);
-        section.table(table);
+    if said.is_empty() {
+        return;
     }
+    let title = "Models of each answer: the mean of them, by their share, is the prediction; the error where \
+                 left out is the root mean square in mean response time";
+    let table = Table::of("ladder", title, rows)
+        .column("asked", "asked", Unit::Text, |(prediction, _)| asked(prediction))
+        .column("model", "model", Unit::Text, |(_, judged)| judged.name.to_string())
+        .column("throughput_per_s", "X (1/s)", Unit::PerSecond, |(_, one)| one.throughput_per_s)
+        .column("response_mean_s", "R (ms)", Unit::Milliseconds, |(_, one)| one.response_mean_s)
+        .column("error", "error of X when measured (%)", Unit::SignedPercent, |(asked, judged)| {
+            (measured(asked, 0).map(|truth| judged.throughput_per_s / truth - 1.0), "")
+        })
+        .column("left_out_error", "error where left out (%)", Unit::Percent, |(_, judged)| {
+            (judged.left_out_error.map(f64::exp_m1), "")
+        })
+        .column("left_out", "left out", Unit::Count, |(_, one)| {
+            kendall_units::exact_f64(one.left_out)
+        })
+        .column("weight", "share (%)", Unit::Percent, |(_, judged)| judged.weight);
+    section.heading("Which model answers");
+    section.list(said);
+    section.table(table.table());
 }
 
 /// Which models an answer is made of, and why these.
@@ -77,21 +70,15 @@ pub(super) fn at_left_out(fitted: &StudyModel, kind: &str) -> Table {
     let id = format!("left-out{}", kind.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
     let title =
         "Each configuration left out in turn: error of throughput of each model of the others";
-    let mut table = Table::new(id, title).column("levels", "levels", Unit::Text).column(
-        "throughput_per_s",
-        "X (1/s)",
-        Unit::PerSecond,
-    );
+    let rows = Table::of(id, title, fitted.left_out())
+        .column("levels", "levels", Unit::Text, |one| one.levels.clone())
+        .column("throughput_per_s", "X (1/s)", Unit::PerSecond, |one| one.throughput_per_s);
     let known = |rung: &Rung| fitted.left_out().iter().any(|one| one.error(*rung).is_some());
-    let rungs: Vec<Rung> = Rung::ALL.into_iter().filter(known).collect();
-    for rung in &rungs {
-        table = table.column(rung.key(), format!("{} (%)", rung.key()), Unit::SignedPercent);
-    }
-    for one in fitted.left_out() {
-        let errors = rungs.iter().map(|rung| one.error(*rung).map(|[x, _]| x.exp_m1()));
-        let mut row = vec![Cell::Text(one.levels.clone()), Cell::Number(one.throughput_per_s)];
-        row.extend(errors.map(|error| Cell::number_or(error, "")));
-        table.push(row);
-    }
-    table
+    let rungs = Rung::ALL.into_iter().filter(known);
+    let rows = rungs.fold(rows, |rows, rung| {
+        rows.column(rung.key(), format!("{} (%)", rung.key()), Unit::SignedPercent, |one| {
+            (one.error(rung).map(|[x, _]| x.exp_m1()), "")
+        })
+    });
+    rows.table()
 }
