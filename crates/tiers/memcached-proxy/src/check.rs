@@ -42,17 +42,42 @@ pub(crate) fn fits(head: &InFlight, element: &Element, line: &[u8], found: u64) 
             Mark::Of(wanted) => tokens(line).nth(1).is_some_and(|key| hash(key) == wanted),
             _ => true,
         },
-        _ => is_reply_to(head.command, line),
+        _ => is_reply_to(head.command, line) && !is_surplus(head.command, line),
     }
+}
+
+/// Whether a line is an `ERROR`, which says that the server knows no such command, and the command is one of all
+/// servers: the line belongs to no request that is sent.
+fn is_surplus(command: Command, line: &[u8]) -> bool {
+    let is_known = matches!(
+        command,
+        Command::Get
+            | Command::Gets
+            | Command::Gat
+            | Command::Gats
+            | Command::Store(_)
+            | Command::Incr
+            | Command::Decr
+            | Command::Delete
+            | Command::Touch
+            | Command::Version
+    );
+    is_known && tokens(line.trim_ascii_end()).next() == Some(b"ERROR")
 }
 
 fn is_meta_reply(head: &InFlight, line: &[u8]) -> bool {
     if !is_reply_to(head.command, line) {
         return false;
     }
+    let is_error = is_error(line);
+    let key = tokens(line.trim_ascii_end()).find_map(|token| token.strip_prefix(b"k"));
+    let is_key = |key| head.key.is_none_or(|wanted| hash(key) == wanted);
+    if !is_error && !key.is_none_or(is_key) {
+        return false;
+    }
     let shown = opaque(line).map(|span| &span.of(line)[2..]);
     // Errors show none, and nor do older servers where the key was missing.
-    let may_lack = is_error(line) || line.starts_with(b"EN\r") || line.starts_with(b"NF\r");
+    let may_lack = is_error || line.starts_with(b"EN\r") || line.starts_with(b"NF\r");
     (may_lack && shown.is_none()) || head.mark.is_of(shown)
 }
 
@@ -86,7 +111,8 @@ mod tests {
         let limits = Limits { value_bytes: 100, get_line_bytes: 1000 };
         let Parsed::Request(request) = parse(asked.as_bytes(), &limits) else { panic!("{asked}") };
         let mark = Mark::of(&request, asked.as_bytes(), 7);
-        let head = InFlight::new(0, Role::Relay, framing(&request), request.command).marked(mark);
+        let head = InFlight::new(0, Role::Relay, framing(&request), request.command);
+        let head = head.of(&request, asked.as_bytes(), mark);
         let element = element(head.framing, reply.as_bytes()).unwrap();
         let line = reply.split_inclusive('\n').next().unwrap();
         fits(&head, &element, line.as_bytes(), 0)
@@ -107,6 +133,14 @@ mod tests {
             ("mg k v\r\n", "VA 1 O7\r\n"),
             ("mg k v Oab\r\n", "VA 1 Oab\r\n"),
             ("mg k v\r\n", "EN\r\n"),
+            ("mg k v k\r\n", "VA 1 kk O7\r\n"),
+            ("mg k v k\r\n", "EN\r\n"),
+            ("mg k v k\r\n", "CLIENT_ERROR no key like this\r\n"),
+            ("ms k 1 k\r\na\r\n", "HD kk O7\r\n"),
+            ("mg bA== v k b\r\n", "VA 1 kbB== b O7\r\n"),
+            ("mg k v\r\n", "ERROR\r\n"),
+            ("set k 0 0 1\r\na\r\n", "SERVER_ERROR out of memory storing object\r\n"),
+            ("incr k 1\r\n", "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n"),
             ("md k q\r\n", "EX O7\r\n"),
             ("md k q\r\n", "MN\r\n"),
             ("me k\r\n", "ME k exp=1\r\n"),
@@ -129,6 +163,15 @@ mod tests {
             ("mg k v\r\n", "VA 1 O8\r\n"),
             ("mg k v Oab\r\n", "VA 1 Oac\r\n"),
             ("mg k v\r\n", "NF O7\r\n"),
+            ("mg k v k\r\n", "VA 1 kl O7\r\n"),
+            ("mg k k Oab\r\n", "HD kl Oab\r\n"),
+            ("ms k 1 k\r\na\r\n", "HD kl O7\r\n"),
+            ("md k k\r\n", "NF kl O7\r\n"),
+            ("get k\r\n", "ERROR\r\n"),
+            ("gats 0 k\r\n", "ERROR\r\n"),
+            ("set k 0 0 1\r\na\r\n", "ERROR\r\n"),
+            ("incr k 1\r\n", "ERROR\r\n"),
+            ("touch k 0\r\n", "ERROR\r\n"),
             ("md k q\r\n", "EX O8\r\n"),
             ("me k\r\n", "ME l exp=1\r\n"),
         ];

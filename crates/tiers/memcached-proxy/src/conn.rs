@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use kendall_protocols::memcached::{Command, Framing};
+use kendall_protocols::memcached::{Command, Framing, Request};
 
-use crate::mark::Mark;
+use crate::mark::{self, Mark};
 use crate::options::{KEEP_BYTES, READ_BYTES};
 use crate::poller::{Interest, Watched};
 use crate::socket::{Moved, Stream};
@@ -46,6 +46,8 @@ pub(crate) struct InFlight {
     pub(crate) command: Command,
     /// What shows that a reply is its own.
     pub(crate) mark: Mark,
+    /// The hash of the key that a reply to a meta command repeats where it was asked to (`k`).
+    pub(crate) key: Option<u64>,
     /// Where it ends in what is written.
     pub(crate) end: u64,
     /// When its last byte was written; 0 before that.
@@ -54,11 +56,16 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     pub(crate) fn new(request: usize, role: Role, framing: Framing, command: Command) -> Self {
-        Self { request, role, framing, command, mark: Mark::None, end: 0, sent_ns: 0 }
+        Self { request, role, framing, command, mark: Mark::None, key: None, end: 0, sent_ns: 0 }
     }
 
     pub(crate) fn marked(self, mark: Mark) -> Self {
         Self { mark, ..self }
+    }
+
+    /// As one whose replies are compared with this request and its mark.
+    pub(crate) fn of(self, request: &Request, bytes: &[u8], mark: Mark) -> Self {
+        Self { mark, key: mark::repeated_key(request, bytes), ..self }
     }
 }
 

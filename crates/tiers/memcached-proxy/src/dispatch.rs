@@ -380,7 +380,8 @@ impl Engine {
         let stage = self.requests.get(id).map_or(Stage::Only, |entry| entry.stage);
         let conn = servers.number(to.lane, to.server);
         let mark = self.tools.mark(request, bytes);
-        let flight = InFlight::new(id, role, framing(request), request.command).marked(mark);
+        let flight = InFlight::new(id, role, framing(request), request.command);
+        let flight = flight.of(request, bytes, mark);
         if check::has_several_keys(&flight)
             && let Some(entry) = self.requests.get_mut(id)
         {

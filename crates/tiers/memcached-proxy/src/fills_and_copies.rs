@@ -94,7 +94,7 @@ impl Engine {
             let origin = pool.origin(server);
             let mark = self.tools.mark(request, bytes);
             let flight = InFlight::new(usize::MAX, Role::Shadow, framing(request), request.command)
-                .marked(mark);
+                .of(request, bytes, mark);
             let write = |out: &mut Vec<u8>| {
                 write_request(out, request, bytes, origin, (Stage::Only, mark));
             };

@@ -57,6 +57,16 @@ impl Mark {
     }
 }
 
+/// The hash of a meta command's key where its replies repeat the key (`k`); not of one in base64, which has several forms.
+pub(crate) fn repeated_key(request: &Request, bytes: &[u8]) -> Option<u64> {
+    let is_meta = matches!(
+        request.command,
+        Command::MetaGet | Command::MetaSet | Command::MetaDelete | Command::MetaArithmetic
+    );
+    let has = |flag| tokens(request.line.of(bytes)).skip(2).any(|token| token[0] == flag);
+    (is_meta && has(b'k') && !has(b'b')).then(|| hash(request.key.of(bytes)))
+}
+
 /// A hash that is the same for the same bytes, eight at a time.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     let mix =

@@ -208,6 +208,7 @@ fn flags(request: &Request, bytes: &[u8]) -> impl Iterator<Item = String> {
         b'f' => Some(" f0".to_owned()),
         b't' => Some(" t-1".to_owned()),
         b'O' => Some(format!(" {}", String::from_utf8_lossy(flag))),
+        b'k' => Some(format!(" k{}", String::from_utf8_lossy(request.key.of(bytes)))),
         _ => None,
     })
 }

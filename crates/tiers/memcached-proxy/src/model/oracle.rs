@@ -21,7 +21,11 @@ enum Asked {
     Gets(String),
     Set,
     Delete,
-    Meta { key: String, opaque: Option<String> },
+    Meta {
+        key: String,
+        /// Key and opaque, as far as the reply repeats them.
+        shown: String,
+    },
 }
 
 struct Client {
@@ -58,11 +62,13 @@ impl Client {
                 (Asked::Set, format!("set {first} 0 0 {}\r\n{value}\r\n", value.len()))
             }
             4 => (Asked::Delete, format!("delete {first}\r\n")),
-            5 => (Asked::Meta { key: first.clone(), opaque: None }, format!("mg {first} v\r\n")),
-            _ => {
-                let opaque = format!("{first}-{}", chance.below(1000));
-                let text = format!("mg {first} v O{opaque}\r\n");
-                (Asked::Meta { key: first, opaque: Some(opaque) }, text)
+            kind => {
+                let shown = if chance.one_in(2) { format!(" k{first}") } else { String::new() };
+                let opaque = format!(" O{first}-{}", chance.below(1000));
+                let shown = if kind == 5 { shown } else { shown + &opaque };
+                let flags = shown.replace(&format!(" k{first}"), " k");
+                let text = format!("mg {first} v{flags}\r\n");
+                (Asked::Meta { key: first, shown }, text)
             }
         };
         self.asked.push_back(asked);
@@ -111,9 +117,9 @@ fn answer(asked: &Asked, bytes: &[u8]) -> Result<Option<usize>, &'static str> {
         Asked::Delete => matches!(first, "DELETED" | "NOT_FOUND")
             .then_some(Some(length))
             .ok_or("no answer to a delete"),
-        Asked::Meta { key, opaque } => {
-            let shown = opaque.as_ref().map_or(String::new(), |opaque| format!(" O{opaque}"));
-            if first == "EN" || first == format!("EN{shown}") {
+        Asked::Meta { key, shown } => {
+            // An `ERROR` may be the server's own: older ones know no meta commands.
+            if first == "EN" || first == format!("EN{shown}") || first == "ERROR" {
                 return Ok(Some(length));
             }
             let value = value(key);
@@ -164,10 +170,11 @@ fn spoil(world: &mut World) {
         return;
     }
     let link = world.chance.below(links);
-    let kind = world.chance.below(6);
+    let kind = world.chance.below(7);
     let other = format!("c{}-{}", world.chance.below(CLIENTS), world.chance.below(KEYS));
     let at = world.chance.below(1000);
-    let lines = ["BOGUS", "STORED", "END", "DELETED", "EN", "HD", "VA 3\r\nabc", "MN", "17"];
+    let lines =
+        ["BOGUS", "STORED", "END", "DELETED", "EN", "HD", "VA 3\r\nabc", "MN", "17", "ERROR"];
     let surplus = lines[world.chance.below(lines.len())];
     let here = &mut world.servers[server].links[link];
     let is_whole = here.output.is_empty() || here.is_at_reply;
@@ -187,6 +194,13 @@ fn spoil(world: &mut World) {
         2 | 3 if here.is_at_reply => {
             if let Some((_, length)) = line(&here.output) {
                 here.output.drain(..length);
+            }
+        }
+        // Another key where it is repeated.
+        5 if here.is_at_reply => {
+            let repeated = here.output.windows(3).position(|three| three == b" kc");
+            if let Some(at) = repeated {
+                here.output.splice(at + 2..at + 2 + other.len(), other.bytes());
             }
         }
         // The connection breaks at some byte.
