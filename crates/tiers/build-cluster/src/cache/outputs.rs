@@ -17,7 +17,7 @@ pub(crate) enum Unfit {
     Malformed,
     /// The path of an output could name a file outside the working directory, or none.
     #[error(
-        "the output path {0:?} is refused: paths are relative to the working directory, without `..`, and end in a name"
+        "the output path {0:?} is refused: paths are relative to the working directory, names joined by single `/`, without `.` and `..`"
     )]
     Path(String),
     /// An output has no digest, or not one of this function.
@@ -27,6 +27,8 @@ pub(crate) enum Unfit {
         /// What is wrong with it.
         why: String,
     },
+    #[error("the content of the output {0:?} is not what its digest names")]
+    Content(String),
     #[error("the output {0:?} is a link whose target is empty, or has a NUL character")]
     Link(String),
     #[error("two outputs have the path {0:?}")]
@@ -51,18 +53,21 @@ impl From<Unfit> for Status {
 pub(crate) fn check(function: Function, result: &[u8]) -> Result<(), Unfit> {
     let mut failed = false;
     let mut outputs = Vec::new();
+    let (mut out, mut err) = (Content::default(), Content::default());
     for field in Fields(result) {
         match field? {
             (2, Value::Bytes(file)) => {
-                outputs.push((output(function, file, &[2], false)?, OLDER | NEWER));
+                outputs.push((output(function, file, &[2], Some(5))?, OLDER | NEWER));
             }
             // A tree, or a directory and those below it.
             (3, Value::Bytes(directory)) => {
-                outputs.push((output(function, directory, &[3, 5], true)?, OLDER | NEWER));
+                outputs.push((output(function, directory, &[3, 5], None)?, OLDER | NEWER));
             }
             (4, Value::Number(code)) => failed = code != 0,
-            (6, Value::Bytes(log)) => digest(function, "standard output", log)?,
-            (8, Value::Bytes(log)) => digest(function, "standard error", log)?,
+            (5, Value::Bytes(text)) => out.bytes = text,
+            (6, Value::Bytes(log)) => out.digest = Some(digest(function, OUT, log)?),
+            (7, Value::Bytes(text)) => err.bytes = text,
+            (8, Value::Bytes(log)) => err.digest = Some(digest(function, ERR, log)?),
             (number @ 10..=12, Value::Bytes(link)) => {
                 let form = if number == 12 { NEWER } else { OLDER };
                 outputs.push((symlink(link)?, form));
@@ -70,10 +75,31 @@ pub(crate) fn check(function: Function, result: &[u8]) -> Result<(), Unfit> {
             _ => {}
         }
     }
+    out.check(OUT)?;
+    err.check(ERR)?;
     if let Some(path) = twice(&outputs) {
         return Err(Unfit::Twice(path.to_owned()));
     }
     if failed { Err(Unfit::Failed) } else { Ok(()) }
+}
+
+/// What the logs of an action are called in a refusal.
+const OUT: &str = "standard output";
+const ERR: &str = "standard error";
+
+/// What came with an output, for its readers to take as it is.
+#[derive(Default)]
+struct Content<'a> {
+    /// None where there are no bytes: they are in the store.
+    bytes: &'a [u8],
+    digest: Option<Digest>,
+}
+
+impl Content<'_> {
+    fn check(&self, path: &str) -> Result<(), Unfit> {
+        let named = self.digest.is_none_or(|digest| digest.names(self.bytes));
+        if named || self.bytes.is_empty() { Ok(()) } else { Err(Unfit::Content(path.to_owned())) }
+    }
 }
 
 /// Forms of a result: that of version 2.0, and that since 2.1. A link may be written in both.
@@ -85,35 +111,35 @@ fn twice<'a>(outputs: &[(&'a str, u8)]) -> Option<&'a str> {
     if outputs.len() < 2 {
         return None;
     }
-    let mut known: HashMap<Vec<&str>, u8> = HashMap::with_capacity(outputs.len());
+    let mut known: HashMap<&str, u8> = HashMap::with_capacity(outputs.len());
     let repeated = outputs.iter().find(|(path, forms)| {
-        let parts = path.split('/').filter(|part| !matches!(*part, "" | "."));
-        let before = known.entry(parts.collect()).or_default();
+        let before = known.entry(path).or_default();
         std::mem::replace(before, *before | forms) & forms != 0
     });
     repeated.map(|(path, _)| *path)
 }
 
-/// Checks an output whose digest is in one of these fields; returns its path.
+/// Checks an output whose digest is in one of these fields, and which is a directory unless its content may be in
+/// another; returns its path.
 fn output<'a>(
     function: Function,
     output: &'a [u8],
     digests: &[u32],
-    is_directory: bool,
+    content: Option<u32>,
 ) -> Result<&'a str, Unfit> {
-    let (name, mut named) = (text(output, 1)?, false);
-    path(name, is_directory)?;
+    let (name, mut found) = (text(output, 1)?, Content::default());
+    path(name, content.is_none())?;
     for field in Fields(output) {
         match field? {
             (number, Value::Bytes(bytes)) if digests.contains(&number) => {
-                digest(function, name, bytes)?;
-                named = true;
+                found.digest = Some(digest(function, name, bytes)?);
             }
+            (number, Value::Bytes(bytes)) if Some(number) == content => found.bytes = bytes,
             _ => {}
         }
     }
-    if named {
-        return Ok(name);
+    if found.digest.is_some() {
+        return found.check(name).map(|()| name);
     }
     Err(Unfit::Digest { path: name.to_owned(), why: "it is missing".to_owned() })
 }
@@ -141,23 +167,19 @@ fn text(output: &[u8], number: u32) -> Result<&str, Malformed> {
     Ok(text)
 }
 
-fn digest(function: Function, path: &str, bytes: &[u8]) -> Result<(), Unfit> {
-    match proto::digest(function, bytes) {
-        Ok(_) => Ok(()),
-        Err(status) => {
-            Err(Unfit::Digest { path: path.to_owned(), why: status.message().to_owned() })
-        }
-    }
+fn digest(function: Function, path: &str, bytes: &[u8]) -> Result<Digest, Unfit> {
+    proto::digest(function, bytes)
+        .map_err(|status| Unfit::Digest { path: path.to_owned(), why: status.message().to_owned() })
 }
 
 fn path(path: &str, is_directory: bool) -> Result<(), Unfit> {
-    let outside = path.starts_with('/') || path.split('/').any(|part| part == "..");
     // The working directory itself may be an output that is a directory.
-    let named = is_directory || !matches!(path.rsplit('/').next(), None | Some("" | "."));
-    if outside || path.contains('\0') || !named {
-        return Err(Unfit::Path(path.to_owned()));
+    let is_itself = is_directory && path.is_empty();
+    let is_plain = !path.split('/').any(|part| matches!(part, "" | "." | ".."));
+    if (is_itself || is_plain) && !path.contains('\0') {
+        return Ok(());
     }
-    Ok(())
+    Err(Unfit::Path(path.to_owned()))
 }
 
 /// As [`check`], of a decoded result.
@@ -246,24 +268,70 @@ mod tests {
 
     #[test]
     fn outputs_have_paths_within_the_working_directory() {
-        for good in ["a", "a/b.o", "a..b/..c", "./a"] {
+        for good in ["a", "a/b.o", "a..b/..c", "..."] {
             assert_eq!(judged(&file(good)), Ok(()), "{good}");
             assert_eq!(judged(&directory(good, true)), Ok(()), "{good}");
             assert!(link(good).iter().all(|result| judged(result).is_ok()), "{good}");
         }
-        for bad in ["/", "/etc/passwd", "..", "../x", "a/../../x", "a/..", "a\0b"] {
+        for bad in [
+            "/",
+            "/etc/passwd",
+            "..",
+            "../x",
+            "a/../../x",
+            "a/..",
+            "a\0b",
+            ".",
+            "./a",
+            "a/./b",
+            "a//b",
+            "a/",
+            "a/.",
+        ] {
             let refused = Err(Unfit::Path(bad.to_owned()));
             assert_eq!(judged(&file(bad)), refused);
             assert_eq!(judged(&directory(bad, true)), refused);
             assert_eq!(judged(&directory(bad, false)), refused);
             assert!(link(bad).iter().all(|result| judged(result) == refused), "{bad}");
         }
-        for itself in ["", ".", "a/", "a/."] {
-            assert_eq!(judged(&directory(itself, false)), Ok(()), "{itself:?}");
-            let refused = Err(Unfit::Path(itself.to_owned()));
-            assert_eq!(judged(&file(itself)), refused);
-            assert!(link(itself).iter().all(|result| judged(result) == refused), "{itself:?}");
+        assert_eq!(judged(&directory("", false)), Ok(()), "the working directory");
+        let refused = Err(Unfit::Path(String::new()));
+        assert_eq!(judged(&file("")), refused);
+        assert!(link("").iter().all(|result| judged(result) == refused));
+    }
+
+    #[test]
+    fn contents_in_a_result_are_those_that_its_digests_name() {
+        let digest = || Some(Function::Sha256.digest(b"x").to_wire());
+        let (as_out, as_err) = (
+            |bytes: &[u8]| re::ActionResult {
+                stdout_raw: bytes.to_vec(),
+                stdout_digest: digest(),
+                ..Default::default()
+            },
+            |bytes: &[u8]| re::ActionResult {
+                stderr_raw: bytes.to_vec(),
+                stderr_digest: digest(),
+                ..Default::default()
+            },
+        );
+        let as_file = |bytes: &[u8]| {
+            let mut result = file("a");
+            result.output_files[0].contents = bytes.to_vec();
+            result
+        };
+        for good in [b"x".as_slice(), b""] {
+            assert_eq!(judged(&as_file(good)), Ok(()));
+            assert_eq!(judged(&as_out(good)), Ok(()));
+            assert_eq!(judged(&as_err(good)), Ok(()));
         }
+        for bad in [b"y".as_slice(), b"xx"] {
+            assert_eq!(judged(&as_file(bad)), Err(Unfit::Content("a".to_owned())));
+            assert_eq!(judged(&as_out(bad)), Err(Unfit::Content(OUT.to_owned())));
+            assert_eq!(judged(&as_err(bad)), Err(Unfit::Content(ERR.to_owned())));
+        }
+        let without = re::ActionResult { stdout_raw: b"y".to_vec(), ..Default::default() };
+        assert_eq!(judged(&without), Ok(()), "no digest names it");
     }
 
     #[test]
@@ -287,7 +355,7 @@ mod tests {
         let twice = |path: &str| Err(Unfit::Twice(path.to_owned()));
         let [as_file, as_directory, newer] = link("a");
         for (first, second) in [
-            (&file("a"), &file("./a")),
+            (&file("a"), &file("a")),
             (&file("a"), &directory("a", true)),
             (&directory("a", true), &newer),
             (&file("a"), &as_file),
@@ -296,7 +364,7 @@ mod tests {
         ] {
             assert!(joined(first, second).is_err(), "{first:?} {second:?}");
         }
-        assert_eq!(joined(&file("a"), &file("./a")), twice("./a"));
+        assert_eq!(joined(&file("a"), &file("a")), twice("a"));
         assert_eq!(joined(&as_file, &newer), Ok(()), "one link in both forms");
         assert_eq!(joined(&file("a"), &file("a/b")), Ok(()));
     }
