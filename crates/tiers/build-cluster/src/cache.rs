@@ -28,3 +28,14 @@ mod zstd;
 pub use capabilities::cache as capabilities;
 pub use server::{Cache, CacheError, CacheOptions};
 pub use store::StoreError;
+
+use crate::wire::{asset, bytestream, re};
+
+/// Services that a cache answers, besides those that say what it is.
+pub(crate) const SERVICES: &[&str] = &[
+    re::content_addressable_storage_server::SERVICE_NAME,
+    re::action_cache_server::SERVICE_NAME,
+    bytestream::byte_stream_server::SERVICE_NAME,
+    asset::fetch_server::SERVICE_NAME,
+    asset::push_server::SERVICE_NAME,
+];

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use kendall_tier::{Clock, Instruments, Layout};
 use tonic::{Request, Response, Status};
+use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::instruments::Families;
@@ -27,15 +28,23 @@ use crate::listen::{
 };
 use crate::peer::Trust;
 use crate::wire::bytestream::byte_stream_server::ByteStreamServer;
-use crate::wire::re;
 use crate::wire::re::action_cache_server::ActionCacheServer;
 use crate::wire::re::capabilities_server::{Capabilities, CapabilitiesServer};
 use crate::wire::re::content_addressable_storage_server::ContentAddressableStorageServer;
+use crate::wire::{bytestream, re};
 use servers::Servers;
 pub use servers::{Server, WhenDown};
 
 /// Largest message of a client.
 const MESSAGE_BYTES: usize = 16 << 20;
+
+/// Services that it answers.
+const SERVED: [&str; 4] = [
+    re::content_addressable_storage_server::SERVICE_NAME,
+    re::action_cache_server::SERVICE_NAME,
+    re::capabilities_server::SERVICE_NAME,
+    bytestream::byte_stream_server::SERVICE_NAME,
+];
 
 /// How the front runs.
 #[derive(Debug, Clone)]
@@ -134,6 +143,9 @@ impl CacheFront {
         };
         levels(&families, &front);
         let (health, healthy) = tonic_health::server::health_reporter();
+        for service in SERVED {
+            runtime.block_on(health.set_service_status(service, ServingStatus::Serving));
+        }
         let routes = routes(&front).add_service(healthy).prepare();
         let service = Guarded { service: Grpc(routes), tokens };
         let probing = async move {
@@ -173,7 +185,11 @@ impl CacheFront {
     pub fn stop(mut self) {
         self.serving.close();
         // Ends the streams of those who watch it, which would hold up the stop.
-        self.serving.block_on(self.health.clear_service_status(""));
+        self.serving.block_on(async {
+            for service in SERVED.into_iter().chain([""]) {
+                self.health.clear_service_status(service).await;
+            }
+        });
         self.serving.stop();
     }
 }

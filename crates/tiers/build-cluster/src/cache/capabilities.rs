@@ -2,6 +2,7 @@
 
 use bytes::{BufMut as _, Bytes};
 use prost::Message as _;
+use tonic::Status;
 
 use super::blobs::COMPRESSORS;
 use super::context::{Answered, Call};
@@ -50,8 +51,18 @@ pub fn cache(update_enabled: bool, largest: u64) -> re::CacheCapabilities {
     }
 }
 
-/// `grpc.health.v1.Health/Check`: it serves as long as it answers.
-pub(crate) fn health(_: &Call, _: &Bytes) -> Answered {
+/// `grpc.health.v1.Health/Check`: what it serves, it serves as long as it answers.
+pub(crate) fn health(_: &Call, message: &Bytes) -> Answered {
+    let mut service = "";
+    for field in proto::Fields(message) {
+        if let (1, proto::Value::Bytes(bytes)) = field? {
+            service = proto::text(bytes)?;
+        }
+    }
+    let is_served = ["", re::capabilities_server::SERVICE_NAME].contains(&service);
+    if !is_served && !super::SERVICES.contains(&service) {
+        return Err(Status::not_found(format!("there is no service {service:?}")));
+    }
     let mut answer = grpc::message(2);
     answer.put_slice(&[0x08, 1]);
     Ok(grpc::unary(answer))

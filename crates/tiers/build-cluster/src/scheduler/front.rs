@@ -11,20 +11,12 @@ use tonic::codegen::Service as _;
 use tonic::service::Routes;
 use tonic::{Request as Call, Status};
 
+use crate::cache::SERVICES;
 use crate::listen::{Client, Incoming, OpenUploads, PART_BYTES, Room, Serve};
 use crate::peer::Calls;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
 use crate::wire::re::capabilities_server::Capabilities;
-use crate::wire::{asset, bytestream, re, semver};
-
-/// Services that the cache answers.
-pub(super) const CACHES: &[&str] = &[
-    re::content_addressable_storage_server::SERVICE_NAME,
-    re::action_cache_server::SERVICE_NAME,
-    bytestream::byte_stream_server::SERVICE_NAME,
-    asset::fetch_server::SERVICE_NAME,
-    asset::push_server::SERVICE_NAME,
-];
+use crate::wire::{re, semver};
 
 /// The method of uploads.
 const WRITE: &str = "/google.bytestream.ByteStream/Write";
@@ -52,7 +44,7 @@ impl Serve for Front {
     async fn serve(&self, request: Request<Incoming>) -> Response<Body> {
         let path = request.uri().path().strip_prefix('/');
         let service = path.and_then(|path| path.split_once('/')).map(|(service, _)| service);
-        let passed = service.is_some_and(|service| CACHES.contains(&service));
+        let passed = service.is_some_and(|service| SERVICES.contains(&service));
         match &self.cache {
             Some(cache) if passed && request.uri().path() == WRITE => cache.upload(request).await,
             Some(cache) if passed => cache.ask(request).await,

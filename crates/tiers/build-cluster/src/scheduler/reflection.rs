@@ -7,7 +7,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 use tonic_reflection::server::{Builder, Error};
 
-use super::front::CACHES;
+use crate::cache::SERVICES;
 use crate::wire::{longrunning, re};
 use crate::work::workers_server;
 
@@ -28,7 +28,7 @@ pub(super) fn add(routes: Routes, passes: bool) -> Result<Routes, Error> {
         V1,
         V1_ALPHA,
     ];
-    let passed = CACHES.iter().filter(|_| passes);
+    let passed = SERVICES.iter().filter(|_| passes);
     let names: Vec<&str> = own.iter().chain(passed).copied().collect();
     let builder = || {
         let described = Builder::configure()

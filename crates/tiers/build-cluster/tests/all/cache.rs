@@ -15,6 +15,8 @@ use kendall_build_cluster::wire::re::capabilities_client::CapabilitiesClient;
 use kendall_tier::Clock;
 use prost::Message as _;
 use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 /// The cache as a scheduler sees it.
 fn remote(address: std::net::SocketAddr) -> Remote {
@@ -860,6 +862,27 @@ fn a_result_whose_outputs_lead_elsewhere_is_neither_stored_nor_served() {
         let action = Function::Sha256.digest(b"with a tree");
         client.keep("", &action, result).await.unwrap();
         assert_eq!(client.result("", &action).await, Err(Code::NotFound));
+    });
+    cache.stop();
+}
+
+#[test]
+fn health_is_that_of_the_services_that_a_cache_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = start(folder.path());
+    block_on(async {
+        let endpoint = tonic::transport::Endpoint::new(format!("http://{}", cache.address()));
+        let channel = endpoint.unwrap().connect().await.unwrap();
+        let mut health = HealthClient::new(channel);
+        let re = "build.bazel.remote.execution.v2";
+        for served in ["", &format!("{re}.ActionCache"), &format!("{re}.Capabilities")] {
+            let request = HealthCheckRequest { service: served.to_owned() };
+            assert_eq!(health.check(request).await.unwrap().into_inner().status, 1, "{served}");
+        }
+        for other in ["nothing", &format!("{re}.Execution")] {
+            let request = HealthCheckRequest { service: other.to_owned() };
+            assert_eq!(health.check(request).await.unwrap_err().code(), Code::NotFound, "{other}");
+        }
     });
     cache.stop();
 }
