@@ -181,10 +181,12 @@ pub enum AnalyzeError {
          have?"
     )]
     NoServers { tier: String },
+    /// It gives what no number of servers can be.
     #[error(
-        "tiers.{tier}: its query for `servers` gives more than {MOST_SERVERS}: correct it, or write `servers`"
+        "tiers.{tier}: its query for `servers` gives {servers:?}, not a whole number of 1 to {MOST_SERVERS}: correct it, \
+         or write `servers`"
     )]
-    TooManyServers { tier: String },
+    ServersOfQuery { tier: String, servers: f64 },
 }
 
 pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, AnalyzeError> {
@@ -464,10 +466,10 @@ fn servers(system: &System, observed: &Observed, index: usize) -> Result<u64, An
     }
     match crate::windows::servers_now(system, &observed.tiers[index]) {
         None => Err(AnalyzeError::NoServers { tier: tier.name.clone() }),
-        Some(m) if m > MOST_SERVERS => {
-            Err(AnalyzeError::TooManyServers { tier: tier.name.clone() })
+        Some(m) if m.fract() != 0.0 || m > exact_f64(MOST_SERVERS) => {
+            Err(AnalyzeError::ServersOfQuery { tier: tier.name.clone(), servers: m })
         }
-        Some(servers) => Ok(servers),
+        Some(servers) => Ok(kendall_units::whole_u64(servers)),
     }
 }
 

@@ -220,6 +220,12 @@ impl System {
             let expected = format!("1 to {MOST_TIERS} tiers");
             return Err(refused("tiers", wire.tiers.len().to_string(), expected));
         }
+        let names = wire.tiers.keys().map(|tier| ("tiers", tier)).chain([("name", &wire.name)]);
+        if let Some((key, name)) =
+            names.into_iter().find(|(_, name)| !kendall_units::is_printable(name))
+        {
+            return Err(refused(key, format!("{name:?}"), "a name without control characters"));
+        }
         let order = order(&wire)?;
         let tiers = order
             .iter()
@@ -365,6 +371,19 @@ mod tests {
     const TWO: &str = "name = 'x'\nentry = 'zfront'\nstep = '5s'\nscrape = '1s'\n\
         [tiers.aback]\npreset = 'kendall'\nselector = 'job=\"b\"'\n\
         [tiers.zfront]\npreset = 'kendall'\ncalls = ['aback']\nheld = true\nservers = 8\n";
+
+    #[test]
+    fn names_that_no_page_can_show_are_refused() {
+        for bad in ["\\u0000", "\\u001b[2J", "\\uFFFE", "\\uFFFF"] {
+            for text in [
+                TWO.replace("'x'", &format!("\"x{bad}\"")),
+                TWO.replace("tiers.aback", &format!("tiers.\"a{bad}\"")),
+            ] {
+                let error = System::parse(&text).unwrap_err().to_string();
+                assert!(error.contains("control characters"), "{bad}: {error}");
+            }
+        }
+    }
 
     #[test]
     fn the_entry_comes_first_whatever_the_alphabet_says() {

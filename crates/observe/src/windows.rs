@@ -2,7 +2,6 @@
 //! used.
 
 use kendall_fit::open::TierMeans;
-use kendall_queueing::model::MOST_SERVERS;
 use kendall_units::exact_f64;
 
 use crate::fetch::{Observed, TierSeries};
@@ -145,17 +144,15 @@ fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
 }
 
 /// m by its query, in some steps: the middle one, so that a scrape that one server missed does not count.
-fn servers_in(tier: &TierSeries, range: std::ops::Range<usize>) -> Option<u64> {
+fn servers_in(tier: &TierSeries, range: std::ops::Range<usize>) -> Option<f64> {
     let values = tier.series.get(&Quantity::Servers)?.get(range)?;
     let mut there: Vec<f64> = finite(values).into_iter().filter(|value| *value >= 1.0).collect();
     there.sort_by(f64::total_cmp);
-    let middle = there.get(there.len() / 2)?;
-    // A query may say anything; one more is refused where it is taken.
-    Some(kendall_units::whole_u64(middle.round().min(exact_f64(MOST_SERVERS + 1))))
+    there.get(there.len() / 2).copied()
 }
 
 /// m by its query, at the end: over the steps of a window that ends with the last one that says it.
-pub(crate) fn servers_now(system: &System, tier: &TierSeries) -> Option<u64> {
+pub(crate) fn servers_now(system: &System, tier: &TierSeries) -> Option<f64> {
     let values = tier.series.get(&Quantity::Servers)?;
     let last = values.iter().rposition(|value| value.is_finite() && *value >= 1.0)?;
     servers_in(tier, (last + 1).saturating_sub(system.block_steps)..last + 1)
@@ -171,7 +168,7 @@ fn other_servers(
         system.tiers.iter().zip(&observed.tiers).filter(|(tier, _)| tier.servers.is_none());
     asked.find_map(|(tier, series)| {
         let (then, now) = (servers_in(series, range.clone())?, servers_now(system, series)?);
-        let change = (exact_f64(then) - exact_f64(now)).abs() / exact_f64(now);
+        let change = (then - now).abs() / now;
         let name = &tier.name;
         (change > LARGEST_CHANGE)
             .then(|| format!("`{name}` had another number of servers ({then}, now {now})"))

@@ -783,7 +783,7 @@ fn limit(path: &str, value: usize, limit: usize) -> Result<(), ModelError> {
 fn unique<'a>(path: &str, names: impl Iterator<Item = &'a str>) -> Result<(), ModelError> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
-        if name.contains(char::is_control) {
+        if !kendall_units::is_printable(name) {
             let expected = "a name without control characters";
             return Err(refused(format!("{path}.name"), format!("{name:?}"), expected));
         }

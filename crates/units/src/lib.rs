@@ -18,5 +18,5 @@ pub use date::utc;
 pub use exact::{exact_f64, ratio, whole_u64};
 pub use hex::hex;
 pub use parse::{QuantityError, parse_bytes, parse_rate, parse_seconds, parse_share};
-pub use printable::printable;
+pub use printable::{is_printable, printable};
 pub use quantity::{Rate, Seconds};

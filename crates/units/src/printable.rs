@@ -1,6 +1,6 @@
 //! Words of others on a terminal.
 
-/// The beginning of what another program said, at most so many characters, with blanks for control characters.
+/// The beginning of what another program said, at most so many characters, with blanks for what [`is_printable`] refuses.
 ///
 /// # Example
 /// ```
@@ -10,5 +10,25 @@
 /// ```
 #[must_use]
 pub fn printable(text: &str, most: usize) -> String {
-    text.chars().take(most).map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().take(most).map(|c| if is_shown(c) { c } else { ' ' }).collect()
+}
+
+/// Whether a text, such as a name, has neither control characters nor code points that are no characters of Unicode,
+/// which XML refuses.
+///
+/// # Example
+/// ```
+/// use kendall_units::is_printable;
+/// assert!(is_printable("Größe 1"));
+/// assert!(!is_printable("a\tb") && !is_printable("a\u{fffe}"));
+/// ```
+#[must_use]
+pub fn is_printable(text: &str) -> bool {
+    text.chars().all(is_shown)
+}
+
+fn is_shown(c: char) -> bool {
+    let is_none =
+        matches!(u32::from(c) & 0xffff, 0xfffe | 0xffff) || ('\u{fdd0}'..='\u{fdef}').contains(&c);
+    !c.is_control() && !is_none
 }

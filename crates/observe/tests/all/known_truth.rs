@@ -138,7 +138,10 @@ fn windows_with_another_number_of_servers_are_left_out() {
     let beyond = Quantity::Servers;
     observed.tiers[1].series.insert(beyond, vec![1e308; steps]);
     let error = analyze(&system, &observed).unwrap_err().to_string();
-    assert!(error.contains("tiers.db: its query for `servers`"), "{error}");
+    assert!(error.contains("tiers.db: its query for `servers` gives 1e308"), "{error}");
+    observed.tiers[1].series.insert(beyond, vec![2.5; steps]);
+    let error = analyze(&system, &observed).unwrap_err().to_string();
+    assert!(error.contains("gives 2.5, not a whole number"), "{error}");
     let (then, since) = analysis.windows.all.split_at(10);
     let said = "`db` had another number of servers (1, now 2)";
     assert!(then.iter().all(|window| window.left_out.as_deref() == Some(said)), "{then:?}");
