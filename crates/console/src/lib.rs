@@ -64,6 +64,9 @@ pub const LIVE_PAGE: &str = concat!(
 const BODY_BYTES: usize = 2 << 20;
 /// Longest time to an answer; what takes longer is a run, and is watched.
 const CALL: Duration = Duration::from_secs(120);
+/// How long a study may take to stop when the console stops, and then after each of two harder signals.
+const INTERRUPTED: Duration = Duration::from_secs(30);
+const ENDED: Duration = Duration::from_secs(5);
 /// Models that are solved at a time.
 const SOLVING: usize = 4;
 /// Connections at a time; a browser keeps about six.
@@ -183,10 +186,10 @@ impl Console {
         &self.address
     }
 
-    /// Stops the study that runs, as Ctrl-C would, waits for it, and answers no more.
+    /// Stops the study that runs, as Ctrl-C would, waits for it for 40 s at most, and answers no more.
     pub fn stop(self) {
         self.serving.close();
-        self.shared.live.stop_all();
+        self.shared.live.stop_all(INTERRUPTED, ENDED);
         self.serving.stop();
     }
 }

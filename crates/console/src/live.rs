@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Child;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
@@ -88,12 +89,22 @@ impl Live {
         self.all().iter().any(|job| job.pid.is_some())
     }
 
-    /// Stops what runs as Ctrl-C does, and waits for it.
-    pub(crate) fn stop_all(&self) {
-        let mut all = self.all();
-        all.iter_mut().for_each(Job::interrupt);
+    /// Stops what runs as Ctrl-C does, and waits for it: so long, and then at most so long after each harder signal. One
+    /// that is frozen hears only the last.
+    pub(crate) fn stop_all(&self, first: Duration, then: Duration) {
+        let steps: [(fn(&mut Job), Duration); 3] =
+            [(Job::interrupt, first), (Job::terminate, then), (Job::kill, then)];
         let running = |all: &mut VecDeque<Job>| all.iter().any(|job| job.pid.is_some());
-        drop(self.ended.wait_while(all, running).unwrap_or_else(PoisonError::into_inner));
+        let mut all = self.all();
+        for (signal, patience) in steps {
+            all.iter_mut().for_each(signal);
+            let waited = self.ended.wait_timeout_while(all, patience, running);
+            let (then, late) = waited.unwrap_or_else(PoisonError::into_inner);
+            if !late.timed_out() {
+                return;
+            }
+            all = then;
+        }
     }
 
     /// Follows a process to its end.
@@ -128,6 +139,13 @@ impl Job {
         {
             self.state = "stopping";
             rustix::process::kill_process(pid, Signal::INT).unwrap_or_default();
+        }
+    }
+
+    /// A second signal: it ends at once.
+    fn terminate(&mut self) {
+        if let Some(pid) = self.pid {
+            rustix::process::kill_process(pid, Signal::TERM).unwrap_or_default();
         }
     }
 
@@ -248,4 +266,59 @@ pub(crate) async fn stop(
         job.interrupt();
     }
     Ok(Json(json!({ "number": number, "state": job.state })))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A process of this script as a study that runs.
+    fn running(script: &str) -> (Live, Pid) {
+        let live = Live::default();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        let what =
+            What { file: String::new(), out: String::new(), toy: false, retry_failed: false };
+        live.all().push_back(Job {
+            number: 1,
+            what,
+            pid: Some(pid),
+            state: "running",
+            code: None,
+            runs: None,
+            runs_ended: 0,
+            levels: String::new(),
+            seconds: VecDeque::new(),
+            lines: VecDeque::new(),
+        });
+        live.follow(1, child);
+        (live, pid)
+    }
+
+    #[test]
+    fn a_frozen_study_does_not_hold_up_the_end() {
+        let (live, pid) = running("while :; do sleep 0.01; done");
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+        live.stop_all(Duration::from_millis(10), Duration::from_millis(10));
+        while live.runs() {
+            thread::yield_now();
+        }
+        assert_eq!(live.all()[0].code, None, "a signal ended it");
+    }
+
+    #[test]
+    fn a_study_that_only_a_second_signal_ends_gets_it() {
+        let (live, _) =
+            running("trap '' INT; trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done");
+        while live.all()[0].lines.is_empty() {
+            thread::yield_now();
+        }
+        live.stop_all(Duration::from_millis(10), Duration::from_secs(60));
+        assert_eq!(live.all()[0].code, Some(7));
+    }
 }
