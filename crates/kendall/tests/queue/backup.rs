@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use kendall_testing::Process;
 use serde_json::{Value, json};
 
-use crate::queue_support::Middleware;
+use crate::queue_support::{Middleware, at_postgres};
 use crate::support::kendall;
 
 const PASSWORD: &str = "secret0123456789";
@@ -44,16 +44,8 @@ fn a_restored_backup_holds_the_queue_as_it_was_at_its_moment() {
     }
     assert_eq!(receive(first.address), "before, taken before");
 
-    let sockets = data.join("socket");
-    let port = std::fs::read_dir(&sockets)
-        .unwrap()
-        .filter_map(|entry| entry.unwrap().path().extension()?.to_str()?.parse::<u16>().ok())
-        .next()
-        .unwrap();
     let dump = folder.path().join("queue.sql");
-    let text = run(Command::new("pg_dump")
-        .args(["--host", sockets.to_str().unwrap(), "--port", &port.to_string()])
-        .args(["--username", "kendall", "--dbname", "kendall"]));
+    let text = run(&mut at_postgres("pg_dump", &data));
     std::fs::write(&dump, text).unwrap();
     assert_eq!(receive(first.address), "before, taken after");
     queue(first.address, &["send", "jobs", "after"]);

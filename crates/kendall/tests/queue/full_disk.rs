@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::queue_support::Middleware;
+use crate::queue_support::{Middleware, at_postgres};
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
 use kendall_protocols::queue::{
     AcknowledgeRequest, CreateQueueRequest, HelloRequest, LeaseRequest, PurgeRequest,
@@ -381,6 +381,66 @@ fn sends_go_on_where_a_small_disk_has_little_room() {
             let again = tokio::time::timeout(ACCEPTED_AGAIN, accepted).await;
             again.expect("sends are accepted again after all was received");
             println!("round {round}: {sent} sent, accepted again after {:?}", received.elapsed());
+        }
+    });
+    drop(runtime);
+    middleware.stop();
+}
+
+/// Bytes of PostgreSQL's log since its last checkpoint began.
+fn log_bytes(data: &Path) -> u64 {
+    let text =
+        "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), redo_lsn) FROM pg_control_checkpoint()";
+    let output = at_postgres("psql", data).args(["--tuples-only", "--command", text]).output();
+    String::from_utf8(output.unwrap().stdout).unwrap().trim().parse().unwrap()
+}
+
+/// Where the log's disk is nearly full, its reserve is given up and the log kept short, with nobody asking for it; where
+/// there is room again, the reserve is there again.
+#[test]
+fn the_log_is_short_and_its_reserve_given_up_while_its_disk_is_nearly_full() {
+    let test = "full_disk::the_log_is_short_and_its_reserve_given_up_while_its_disk_is_nearly_full";
+    let Some(disk) = on_a_small_disk(test, "400m") else { return };
+    let data = disk.join("queue");
+    let reserve = data.join("data/pg_wal/kendall-reserve");
+    let middleware = start(&data);
+    assert!(reserve.exists());
+    let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = MessageQueueClient::new(endpoint.connect_lazy());
+        for name in ["sender", "receiver"] {
+            client.hello(HelloRequest { name: name.into() }).await.unwrap();
+        }
+        let request = CreateQueueRequest { name: "jobs".into(), ..Default::default() };
+        client.create_queue(request).await.unwrap();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
+        let mut send = |label: &str| SendRequest {
+            client_id: 1,
+            queue_id: 1,
+            content: content(label, &mut rng),
+            ..Default::default()
+        };
+        for number in 0..200 {
+            client.send(send(&number.to_string())).await.unwrap();
+        }
+        let long = log_bytes(&data);
+        assert!(long > 8 << 20, "{long} bytes of log are too few to see them go");
+        let ballast = Ballast::fill(&disk, 20 << 20);
+        until("the reserve is given up", || !reserve.exists()).await;
+        let refused = client.send(send("refused")).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        until("the log is short", || log_bytes(&data) < 1 << 20).await;
+        for _ in 0..200 {
+            let receive = ReceiveRequest { client_id: 2, queue_id: 1, ..Default::default() };
+            assert!(client.receive(receive).await.unwrap().into_inner().message.is_some());
+        }
+        ballast.remove();
+        until("the reserve is there again", || reserve.exists()).await;
+        let again = send("accepted");
+        let mut attempts = tokio::time::interval(PAUSE);
+        while client.send(again.clone()).await.is_err() {
+            attempts.tick().await;
         }
     });
     drop(runtime);

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 
@@ -95,4 +96,16 @@ impl Drop for Middleware {
             self.process.wait().unwrap();
         }
     }
+}
+
+/// A program of PostgreSQL's at the private one of a folder of data.
+pub(crate) fn at_postgres(program: &str, data: &Path) -> Command {
+    let sockets = data.join("socket");
+    let mut there = std::fs::read_dir(&sockets).unwrap();
+    let port =
+        there.find_map(|entry| entry.unwrap().path().extension()?.to_str()?.parse::<u16>().ok());
+    let mut command = Command::new(program);
+    command.args(["--host", sockets.to_str().unwrap(), "--port", &port.unwrap().to_string()]);
+    command.args(["--username", "kendall", "--dbname", "kendall"]);
+    command
 }

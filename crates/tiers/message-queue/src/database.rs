@@ -443,23 +443,15 @@ impl Session {
         }
         let sweep = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE ON, PARALLEL 0) \
             kendall_queue.message";
-        self.connection.batch_execute(sweep).await?;
-        if self.nearly_full.load(Ordering::Relaxed) {
-            // PostgreSQL deletes or reuses files of its log then. Not on a disk that is full: there a checkpoint ends it.
-            self.connection.batch_execute("CHECKPOINT").await?;
-        }
-        Ok(())
+        self.connection.batch_execute(sweep).await
     }
 
-    /// Ends a part of the log by a checkpoint, after which its files are deleted or used again: where the log's disk
-    /// is nearly full, none may be added.
-    pub(crate) async fn shorten_log(&self) -> Result<(), tokio_postgres::Error> {
-        const LONG_BYTES: u32 = 4 << 20;
-        let text = format!(
-            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), redo_lsn) > {LONG_BYTES} FROM pg_control_checkpoint()"
-        );
-        let statement = self.connection.prepare_cached(&text).await?;
-        if self.connection.query_one(&statement, &[]).await?.get(0) {
+    /// Ends the log of so many bytes or more by a checkpoint, after which PostgreSQL deletes or reuses its files: where
+    /// the log's disk is nearly full, none may be added. Not on a disk that is full: there a checkpoint ends PostgreSQL.
+    pub(crate) async fn shorten_log(&self, bytes: i64) -> Result<(), tokio_postgres::Error> {
+        let text = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), redo_lsn) >= $1::bigint FROM pg_control_checkpoint()";
+        let statement = self.connection.prepare_cached(text).await?;
+        if self.connection.query_one(&statement, &[&bytes]).await?.get(0) {
             self.connection.batch_execute("CHECKPOINT").await?;
         }
         Ok(())

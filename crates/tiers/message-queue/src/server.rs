@@ -38,6 +38,7 @@ const HOUSEKEEPING: Duration = Duration::from_millis(100);
 const CLEANING: u32 = 20;
 /// The same while the disk of the log is nearly full: what is received frees space only when it is vacuumed.
 const CLEANING_FULL: u32 = 5;
+const LONG_LOG_BYTES: i64 = 4 << 20;
 /// How many until it is written down which clients were heard (ten seconds), until silent ones are forgotten (a
 /// minute), and until the first are (an hour): a middleware that was off has heard nobody.
 const WRITING_DOWN: u32 = 100;
@@ -547,17 +548,19 @@ async fn keep_house(service: Service) {
     }
 }
 
-/// While the disk of the log is nearly full.
+/// While the disk of the log is nearly full: whatever there is of it as often as dead rows are removed, and at once where
+/// it is long.
 async fn keep_log_short(service: Service) {
     let mut ticks = tokio::time::interval(HOUSEKEEPING);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
+    for tick in 0_u32.. {
         ticks.tick().await;
+        let bytes = if tick % CLEANING_FULL == 0 { 0 } else { LONG_LOG_BYTES };
         if !service.databases.is_nearly_full() {
             continue;
         }
         let Ok(session) = service.databases.session().await else { continue };
-        match tokio::time::timeout(HOUSEKEEPING_PATIENCE, session.shorten_log()).await {
+        match tokio::time::timeout(HOUSEKEEPING_PATIENCE, session.shorten_log(bytes)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "no checkpoint; trying again"),
             Err(_) => session.give_up(),

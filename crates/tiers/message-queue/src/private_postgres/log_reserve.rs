@@ -69,9 +69,10 @@ impl LogReserve {
     }
 
     fn release(&mut self, free: u64) {
-        let deleted = fs::remove_file(&self.path).is_ok();
-        self.state = State::Released;
+        // First, so that no send takes what this frees.
         self.nearly_full.store(true, Ordering::Relaxed);
+        self.state = State::Released;
+        let deleted = fs::remove_file(&self.path).is_ok();
         tracing::warn!(
             free_kib = free >> 10,
             reserve_deleted = deleted,
