@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 /// Longest queue of connections that the kernel has accepted and the loop has not.
 pub const BACKLOG: i32 = 4096;
@@ -218,12 +219,30 @@ pub fn resolved(text: &str) -> io::Result<SocketAddr> {
     text.to_socket_addrs()?.next().ok_or_else(none)
 }
 
-/// A listener for an event loop: it does not block, and has a backlog of [`BACKLOG`].
+/// A listener for an event loop: it does not block, and has a backlog of [`BACKLOG`]. Where a supervisor keeps a socket
+/// of this address for the process, it is that one: while the process is away, connections wait in it.
 pub fn listener(address: SocketAddr) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(address)?;
+    let listener = passed(address).map_or_else(|| TcpListener::bind(address), Ok)?;
     listener.set_nonblocking(true)?;
     rustix::net::listen(&listener, BACKLOG)?;
     Ok(listener)
+}
+
+/// The socket of an address among those that a supervisor passes (`LISTEN_FDS`, as systemd's socket units do).
+fn passed(address: SocketAddr) -> Option<TcpListener> {
+    const FIRST: i32 = 3;
+    const MOST: i32 = 64;
+    let number = |name| std::env::var(name).ok()?.parse::<i32>().ok();
+    let itself = rustix::process::getpid();
+    if number("LISTEN_PID")? != itself.as_raw_nonzero().get() {
+        return None;
+    }
+    let own = pidfd_open(itself, PidfdFlags::empty()).ok()?;
+    (FIRST..FIRST + number("LISTEN_FDS")?.clamp(0, MOST)).find_map(|number| {
+        let copy = pidfd_getfd(&own, number, PidfdGetfdFlags::empty()).ok()?;
+        let listener = TcpListener::from(copy);
+        (listener.local_addr().ok()? == address).then_some(listener)
+    })
 }
 
 /// What is to be done at which moment, in ns of the loop's clock. At one moment, in the order of

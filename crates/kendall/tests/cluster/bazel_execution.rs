@@ -1,10 +1,10 @@
 //! Bazel builds on the cluster: cold, warm, and with each part of it killed in the middle.
-#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test stops at the first surprise")]
 
 use std::time::Duration;
 
 use crate::bazel_support::{self, Built, GENERATED, Workspace};
-use crate::execution_support::{Cluster, Secure, cache, scheduler};
+use crate::execution_support::{Cluster, Secure, cache, scheduler, scheduler_at};
 use crate::support::wait_until;
 
 /// Actions that the workspace has at least: generated files, their sum, compilations, links, a test.
@@ -110,6 +110,7 @@ fn without_scheduler(down: Duration, flags: &[&str], seed: u32) -> Result<Built,
 fn a_build_without_flags_outlasts_a_scheduler_that_is_down_for_two_seconds() {
     let outcomes = (0..3).map(|seed| without_scheduler(Duration::from_secs(2), &[], 110 + seed));
     let failed: Vec<String> = outcomes.filter_map(Result::err).collect();
+    println!("{} of 3 builds passed", 3 - failed.len());
     for said in &failed {
         assert!(
             said.contains("UNAVAILABLE: io exception") && !said.contains("NOT_FOUND"),
@@ -117,6 +118,22 @@ fn a_build_without_flags_outlasts_a_scheduler_that_is_down_for_two_seconds() {
         );
     }
     assert!(failed.len() < 3, "none of three builds passed: {failed:#?}");
+}
+
+/// Where its socket is kept, nobody is refused: Bazel waits for longer than its retries last.
+#[test]
+#[ignore = "minutes: make test-clients"]
+fn a_build_without_flags_outlasts_a_scheduler_whose_socket_is_kept() {
+    bazel_support::required();
+    let kept = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut cluster = Cluster::start_with(2, 2, &[], |cache| scheduler_at(&kept, cache));
+    let built = disturbed_with(&[], &mut cluster, 120, |cluster| {
+        cluster.scheduler.kill();
+        std::thread::sleep(Duration::from_secs(10));
+        cluster.scheduler = scheduler_at(&kept, &cluster.cache.listen);
+    });
+    let built = built.unwrap();
+    assert!(built.remote + built.hits >= LEAST && built.local == 0, "{built:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::execution_support::{
     self, Client, Cluster, Job, Process, again_as_a_user_without_rights, answer, last, scheduler,
-    stage, text,
+    scheduler_at, stage, text,
 };
 use crate::support::{processes_with, wait_until};
 use kendall_build_cluster::digest::Function;
@@ -547,6 +547,30 @@ fn a_scheduler_that_is_killed_loses_nothing_and_runs_nothing_twice() {
     let snapshot = cluster.workers[0].page("/snapshot");
     let snapshot: serde_json::Value = serde_json::from_str(&snapshot).unwrap();
     assert_eq!(snapshot["requests"]["action"]["arrivals"], 1, "it ran once");
+}
+
+/// Where a supervisor keeps the scheduler's socket, who comes while there is none waits for the next one.
+#[test]
+fn clients_wait_in_a_socket_that_is_kept_while_there_is_no_scheduler() {
+    let kept = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut cluster = Cluster::start_with(1, 1, &[], |cache| scheduler_at(&kept, cache));
+    let address = kept.local_addr().unwrap().to_string();
+    assert_eq!(cluster.scheduler.listen, address);
+    cluster.scheduler.kill();
+    let runtime = runtime();
+    let client = runtime.block_on(Client::new(&address, &cluster.cache.listen));
+    let running = runtime.spawn(async move { client.run(&Job::shell("echo done")).await });
+    // Its connection is made before there is who accepts it.
+    let waits = || {
+        rustix::event::poll(
+            &mut [rustix::event::PollFd::new(&kept, rustix::event::PollFlags::IN)],
+            None,
+        )
+    };
+    assert_eq!(waits(), Ok(1));
+    cluster.scheduler = scheduler_at(&kept, &cluster.cache.listen);
+    let result = runtime.block_on(running).unwrap();
+    assert_eq!(text(&result.stdout_raw), "done\n");
 }
 
 /// Stopped for longer than the scheduler bears silence, with its connection whole, a worker is one again as

@@ -166,6 +166,18 @@ impl Drop for Process {
     }
 }
 
+/// A scheduler at a socket that is kept when it ends, as a supervisor does.
+pub fn scheduler_at(kept: &std::net::TcpListener, cache: &str) -> Process {
+    let script = "exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).arg(program());
+    command.stdin(std::os::fd::OwnedFd::from(kept.try_clone().unwrap()));
+    let address = kept.local_addr().unwrap().to_string();
+    let mut arguments = vec!["scheduler", "--listen", &address, "--cache", cache];
+    arguments.extend(QUICK);
+    Process::try_start_by(command, &arguments).unwrap()
+}
+
 /// Cache, scheduler and workers.
 pub struct Cluster {
     pub folder: tempfile::TempDir,
@@ -200,9 +212,19 @@ pub fn scheduler(listen: &str, cache: &str) -> Process {
 
 impl Cluster {
     pub fn start(slots: u32, workers: usize, more: &[&str]) -> Self {
+        Self::start_with(slots, workers, more, |cache| scheduler("127.0.0.1:0", cache))
+    }
+
+    /// With the scheduler that is made for the address of the cache.
+    pub fn start_with(
+        slots: u32,
+        workers: usize,
+        more: &[&str],
+        scheduler: impl FnOnce(&str) -> Process,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let cache = cache(folder.path(), "127.0.0.1:0");
-        let scheduler = scheduler("127.0.0.1:0", &cache.listen);
+        let scheduler = scheduler(&cache.listen);
         let mut cluster = Self { folder, cache, scheduler, workers: vec![] };
         for _ in 0..workers {
             cluster.add_worker(slots, more);
