@@ -23,12 +23,7 @@ impl Csv {
         let refuse = |error: std::io::Error| {
             refused(anyhow::Error::new(error).context(format!("{shown} cannot be read")))
         };
-        if std::fs::metadata(path).map_err(refuse)?.len() > LARGEST_BYTES {
-            return Err(refused(format!(
-                "{shown} is larger than {LARGEST_BYTES} bytes, which no table of an experiment is"
-            )));
-        }
-        Self::parse(path, &std::fs::read_to_string(path).map_err(refuse)?)
+        Self::parse(path, &kendall_tier::read_text(path, LARGEST_BYTES).map_err(refuse)?)
     }
 
     fn parse(path: &Path, text: &str) -> anyhow::Result<Self> {

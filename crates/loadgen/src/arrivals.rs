@@ -240,7 +240,7 @@ impl Steps {
 
 fn read_trace(path: &Path) -> Result<Vec<u64>, ArrivalError> {
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(path)
+    let text = kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
         .map_err(|source| ArrivalError::File { path: name.clone(), source })?;
     let mut moments = Vec::new();
     for (index, line) in text.lines().enumerate() {

@@ -151,7 +151,7 @@ impl Distribution {
     /// One value a line; empty lines and lines that start with `#` are skipped.
     fn from_file(path: &Path, unit: Unit) -> Result<Self, DistributionError> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
+        let text = kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
             .map_err(|source| DistributionError::File { path: name.clone(), source })?;
         let mut values = Vec::new();
         for (index, line) in text.lines().enumerate() {

@@ -62,7 +62,7 @@ impl Replay {
     /// [`ReplayError`] where it cannot be read, or holds no request that could be sent.
     pub fn read(path: &Path, speed: f64) -> Result<Self, ReplayError> {
         let name = path.display().to_string();
-        let text = std::fs::read(path)
+        let text = kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)
             .map_err(|source| ReplayError::File { path: name.clone(), source })?;
         let text = String::from_utf8_lossy(&text);
         let seconds = of_each_second(&text);

@@ -42,7 +42,7 @@ pub struct Recording {
 impl Recording {
     pub fn open(folder: &Path) -> Result<Self, SourceError> {
         let path = folder.join(INDEX);
-        let text = match std::fs::read_to_string(&path) {
+        let text = match kendall_tier::read_text(&path, kendall_tier::LARGEST_FILE) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(SourceError::NoRecording { folder: folder.display().to_string() });
             }
@@ -79,7 +79,8 @@ impl Source for Recording {
         // A name from a file that others may have written: it stays in its folder.
         let name = Path::new(&entry.file).file_name().ok_or_else(missing)?;
         let path = self.folder.join(name);
-        let text = std::fs::read_to_string(&path).map_err(failed(&path))?;
+        let text =
+            kendall_tier::read_text(&path, kendall_tier::LARGEST_FILE).map_err(failed(&path))?;
         prometheus::parse_matrix(&text, query, grid)
     }
 }

@@ -172,7 +172,7 @@ fn milliseconds(value: f64) -> Option<u64> {
 }
 
 fn read(path: &Path) -> Result<String, SourceError> {
-    std::fs::read_to_string(path)
+    kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
         .map_err(|source| SourceError::File { path: path.display().to_string(), source })
 }
 

@@ -21,7 +21,7 @@ pub struct CsvTable {
 impl CsvTable {
     /// Reads a file.
     pub fn open(path: &Path) -> Result<Self, SourceError> {
-        let text = std::fs::read_to_string(path)
+        let text = kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
             .map_err(|source| SourceError::File { path: path.display().to_string(), source })?;
         Self::parse(&text)
             .map_err(|reason| SourceError::Unreadable { query: path.display().to_string(), reason })

@@ -166,7 +166,7 @@ impl StudyFile {
     /// `sets` is a dotted key and its value, such as `measure.duration=5s`.
     pub fn read(path: &Path, toy: bool, sets: &[String]) -> Result<Self, Refusal> {
         let name = path.display().to_string();
-        let text = std::fs::read_to_string(path)
+        let text = kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
             .map_err(|error| Refusal::Unreadable { file: name.clone(), what: error.to_string() })?;
         Self::parse(&name, text, toy, sets)
     }

@@ -47,6 +47,7 @@
 
 mod any_certificate;
 mod clock;
+mod files;
 mod histogram;
 mod host;
 mod instruments;
@@ -64,6 +65,7 @@ mod timer;
 
 pub use any_certificate::AnyCertificate;
 pub use clock::{Clock, ManualClock};
+pub use files::{LARGEST_FILE, read_file, read_text};
 pub use host::is_host;
 pub use instruments::{
     Exchange, Instruments, Layout, Limit, Moments, Outcome, Recorder, RequestType, Stage,

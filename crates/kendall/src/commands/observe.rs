@@ -151,7 +151,7 @@ impl Observe {
             return Ok(Exit::Done);
         }
         let path = self.system.clone().unwrap_or_default();
-        let text = std::fs::read_to_string(&path)
+        let text = kendall_tier::read_text(&path, kendall_tier::LARGEST_FILE)
             .map_err(|error| refused(format!("{}: {error}", path.display())))?;
         let refuse = |error| refused(format!("{}: {error}", path.display()));
         let step = self.step.as_ref().map(|step| watch::whole_seconds("--step", step));
@@ -311,7 +311,7 @@ impl Observe {
 
     fn authentication(&self) -> anyhow::Result<Authentication> {
         let read = |path: &PathBuf| {
-            std::fs::read_to_string(path)
+            kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
                 .map(|text| text.trim().to_owned())
                 .map_err(|error| refused(format!("{}: {error}", path.display())))
         };

@@ -2,6 +2,7 @@
 //! value drawn anew for every request.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -68,13 +69,14 @@ impl Values {
             .ok_or_else(|| PlaceholderError::Form { text: text.to_owned() })?;
         let name = name.to_owned();
         if let Some(path) = values.strip_prefix("file:") {
-            let read = std::fs::read_to_string(path).and_then(|text| {
-                let lines: Vec<String> =
-                    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
-                let empty =
-                    || std::io::Error::new(std::io::ErrorKind::InvalidData, "it has no lines");
-                (!lines.is_empty()).then_some(lines).ok_or_else(empty)
-            });
+            let read = kendall_tier::read_text(Path::new(path), kendall_tier::LARGEST_FILE)
+                .and_then(|text| {
+                    let lines: Vec<String> =
+                        text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
+                    let empty =
+                        || std::io::Error::new(std::io::ErrorKind::InvalidData, "it has no lines");
+                    (!lines.is_empty()).then_some(lines).ok_or_else(empty)
+                });
             return match read {
                 Ok(lines) => Ok((name, Self::Lines(lines))),
                 Err(source) => Err(PlaceholderError::File { name, path: path.to_owned(), source }),

@@ -94,8 +94,6 @@ pub enum SequenceError {
         #[source]
         source: std::io::Error,
     },
-    #[error("{} has {bytes} bytes, and {most} are the most", path.display())]
-    TooLong { path: PathBuf, bytes: u64, most: u64 },
     #[error("{}:{line}: {what}", path.display())]
     Syntax { path: PathBuf, line: usize, what: String },
     #[error("{}:{line}: {problem}", path.display())]
@@ -148,15 +146,8 @@ impl SequencePlan {
 
 /// A file's text, unless it is too long.
 fn contents(path: &Path, most: u64) -> Result<String, SequenceError> {
-    use std::io::Read as _;
-    let failed = |source| SequenceError::Read { path: path.to_owned(), source };
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    let bytes = file.take(most + 1).read_to_string(&mut text).map_err(failed)? as u64;
-    if bytes > most {
-        return Err(SequenceError::TooLong { path: path.to_owned(), bytes, most });
-    }
-    Ok(text)
+    kendall_tier::read_text(path, most)
+        .map_err(|source| SequenceError::Read { path: path.to_owned(), source })
 }
 
 fn rows(text: &str) -> Result<Data, String> {

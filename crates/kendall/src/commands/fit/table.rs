@@ -41,7 +41,7 @@ impl Measurements {
     /// Reads a file with commas, semicolons or tabs between fields, and `#` before remarks. The
     /// first line is a header unless all of it is numbers.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
             .map_err(|error| refused(anyhow!("{}: cannot be read: {error}", path.display())))?;
         let first = text.lines().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
         let first = first.ok_or_else(|| {

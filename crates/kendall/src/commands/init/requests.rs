@@ -5,7 +5,6 @@ mod har;
 mod openapi;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use kendall_loadgen::sequence::{MOST_STEPS, SequenceError, SequencePlan};
@@ -118,12 +117,7 @@ fn usual(found: &Found, file: &Path) -> PathBuf {
 }
 
 fn json(file: &Path) -> Result<Value, String> {
-    let mut text = Vec::new();
-    let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
-    opened.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(|error| error.to_string())?;
-    if text.len() as u64 > MOST_BYTES {
-        return Err(format!("it has more than {MOST_BYTES} bytes"));
-    }
+    let text = kendall_tier::read_file(file, MOST_BYTES).map_err(|error| error.to_string())?;
     let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&text);
     serde_json::from_slice(text).map_err(|error| {
         let first = text.iter().find(|byte| !byte.is_ascii_whitespace());

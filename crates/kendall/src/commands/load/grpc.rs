@@ -91,7 +91,7 @@ impl LoadGrpc {
             None if self.data.is_empty() => vec!["{}".to_owned()],
             None => self.data.clone(),
             Some(path) => vec![
-                std::fs::read_to_string(path)
+                kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
                     .map_err(|error| refused(format!("--data-file {}: {error}", path.display())))?,
             ],
         };

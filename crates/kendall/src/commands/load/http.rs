@@ -236,7 +236,7 @@ impl LoadHttp {
         }
         let body = match (&self.body, &self.body_file) {
             (Some(text), _) => text.clone().into_bytes(),
-            (None, Some(path)) => std::fs::read(path)
+            (None, Some(path)) => kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)
                 .map_err(|error| refused(format!("--body-file {}: {error}", path.display())))?,
             (None, None) => Vec::new(),
         };

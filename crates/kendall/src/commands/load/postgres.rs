@@ -82,7 +82,7 @@ impl LoadPostgres {
         let mut scripts: Vec<Script> = Vec::new();
         for text in &self.script {
             let (path, weight) = weighted(text)?;
-            let sql = std::fs::read_to_string(&path)
+            let sql = kendall_tier::read_text(&path, kendall_tier::LARGEST_FILE)
                 .map_err(|error| refused(format!("--script {}: {error}", path.display())))?;
             let name = name_of(&path);
             if scripts.iter().any(|script| script.name == name) {

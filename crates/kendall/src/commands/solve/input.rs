@@ -36,11 +36,8 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn read(name: &str) -> anyhow::Result<Self> {
-        let size = std::fs::metadata(name).with_context(|| name.to_owned())?.len();
-        if size > MOST_BYTES {
-            bail!("{name}: {size} bytes exceed the limit of {MOST_BYTES}");
-        }
-        let bytes = std::fs::read(name).with_context(|| name.to_owned())?;
+        let bytes = kendall_tier::read_file(Path::new(name), MOST_BYTES)
+            .with_context(|| name.to_owned())?;
         let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
         let reader = kendall_textbook::reader_of_jmt(ending);
         let text = match reader {
