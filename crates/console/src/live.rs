@@ -92,8 +92,8 @@ impl Live {
     /// Stops what runs as Ctrl-C does, and waits for it: so long, and then at most so long after each harder signal. One
     /// that is frozen hears only the last.
     pub(crate) fn stop_all(&self, first: Duration, then: Duration) {
-        let steps: [(fn(&mut Job), Duration); 3] =
-            [(Job::interrupt, first), (Job::terminate, then), (Job::kill, then)];
+        type Step = (fn(&mut Job), Duration);
+        let steps: [Step; 3] = [(Job::interrupt, first), (Job::terminate, then), (Job::kill, then)];
         let running = |all: &mut VecDeque<Job>| all.iter().any(|job| job.pid.is_some());
         let mut all = self.all();
         for (signal, patience) in steps {
