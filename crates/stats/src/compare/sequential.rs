@@ -11,6 +11,7 @@ use kendall_units::{exact_f64, whole_u64};
 use serde::{Deserialize, Serialize};
 
 use super::{Comparison, Verdict};
+use crate::distribution::t_two_sided;
 use crate::sample::{SampleError, check_confidence};
 
 /// Blocks of a look over those of the one before.
@@ -106,13 +107,16 @@ pub fn is_clear(comparisons: &[Comparison]) -> bool {
 }
 
 /// Blocks in all that would probably tell what these do not, were the last look there: until the
-/// interval lies within the bound, or leaves no difference out. `None` where nothing can be said, or
-/// more than a thousand.
+/// interval at this confidence lies within the bound, or leaves no difference out: an early look asks for more certainty.
+/// `None` where nothing can be said, or more than a thousand.
 #[must_use]
-pub fn blocks_that_tell(comparison: &Comparison, bound: f64) -> Option<u64> {
+pub fn blocks_that_tell(comparison: &Comparison, bound: f64, confidence: f64) -> Option<u64> {
     let ratio = comparison.ratio.as_ref()?;
     let interval = ratio.interval?;
-    let (half, shift) = ((interval.high / interval.low).ln() / 2.0, ratio.center.ln().abs());
+    let freedom = exact_f64(comparison.runs.0).max(2.0) - 1.0;
+    let last = t_two_sided(confidence, freedom) / t_two_sided(interval.confidence, freedom);
+    let half = last * (interval.high / interval.low).ln() / 2.0;
+    let shift = ratio.center.ln().abs();
     let limit = bound.ln_1p();
     let room = if shift >= limit { shift } else { (limit - shift).max(shift - limit / 2.0) };
     let blocks = exact_f64(comparison.runs.0) * (half / room).powi(2);
@@ -120,18 +124,16 @@ pub fn blocks_that_tell(comparison: &Comparison, bound: f64) -> Option<u64> {
         .then(|| whole_u64(blocks.ceil()).max(comparison.runs.0 + 1))
 }
 
-/// The largest relative difference that the intervals leave possible; `None` without intervals.
+/// The largest relative difference that the intervals leave possible, and of what; `None` where one has no interval.
 #[must_use]
-pub fn largest_difference(comparisons: &[Comparison]) -> Option<f64> {
-    comparisons
-        .iter()
-        .map(|one| {
-            let interval = one.ratio.as_ref()?.interval?;
-            Some((interval.high - 1.0).abs().max((1.0 - interval.low).abs()))
-        })
-        .collect::<Option<Vec<f64>>>()?
-        .into_iter()
-        .reduce(f64::max)
+pub fn largest_difference(comparisons: &[Comparison]) -> Option<(f64, &Comparison)> {
+    let of = |one: &'_ Comparison| {
+        let interval = one.ratio.as_ref()?.interval?;
+        Some((interval.high - 1.0).abs().max((1.0 - interval.low).abs()))
+    };
+    let all = comparisons.iter().map(|one| Some((of(one)?, one)));
+    let all = all.collect::<Option<Vec<_>>>()?;
+    all.into_iter().max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 #[cfg(test)]

@@ -77,18 +77,14 @@ impl Compare {
             let (before, after) = judged.sets()?;
             let page = judged.page(&before, std::slice::from_ref(&after))?;
             let clear = is_clear(&page.comparisons);
-            let most = largest_difference(&page.comparisons);
-            // An early look asks for more certainty than the last one will.
-            let last_look = Self { confidence: self.confidence, ..judged };
-            let last_look = last_look.page(&before, std::slice::from_ref(&after))?;
-            let would_tell = blocks_in_all(&page.comparisons, &last_look.comparisons, self.bound);
+            let would_tell = blocks_in_all(&page.comparisons, self.bound, self.confidence);
             missing = would_tell
                 .map_or_else(String::new, |all| format!("; about {all} in all would tell"));
             let told = Told {
-                answer: answer(&page, (block, last), most, would_tell),
+                answer: answer(&page, (block, last), would_tell),
                 blocks: block,
                 stopped_early: clear && block < last,
-                no_difference_larger_than: most,
+                no_difference_larger_than: largest_difference(&page.comparisons).map(|most| most.0),
                 blocks_that_would_tell: would_tell,
                 comparison: Answer { page, report: None },
             };
@@ -203,33 +199,31 @@ fn measure(side: &Side, block: u64, last: u64, interrupted: &AtomicBool) -> anyh
     Ok(())
 }
 
-/// The number of blocks that would probably decide what is not significant, by the same comparisons at the confidence
-/// of the last look; `None` where one of them would take more than can be named.
-fn blocks_in_all(
-    comparisons: &[Comparison],
-    at_the_last: &[Comparison],
-    bound: f64,
-) -> Option<u64> {
+/// The number of blocks that would probably decide what is not significant, at the confidence of the last look; `None`
+/// where one of the comparisons would take more than can be named.
+fn blocks_in_all(comparisons: &[Comparison], bound: f64, confidence: f64) -> Option<u64> {
     comparisons
         .iter()
-        .zip(at_the_last)
-        .filter(|(one, _)| one.verdict == Verdict::Inconclusive)
-        .map(|(_, one)| blocks_that_tell(one, bound))
+        .filter(|one| one.verdict == Verdict::Inconclusive)
+        .map(|one| blocks_that_tell(one, bound, confidence))
         .collect::<Option<Vec<u64>>>()?
         .into_iter()
         .max()
 }
 
-/// The verdict in a sentence. `most` is the largest difference that the intervals leave possible, and
-/// `would_tell` how many blocks in all would probably tell.
-fn answer(
-    page: &ComparisonPage,
-    (block, last): (u64, u64),
-    most: Option<f64>,
-    would_tell: Option<u64>,
-) -> String {
+/// The verdict in a sentence; `would_tell` is how many blocks in all would probably tell.
+fn answer(page: &ComparisonPage, (block, last): (u64, u64), would_tell: Option<u64>) -> String {
     let percent = |share: f64| format!("{} %", figures(100.0 * share, 2));
     let (comparisons, verdict) = (&page.comparisons, page.verdict);
+    let what = |one: &Comparison| {
+        let metric = short_metric(&one.metric, one.quantity);
+        format!("{metric}, {}", short_configuration(&one.configuration))
+    };
+    // What may differ most, and that it is the worst of several.
+    let most = largest_difference(comparisons).map(|(most, one)| {
+        let of = format!("{}, of {}", percent(most), what(one));
+        (most, if comparisons.len() > 1 { of } else { percent(most) })
+    });
     match verdict {
         Verdict::Regression | Verdict::Improvement => {
             // The one furthest from no change.
@@ -237,19 +231,13 @@ fn answer(
                 .iter()
                 .filter(|one| one.verdict == verdict)
                 .max_by(|a, b| far(a).total_cmp(&far(b)));
-            let what = worst.map_or_else(String::new, |one| {
-                format!(
-                    ": {}, {}: {}",
-                    short_metric(&one.metric, one.quantity),
-                    short_configuration(&one.configuration),
-                    one.words
-                )
-            });
+            let what =
+                worst.map_or_else(String::new, |one| format!(": {}: {}", what(one), one.words));
             format!("verdict: {verdict}{what} ({block} blocks)")
         }
         Verdict::Equivalent => format!(
             "verdict: equivalent: no difference larger than {} ({block} blocks)",
-            most.map_or_else(|| percent(page.bound), percent)
+            most.map_or_else(|| percent(page.bound), |most| most.1)
         ),
         Verdict::Inconclusive => {
             let told = comparisons.iter().any(|one| {
@@ -263,9 +251,10 @@ fn answer(
                 some => format!("; {some} of {} lie within the bound", comparisons.len()),
             };
             // What may be more than twice as much is not bounded to speak of.
-            let bounded = most.filter(|most| *most < 1.0).map(percent);
-            let known = match (told, most) {
-                (false, Some(_)) => {
+            let has_intervals = most.is_some();
+            let bounded = most.filter(|most| most.0 < 1.0).map(|most| most.1);
+            let known = match (told, has_intervals) {
+                (false, true) => {
                     let bounded = bounded
                         .map_or_else(String::new, |most| format!(", and none larger than {most}"));
                     let yet = if block < last {
@@ -275,20 +264,20 @@ fn answer(
                     };
                     format!("no significant difference{yet}{bounded}{within}")
                 }
-                (true, Some(_)) => {
+                (true, true) => {
                     let bounded =
                         bounded.map_or_else(String::new, |most| format!(" of at most {most}"));
                     format!("a difference{bounded}, perhaps not beyond the bound{within}")
                 }
-                (_, None) => "too few usable runs for an interval".to_owned(),
+                (_, false) => "too few usable runs for an interval".to_owned(),
             };
-            let more = match (would_tell, most) {
+            let more = match (would_tell, has_intervals) {
                 (Some(blocks), _) => format!("about {blocks} blocks in all would tell"),
-                (None, Some(_)) => "more than 1,000 blocks would be needed on this machine; a \
+                (None, true) => "more than 1,000 blocks would be needed on this machine; a \
                                     quieter one, or a wider --bound, would tell sooner"
                     .to_owned(),
                 // Without an interval nothing says how many.
-                (None, None) => "see why runs failed or were rejected, and repeat them".to_owned(),
+                (None, false) => "see why runs failed or were rejected, and repeat them".to_owned(),
             };
             format!(
                 "verdict: cannot tell after {block} blocks at ±{}: {known}; {more}",
@@ -340,9 +329,8 @@ mod tests {
             differences: Vec::new(),
             caveats: Vec::new(),
         };
-        let most = largest_difference(&page.comparisons);
-        let would_tell = blocks_in_all(&page.comparisons, &page.comparisons, 0.05);
-        answer(&page, (5, 40), most, would_tell)
+        let would_tell = blocks_in_all(&page.comparisons, 0.05, 0.95);
+        answer(&page, (5, 40), would_tell)
     }
 
     /// Of one run a side nothing is known, so nothing is said about how many blocks would do.
