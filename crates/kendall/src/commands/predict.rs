@@ -19,7 +19,7 @@ use self::answers::{Answers, Asker};
 use self::objective::Plan;
 use self::question::{Asked, StudyOfResults};
 use self::until::Until;
-use self::verify::Verification;
+use self::verify::{Verdict, Verification};
 use crate::exit::{Exit, exit_with, refused};
 use crate::output::{self, Format};
 
@@ -270,8 +270,11 @@ impl Predict {
             }
             Format::Json => output::json(&verdicts)?,
         }
-        let held = verdicts.iter().all(|verdict| verdict.within_bound);
-        Ok(if held { Exit::Done } else { Exit::CheckFailed })
+        let all = || verdicts.iter().map(Verdict::exit);
+        let worst = [Exit::CheckFailed, Exit::RunRejected]
+            .into_iter()
+            .find(|exit| all().any(|one| one == *exit));
+        Ok(worst.unwrap_or(Exit::Done))
     }
 }
 

@@ -177,18 +177,20 @@ fn a_verification_joins_the_study(folder: &Path) {
         let more = ["--format", "json", "--bound", bound];
         // A busy machine may make a run unfit for use (5): it is stored as such, and made again.
         let mut output = predict(folder, &[&asked[..], &more].concat());
-        while output.status.code() == Some(5) {
+        while output.stdout.is_empty() && output.status.code() == Some(5) {
             output = predict(folder, &[&asked[..], &more].concat());
         }
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let verdicts: Value = serde_json::from_slice(&output.stdout).expect(&said);
         (output.status.code(), verdicts[0].clone())
     };
+    // What a busy machine disturbed is no verdict.
+    let told = |verdict: &Value, code| Some(if verdict["disturbed"].is_null() { code } else { 5 });
     let runs = |answers: &Value| answers["calibration"]["runs"].as_u64().unwrap();
     let before = json(&predict(folder, &["--format", "json"]));
     // A bound that nothing breaks, and one that everything does.
     let (code, verdict) = verify("100000%");
-    assert_eq!(code, Some(0), "{verdict}");
+    assert_eq!(code, told(&verdict, 0), "{verdict}");
     assert!(verdict["slowness"].as_f64().unwrap() > 0.0, "{verdict}");
     assert_eq!(verdict["metrics"].as_array().unwrap().len(), 5);
     let metric = &verdict["metrics"][0];
@@ -197,7 +199,7 @@ fn a_verification_joins_the_study(folder: &Path) {
     assert!((predicted / number("measured") - 1.0 - number("error")).abs() < 1e-9, "{metric}");
     assert!(verdict["repeated"]["throughput_change"].is_f64(), "{verdict}");
     let (code, verdict) = verify("0%");
-    assert_eq!(code, Some(4), "{verdict}");
+    assert_eq!(code, told(&verdict, 4), "{verdict}");
     let results = Results::open(&folder.join("results")).unwrap();
     let beside = results.verifications().unwrap();
     let beside = beside.iter().filter(|run| run.is_usable()).count();

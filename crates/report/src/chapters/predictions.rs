@@ -59,6 +59,10 @@ fn asked(prediction: &StoredPrediction) -> String {
 /// A verification in a sentence.
 fn verified(prediction: &StoredPrediction) -> Option<String> {
     let verdict = prediction.verdict.as_ref()?;
+    if let Some(why) = verdict["disturbed"].as_str() {
+        let asked = asked(prediction);
+        return Some(format!("{asked}: cannot tell, the verifying run was disturbed: {why}."));
+    }
     let error = |place: usize| {
         let metric = &verdict["metrics"][place];
         let at = metric["at_measured_speed"]["error"].as_f64();

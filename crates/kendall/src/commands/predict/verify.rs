@@ -7,11 +7,12 @@ use kendall_fit::study::{Answer, Question, RunFacts, StudyModel, StudyRun};
 use kendall_fit::twin::{Interval, Prediction};
 use kendall_observations::{run_facts, study_run};
 use kendall_report::document::Section;
-use kendall_stats::estimate::figures;
+use kendall_stats::estimate::{Caveat, figures};
 use kendall_store::{Results, Run, RunId, Status, StoredPrediction};
 use kendall_study::{Beside, Options};
 use serde::Serialize;
 
+use super::BOUND;
 use super::answers::{Asker, Metric, metrics};
 use super::question::{StudyOfResults, is_own};
 use crate::commands::run::exit_of;
@@ -40,8 +41,20 @@ pub(super) struct Verdict {
     pub(super) within_bound: bool,
     /// Whether all five intervals held what was measured.
     pub(super) held: bool,
+    /// What disturbed it, so that it tells nothing of the prediction.
+    pub(super) disturbed: Option<String>,
     /// Caveats of the run.
     pub(super) caveats: Vec<String>,
+}
+
+impl Verdict {
+    pub(super) fn exit(&self) -> Exit {
+        match (&self.disturbed, self.within_bound) {
+            (Some(_), _) => Exit::RunRejected,
+            (None, true) => Exit::Done,
+            (None, false) => Exit::CheckFailed,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -103,9 +116,26 @@ impl Verification<'_> {
         let before = fitted.answer(&question, None)?;
         let nearest = self.asker.nearest(&fitted, &question);
         let near = Results::open(self.folder)?.run(RunId(nearest.run.id))?;
-        let [asked, again] = self.undisturbed(values, &near)?;
-        let verdict =
-            self.verdict(values, &question, &fitted, (&before, &asked, &again), nearest)?;
+        let mut tried = 1;
+        let (verdict, [asked, again]) = loop {
+            let wanted = [self.study.beside(values), self.study.again(&near)];
+            let wanted = wanted.into_iter().collect::<Result<Vec<_>, _>>().map_err(refused)?;
+            let both = self.facts(&measure(self.folder, self.study, &wanted)?)?;
+            let mut verdict =
+                self.verdict(values, &question, &fitted, (&before, &both[0], &both[1]), nearest)?;
+            // What was disturbed stays stored, and predictions leave it out.
+            let others = both.iter().find_map(|one| one.facts.disturbed(self.most_foreign));
+            let most = if others.is_some() { TRIES } else { 2 };
+            let machine = || (!verdict.within_bound).then(|| of_the_machine(&both, &verdict))?;
+            verdict.disturbed = others.or_else(machine);
+            match verdict.disturbed.as_ref().filter(|_| tried < most) {
+                Some(why) => {
+                    output::note(&format!("measured again: {why} (try {tried} of {most})"));
+                }
+                None => break (verdict, both),
+            }
+            tried += 1;
+        };
         let mut results = Results::open(self.folder)?;
         results.store_prediction(&StoredPrediction {
             made_unix_ns: asked.run.started_unix_ns,
@@ -116,29 +146,6 @@ impl Verification<'_> {
             verdict: Some(serde_json::to_value(&verdict)?),
         })?;
         Ok(verdict)
-    }
-
-    /// The asked configuration and the one beside it, measured again while other processes disturb one of them. What
-    /// was disturbed stays stored, and predictions leave it out.
-    fn undisturbed(
-        &self,
-        values: &[(String, String)],
-        near: &Run,
-    ) -> anyhow::Result<[Verified; 2]> {
-        let mut tried = 1;
-        loop {
-            let wanted = [self.study.beside(values), self.study.again(near)];
-            let wanted = wanted.into_iter().collect::<Result<Vec<_>, _>>().map_err(refused)?;
-            let both = self.facts(&measure(self.folder, self.study, &wanted)?)?;
-            let why = both.iter().find_map(|one| one.facts.disturbed(self.most_foreign));
-            match why.filter(|_| tried < TRIES) {
-                Some(why) => {
-                    output::note(&format!("measured again: {why} (try {tried} of {TRIES})"));
-                }
-                None => return Ok(both),
-            }
-            tried += 1;
-        }
     }
 
     fn facts(&self, ids: &[RunId]) -> anyhow::Result<[Verified; 2]> {
@@ -192,18 +199,37 @@ impl Verification<'_> {
             bound: self.bound,
             within_bound: metrics[..2].iter().all(|checked| judged(checked) <= self.bound),
             held: metrics.iter().all(|c| c.at_measured_speed.as_ref().map_or(c.held, |at| at.held)),
-            caveats: self.doubts(asked),
+            disturbed: None,
+            caveats: asked.run.caveats.iter().map(ToString::to_string).collect(),
             metrics,
         })
     }
+}
 
-    fn doubts(&self, asked: &Verified) -> Vec<String> {
-        let mut doubts: Vec<String> = asked.run.caveats.iter().map(ToString::to_string).collect();
-        if let Some(why) = asked.facts.disturbed(self.most_foreign) {
-            doubts.push(format!("{why} during the run: it says little about the model"));
-        }
-        doubts
-    }
+/// What the machine did in these runs, or that what was measured before came out differently too.
+fn of_the_machine(both: &[Verified; 2], verdict: &Verdict) -> Option<String> {
+    let of_machine = |caveat: &&Caveat| {
+        matches!(
+            caveat,
+            Caveat::NoisyNeighbor { .. }
+                | Caveat::SpeedDiffers { .. }
+                | Caveat::ClockUnstable { .. }
+                | Caveat::HostSilent { .. }
+                | Caveat::GeneratorLate { .. }
+        )
+    };
+    let caveat = both.iter().flat_map(|one| &one.run.caveats).find(of_machine);
+    let moved = verdict.repeated.as_ref().filter(|one| {
+        one.throughput_change.abs().max(one.response_change.abs()) > verdict.bound.max(BOUND)
+    });
+    let moved = moved.map(|one| {
+        format!(
+            "{} is off by {:+.0} % from what was measured before",
+            one.levels,
+            100.0 * one.throughput_change
+        )
+    });
+    caveat.map(ToString::to_string).or(moved)
 }
 
 /// Runs configurations, and stores them beside the study's own.
@@ -304,6 +330,12 @@ pub(super) fn document(verdict: &Verdict) -> Section {
     }
     for caveat in &verdict.caveats {
         document.text(format!("* {caveat}"));
+    }
+    if let Some(why) = &verdict.disturbed {
+        document.text(format!(
+            "verdict: cannot tell: the verifying run was disturbed: {why}; repeat it when the machine is quiet"
+        ));
+        return document;
     }
     let bound = 100.0 * verdict.bound;
     document.text(format!(
