@@ -202,7 +202,7 @@ impl Init {
         for note in tiers.iter().flat_map(|looked| &looked.notes) {
             output::note(note);
         }
-        let found = probe::started(tiers, &self.path, self.ready_deadline)?;
+        let (found, calls) = probe::started(tiers, &self.path, self.ready_deadline)?;
         note_found(&found);
         let of_tiers = self.tier.iter().map(|tier| format!("--tier '{tier}'"));
         let arguments = if self.tier.is_empty() {
@@ -212,7 +212,7 @@ impl Init {
         };
         let (path, ready_deadline) = (self.path.as_str(), self.ready_deadline);
         let asked = text::Asked { arguments, study, path, ready_deadline };
-        Ok(text::processes(&asked, tiers, &found))
+        Ok(text::processes(&asked, (tiers, &calls), &found))
     }
 
     /// A study of what runs already.

@@ -194,18 +194,36 @@ fn several_tiers_become_a_study_whose_last_is_the_entry() {
     let serve =
         |kind: &str| format!("{program} serve {kind} --metrics 127.0.0.1:0 --listen {{address}}");
     let store = format!("store={} --service constant:1ms", serve("synthetic"));
-    // That it names the other is enough here; it has no use for it.
+    // It names the other, and has no use for it.
     let web = format!("web=sh -c 'exec \"$@\"' {{store}} {}", serve("synthetic"));
     let output = init(folder.path(), &["--tier", &store, "--tier", &web]);
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let text = std::fs::read_to_string(folder.path().join("web.toml")).unwrap();
-    assert!(text.contains("backends = [\"store\"]") && text.contains("name = \"web\""), "{text}");
+    assert!(
+        text.contains("\nbackends = [\"store\"]\n# Does it call store")
+            && text.contains("name = \"web\""),
+        "{text}"
+    );
     let run = kendall()
         .args(["run", "web.toml", "--toy", "--no-report"])
         .current_dir(folder.path())
         .output()
         .unwrap();
     assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+}
+
+#[test]
+fn a_tier_that_was_seen_connected_to_another_calls_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = format!("web={} serve proxy --metrics 127.0.0.1:0", env!("CARGO_BIN_EXE_kendall"));
+    let web = format!("{proxy} --listen {{address}} --server {{store}}");
+    let output = init(
+        folder.path(),
+        &["--tier", "store=memcached -u root -l 127.0.0.1 -p {port}", "--tier", &web],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let text = std::fs::read_to_string(folder.path().join("web.toml")).unwrap();
+    assert!(text.contains("\nbackends = [\"store\"]\n") && !text.contains("Does it"), "{text}");
 }
 
 #[test]

@@ -11,8 +11,9 @@ pub(super) struct Looked {
     pub(super) words: Vec<String>,
     /// What the command said.
     pub(super) workers: Option<u32>,
-    /// Tiers that it talks to.
+    /// Tiers that it names, and those that nobody does, which it may call too.
     pub(super) backends: Vec<String>,
+    pub(super) unnamed: Vec<String>,
     /// What was replaced, for people.
     pub(super) notes: Vec<String>,
 }
@@ -55,7 +56,7 @@ impl Looked {
     }
 
     /// Tiers such as `web=gunicorn -b {address} app:app`, in the order of starting: a command names those before it
-    /// as `{db}`, and talks to them. Clients talk to the last, which also talks to those that no other does.
+    /// as `{db}`, and calls them. Clients talk to the last, which may also call those that no other names.
     pub(super) fn tiers(written: &[String]) -> Result<Vec<Self>, String> {
         let mut all: Vec<Self> = Vec::new();
         for text in written {
@@ -80,7 +81,7 @@ impl Looked {
         if let Some((last, others)) = all.split_last_mut() {
             last.find_workers();
             let uncalled = others.iter().map(|tier| tier.name.clone());
-            last.backends.extend(uncalled.filter(|name| !called.contains(name)));
+            last.unnamed = uncalled.filter(|name| !called.contains(name)).collect();
         }
         Ok(all)
     }
@@ -94,7 +95,7 @@ impl Looked {
             })
         };
         let backends = others.iter().filter(names).cloned().collect();
-        Self { name, words, workers: None, backends, notes: Vec::new() }
+        Self { name, words, workers: None, backends, unnamed: Vec::new(), notes: Vec::new() }
     }
 
     fn find_address_unless_stated(&mut self) -> Result<(), String> {
@@ -272,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_talk_to_those_that_they_name_and_the_last_to_the_rest() {
+    fn tiers_call_those_that_they_name_and_the_last_may_call_the_rest() {
         let tiers = |written: &[&str]| {
             let written: Vec<String> = written.iter().map(|text| (*text).to_owned()).collect();
             Looked::tiers(&written)
@@ -285,7 +286,8 @@ mod tests {
         ])
         .unwrap();
         let backends: Vec<String> = all.iter().map(|tier| tier.backends.join(" ")).collect();
-        assert_eq!(backends, ["", "db", "", "app cache"]);
+        assert_eq!(backends, ["", "db", "", "app"]);
+        assert_eq!(all[3].unnamed, ["cache"]);
         assert_eq!(all[1].words, ["./app", "--db={db}", "-b", "{address}"].map(str::to_owned));
         assert_eq!(all[2].words[2], "{port}");
         assert_eq!((all[3].words[2].as_str(), all[3].workers), ("exec gunicorn \"$@\"", Some(2)));

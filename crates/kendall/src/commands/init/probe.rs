@@ -1,9 +1,11 @@
 //! Starts the command once and finds out what it speaks; or finds who listens already.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kendall_host::keeper::{Keeper, Spawn};
@@ -87,9 +89,16 @@ struct Started<'a> {
     said: PathBuf,
 }
 
-/// Starts the commands one after the other, finds out what the last speaks, and stops them. Each may take until
-/// its deadline to listen, and the last to answer.
-pub(super) fn started(tiers: &[Looked], path: &str, deadline: Seconds) -> anyhow::Result<Found> {
+/// Tiers that were connected to others, by their names.
+pub(super) type Calls = BTreeSet<(String, String)>;
+
+/// Starts the commands one after the other, finds out what the last speaks and which talk to one another, and stops
+/// them. Each may take until its deadline to listen, and the last to answer.
+pub(super) fn started(
+    tiers: &[Looked],
+    path: &str,
+    deadline: Seconds,
+) -> anyhow::Result<(Found, Calls)> {
     let folder = tempfile::tempdir()?;
     let mut keeper = Keeper::start(&std::env::current_exe()?)?;
     let mut running = Vec::new();
@@ -106,7 +115,7 @@ fn try_all<'a>(
     (path, deadline): (&str, Seconds),
     (folder, keeper): (&Path, &mut Keeper),
     running: &mut Vec<Started<'a>>,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<(Found, Calls)> {
     let mut addresses: Vec<(String, String)> = Vec::new();
     let mut end = 0;
     for looked in tiers {
@@ -118,13 +127,43 @@ fn try_all<'a>(
         addresses.push((looked.name.clone(), one.address.to_string()));
     }
     let last = running.last().ok_or_else(|| anyhow::anyhow!("there is no command"))?;
-    let found = look_from(&last.address.to_string(), path, (end, deadline))
-        .map_err(|what| last.failed(&what))?;
+    let address = last.address.to_string();
+    let (found, calls) = watched(running, || look_from(&address, path, (end, deadline)));
+    let found = found.map_err(|what| last.failed(&what))?;
     let tiers: Vec<SocketAddr> = running.iter().map(|one| one.address).collect();
     for one in running.iter() {
         note_who_serves(&one.looked.name, one.child.id(), &tiers);
     }
-    Ok(found)
+    Ok((found, calls))
+}
+
+/// Does something, and looks meanwhile who is connected to whom: a connection may last for one request.
+fn watched<T>(running: &[Started<'_>], work: impl FnOnce() -> T) -> (T, Calls) {
+    let ids: Vec<(&str, u32, SocketAddr)> =
+        running.iter().map(|one| (&*one.looked.name, one.child.id(), one.address)).collect();
+    let of = |(name, pid, _): &(&str, u32, SocketAddr)| {
+        let called = kendall_host::waits::called(*pid);
+        let others = ids.iter().filter(|(_, _, address)| called.contains(address));
+        others.map(|(other, _, _)| ((*name).to_owned(), (*other).to_owned())).collect::<Calls>()
+    };
+    let is_done = AtomicBool::new(false);
+    let watch = || {
+        let mut calls = Calls::new();
+        loop {
+            let last = is_done.load(Ordering::Acquire);
+            calls.extend(ids.iter().flat_map(of));
+            if last {
+                return calls;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    };
+    std::thread::scope(|scope| {
+        let calls = scope.spawn(watch);
+        let found = work();
+        is_done.store(true, Ordering::Release);
+        (found, calls.join().unwrap_or_default())
+    })
 }
 
 /// Names what a service is connected to that is no tier of the study.

@@ -3,7 +3,7 @@
 use kendall_units::Seconds;
 
 use super::command::Looked;
-use super::probe::{Attached, Found, HEALTH, Protocol};
+use super::probe::{Attached, Calls, Found, HEALTH, Protocol};
 
 /// What a study is called, and how its services are tried.
 pub(super) struct Asked<'a> {
@@ -16,7 +16,11 @@ pub(super) struct Asked<'a> {
 }
 
 /// A study that starts commands; clients talk to the last.
-pub(super) fn processes(asked: &Asked<'_>, tiers: &[Looked], found: &Found) -> String {
+pub(super) fn processes(
+    asked: &Asked<'_>,
+    (tiers, calls): (&[Looked], &Calls),
+    found: &Found,
+) -> String {
     let workers = tiers.last().and_then(|looked| looked.workers);
     let (parameters, factor, toy) = match workers {
         Some(workers) => (
@@ -36,7 +40,10 @@ pub(super) fn processes(asked: &Asked<'_>, tiers: &[Looked], found: &Found) -> S
     let last = tiers.len().saturating_sub(1);
     let speaks = |number| (number == last).then_some(found.protocol);
     let tables =
-        tiers.iter().enumerate().map(|(number, looked)| tier(asked, looked, speaks(number)));
+        tiers.iter().enumerate().map(|(number, one)| tier(asked, (one, calls), speaks(number)));
+    let entry = tiers.last().filter(|_| tiers.len() > 1).map_or_else(String::new, |last| {
+        format!("entry = {:<32} # clients talk to it\n", quoted(&last.name))
+    });
     format!(
         "# Made by `kendall init {arguments}`. Every key: docs/study-files.md.\n\
          # Commands run in the folder that `kendall run` is started in.\n\n\
@@ -44,7 +51,7 @@ pub(super) fn processes(asked: &Asked<'_>, tiers: &[Looked], found: &Found) -> S
          title = {title}\n\
          question = {question}\n\
          # objective = \"p99 < 100ms\"                # if given, it is what the answer is about\n\n\
-         [system]\nkind = \"processes\"                       # started by commands, anew for every run\n\n\
+         [system]\nkind = \"processes\"                       # started by commands, anew for every run\n{entry}\n\
          {parameters}{tables}\n{workload}\n{measure}\
          [factors]                                # what is varied: every combination is measured\n\
          {factor}\"workload.clients\" = [1, 4, 16, 64]\n\n\
@@ -62,7 +69,7 @@ pub(super) fn processes(asked: &Asked<'_>, tiers: &[Looked], found: &Found) -> S
 }
 
 /// One tier; `speaks` is what the one speaks that clients talk to.
-fn tier(asked: &Asked<'_>, looked: &Looked, speaks: Option<Protocol>) -> String {
+fn tier(asked: &Asked<'_>, (looked, calls): (&Looked, &Calls), speaks: Option<Protocol>) -> String {
     let list =
         |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ");
     let ready = match speaks {
@@ -70,10 +77,25 @@ fn tier(asked: &Asked<'_>, looked: &Looked, speaks: Option<Protocol>) -> String 
         Some(Protocol::Grpc | Protocol::Memcached | Protocol::Redis) | None => "\"tcp\"".to_owned(),
     };
     let fill = if speaks.is_some_and(Protocol::is_filled) { "fill = true\n" } else { "" };
-    let backends = match &looked.backends[..] {
-        [] => String::new(),
-        some => format!("backends = [{}]\n", list(some)),
-    };
+    let is_seen = |other: &String| calls.contains(&(looked.name.clone(), other.clone()));
+    let (seen, unseen): (Vec<String>, Vec<String>) =
+        looked.unnamed.iter().cloned().partition(is_seen);
+    let called = [&looked.backends[..], &seen].concat();
+    let declared = |of: &[String]| format!("backends = [{}]\n", list(of));
+    let mut backends = if called.is_empty() { String::new() } else { declared(&called) };
+    // A command may only name what is declared.
+    for other in looked.backends.iter().filter(|other| !is_seen(other)) {
+        backends += &format!(
+            "# Does it call {other}, which its command names? No connection was seen when it was tried.\n"
+        );
+    }
+    if !unseen.is_empty() {
+        backends += &format!(
+            "# Does it call {}? No connection was seen when it was tried. If so, write it:\n# {}",
+            unseen.join(", "),
+            declared(&[&called[..], &unseen].concat())
+        );
+    }
     format!(
         "[[system.tiers]]\nname = {name}\n\
          # {{address}} is a free HOST:PORT that the study chooses, {{port}} its port.\n\
@@ -202,7 +224,8 @@ mod tests {
                     path: "/a?b=\"c\"",
                     ready_deadline: Seconds::new(20.0),
                 };
-                let text = processes(&asked, std::slice::from_ref(&looked), &found);
+                let tiers = std::slice::from_ref(&looked);
+                let text = processes(&asked, (tiers, &Calls::new()), &found);
                 for toy in [false, true] {
                     StudyFile::parse("init.toml", text.clone(), toy, &[]).unwrap();
                 }
@@ -218,9 +241,26 @@ mod tests {
         let (arguments, path) = (String::new(), "/");
         let asked = Asked { arguments, study: "web", path, ready_deadline: Seconds::new(20.0) };
         let found = Found { protocol: Protocol::Http, time: None };
-        let text = processes(&asked, &Looked::tiers(&tiers).unwrap(), &found);
-        let study = StudyFile::parse("init.toml", text, false, &[]).unwrap();
-        assert_eq!(study.base.topology.entry, "web");
+        let tiers = Looked::tiers(&tiers).unwrap();
+        let seen = Calls::from([("web".to_owned(), "db".to_owned())]);
+        let none = Calls::new();
+        for (calls, asked_for) in [(&seen, false), (&none, true)] {
+            let text = processes(&asked, (&tiers, calls), &found);
+            let study = StudyFile::parse("init.toml", text.clone(), false, &[]).unwrap();
+            assert_eq!(study.base.topology.entry, "web");
+            let declared = text.lines().filter(|line| *line == "backends = [\"db\"]").count();
+            assert_eq!(declared, 1, "{text}");
+            assert_eq!(text.contains("# Does it call db, which"), asked_for, "{text}");
+        }
+        // Without its name in the command, only a connection shows it.
+        let tiers = ["db=./db {port}", "web=./web {address}"].map(str::to_owned);
+        let tiers = Looked::tiers(&tiers).unwrap();
+        for (calls, declared) in [(&seen, true), (&none, false)] {
+            let text = processes(&asked, (&tiers, calls), &found);
+            StudyFile::parse("init.toml", text.clone(), false, &[]).unwrap();
+            assert_eq!(text.contains("\nbackends = [\"db\"]\n"), declared, "{text}");
+            assert_eq!(text.contains("\n# backends = [\"db\"]\n"), !declared, "{text}");
+        }
         assert_eq!((levels(1), levels(4)), (vec![1, 2], vec![2, 4, 8]));
     }
 }
