@@ -46,21 +46,11 @@ pub fn place(
 ) -> Option<Place> {
     let size = f64::from(station.size());
     let waiting_requests = heavy.population? - light.population?.max(size);
-    if waiting_requests < LEAST_WAITING {
-        return None;
-    }
+    let seen =
+        |process: &ProcessView| Some([light.process(&process.part)?.waiting?, process.waiting?]);
+    let processes = heavy.processes.iter().filter_map(|one| Some((&one.part, seen(one)?)));
+    let (tier, [before, waiting]) = grown(waiting_requests, processes)?;
     let enough = LEAST_SHARE * waiting_requests;
-    let seen = |process: &ProcessView| {
-        let waiting = process.waiting?;
-        let before = light.process(&process.part)?.waiting?;
-        (waiting.all() - before.all() >= enough).then_some((waiting, before))
-    };
-    let tiers = heavy.processes.iter().filter(|process| process.part.role == Role::Tier);
-    let mut found = tiers.filter_map(|process| Some((process, seen(process)?)));
-    let (process, (waiting, before)) = found.next()?;
-    if found.next().is_some() {
-        return None;
-    }
     let holder = if waiting.accept_queue - before.accept_queue >= enough {
         Holder::AcceptQueue
     } else if waiting.disk >= LEAST_SHARE * size {
@@ -70,7 +60,19 @@ pub fn place(
     } else {
         Holder::Unknown
     };
-    Some(Place { tier: process.part.clone(), holder, waiting })
+    Some(Place { tier: tier.clone(), holder, waiting })
+}
+
+/// The one tier in which what waits grew, from the lightest load to the heaviest, by as many as most of these requests.
+pub(crate) fn grown<'a>(
+    waiting_requests: f64,
+    parts: impl Iterator<Item = (&'a Part, [Waiting; 2])>,
+) -> Option<(&'a Part, [Waiting; 2])> {
+    let enough = LEAST_SHARE * waiting_requests;
+    let grew = |[before, waiting]: [Waiting; 2]| waiting.all() - before.all() >= enough;
+    let mut found = parts.filter(|(part, both)| part.role == Role::Tier && grew(*both));
+    let first = found.next().filter(|_| waiting_requests >= LEAST_WAITING)?;
+    found.next().is_none().then_some(first)
 }
 
 #[cfg(test)]

@@ -16,9 +16,11 @@ use kendall_fit::study::{
 };
 use kendall_fit::twin::demand::Demand;
 use kendall_fit::twin::{
-    Host, Interval, Length, Machine, Pool, Process, Spread, Step, System, Work, Workload, simulate,
+    Host, Interval, Length, Machine, Pool, Process, Simulated, Spread, Step, System, Work,
+    Workload, simulate,
 };
 use kendall_protocols::topology::{Edge, End, Graph, Part, PoolKind, TierId, TierNode};
+use kendall_protocols::waiting::Waiting;
 use kendall_queueing::scalability::{Options, fit};
 use kendall_units::exact_f64;
 use serde_json::json;
@@ -218,14 +220,13 @@ impl Truth {
         graph
     }
 
-    /// A run, on a machine whose speed drifts by 5 %, which its probe sees but for 1 %.
-    fn run(
+    /// What is measured, of an altered system.
+    fn measured(
         &self,
-        (clients, workers): (u32, u32),
-        noise: &mut impl FnMut() -> f64,
-        seed: u64,
-    ) -> RunFacts {
-        let slowness = (0.05 * noise()).exp();
+        (clients, workers): Place,
+        alter: &dyn Fn(&mut System),
+        (slowness, seed): (f64, u64),
+    ) -> Simulated {
         let more = self.times.0 * (1.0 + self.growth * f64::from(clients - 1));
         let own = self.processes.iter().map(|(_, work_s)| more * *work_s);
         let work = std::iter::once(20e-6).chain(own);
@@ -233,7 +234,20 @@ impl Truth {
             work.map(|work_s| Demand { work_s, switch_s: 10e-6, ..Demand::default() }).collect();
         let machine = Machine { slowness, wake_s: 20e-6, stay: 0.0 };
         let length = Length { warm_up_s: 0.5, measured_s: 4.0 };
-        let seen = simulate(&self.system(clients, workers), &demands, machine, length, seed);
+        let mut system = self.system(clients, workers);
+        alter(&mut system);
+        simulate(&system, &demands, machine, length, seed)
+    }
+
+    /// A run, on a machine whose speed drifts by 5 %, which its probe sees but for 1 %.
+    fn run(
+        &self,
+        (clients, workers): Place,
+        noise: &mut impl FnMut() -> f64,
+        seed: u64,
+    ) -> RunFacts {
+        let slowness = (0.05 * noise()).exp();
+        let seen = self.measured((clients, workers), &|_| {}, (slowness, seed));
         let parts = std::iter::once(Part::generator())
             .chain(self.processes.iter().map(|(name, _)| Part::tier(&TierId::fixed(name))));
         let used = |place: usize| PartUse {
@@ -543,6 +557,165 @@ fn a_declared_pool_of_the_size_that_the_curve_shows_is_what_it_shows() {
         assert!(told.holds(measured), "{at:?}: {told:?} for {measured}");
         assert!((told.center / measured - 1.0).abs() < 0.1, "{at:?}: {told:?} for {measured}");
     }
+}
+
+/// What is asked of a system beside its load.
+#[derive(Debug, Clone, Copy)]
+enum Altered {
+    Cores(u32),
+    CpuSpeed(f64),
+    /// Of all tiers, or of the one behind the first.
+    Speed(f64),
+    SpeedBehind(f64),
+    Think(f64),
+}
+
+impl Altered {
+    fn ask(self, truth: &Truth, at: Place) -> Question {
+        let mut question = truth.question(at);
+        let speed =
+            |(name, _): &(&str, f64), times| Change::Speed { tier: (*name).to_owned(), times };
+        let host = || "host".to_owned();
+        let changes: Vec<Change> = match self {
+            Self::Cores(count) => vec![Change::Cores { host: host(), count }],
+            Self::CpuSpeed(times) => vec![Change::HostSpeed { host: host(), times }],
+            Self::Speed(times) => truth.processes.iter().map(|one| speed(one, times)).collect(),
+            Self::SpeedBehind(times) => vec![speed(&truth.processes[1], times)],
+            Self::Think(think_time_s) => {
+                question.workload = Workload::Closed { clients: at.0, think_time_s };
+                Vec::new()
+            }
+        };
+        changes.into_iter().for_each(|change| question.change(change).unwrap());
+        question
+    }
+
+    fn alter(self, system: &mut System) {
+        match self {
+            Self::Cores(count) => system.hosts[0].cores = count,
+            Self::CpuSpeed(times) => system.hosts[0].speed = times,
+            Self::Speed(times) => faster(&mut system.steps, times, &|process| process > 0),
+            Self::SpeedBehind(times) => faster(&mut system.steps, times, &|process| process > 1),
+            Self::Think(think_time_s) => {
+                let clients = system.workload.load();
+                let clients = u32::try_from(kendall_units::whole_u64(clients)).unwrap();
+                system.workload = Workload::Closed { clients, think_time_s };
+            }
+        }
+    }
+}
+
+/// Work of these processes, and all that is waited for: what waits is of the last.
+fn faster(steps: &mut [Step], times: f64, of: &dyn Fn(usize) -> bool) {
+    for step in steps {
+        match step {
+            Step::Work(work) if of(work.process) => work.share /= times,
+            Step::Wait { time_s, each_s, .. } => {
+                (*time_s, *each_s) = (*time_s / times, *each_s / times);
+            }
+            Step::Hold { inside, .. } | Step::Sometimes { inside, .. } => {
+                faster(inside, times, of);
+            }
+            Step::Work(_) | Step::Delay(_) | Step::Commit(_) => {}
+        }
+    }
+}
+
+const ALTERED: [(Altered, u32); 9] = [
+    (Altered::Cores(1), 8),
+    (Altered::Cores(4), 16),
+    (Altered::Cores(8), 32),
+    (Altered::CpuSpeed(2.0), 16),
+    (Altered::Speed(2.0), 16),
+    (Altered::Speed(0.5), 4),
+    (Altered::Think(5e-3), 16),
+    (Altered::Think(50e-3), 16),
+    (Altered::SpeedBehind(2.0), 16),
+];
+
+/// Of a station that the curve shows, and processors that are idle, the answer to other cores, speeds and think times is
+/// within what the station is known to; where nothing tells, the interval holds it.
+#[test]
+fn what_an_inferred_station_tells_of_other_cores_speeds_and_think_times() {
+    let seeds: Option<u64> = std::env::var("SEEDS").ok().map(|seeds| seeds.parse().unwrap());
+    let mut all = Scores::default();
+    for (truth, place) in TRUTHS.iter().zip(0_u64..).filter(|(truth, _)| !truth.is_declared) {
+        let mut scores = Scores::default();
+        for seed in 1..=seeds.unwrap_or(1) {
+            let times = VARIED[usize::try_from(seed - 1).unwrap() % VARIED.len()];
+            let truth = &Truth { times, ..*truth };
+            let loads = [[1, 2, 8, 16], [1, 4, 8, 32], [2, 4, 12, 24]];
+            let loads = loads[usize::try_from((seed + place) % 3).unwrap()];
+            let model = model(&runs_at(truth, &loads, seed), seed);
+            let mut noise = normal(4_000 + seed);
+            for (altered, clients) in ALTERED {
+                if matches!(altered, Altered::SpeedBehind(_)) && truth.processes.len() < 2 {
+                    continue;
+                }
+                let at = (clients, 4);
+                let told = model.answer(&altered.ask(truth, at), None).unwrap().prediction;
+                let run = ((0.05 * noise()).exp(), 55_000 + 100 * seed + u64::from(clients));
+                let run = truth.measured(at, &|system| altered.alter(system), run);
+                let told = [told.throughput_per_s, told.response_mean_s, told.response_p99_s];
+                if std::env::var_os("SHOW").is_some() {
+                    let [x, r, p99] = told
+                        .map(|one| format!("{:.4} [{:.4}, {:.4}]", one.center, one.low, one.high));
+                    println!(
+                        "{} {loads:?} {altered:?} at {clients}: X {x} for {:.1}, R {r} for {:.4}, p99 {p99} for {:.4}",
+                        truth.name,
+                        run.throughput_per_s,
+                        run.response_mean_s,
+                        run.response_quantile_s(0.99).unwrap()
+                    );
+                }
+                let p99 = run.response_quantile_s(0.99).unwrap();
+                scores.add(told, [run.throughput_per_s, run.response_mean_s, p99]);
+            }
+        }
+        scores.print(truth.name);
+        scores.hold(truth.name);
+        // One station and idle processors: what it carries is known.
+        if truth.name.starts_with("inner") || truth.name.starts_with("lock") {
+            let half = quantile(&scores.halves[0], 0.5);
+            assert!(half < 0.2, "{}: {half}", truth.name);
+        }
+        all.add_other(&scores);
+    }
+    all.print("all");
+    all.hold("all");
+}
+
+/// Behind the first tier, requests wait in the second: twice as fast, that carries twice as much. Without these states it may
+/// be either.
+#[test]
+fn states_of_threads_tell_which_tier_a_station_is_of() {
+    let truth = &TRUTHS[4];
+    let ask = |waiting: Option<f64>| {
+        let mut runs = runs_at(truth, &[1, 4, 8, 16], 8);
+        for run in &mut runs {
+            let waits = waiting.map(|share| share * (run.workload.load() - 3.0).max(0.0));
+            let tiers = [("front", waits.map(|_| 0.0)), ("database", waits)];
+            for (tier, lock) in tiers {
+                let used = run.uses.get_mut(&Part::tier(&TierId::fixed(tier))).unwrap();
+                used.waiting = lock.map(|lock| Waiting { lock, ..Waiting::default() });
+            }
+        }
+        let question = Altered::SpeedBehind(2.0).ask(truth, (16, 0));
+        model(&runs, 8).answer(&question, None).unwrap().prediction
+    };
+    let faster =
+        truth.measured((16, 0), &|system| Altered::SpeedBehind(2.0).alter(system), (1.0, 9));
+    let measured = faster.throughput_per_s;
+    let known = ask(Some(0.9)).throughput_per_s;
+    assert!(known.holds(measured) && known.low > 0.6 * measured, "{known:?} for {measured}");
+    let told = ask(None);
+    let unknown = told.throughput_per_s;
+    assert!(unknown.holds(measured) && unknown.holds(0.5 * measured), "{unknown:?} for {measured}");
+    assert!(
+        told.caveats.iter().any(|caveat| caveat.contains("in which tier")),
+        "{:?}",
+        told.caveats
+    );
 }
 
 /// One consumer that takes all who wait, at 1, 2, 8 and at 1, 8, 32 clients: two of the three numbers of its form are told by

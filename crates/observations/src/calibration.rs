@@ -210,6 +210,7 @@ fn uses(point: &OperatingPoint) -> BTreeMap<Part, PartUse> {
             worker_threads: small(worker.map_or(0.0, |group| group.threads)),
             other_threads: small(others).max(1),
             host_cores: small(process.host_cores),
+            waiting: process.waiting,
         };
         (process.part.clone(), used)
     };

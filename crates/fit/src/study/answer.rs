@@ -1,5 +1,6 @@
 //! A twin of the runs that do one kind of work, and questions to it.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -10,7 +11,7 @@ use kendall_units::{counted, exact_f64};
 use serde::Serialize;
 
 use super::between::Between;
-use super::by_load::{Along, BENT, Five, LoadRun, Model};
+use super::by_load::{Along, BENT, Five, LoadRun, Model, Place, present, tail_by_wait};
 use super::ladder::{self, Judged, Ladder, LeftOut, Rung};
 use super::question::Question;
 use super::runs::{Calibration, PartUse, RunFacts, graph_level, lookup, number, small};
@@ -27,6 +28,7 @@ use crate::twin::{
     BUSY, Bottleneck, CalibrationError, Host, Interval, MeasuredRun, Prediction, ProcessUse,
     Refusal, Spread, System, Twin, Why, Workload, calibrate,
 };
+use crate::waits::grown;
 
 /// Time that a worker is held without a processor, from which it is a wait of its own and no error of
 /// the accounts: a share of the service time, and in s.
@@ -179,6 +181,8 @@ struct Common {
     /// Index of the host of each part, by its name.
     places: BTreeMap<String, usize>,
     form: Form,
+    /// Facts with an inferred station at either end of what the runs leave of it.
+    ends: Vec<BTreeMap<String, TierFacts>>,
 }
 
 /// What all runs together show of something that no counter does: models of some of them keep it.
@@ -187,7 +191,12 @@ struct Form {
     family: Family,
     /// Pools of a tier, which the study file declares, that it is.
     declared: Option<(TierId, Vec<PoolKind>)>,
+    /// The tier in which requests wait for it, by the states of threads and connections.
+    waits_in: Option<String>,
 }
+
+/// Facts of the tiers, and why they may be so.
+type Way = (BTreeMap<String, TierFacts>, String);
 
 impl Calibration {
     /// Kinds of work that were measured, in the order of their first run.
@@ -352,8 +361,16 @@ impl Common {
         }
         let curve = LightCurve::of(light, runs, most_foreign);
         let form = form.cloned().unwrap_or_else(|| Form::of(light, curve.as_ref()));
+        let mut ends = Vec::new();
         if light.tiers.is_empty() {
+            let known = facts.clone();
             unexplained(light, (curve.as_ref(), &form), (&mut facts, &mut assumed));
+            let servers = curve.as_ref().filter(|_| form.family == Family::Servers);
+            for end in servers.map_or_else(Vec::new, LightCurve::ends) {
+                let mut at_end = known.clone();
+                unexplained(light, (Some(&end), &form), (&mut at_end, &mut Vec::new()));
+                ends.push(at_end);
+            }
         }
         let links =
             runs.iter().flat_map(|facts| &facts.uses).filter(|(part, _)| part.role == Role::Link);
@@ -361,7 +378,7 @@ impl Common {
         let lanes = small(exact_f64(light.operations)).max(1);
         let (hosts, places) = (Vec::new(), BTreeMap::new());
         let bytes = light.bytes;
-        (Self { facts, misses, link_threads, lanes, bytes, hosts, places, form }, assumed)
+        (Self { facts, misses, link_threads, lanes, bytes, hosts, places, form, ends }, assumed)
     }
 
     /// The hosts as they were measured.
@@ -591,7 +608,7 @@ fn flush(runs: &[&RunFacts]) -> Option<f64> {
 /// lightest load is a time that needs no processor.
 fn unexplained(
     light: &RunFacts,
-    (curve, form): (Option<&LightCurve>, &Form),
+    (curve, form): (Option<&LightCurve<'_>>, &Form),
     (facts, assumed): (&mut BTreeMap<String, TierFacts>, &mut Vec<String>),
 ) {
     let cpu: f64 = light.uses.values().map(|used| used.cpu_s + used.run_queue_wait_s).sum();
@@ -630,7 +647,9 @@ fn unexplained(
             let hold_s = found.map_or(left, |found| tokens / found.capacity_per_s.center);
             Some(infer_declared(light, (tier, pools), (hold_s, left), facts))
         }
-        (Family::Servers, None) => station().map(|held| infer(light, &held, left, facts)),
+        (Family::Servers, None) => {
+            station().map(|held| infer(light, (held, form.waits_in.as_deref()), left, facts))
+        }
     };
     if let Some(inferred) = inferred {
         assumed.push(inferred);
@@ -657,31 +676,39 @@ fn narrower(light: &RunFacts) -> Spread {
 }
 
 /// Runs that differ from the lightest in the load alone.
-struct LightCurve {
+struct LightCurve<'a> {
     evidence: Evidence,
+    /// The lightest run, and the one with most clients.
+    light: &'a RunFacts,
+    heavy: &'a RunFacts,
     /// Throughput that was measured, and what the lightest load would be at the heaviest in proportion.
     most_per_s: f64,
     in_proportion_per_s: f64,
     busiest: f64,
+    bending: OnceCell<Option<HiddenStation>>,
 }
 
-impl LightCurve {
-    fn of(light: &RunFacts, runs: &[&RunFacts], most_foreign: f64) -> Option<Self> {
+impl<'a> LightCurve<'a> {
+    fn of(light: &'a RunFacts, runs: &[&'a RunFacts], most_foreign: f64) -> Option<Self> {
         let of_light = LoadRun::of(light);
         let undisturbed = || runs.iter().filter(|facts| facts.disturbed(most_foreign).is_none());
         let along =
             undisturbed().filter(|facts| LoadRun::of(facts).differs_in_load_from(&of_light));
-        let (mut curve, mut busiest) = (Vec::new(), 0.0_f64);
+        let (mut curve, mut busiest, mut heavy) = (Vec::new(), 0.0_f64, light);
         for facts in along {
             let Workload::Closed { clients, .. } = facts.workload else { return None };
             let throughput_per_s = facts.throughput_per_s;
             let (load, weight) = (f64::from(clients), facts.weight);
             curve.push(CurveRun { load, throughput_per_s, weight });
             busiest = busiest.max(facts.busy());
+            heavy = if load > heavy.workload.load() { facts } else { heavy };
         }
         let most = |of: &dyn Fn(&CurveRun) -> f64| curve.iter().map(of).fold(0.0, f64::max);
         Some(Self {
             evidence: Evidence::of(&curve)?,
+            light,
+            heavy,
+            bending: OnceCell::new(),
             most_per_s: most(&|run| run.throughput_per_s),
             in_proportion_per_s: most(&|run| run.load)
                 * most(&|run| run.throughput_per_s / run.load),
@@ -690,17 +717,44 @@ impl LightCurve {
     }
 
     /// What the curve bends for although the cores are not full: so many requests at a time, for so long each.
-    fn bending(&self) -> Option<HiddenStation> {
-        let found = hidden_station(&self.evidence, CONFIDENCE)?;
-        let bends = self.most_per_s < BENT * self.in_proportion_per_s;
-        (bends && self.busiest < BUSY && found.worst_error < MOST_OFF).then_some(found)
+    fn bending(&self) -> Option<&HiddenStation> {
+        let bends = self.most_per_s < BENT * self.in_proportion_per_s && self.busiest < BUSY;
+        let find = || {
+            let found = hidden_station(&self.evidence, CONFIDENCE).filter(|_| bends)?;
+            (found.worst_error < MOST_OFF).then_some(found)
+        };
+        self.bending.get_or_init(find).as_ref()
     }
 
     /// The same where the curve has come to its limit.
-    fn station(&self) -> Option<HiddenStation> {
+    fn station(&self) -> Option<&HiddenStation> {
         let found = self.bending()?;
         let is_reached = found.capacity_per_s.interval?.high < MOST_UNREACHED * self.most_per_s;
         is_reached.then_some(found)
+    }
+
+    /// The same with the station at either end of what the runs leave of it.
+    fn ends(&self) -> Vec<Self> {
+        let both = self.bending().and_then(|found| Some((found, found.capacity_per_s.interval?)));
+        let Some((found, within)) = both else { return Vec::new() };
+        let at = |capacity_per_s: f64, size: Option<&(u32, f64)>| {
+            let mut end =
+                HiddenStation { sizes: size.copied().into_iter().collect(), ..found.clone() };
+            end.capacity_per_s.center = capacity_per_s;
+            end.hold_s.center = f64::from(end.size()) / capacity_per_s;
+            Self { bending: OnceCell::from(Some(end)), evidence: self.evidence.clone(), ..*self }
+        };
+        vec![at(within.low, found.sizes.first()), at(within.high, found.sizes.last())]
+    }
+
+    /// Where the clients that came on top wait.
+    fn waits_in(&self, station: &HiddenStation) -> Option<String> {
+        let [light, heavy] = [self.light, self.heavy].map(|run| LoadRun::of(run).present());
+        let waiting_requests = heavy? - light?.max(f64::from(station.size()));
+        let both = self.heavy.uses.iter().filter_map(|(part, used)| {
+            Some((part, [self.light.uses.get(part)?.waiting?, used.waiting?]))
+        });
+        grown(waiting_requests, both).map(|(part, _)| part.name.clone())
     }
 
     /// The same for what waits together.
@@ -711,11 +765,12 @@ impl LightCurve {
 }
 
 impl Form {
-    fn of(light: &RunFacts, curve: Option<&LightCurve>) -> Self {
+    fn of(light: &RunFacts, curve: Option<&LightCurve<'_>>) -> Self {
         let family = curve.map_or(Family::Servers, |curve| family(&curve.evidence));
         let is_known = family == Family::Batches || !light.tiers.is_empty();
-        let station = curve.filter(|_| !is_known).and_then(LightCurve::bending);
-        Self { family, declared: station.and_then(|station| declared(light, &station)) }
+        let found = curve.filter(|_| !is_known).and_then(|curve| Some((curve, curve.bending()?)));
+        let waits_in = found.and_then(|(curve, station)| curve.waits_in(station));
+        Self { family, declared: found.and_then(|(_, station)| declared(light, station)), waits_in }
     }
 }
 
@@ -735,21 +790,23 @@ fn cpu_of(light: &RunFacts, tier: &TierId) -> f64 {
     light.uses.get(&Part::tier(tier)).map_or(0.0, |used| used.cpu_s)
 }
 
-/// The tier that computes most, and its processor time of a request.
-fn busiest_tier(light: &RunFacts) -> (String, f64) {
+/// The tier that computes most.
+fn busiest_tier(light: &RunFacts) -> String {
     let tiers = light.uses.iter().filter(|(part, _)| part.role == Role::Tier);
     let most = tiers.max_by(|a, b| a.1.cpu_s.total_cmp(&b.1.cpu_s));
-    most.map_or((String::new(), 0.0), |(part, used)| (part.name.clone(), used.cpu_s))
+    most.map_or_else(String::new, |(part, _)| part.name.clone())
 }
 
-/// Puts the station into the tier that computes most; what it does not explain stays outside of it.
+/// Puts the station into the tier in which requests wait, or that computes most; what it does not explain stays outside
+/// of it.
 fn infer(
     light: &RunFacts,
-    held: &HiddenStation,
+    (held, waits_in): (&HiddenStation, Option<&str>),
     left: f64,
     facts: &mut BTreeMap<String, TierFacts>,
 ) -> String {
-    let (tier, cpu_s) = busiest_tier(light);
+    let tier = waits_in.map_or_else(|| busiest_tier(light), str::to_owned);
+    let cpu_s = cpu_of(light, &TierId::stored(&tier));
     let hold_s = held.hold_s.center;
     let with_work = hold_s > left;
     let time_s = if with_work { (hold_s - cpu_s).max(0.0) } else { hold_s };
@@ -800,7 +857,7 @@ fn infer_batches(
     known_s: f64,
     facts: &mut BTreeMap<String, TierFacts>,
 ) -> String {
-    let (tier, _) = busiest_tier(light);
+    let tier = busiest_tier(light);
     let thinks = match light.workload {
         Workload::Closed { think_time_s, .. } => think_time_s,
         Workload::Open { .. } => 0.0,
@@ -853,27 +910,53 @@ impl StudyModel {
         Along::of(&self.loads, question).map(|along| along.with(self.common.form.family))
     }
 
-    /// The twin's answer; where nothing tells whether instances share what was inferred, for either.
+    /// The twin's answer; its intervals hold those by other `ways` in which what was inferred may be.
     fn by_twin(
         &self,
         question: &Question,
         system: &System,
-        slowness: Option<f64>,
+        (ways, slowness): (&[Way], Option<f64>),
     ) -> Result<Prediction, AskError> {
         let mut prediction = self
             .twin
             .predict(system, &question.levels, slowness)
             .map_err(|refusal| self.with_served(refusal, question))?;
         prediction.caveats.extend(self.disturbed.iter().cloned());
-        if let Some(tier) = self.unshared(question) {
-            let shared = self.system_of(question, true)?;
-            prediction.or(&self.twin.predict(&shared, &question.levels, slowness)?);
-            prediction.caveats.push(format!(
-                "nothing tells whether the instances of {tier} share what was inferred: the intervals hold both, and \
-                 the prediction is for one of its own each; a run with two instances tells"
-            ));
+        for (facts, why) in ways {
+            let other = self.system_of(question, facts)?;
+            prediction.or(&self.twin.predict(&other, &question.levels, slowness)?);
+            if !prediction.caveats.contains(why) {
+                prediction.caveats.push(why.clone());
+            }
         }
         Ok(prediction)
+    }
+
+    /// Throughput and mean response time of the twin, with what they are off by where an inferred station is at the ends of
+    /// what the runs leave of it.
+    fn with_station(
+        &self,
+        told: &Prediction,
+        question: &Question,
+        (system, slowness): (&System, Option<f64>),
+    ) -> [Interval; 2] {
+        let mut reach = [0.0_f64; 2];
+        let center = self.twin.center(system, slowness).filter(|_| !self.common.ends.is_empty());
+        for end in &self.common.ends {
+            let mut facts = self.common.facts.clone();
+            for (tier, end) in end {
+                let known = facts.entry(tier.clone()).or_default();
+                (known.hidden, known.wait_s) = (end.hidden.clone(), end.wait_s);
+            }
+            let moved = self.system_of(question, &facts).ok();
+            let moved = moved.and_then(|system| self.twin.center(&system, slowness));
+            for (moved, center) in moved.iter().zip(&center) {
+                reach = [0, 1].map(|at| reach[at].max((moved[at] - center[at]).abs()));
+            }
+        }
+        let mut own = [told.throughput_per_s, told.response_mean_s];
+        own.iter_mut().zip(reach).for_each(|(own, reach)| own.widen(reach));
+        own
     }
 
     fn by_ladder(
@@ -883,22 +966,36 @@ impl StudyModel {
         (along, slowness): (Option<&Along<'_>>, Option<f64>),
     ) -> Result<Answer, AskError> {
         let curve = along.and_then(Along::curve);
-        let by_twin = match self.by_twin(question, system, slowness) {
+        let ways = self.other_ways(question);
+        let by_twin = match self.by_twin(question, system, (&ways, slowness)) {
             // What was served at rates around it can be served.
             Err(AskError::Refused(Refusal::Overloaded { .. })) if curve.is_some() => None,
             told => Some(told?),
         };
         let at = |slowness| self.twin.center(system, slowness);
         let speed = slowness.and_then(|slow| at(Some(slow)).zip(at(None)));
+        let own = by_twin.as_ref().map(|told| match along {
+            Some(_) => [told.throughput_per_s, told.response_mean_s],
+            None => self.with_station(told, question, (system, slowness)),
+        });
         let asked = ladder::Asked {
             along,
+            has_station: !self.common.ends.is_empty(),
+            among: own.and_then(|[x, _]| self.among(question, x.center)),
             speed: speed.map_or([0.0; 2], |(known, not)| [0, 1].map(|of| known[of] - not[of])),
             twin: (&self.twin, system),
-            by_twin: by_twin.as_ref().map(|told| [told.throughput_per_s, told.response_mean_s]),
+            by_twin: own,
             by_curve: curve.map(|[x, mean, ..]| [x, mean]),
+            by_station: along.and_then(|along| along.with_response(along.hidden_station()?)),
             tail_by_twin: by_twin
                 .as_ref()
                 .map(|told| told.response_p99_s.center / told.response_mean_s.center),
+            tail_by_wait: &|mean_s| {
+                let is_as_fast = |change: &Change| matches!(change, Change::Cores { .. });
+                let as_fast = question.changes.iter().all(is_as_fast);
+                let all: Vec<usize> = (0..self.loads.len()).filter(|_| as_fast).collect();
+                self.tail_by_wait(&all, Some((&self.twin, &self.common, system)), mean_s)
+            },
             is_blind: along.is_some() && self.is_blind(),
         };
         let ladder = Ladder::of(&asked, self.left_out());
@@ -916,17 +1013,18 @@ impl StudyModel {
         let of_structure = |answer: &Answer| (answer.model == Model::Twin) == is_structure;
         let place = all.iter().position(of_structure).unwrap_or(0);
         let mut answer = all.swap_remove(place);
-        let shared = self.unshared(question).map(|_| answer.prediction.clone());
+        let either = (!ways.is_empty()).then(|| answer.prediction.clone());
         let is_closed = matches!(question.workload, Workload::Closed { .. });
         if let Some(mut mean) = ladder.mean() {
             let at_highest = along.filter(|_| !is_structure).and_then(Along::at_highest);
             if let Some(at_highest) = at_highest {
                 reaches_down(question, &mut mean, at_highest.low);
             }
-            answer.prediction.caveats.extend(self.plateau(question, &mut mean));
+            let is_above = asked.among == Some(Place::Above);
+            answer.prediction.caveats.extend(self.plateau(question, is_above, &mut mean));
             answer.prediction.moved(mean, ladder.tail(), is_closed);
         }
-        shared.iter().for_each(|either| answer.prediction.or(either));
+        either.iter().for_each(|either| answer.prediction.or(either));
         answer.model = match ladder.leads() {
             Rung::Curve => Model::Curve { runs },
             other => other.model(),
@@ -963,14 +1061,38 @@ impl StudyModel {
         let model = self.of_others(&others);
         let left_out = |runs: &Vec<usize>| {
             let facts = &self.sources.runs[*runs.first()?];
-            let model = model
-                .as_ref()
-                .and_then(|(twin, common)| Some((twin, common.measured(facts, &[]).ok()?.system)));
+            let model = model.as_ref().and_then(|(twin, common)| {
+                Some((twin, common, common.measured(facts, &[]).ok()?.system))
+            });
             let runs: Vec<&LoadRun> = runs.iter().map(|place| &self.loads[*place]).collect();
-            let model = model.as_ref().map(|(twin, system)| (*twin, system));
-            LeftOut::of(&runs, &loads, model, self.common.form.family)
+            let twin = model.as_ref().map(|(twin, _, system)| (*twin, system));
+            let by = model.as_ref().map(|(twin, common, system)| (*twin, *common, system));
+            let tail = |mean_s| self.tail_by_wait(&others, by, mean_s);
+            LeftOut::of(&runs, &loads, twin, (self.common.form.family, &tail))
         };
         group.iter().filter_map(left_out).collect()
+    }
+
+    /// See [`tail_by_wait`]: of these runs, and by a model of them what is asked.
+    fn tail_by_wait(
+        &self,
+        runs: &[usize],
+        model: Option<(&Twin, &Common, &System)>,
+        mean_s: f64,
+    ) -> Option<f64> {
+        let modelled = |run: Option<&LoadRun>| {
+            let (twin, common, asked) = model?;
+            let facts = run.map(|run| self.loads.iter().position(|known| known.repeats(run)));
+            let logs = match facts {
+                Some(place) => {
+                    let facts = &self.sources.runs[place?];
+                    twin.center(&common.measured(facts, &[]).ok()?.system, None)?
+                }
+                None => twin.center(asked, None)?,
+            };
+            Some([logs[1].exp(), logs[4].exp()])
+        };
+        tail_by_wait(runs.iter().map(|place| &self.loads[*place]), mean_s, &modelled)
     }
 
     /// The model of some of its runs.
@@ -1014,39 +1136,112 @@ impl StudyModel {
         refusal
     }
 
-    /// Beyond the loads that were run, a service of which nothing tells what it waits for may carry no more than it did.
-    fn plateau(&self, question: &Question, told: &mut [Interval; 2]) -> Option<String> {
-        let Workload::Closed { clients, .. } = question.workload else { return None };
-        let of_closed = |run: &LoadRun| match run.workload {
-            Workload::Closed { clients, .. } => Some((clients, run.throughput_per_s)),
-            Workload::Open { .. } => None,
-        };
-        let highest = self.loads.iter().filter_map(of_closed).max_by(|a, b| a.0.cmp(&b.0));
-        let (highest, carried) = highest?;
-        let mut inferred = self.common.facts.values().filter_map(|facts| facts.hidden.as_ref());
+    /// Where what is asked lies among the runs, whatever else it changes: by how many requests are in the system at once.
+    fn among(&self, question: &Question, throughput_per_s: f64) -> Option<Place> {
+        let asked = present(question.workload, throughput_per_s)?;
+        Some(Place::of(asked, self.loads.iter().filter_map(LoadRun::present)))
+    }
+
+    /// A service of which nothing tells what it waits for may carry no more than it did with as many requests in it as are
+    /// asked for: beyond the loads that were run, and where more than the load, or the speed of all tiers, is changed.
+    fn plateau(
+        &self,
+        question: &Question,
+        is_above: bool,
+        told: &mut [Interval; 2],
+    ) -> Option<String> {
+        let asked = present(question.workload, told[0].center)?;
+        let of_run = |run: &'_ LoadRun| Some((run.present()?, run.throughput_per_s));
+        let below = self.loads.iter().filter_map(of_run).filter(|(present, _)| *present <= asked);
+        let (present, carried) = below.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let inferred = || self.common.facts.values().filter_map(|facts| facts.hidden.as_ref());
         // How many are served together may be limited right beyond what was.
         let batches = self.common.form.family == Family::Batches;
-        if !self.tells_nothing || inferred.any(|hidden| hidden.batch == 1) || clients <= highest {
+        let is_faster = |node: &TierNode| {
+            let is_it = |change: &Change| matches!(change, Change::Speed { tier, .. } if node.tier == tier.as_str());
+            question.changes.iter().any(is_it)
+        };
+        let is_other = self.loads.iter().all(|run| run.graph != question.graph)
+            || !question.changes.is_empty() && !question.graph.tiers.iter().all(is_faster);
+        let is_known = inferred().any(|hidden| hidden.batch == 1);
+        let is_open = is_above || is_other && inferred().next().is_none();
+        if !self.tells_nothing || is_known || !is_open {
             return None;
         }
         let why = if batches { "how large a batch may be" } else { "what a request waits for" };
         reaches_down(question, told, carried).then(|| {
             format!(
-                "nothing tells {why}, so it may carry no more than the {carried:.0}/s at {}, the most \
-                 that were run; a run with {} tells",
-                counted(highest as usize, "client"),
-                counted(clients as usize, "client")
+                "nothing tells {why}, so it may carry no more than the {carried:.0}/s that were measured with \
+                 {present:.0} at once; a run of what is asked tells"
             )
         })
     }
 
-    /// The tier with an inferred station of which several instances are asked for.
-    fn unshared(&self, question: &Question) -> Option<&str> {
-        let tiers = question.graph.tiers.iter().filter(|node| node.instances > 1);
-        let facts = tiers.filter_map(|node| self.common.facts.get_key_value(node.tier.as_str()));
-        let is_unknown = |hidden: &Hidden| !hidden.shared && hidden.is.is_empty();
-        let unknown = |facts: &TierFacts| facts.hidden.as_ref().is_some_and(is_unknown);
-        facts.filter(|(_, facts)| unknown(facts)).map(|(tier, _)| tier.as_str()).next()
+    /// Other ways in which what was inferred may be, of which no run tells: their facts, and why.
+    fn other_ways(&self, question: &Question) -> Vec<Way> {
+        let mut ways: Vec<Way> = Vec::new();
+        let mut add = |change: &dyn Fn(&str, &mut TierFacts), why: String| {
+            let mut facts = self.common.facts.clone();
+            facts.iter_mut().for_each(|(tier, facts)| change(tier, facts));
+            if facts != self.common.facts && ways.iter().all(|(known, _)| *known != facts) {
+                ways.push((facts, why));
+            }
+        };
+        let several = question.graph.tiers.iter().filter(|node| node.instances > 1);
+        for node in several {
+            let share = |tier: &str, facts: &mut TierFacts| {
+                let own = facts.hidden.as_mut().filter(|hidden| hidden.is.is_empty());
+                own.filter(|_| node.tier == *tier).into_iter().for_each(|own| own.shared = true);
+            };
+            let why = format!(
+                "nothing tells whether the instances of {} share what was inferred: the intervals hold both, and \
+                 the prediction is for one of its own each; a run with two instances tells",
+                node.tier
+            );
+            add(&share, why);
+        }
+        if self.sources.runs.iter().any(|facts| !facts.tiers.is_empty()) {
+            return ways;
+        }
+        // Times of a tier are divided by its speed: as if all that is waited for were in one, for each of them. Who waits for
+        // a station waits in its tier or in one before it.
+        let speed = |of: &str| {
+            let mut changes = question.changes.iter();
+            changes.find_map(|change| match change {
+                Change::Speed { tier, times } if tier == of => Some(*times),
+                _ => None,
+            })
+        };
+        let is_leaf = |tier: &String| question.graph.behind(&TierId::stored(tier)).next().is_none();
+        let is_placed = self.common.form.waits_in.as_ref().is_some_and(is_leaf);
+        for node in &question.graph.tiers {
+            let wait_here = |tier: &str, facts: &mut TierFacts| {
+                let by = speed(tier).unwrap_or(1.0) / speed(node.tier.as_str()).unwrap_or(1.0);
+                facts.wait_s *= by;
+                let held = facts.hidden.as_mut().filter(|_| !is_placed);
+                held.into_iter().for_each(|held| held.take(by));
+            };
+            let why = "nothing tells in which tier a request waits for what is no processor: the intervals hold any of them; \
+                       a run of each tier by itself tells";
+            add(&wait_here, why.to_owned());
+        }
+        let light: Vec<&RunFacts> = self.sources.runs.iter().collect();
+        let light = lightest(&light, self.sources.most_foreign);
+        for change in &question.changes {
+            let Change::HostSpeed { times, .. } = change else { continue };
+            let computes = |tier: &str, facts: &mut TierFacts| {
+                let outside = facts.hidden.as_mut().filter(|hidden| !hidden.with_work);
+                let cpu_s = cpu_of(light, &TierId::stored(tier));
+                outside.into_iter().for_each(|held| {
+                    let share = (cpu_s / held.time_s).min(1.0);
+                    held.take(1.0 - share + share / times);
+                });
+            };
+            let why = "nothing tells whether what was inferred is held while its tier computes: the intervals hold both; a \
+                       run with processors of another speed tells";
+            add(&computes, why.to_owned());
+        }
+        ways
     }
 
     /// A pool of a service of which nothing is known would stand beside what it waits for, and change nothing.
@@ -1111,13 +1306,17 @@ impl StudyModel {
     /// # Errors
     /// [`AskError::NoHost`], [`AskError::Structure`].
     pub fn system(&self, question: &Question) -> Result<System, AskError> {
-        self.system_of(question, false)
+        self.system_of(question, &self.common.facts)
     }
 
-    /// The same where instances may share what was inferred.
-    fn system_of(&self, question: &Question, shared: bool) -> Result<System, AskError> {
+    /// The same by other facts.
+    fn system_of(
+        &self,
+        question: &Question,
+        facts: &BTreeMap<String, TierFacts>,
+    ) -> Result<System, AskError> {
         let (hosts, placement) = self.hosts(&question.changes)?;
-        let mut facts = self.common.facts.clone();
+        let mut facts = facts.clone();
         for change in &question.changes {
             match change {
                 Change::Speed { tier, times } => {
@@ -1130,9 +1329,6 @@ impl StudyModel {
                 }
                 _ => {}
             }
-        }
-        for hidden in facts.values_mut().filter_map(|facts| facts.hidden.as_mut()) {
-            hidden.shared |= shared;
         }
         let load = (question.workload, question.generator_threads);
         let batch = question.batch;

@@ -24,6 +24,8 @@ const USUAL_RATIO: f64 = 0.15;
 
 /// Share of what light load is in proportion below which a curve bends.
 pub(super) const BENT: f64 = 0.8;
+/// Mean response time over that of the fastest configuration from which a run tells how requests wait.
+const WAITS: f64 = 1.5;
 /// Share of an offered rate from which it counts as served.
 const SERVED: f64 = 0.97;
 /// Standard deviations by which Poisson arrivals may lie below their rate.
@@ -126,6 +128,11 @@ impl LoadRun {
         self.throughput_per_s > SERVED * rate_per_s - chance
     }
 
+    /// Requests that were in the system at once, on average; none of an open load, of which nothing bounds them.
+    pub(super) fn present(&self) -> Option<f64> {
+        present(self.workload, self.throughput_per_s)
+    }
+
     /// Whether it is a run of the same configuration.
     pub(super) fn repeats(&self, other: &Self) -> bool {
         self.graph == other.graph
@@ -152,6 +159,64 @@ impl LoadRun {
         self.graph == *graph
             && thinks(self.workload) == thinks(workload)
             && self.levels.iter().all(same)
+    }
+}
+
+/// Mean response time and its p99 by a model, of a run's configuration, or of what is asked.
+pub(super) type Modelled<'a> = &'a dyn Fn(Option<&LoadRun>) -> Option<[f64; 2]>;
+
+/// ln of the p99 over this mean response time: on the line between the configurations around it, or, beyond them, from the
+/// fastest to the slowest. So what a request takes where none waits stays, and the p99 of the wait grows as its mean does,
+/// but for what it does less, or more, in the model; none where too few wait to tell how.
+pub(super) fn tail_by_wait<'a>(
+    runs: impl Iterator<Item = &'a LoadRun>,
+    mean_s: f64,
+    modelled: Modelled<'_>,
+) -> Option<f64> {
+    let mut configurations: Vec<Vec<&LoadRun>> = Vec::new();
+    for run in runs.filter(|run| run.times_s.is_some_and(|times| times[0] > 0.0 && times[3] > 0.0))
+    {
+        match configurations.iter_mut().find(|known| known[0].repeats(run)) {
+            Some(known) => known.push(run),
+            None => configurations.push(vec![run]),
+        }
+    }
+    let mean = |runs: &Vec<&'a LoadRun>| {
+        let of = |at: usize| {
+            let logs = runs.iter().filter_map(|run| Some((run.weight, run.times_s?[at].ln())));
+            weighted(logs).0.exp()
+        };
+        (of(0), of(3), runs[0])
+    };
+    let mut points: Vec<(f64, f64, &LoadRun)> = configurations.iter().map(mean).collect();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (first, last) = (points.first()?, points.last()?);
+    let above = points.iter().find(|point| point.0 >= mean_s);
+    let (from, to) = match (points.iter().rfind(|point| point.0 < mean_s), above) {
+        (Some(below), Some(above)) => (below, above),
+        (Some(_), None) if last.0 >= WAITS * first.0 => (first, last),
+        (Some(_), None) => return None,
+        (None, _) => return Some((first.1 / first.0).ln()),
+    };
+    let more = || {
+        let [fast, p99_fast] = modelled(Some(from.2))?;
+        let of_wait = |[mean, p99]: [f64; 2]| (p99 - p99_fast) / (mean - fast);
+        let (known, asked) = (modelled(Some(to.2))?, modelled(None)?);
+        let waits = known[0] >= WAITS * fast && asked[0] >= WAITS * fast;
+        waits.then(|| of_wait(asked) / of_wait(known)).filter(|more| *more > 0.0)
+    };
+    let more = if above.is_none() { more().unwrap_or(1.0) } else { 1.0 };
+    let p99 = from.1 + more * (to.1 - from.1) * (mean_s - from.0) / (to.0 - from.0);
+    Some((p99 / mean_s).ln().max(0.0))
+}
+
+/// Clients that do not think, by Little's law.
+pub(super) fn present(workload: Workload, throughput_per_s: f64) -> Option<f64> {
+    match workload {
+        Workload::Closed { clients, think_time_s } => {
+            Some(f64::from(clients) - throughput_per_s * think_time_s)
+        }
+        Workload::Open { .. } => None,
     }
 }
 
@@ -182,6 +247,20 @@ pub(super) enum Place {
     Above,
 }
 
+impl Place {
+    /// Of a load among those that were run.
+    pub(super) fn of(asked: f64, run: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = run.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), load| {
+            (low.min(load), high.max(load))
+        });
+        match asked {
+            _ if asked < low => Self::Below,
+            _ if asked > high => Self::Above,
+            _ => Self::Inside,
+        }
+    }
+}
+
 impl<'a> Along<'a> {
     /// None for a question that changes more than the load.
     pub(super) fn of(runs: &'a [LoadRun], question: &Question) -> Option<Self> {
@@ -210,12 +289,7 @@ impl<'a> Along<'a> {
     }
 
     pub(super) fn place(&self) -> Place {
-        let (levels, asked) = (self.levels(), self.asked.load());
-        match asked {
-            _ if asked < levels[0] => Place::Below,
-            _ if asked > levels[levels.len() - 1] => Place::Above,
-            _ => Place::Inside,
-        }
+        Place::of(self.asked.load(), self.levels().into_iter())
     }
 
     /// What was measured at the highest load, where more is asked: one more run there.
@@ -586,6 +660,37 @@ mod tests {
         let (_, curve) = asked(&pool_of_four(&[1, 2, 4]), 32);
         let [x, ..] = curve.unwrap();
         assert!(x.holds(200.0) && x.holds(800.0), "{x:?}");
+    }
+
+    /// What takes 10 ms at least and is waited for: the p99 of a request is 12 ms and three times the mean wait.
+    #[test]
+    fn the_tail_of_what_waits_grows_with_the_wait() {
+        let run = |(clients, mean): (u32, f64)| LoadRun {
+            times_s: Some([mean, mean, mean, 12e-3 + 3.0 * (mean - 10e-3)]),
+            ..pool_of_four(&[clients])[0].clone()
+        };
+        let runs = [(1, 10e-3), (8, 20e-3), (16, 40e-3)].map(run);
+        let by = |runs: &[LoadRun], mean_s, modelled: Modelled<'_>| {
+            tail_by_wait(runs.iter(), mean_s, modelled).map(f64::exp)
+        };
+        let tail = |runs: &[LoadRun], mean_s| by(runs, mean_s, &|_| None);
+        for mean_s in [15e-3, 30e-3, 80e-3] {
+            let truth = (12e-3 + 3.0 * (mean_s - 10e-3)) / mean_s;
+            assert!((tail(&runs, mean_s).unwrap() / truth - 1.0).abs() < 1e-9, "{mean_s}");
+            assert!((tail(&runs[..2], mean_s).unwrap() / truth - 1.0).abs() < 1e-9, "{mean_s}");
+        }
+        // Where hardly anything waits, nothing tells how; below all, a request takes what it takes.
+        let idle = [(1, 10e-3), (2, 11e-3)].map(run);
+        assert_eq!(tail(&idle, 20e-3), None);
+        assert!((tail(&idle, 5e-3).unwrap() - 1.2).abs() < 1e-9);
+        // In the model the p99 of a wait is four times its mean at what was run, and twice at what is asked.
+        let halved = |run: Option<&LoadRun>| match run.map(|run| run.workload.load()) {
+            Some(load) if load < 2.0 => Some([10e-3, 10e-3]),
+            Some(_) => Some([20e-3, 50e-3]),
+            None => Some([80e-3, 150e-3]),
+        };
+        let truth = (12e-3 + 1.5 * 70e-3) / 80e-3;
+        assert!((by(&runs[..2], 80e-3, &halved).unwrap() / truth - 1.0).abs() < 1e-9);
     }
 
     /// M/M/1 of 100/s at three rates: between them throughput is the rate, and the response time lies between theirs.

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use super::by_load::{Along, LoadRun, Model, Place, is_load, weighted};
 use crate::hidden::Family;
 use crate::model::{CONFIDENCE, NORMAL};
-use crate::twin::{Interval, System, Twin, Why};
+use crate::twin::{Interval, System, Twin, Why, Workload};
 
 /// A model of the ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,8 +50,8 @@ const WORTH: f64 = 3.0;
 const NO_PART: f64 = 0.01;
 /// What a model errs by that its errors where left out say nothing else of, as σ of the logarithm.
 const LEAST_KNOWN: f64 = 0.05;
-/// What a p99 over the mean usually errs by, as σ of its logarithm: by the same medians.
-const USUAL_TAIL: f64 = 0.3;
+/// What a p99 over the mean usually errs by, as σ of its logarithm, by the same medians.
+const USUAL_TAIL: f64 = 0.15;
 /// Place of the p99 among throughput and times, and, without throughput, among the times of a run.
 const P99: usize = 4;
 /// What a model that sees nothing of what a request waits for is taken to err by.
@@ -158,8 +158,10 @@ pub struct LeftOut {
     place: Option<Place>,
     /// ln(said/measured), by rung.
     errors: [Option<Pair>; Rung::ALL.len()],
-    /// The same of the p99 over the mean, of the twin and of the loads around.
-    tails: [Option<f64>; 2],
+    /// What all other runs leave open there, as σ of the logarithms: by the stations that no counter shows.
+    open: Pair,
+    /// The same of the p99 over the mean: by the twin, as at the loads around, and by how requests wait.
+    tails: [Option<f64>; 3],
 }
 
 /// Throughput and mean response time.
@@ -178,7 +180,7 @@ impl LeftOut {
         runs: &[&LoadRun],
         others: &[&LoadRun],
         twin: Option<(&Twin, &System)>,
-        family: Family,
+        (family, tail_by_wait): (Family, &dyn Fn(f64) -> Option<f64>),
     ) -> Option<Self> {
         let first = runs.first()?;
         // The response time of one that falls behind is a matter of how long one looks.
@@ -195,7 +197,11 @@ impl LeftOut {
         let p99 = mean(&|run| Some(run.times_s?[P99 - 1]));
         let along = Along::without(others, first).map(|along| along.with(family));
         let by_twin = twin.and_then(|(twin, system)| twin.center(system, None));
-        let said = Said { along: along.as_ref(), twin, by_twin };
+        let station = along.as_ref().and_then(Along::hidden_station);
+        let open = along.as_ref().zip(station).and_then(|(along, x)| along.with_response(x));
+        let open =
+            open.map_or([0.0; 2], |told| told.map(|of| (of.high / of.low).ln() / (2.0 * NORMAL)));
+        let said = Said { along: along.as_ref(), station, twin, by_twin };
         let error = |rung| {
             let pair = said.by(rung)?;
             let errors = [pair[0].ln() - measured[0], pair[1].ln() - measured[1]];
@@ -205,6 +211,7 @@ impl LeftOut {
         let tails = [
             by_twin.map(|logs| logs[P99] - logs[1]),
             along.as_ref().map(|along| along.over_mean(P99 - 1).0),
+            tail_by_wait(measured[1].exp()),
         ];
         let tails = tails.map(|said| Some(said? - (p99? - measured[1])));
         let place = along.as_ref().map(Along::place);
@@ -214,6 +221,7 @@ impl LeftOut {
             weight: runs.iter().map(|run| run.weight).fold(0.0, f64::max),
             place,
             errors,
+            open,
             tails,
         })
     }
@@ -222,6 +230,7 @@ impl LeftOut {
 /// Models that are asked.
 struct Said<'a> {
     along: Option<&'a Along<'a>>,
+    station: Option<Interval>,
     twin: Option<(&'a Twin, &'a System)>,
     /// Logarithms of what the twin says.
     by_twin: Option<[f64; 5]>,
@@ -232,7 +241,7 @@ impl Said<'_> {
         let x = match rung {
             Rung::Line => self.along?.line()?,
             Rung::ScalingLaw => self.along?.scaling_law()?,
-            Rung::HiddenStation => self.along?.hidden_station()?.center,
+            Rung::HiddenStation => self.station?.center,
             Rung::Curve => return self.along?.curve_center(),
             Rung::Twin => return self.by_twin.map(|[x, mean, ..]| [x.exp(), mean.exp()]),
             Rung::Network | Rung::FallingNetwork => {
@@ -276,25 +285,33 @@ impl Own {
 #[derive(Debug, Clone)]
 pub(super) struct Ladder {
     rungs: Vec<(Own, Judged)>,
-    /// ln of the p99 over the mean, and what it errs by, of the twin and of the loads around.
+    /// ln of the p99 over the mean, and what it errs by.
     tails: Vec<(f64, f64)>,
     /// Configurations that were left out and lie as the question does, by their weights.
     left_out: f64,
-    /// Whether a model's own interval is the least.
+    /// Whether a model's own interval is the least, and that of a station that no counter shows.
     own_is_least: bool,
+    open: Option<[Reach; 2]>,
 }
 
 /// What is asked, and what of the ladder is known already.
 pub(super) struct Asked<'a> {
     pub(super) along: Option<&'a Along<'a>>,
+    /// Where it lies among the loads that were run, whatever else it changes.
+    pub(super) among: Option<Place>,
+    /// Whether the twin's own interval holds what the runs leave open of an inferred station.
+    pub(super) has_station: bool,
     pub(super) twin: (&'a Twin, &'a System),
-    /// Throughput and mean response time of the twin and of the curve.
+    /// Throughput and mean response time of the twin, of the curve, and of a station that no counter shows.
     pub(super) by_twin: Option<[Interval; 2]>,
     pub(super) by_curve: Option<[Interval; 2]>,
+    pub(super) by_station: Option<[Interval; 2]>,
     /// By what the machine's speed, where it is known, moves the logarithms of what is told without it, by the twin.
     pub(super) speed: Pair,
     /// p99 over the mean by the twin.
     pub(super) tail_by_twin: Option<f64>,
+    /// Its logarithm by how requests wait, at a mean response time.
+    pub(super) tail_by_wait: &'a dyn Fn(f64) -> Option<f64>,
     /// Nothing but the operating system tells what a request waits for.
     pub(super) is_blind: bool,
 }
@@ -302,7 +319,12 @@ pub(super) struct Asked<'a> {
 impl Asked<'_> {
     /// What a model says, judged by its `errors`, by their weights, at those of `left_out` configurations where it had an
     /// answer.
-    fn judged(&self, rung: Rung, errors: &[(f64, Pair)], left_out: f64) -> Option<(Own, Judged)> {
+    fn judged(
+        &self,
+        rung: Rung,
+        errors: &[(f64, Pair, Pair)],
+        left_out: f64,
+    ) -> Option<(Own, Judged)> {
         let (pair, reach) = self.own(rung)?;
         let speed = if rung == Rung::Twin { [0.0; 2] } else { self.speed };
         let center = [0, 1].map(|at| pair[at].ln() + speed[at]);
@@ -311,10 +333,22 @@ impl Asked<'_> {
         }
         let is_blind = self.is_blind && rung.is_of_the_structure();
         let usual = if is_blind { BLIND } else { rung.usual() };
-        let at = |at: usize| errors.iter().map(move |(weight, error)| (*weight, error[at]));
-        let all: f64 = errors.iter().map(|(weight, _)| weight).sum();
+        let at = |at: usize| errors.iter().map(move |(weight, error, _)| (*weight, error[at]));
+        let all: f64 = errors.iter().map(|(weight, ..)| weight).sum();
         let errs = [0, 1].map(|place| errs_by(at(place), left_out, usual));
-        let off = [0, 1].map(|place| errs_by(at(place), all, LEAST_KNOWN));
+        let beyond = |at: usize| {
+            let squares = move |error: &Pair, open: &Pair| error[at].powi(2) - open[at].powi(2);
+            let excess = move |(weight, error, open): &(f64, Pair, Pair)| {
+                (*weight, squares(error, open).max(0.0).sqrt())
+            };
+            errors.iter().map(excess)
+        };
+        let mut off = [0, 1].map(|place| errs_by(beyond(place), all, LEAST_KNOWN));
+        // Of another think time throughput is off by what the response time is off by, as a share of the cycle.
+        let asked = self.twin.1.workload;
+        if let (None, Workload::Closed { think_time_s, .. }) = (self.along, asked) {
+            off[0] = off[0].min(off[1] * pair[1] / (pair[1] + think_time_s));
+        }
         let rms = || weighted(at(1).map(|(weight, error)| (weight, error * error))).0.sqrt();
         let judged = Judged {
             name: rung,
@@ -336,13 +370,11 @@ impl Asked<'_> {
         match rung {
             Rung::Twin => self.by_twin.as_ref().map(of),
             Rung::Curve => self.by_curve.as_ref().map(of),
-            Rung::HiddenStation => {
-                let along = self.along?;
-                along.with_response(along.hidden_station()?).as_ref().map(of)
-            }
+            Rung::HiddenStation => self.by_station.as_ref().map(of),
             // What the better model of the same cannot tell they cannot tell either.
             Rung::Line | Rung::ScalingLaw | Rung::Network | Rung::FallingNetwork => {
-                let said = Said { along: self.along, twin: Some(self.twin), by_twin: None };
+                let (along, twin) = (self.along, Some(self.twin));
+                let said = Said { along, station: None, twin, by_twin: None };
                 let is_structure = rung.is_of_the_structure();
                 let better = if is_structure { &self.by_twin } else { &self.by_curve };
                 Some((said.by(rung)?, better.as_ref().and_then(|better| of(better).1)))
@@ -355,15 +387,26 @@ impl Ladder {
     pub(super) fn of(asked: &Asked<'_>, all: &[LeftOut]) -> Self {
         let place = asked.along.map(Along::place);
         // At an end what lies between tells something too, and the other end nothing.
-        let counts = |one: &&LeftOut| {
+        let at = |place: Option<Place>| {
             let is_end = matches!(place, Some(Place::Above | Place::Below));
-            one.place == place || is_end && one.place == Some(Place::Inside)
+            let counts = move |one: &&LeftOut| {
+                one.place == place || is_end && one.place == Some(Place::Inside)
+            };
+            all.iter().filter(counts).collect::<Vec<_>>()
         };
-        let same: Vec<&LeftOut> = all.iter().filter(counts).collect();
-        let judges: Vec<&LeftOut> = if same.is_empty() { all.iter().collect() } else { same };
+        // Where more than the load is changed: what was left out of all curves, or else lies as the load does.
+        let some = [place, asked.among].into_iter().map(at).find(|judges| !judges.is_empty());
+        let judges = some.unwrap_or_else(|| all.iter().collect());
         let left_out: f64 = judges.iter().map(|one| one.weight).sum();
+        let own_is_least =
+            asked.along.is_none_or(|along| !along.is_closed()) || place != Some(Place::Inside);
+        let open = asked.own(Rung::HiddenStation).and_then(|own| own.1).filter(|_| own_is_least);
         let rung = |(at, rung)| {
-            let errors = judges.iter().filter_map(|one| Some((one.weight, one.errors[at]?)));
+            // What was open there is in a model's own interval, where that is the least.
+            let is_open = open.is_some() || asked.along.is_none() && asked.has_station;
+            let open = |one: &LeftOut| if is_open { one.open } else { [0.0; 2] };
+            let errors =
+                judges.iter().filter_map(|one| Some((one.weight, one.errors[at]?, open(one))));
             asked.judged(rung, &errors.collect::<Vec<_>>(), left_out)
         };
         let mut rungs: Vec<(Own, Judged)> =
@@ -375,17 +418,17 @@ impl Ladder {
         let errs: Vec<f64> = rungs.iter().map(|(own, _)| own.errs[1]).collect();
         let weights = precise(&weights(&errs, left_out), &rungs);
         rungs.iter_mut().zip(weights).for_each(|((_, one), weight)| one.weight = weight);
+        let mut ladder = Self { rungs, tails: Vec::new(), left_out, own_is_least, open };
         let around = asked.along.map(|along| along.over_mean(P99 - 1).0);
-        let said = [asked.tail_by_twin.map(f64::ln), around].into_iter().enumerate();
-        let tails = said.filter_map(|(at, said)| {
+        let by_wait = ladder.mean().and_then(|[_, mean]| (asked.tail_by_wait)(mean.center));
+        let said = [asked.tail_by_twin.map(f64::ln), around, by_wait].into_iter().enumerate();
+        ladder.tails.extend(said.filter_map(|(at, said)| {
             let errors = judges.iter().filter_map(|one| Some((one.weight, one.tails[at]?)));
             let is_judged = errors.clone().next().is_some();
             let errs = errs_by(errors, left_out, USUAL_TAIL);
             is_judged.then_some((said?, errs))
-        });
-        let own_is_least =
-            asked.along.is_none_or(|along| !along.is_closed()) || place != Some(Place::Inside);
-        Self { rungs, tails: tails.collect(), left_out, own_is_least }
+        }));
+        ladder
     }
 
     /// ln of the p99 over the mean, and how far its interval reaches to either side; none where nothing could be left out.
@@ -431,9 +474,13 @@ impl Ladder {
         let all = sum(&|_| 1.0);
         let is_judged = self.left_out > 0.0;
         let center = if is_judged { sum(&|own| own.center[at]) / all } else { leading.center[at] };
-        let reach = |own: &Own, side: usize| match own.reach.map(|reach| reach[at].0[side]) {
+        let of = |reach: [Reach; 2], side: usize| reach[at].0[side];
+        let reach = |own: &Own, side: usize| match own.reach.map(|reach| of(reach, side)) {
             Some(reach) if !is_judged => reach,
-            Some(reach) if self.own_is_least => reach.max(NORMAL * own.off[at]),
+            Some(reach) if self.own_is_least => {
+                let open = self.open.map_or(0.0, |open| of(open, side));
+                reach.max(open).max(NORMAL * own.off[at])
+            }
             _ => NORMAL * if is_judged { own.off[at] } else { own.errs[at] },
         };
         let differ = sum(&|own| (NORMAL * (own.center[at] - center)).powi(2)) / all;

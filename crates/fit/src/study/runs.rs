@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_protocols::topology::{End, Graph, Part};
+use kendall_protocols::waiting::Waiting;
 use kendall_stats::histogram::Histogram;
 use kendall_units::{Seconds, exact_f64, whole_u64};
 use serde_json::Value;
@@ -136,6 +137,8 @@ pub struct PartUse {
     pub other_threads: u32,
     /// Cores of the hosts that it ran on.
     pub host_cores: u32,
+    /// What its threads and connections waited for; `None` where it is unknown.
+    pub waiting: Option<Waiting>,
 }
 
 /// What all instances of a tier said of themselves.

@@ -22,6 +22,12 @@ impl Interval {
         self.high <= 3.0 * self.center
     }
 
+    /// Adds an independent error that reaches so far on the logarithm, to either side.
+    pub(crate) fn widen(&mut self, reach: f64) {
+        let end = |end: f64| (end / self.center).ln().hypot(reach).exp();
+        (self.low, self.high) = (self.center / end(self.low), self.center * end(self.high));
+    }
+
     /// Whether `value` lies inside.
     #[must_use]
     pub fn holds(&self, value: f64) -> bool {

@@ -70,6 +70,12 @@ impl Hidden {
         Self { servers: 1, batch: 1, is, shared: false, time_s, each_s, with_work }
     }
 
+    /// Takes so many times as long without computing.
+    pub(crate) fn take(&mut self, times: f64) {
+        self.time_s *= times;
+        self.each_s *= times;
+    }
+
     /// Of all instances of its tier.
     fn tokens(&self, node: &TierNode) -> u32 {
         let instances = if self.shared { 1 } else { node.instances };
