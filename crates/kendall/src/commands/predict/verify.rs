@@ -12,7 +12,6 @@ use kendall_store::{Results, Run, RunId, Status, StoredPrediction};
 use kendall_study::{Beside, Options};
 use serde::Serialize;
 
-use super::BOUND;
 use super::answers::{Asker, Metric, metrics};
 use super::question::{StudyOfResults, is_own};
 use crate::commands::run::exit_of;
@@ -22,6 +21,8 @@ use crate::text::grid;
 
 /// Times that a verification is measured at most, until no other process disturbs it.
 const TRIES: u32 = 3;
+/// How far what was measured before may differ, where nothing larger is allowed.
+const MOVED: f64 = 0.1;
 
 /// What a verification found.
 #[derive(Debug, Clone, Serialize)]
@@ -220,7 +221,7 @@ fn of_the_machine(both: &[Verified; 2], verdict: &Verdict) -> Option<String> {
     };
     let caveat = both.iter().flat_map(|one| &one.run.caveats).find(of_machine);
     let moved = verdict.repeated.as_ref().filter(|one| {
-        one.throughput_change.abs().max(one.response_change.abs()) > verdict.bound.max(BOUND)
+        one.throughput_change.abs().max(one.response_change.abs()) > verdict.bound.max(MOVED)
     });
     let moved = moved.map(|one| {
         format!(
