@@ -6,6 +6,7 @@
 
 pub mod distribution;
 pub mod laws;
+pub mod lqn;
 pub mod model;
 pub mod network;
 mod numeric;

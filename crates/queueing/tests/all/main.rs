@@ -8,6 +8,7 @@ mod edges;
 mod every_solver;
 mod hostile;
 mod independent;
+mod layered;
 mod measured;
 mod networks;
 mod phases;

@@ -1,0 +1,404 @@
+//! Layered queueing networks: tasks that wait for other tasks while they hold a thread, and share
+//! processors.
+//!
+//! A [`Layered`] model is what LQNS solves: reference tasks bring customers, the entries of other
+//! tasks serve calls in one or more phases, of which all but the first run after the reply. Left
+//! out: activity graphs, priorities, replication, semaphores.
+
+mod plan;
+mod solve;
+mod station;
+
+pub use solve::{
+    CallResult, EntryResult, LayeredSolution, PhaseResult, ProcessorResult, TaskResult, solve,
+};
+
+use std::fmt::Write as _;
+
+/// Most phases of an entry.
+pub const MOST_PHASES: usize = 3;
+
+/// A layered model. Tasks, entries and calls name others by their place in these lists.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Layered {
+    /// What it is called.
+    pub name: String,
+    /// Where tasks run.
+    pub processors: Vec<Processor>,
+    /// Who does the work.
+    pub tasks: Vec<Task>,
+    /// What a task does for a call.
+    pub entries: Vec<Entry>,
+}
+
+/// How many servers or threads there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copies {
+    /// This many, at least 1.
+    Limited(u64),
+    /// Nobody waits.
+    Unlimited,
+}
+
+/// In which order a processor serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// First come, first served.
+    Fcfs,
+    /// Processor sharing.
+    Ps,
+}
+
+/// A processor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Processor {
+    /// What it is called.
+    pub name: String,
+    /// How many cores it has.
+    pub copies: Copies,
+    /// How it shares them.
+    pub sharing: Sharing,
+}
+
+/// A task: a process with threads, or customers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Task {
+    /// What it is called.
+    pub name: String,
+    /// Where it runs.
+    pub processor: usize,
+    /// Customers, or a server.
+    pub role: Role,
+}
+
+/// What a task is there for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Role {
+    /// Customers, who run its only entry again and again.
+    Reference {
+        /// N.
+        population: u64,
+        /// Z in s, between two runs.
+        think_time: f64,
+    },
+    /// It serves calls, first come, first served, with this many threads.
+    Server(Copies),
+}
+
+/// An entry of a task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// What it is called.
+    pub name: String,
+    /// Whose it is.
+    pub task: usize,
+    /// λ of Poisson arrivals from outside, in 1/s.
+    pub arrival_rate: f64,
+    /// The first ends with the reply.
+    pub phases: Vec<Phase>,
+    /// Entries that answer in its place, and how probably.
+    pub forwards: Vec<(usize, f64)>,
+}
+
+/// A phase of an entry: slices of work with calls between them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Phase {
+    /// Mean time on the processor in s, all slices together.
+    pub demand: f64,
+    /// Squared coefficient of variation of a slice.
+    pub scv: f64,
+    /// Mean pause in s, which holds the thread.
+    pub think_time: f64,
+    /// Mean numbers of calls.
+    pub calls: Vec<Call>,
+    /// Whether calls are exactly as many as their means, rather than geometrically distributed.
+    pub deterministic: bool,
+}
+
+impl Default for Phase {
+    fn default() -> Self {
+        Self { demand: 0.0, scv: 1.0, think_time: 0.0, calls: Vec::new(), deterministic: false }
+    }
+}
+
+/// Calls of an entry in a phase.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Call {
+    /// Who is called.
+    pub entry: usize,
+    /// How often in the mean.
+    pub mean: f64,
+    /// Whether it waits.
+    pub kind: CallKind,
+}
+
+/// Whether a caller waits for the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallKind {
+    /// It does (rendezvous).
+    Synchronous,
+    /// It goes on (send without reply).
+    Asynchronous,
+}
+
+/// Why a layered model has no solution.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum LayeredError {
+    /// Nothing happens in it.
+    #[error("the model has no {0}: give at least one")]
+    Empty(&'static str),
+    /// Something names what is not there.
+    #[error("{place} names {what} {index}, and there are {count}")]
+    Missing {
+        /// Where.
+        place: String,
+        /// A processor, a task or an entry.
+        what: &'static str,
+        /// As written.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// A number makes no sense.
+    #[error("{name} is {value}; it must be {expected}")]
+    Number {
+        /// Which.
+        name: String,
+        /// Its value.
+        value: f64,
+        /// What it must be.
+        expected: &'static str,
+    },
+    /// A reference task is used as a server, or the other way round.
+    #[error("task `{task}` {what}")]
+    Role {
+        /// Which.
+        task: String,
+        /// What is wrong, and what to write.
+        what: &'static str,
+    },
+    /// Tasks wait for themselves.
+    #[error("tasks call each other in a circle: {0}; a layered model has none")]
+    Cycle(String),
+    /// Requests that nothing holds back exceed what a task or processor can do.
+    #[error(
+        "no steady state at `{name}`: with requests that nobody waits for, {offered:.6} of \
+         {capacity} would be busy; lower their rates, or give it more copies"
+    )]
+    Unstable {
+        /// Task or processor.
+        name: String,
+        /// Mean number busy that they ask for.
+        offered: f64,
+        /// Threads or cores.
+        capacity: f64,
+    },
+    /// It would take too long.
+    #[error("the model has {size} calls and pairs of caller and server; the limit is {limit}")]
+    TooLarge {
+        /// How many.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The iteration did not settle.
+    #[error(
+        "the layers did not settle: after {rounds} rounds waiting times still change by \
+         {change:.2e}; simulate the model, or change the task nearest to saturation"
+    )]
+    NotSettled {
+        /// Rounds taken.
+        rounds: u32,
+        /// Largest relative change in the last.
+        change: f64,
+    },
+}
+
+impl Copies {
+    pub(crate) fn count(self) -> f64 {
+        match self {
+            Self::Limited(count) => kendall_units::exact_f64(count),
+            Self::Unlimited => f64::INFINITY,
+        }
+    }
+}
+
+impl Layered {
+    /// Checks names of others, numbers and roles, and that tasks do not call each other in a circle.
+    ///
+    /// # Errors
+    /// [`LayeredError`] for the first that makes no sense.
+    pub fn check(&self) -> Result<(), LayeredError> {
+        let lists = [
+            ("processors", self.processors.len()),
+            ("tasks", self.tasks.len()),
+            ("entries", self.entries.len()),
+        ];
+        if let Some((what, _)) = lists.iter().find(|(_, length)| *length == 0) {
+            return Err(LayeredError::Empty(what));
+        }
+        for processor in &self.processors {
+            copies(&processor.name, processor.copies)?;
+        }
+        let mut entries = vec![0_usize; self.tasks.len()];
+        for entry in &self.entries {
+            index(&entry.name, "task", entry.task, self.tasks.len())?;
+            entries[entry.task] += 1;
+        }
+        for (task, entries) in self.tasks.iter().zip(entries) {
+            self.check_task(task, entries)?;
+        }
+        for entry in &self.entries {
+            self.check_entry(entry)?;
+        }
+        self.order().map(drop)
+    }
+
+    fn check_task(&self, task: &Task, entries: usize) -> Result<(), LayeredError> {
+        index(&task.name, "processor", task.processor, self.processors.len())?;
+        match task.role {
+            Role::Server(threads) => copies(&task.name, threads),
+            Role::Reference { population, think_time } => {
+                number(&format!("think time of `{}`", task.name), think_time)?;
+                if population > 1 << 52 {
+                    let name = format!("population of `{}`", task.name);
+                    return Err(LayeredError::Number {
+                        name,
+                        value: f64::MAX,
+                        expected: "below 2^52",
+                    });
+                }
+                if entries != 1 {
+                    return self.role(task, "is a reference task, which has exactly one entry");
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn role(&self, task: &Task, what: &'static str) -> Result<(), LayeredError> {
+        Err(LayeredError::Role { task: task.name.clone(), what })
+    }
+
+    fn check_entry(&self, entry: &Entry) -> Result<(), LayeredError> {
+        let name = &entry.name;
+        number(&format!("arrival rate of `{name}`"), entry.arrival_rate)?;
+        let task = &self.tasks[entry.task];
+        let is_reference = |task: &Task| matches!(task.role, Role::Reference { .. });
+        if is_reference(task) && (entry.arrival_rate > 0.0 || !entry.forwards.is_empty()) {
+            return self
+                .role(task, "is a reference task: nobody arrives there, and it forwards nothing");
+        }
+        if entry.phases.len() > MOST_PHASES {
+            return self.role(task, "has an entry with more than three phases");
+        }
+        let mut share = 0.0;
+        for (to, probability) in &entry.forwards {
+            index(name, "entry", *to, self.entries.len())?;
+            number(&format!("forwarding probability of `{name}`"), *probability)?;
+            share += probability;
+        }
+        if share > 1.0 + 1e-9 {
+            let name = format!("sum of forwarding probabilities of `{name}`");
+            return Err(LayeredError::Number { name, value: share, expected: "at most 1" });
+        }
+        let targets = entry.forwards.iter().map(|(to, _)| *to);
+        let calls = entry.phases.iter().flat_map(|phase| &phase.calls);
+        for to in targets.chain(calls.map(|call| call.entry)) {
+            index(name, "entry", to, self.entries.len())?;
+            let server = &self.tasks[self.entries[to].task];
+            if is_reference(server) {
+                return self.role(server, "is a reference task, and nobody calls one");
+            }
+        }
+        for phase in &entry.phases {
+            number(&format!("host demand of `{name}`"), phase.demand)?;
+            number(&format!("variation of the host demand of `{name}`"), phase.scv)?;
+            number(&format!("think time of `{name}`"), phase.think_time)?;
+            for call in &phase.calls {
+                number(&format!("number of calls of `{name}`"), call.mean)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tasks, callers first.
+    pub(crate) fn order(&self) -> Result<Vec<usize>, LayeredError> {
+        let mut called = vec![Vec::new(); self.tasks.len()];
+        for entry in &self.entries {
+            let calls = entry.phases.iter().flat_map(|phase| &phase.calls);
+            let targets = calls.map(|call| call.entry).chain(entry.forwards.iter().map(|f| f.0));
+            called[entry.task].extend(targets.map(|to| self.entries[to].task));
+        }
+        let mut callers = vec![0_usize; self.tasks.len()];
+        for to in called.iter().flatten() {
+            callers[*to] += 1;
+        }
+        let mut order: Vec<usize> =
+            (0..self.tasks.len()).filter(|task| callers[*task] == 0).collect();
+        let mut done = 0;
+        while let Some(task) = order.get(done).copied() {
+            done += 1;
+            for to in &called[task] {
+                callers[*to] -= 1;
+                if callers[*to] == 0 {
+                    order.push(*to);
+                }
+            }
+        }
+        if order.len() == self.tasks.len() {
+            return Ok(order);
+        }
+        Err(LayeredError::Cycle(self.circle(&called, &callers)))
+    }
+
+    /// A circle among the tasks that still have callers: each of them has one that is left as well.
+    fn circle(&self, called: &[Vec<usize>], callers: &[usize]) -> String {
+        let left = |task: usize| callers[task] > 0;
+        let caller =
+            |of: usize| (0..called.len()).find(|task| left(*task) && called[*task].contains(&of));
+        let mut path: Vec<usize> = (0..called.len()).find(|task| left(*task)).into_iter().collect();
+        while let Some(next) = path.last().and_then(|task| caller(*task)) {
+            if let Some(start) = path.iter().position(|task| *task == next) {
+                path.drain(..start);
+                path.push(next);
+                break;
+            }
+            path.push(next);
+        }
+        path.reverse();
+        let mut text = String::new();
+        for (place, task) in path.iter().enumerate() {
+            let arrow = if place == 0 { "" } else { " → " };
+            // Writing to a text cannot fail.
+            write!(text, "{arrow}`{}`", self.tasks[*task].name).unwrap_or_default();
+        }
+        text
+    }
+}
+
+fn index(place: &str, what: &'static str, index: usize, count: usize) -> Result<(), LayeredError> {
+    if index < count {
+        return Ok(());
+    }
+    Err(LayeredError::Missing { place: format!("`{place}`"), what, index, count })
+}
+
+fn number(name: &str, value: f64) -> Result<(), LayeredError> {
+    if value == 0.0 || (1e-50..=1e50).contains(&value) {
+        return Ok(());
+    }
+    let expected = "0, or from 1e-50 to 1e50";
+    Err(LayeredError::Number { name: name.to_owned(), value, expected })
+}
+
+fn copies(name: &str, copies: Copies) -> Result<(), LayeredError> {
+    match copies {
+        Copies::Limited(count) if count == 0 || count > 1 << 52 => {
+            let name = format!("number of copies of `{name}`");
+            let value = if count == 0 { 0.0 } else { f64::MAX };
+            Err(LayeredError::Number { name, value, expected: "from 1 to 2^52, or unlimited" })
+        }
+        _ => Ok(()),
+    }
+}

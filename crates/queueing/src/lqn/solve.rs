@@ -1,0 +1,694 @@
+//! The method of layers: each task and processor as a station of its own, whose clients are delayed
+//! elsewhere for as long as the other stations say, round after round until nothing changes.
+
+use super::plan::{Plan, Visit};
+use super::station::{Counts, Flow, Found, overtaking};
+use super::{Call, CallKind, Layered, LayeredError, Role};
+use crate::network::MeasuredError;
+
+/// Most rounds of an iteration.
+const MOST_ROUNDS: u32 = 100_000;
+/// Most visits and pairs of all rounds together: some seconds.
+const MOST_WORK: usize = 300_000_000;
+/// Relative change at which it has settled.
+const TOLERANCE: f64 = 1e-9;
+/// Relative change that is let pass when rounds run out.
+const SETTLED: f64 = 1e-6;
+/// Largest share of a station that arrivals may take which nothing holds back.
+const MOST_OPEN: f64 = 0.9999;
+/// Most service times that anybody waits.
+const MOST_WAIT: f64 = 1e18;
+/// The largest errors over random models of up to four layers, eight customers of each of up to three
+/// reference tasks and six threads (`tests/all/layered.rs`): with exponential slices in one phase and
+/// calls that wait; with one of other slices, second phases, and requests that nobody waits for; and
+/// with more of these.
+const ERRORS: [MeasuredError; 3] = [
+    MeasuredError::new(27.5, 72.0),
+    MeasuredError::new(37.5, 72.0),
+    MeasuredError::new(88.0, 1160.0),
+];
+
+/// What the method found. Lists are in the model's order.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct LayeredSolution {
+    /// By entry.
+    pub entries: Vec<EntryResult>,
+    /// By task.
+    pub tasks: Vec<TaskResult>,
+    /// By processor.
+    pub processors: Vec<ProcessorResult>,
+    /// Rounds, and the largest relative change in the last.
+    pub iterations: (u32, f64),
+    /// How far it was off at most over random models.
+    pub measured_error: MeasuredError,
+}
+
+/// An entry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EntryResult {
+    /// X in 1/s.
+    pub throughput: f64,
+    /// By phase.
+    pub phases: Vec<PhaseResult>,
+    /// Mean wait of arrivals from outside, in s.
+    pub arrival_waiting: Option<f64>,
+}
+
+/// A phase of an entry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PhaseResult {
+    /// Mean time in s, waits for processors and replies included.
+    pub service_time: f64,
+    /// Mean wait for the processor in s, all slices together.
+    pub processor_waiting: f64,
+    /// Calls, those that others forward included.
+    pub calls: Vec<CallResult>,
+}
+
+/// A call of a phase.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CallResult {
+    /// Who answers.
+    pub entry: usize,
+    /// Mean number in a run of the phase.
+    pub number: f64,
+    /// Whether the caller waits for the reply.
+    pub synchronous: bool,
+    /// Mean wait of one for a thread, in s.
+    pub waiting: f64,
+}
+
+/// A task.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct TaskResult {
+    /// X in 1/s.
+    pub throughput: f64,
+    /// Mean number of busy threads, or of customers that do not think.
+    pub busy: f64,
+    /// The same, as a share of one; none without a limit.
+    pub utilization: Option<f64>,
+    /// R of a reference task in s, think time excluded.
+    pub response: Option<f64>,
+}
+
+/// A processor.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ProcessorResult {
+    /// Mean number of busy cores.
+    pub busy: f64,
+    /// The same, as a share of one; none without a limit.
+    pub utilization: Option<f64>,
+}
+
+/// Solves a layered model approximately.
+///
+/// A request finds at a task or processor what its own customer does not cause: the numbers of the
+/// model with one customer less, and these again by Schweitzer's estimate. A customer who waits
+/// below one task calls no other, so requests on its behalf never meet (interlocking). FCFS stations
+/// count work rather than requests, second phases delay later arrivals, and requests without a
+/// waiting customer (asynchronous, from outside, of second phases) are Poisson or come unbounded.
+///
+/// # Errors
+/// [`LayeredError`]: [`LayeredError::Unstable`] and [`LayeredError::NotSettled`] among them.
+///
+/// # Source
+/// Rolia and Sevcik 1995 \[RS95\]; Franks, Al-Omari, Woodside, Das and Derisavi 2009. Errors: the table
+/// of `docs/models.md`.
+pub fn solve(model: &Layered) -> Result<LayeredSolution, LayeredError> {
+    let plan = Plan::new(model)?;
+    let customers: Vec<f64> = plan
+        .references
+        .iter()
+        .map(|(task, _)| match model.tasks[*task].role {
+            Role::Reference { population, .. } => kendall_units::exact_f64(population),
+            Role::Server(_) => 0.0,
+        })
+        .collect();
+    let arrivals = model.entries.iter().any(|entry| entry.arrival_rate > 0.0);
+    if !arrivals && customers.iter().all(|customers| *customers <= 0.0) {
+        return Err(LayeredError::Empty("customers or arrivals"));
+    }
+    let mut reduced = Vec::new();
+    for reference in 0..customers.len() {
+        let mut fewer = customers.clone();
+        fewer[reference] = (fewer[reference] - 1.0).max(0.0);
+        let mut rounds = Rounds::new(&plan, fewer, None);
+        rounds.settle()?;
+        reduced.push(rounds.counts);
+    }
+    let mut rounds = Rounds::new(&plan, customers, Some(&reduced));
+    let iterations = rounds.settle()?;
+    rounds.result(iterations)
+}
+
+/// Where an iteration has arrived.
+struct Rounds<'a> {
+    plan: &'a Plan<'a>,
+    customers: Vec<f64>,
+    /// Of each task, as a client.
+    populations: Vec<f64>,
+    /// Numbers by pair with a customer of each reference task less.
+    reduced: Option<&'a [Vec<Counts>]>,
+    /// X of reference tasks.
+    throughput: Vec<f64>,
+    /// By pair; where a processor is shared, in service times.
+    wait: Vec<f64>,
+    /// Of arrivals that nothing bounds, by station.
+    open_wait: Vec<f64>,
+    /// By station, what keeps it at its capacity.
+    held: Vec<f64>,
+    counts: Vec<Counts>,
+    entries: Vec<Running>,
+    flows: Vec<Flow>,
+    open: Vec<Flow>,
+    /// X of each task, and its mean number of busy threads or of customers that do not think.
+    tasks: Vec<(f64, f64)>,
+    /// By task and caller: rate of calls that wait; and by task, its visits, and those on behalf of
+    /// who waits for it.
+    called: Vec<Vec<f64>>,
+    bound: Vec<(f64, f64)>,
+    /// By two tasks, in their order: how probably requests of both are the same caller's, so that
+    /// they never meet.
+    met: Vec<Vec<f64>>,
+}
+
+/// An entry in this round.
+#[derive(Debug, Clone, Default)]
+struct Running {
+    rate: f64,
+    /// Part of the rate that nobody waits for.
+    open: f64,
+    shares: Vec<f64>,
+    /// Mean and variance of each phase.
+    phases: Vec<(f64, f64)>,
+}
+
+impl Running {
+    fn first(&self) -> (f64, f64) {
+        self.phases.first().copied().unwrap_or_default()
+    }
+
+    fn second(&self) -> (f64, f64) {
+        self.phases.iter().skip(1).fold((0.0, 0.0), |sum, phase| (sum.0 + phase.0, sum.1 + phase.1))
+    }
+
+    fn total(&self) -> f64 {
+        self.phases.iter().map(|phase| phase.0).sum()
+    }
+}
+
+fn square((mean, variance): (f64, f64)) -> [f64; 2] {
+    [mean, mean * mean + variance]
+}
+
+/// Relative change of a wait; infinite where it has left all bounds.
+fn moved(now: f64, next: f64, unit: f64) -> f64 {
+    if next < MOST_WAIT * unit { (next - now).abs() / (unit + next) } else { f64::INFINITY }
+}
+
+impl<'a> Rounds<'a> {
+    fn new(plan: &'a Plan<'a>, customers: Vec<f64>, reduced: Option<&'a [Vec<Counts>]>) -> Self {
+        let (references, tasks) = (plan.references.len(), plan.model.tasks.len());
+        let phases = |entry: &super::Entry| vec![(0.0, 0.0); entry.phases.len()];
+        let entries = plan.model.entries.iter().map(|entry| Running {
+            shares: vec![0.0; references],
+            phases: phases(entry),
+            ..Running::default()
+        });
+        let mut rounds = Self {
+            plan,
+            populations: plan.populations(&customers),
+            customers,
+            reduced,
+            throughput: vec![0.0; references],
+            wait: vec![0.0; plan.pairs.len()],
+            open_wait: vec![0.0; plan.stations.len()],
+            held: vec![0.0; plan.stations.len()],
+            counts: vec![Counts::default(); plan.pairs.len()],
+            entries: entries.collect(),
+            flows: vec![Flow::new(references); plan.pairs.len()],
+            open: vec![Flow::new(references); plan.stations.len()],
+            tasks: vec![(0.0, 0.0); tasks],
+            called: vec![vec![0.0; tasks]; tasks],
+            bound: vec![(0.0, 0.0); tasks],
+            met: vec![vec![0.0; tasks]; tasks],
+        };
+        rounds.times();
+        for reference in 0..references {
+            rounds.throughput[reference] = rounds.best(reference);
+        }
+        rounds
+    }
+
+    /// X of a reference task, with the times of this round.
+    fn best(&self, reference: usize) -> f64 {
+        let (task, entry) = self.plan.references[reference];
+        let Role::Reference { think_time, .. } = self.plan.model.tasks[task].role else {
+            return 0.0;
+        };
+        let cycle = think_time + self.entries[entry].total();
+        if cycle > 0.0 { self.customers[reference] / cycle } else { 0.0 }
+    }
+
+    fn settle(&mut self) -> Result<(u32, f64), LayeredError> {
+        let plan = self.plan;
+        for (reference, (task, _)) in plan.references.iter().enumerate() {
+            if self.customers[reference] > 0.0 && self.throughput[reference] <= 0.0 {
+                let task = plan.model.tasks[*task].name.clone();
+                let what = "takes no time: give it a demand, calls, or a think time";
+                return Err(LayeredError::Role { task, what });
+            }
+        }
+        let visits: usize = plan.visits.iter().flatten().map(Vec::len).sum();
+        let size = visits + plan.pairs.len() * (1 + plan.references.len()) + plan.stations.len();
+        let size = size + plan.at.iter().map(|pairs| pairs.len() * pairs.len()).sum::<usize>();
+        let size = size + plan.model.tasks.len() * plan.model.tasks.len();
+        let most = u32::try_from(MOST_WORK / size.max(1)).unwrap_or(MOST_ROUNDS).min(MOST_ROUNDS);
+        let (mut step, mut last) = (1.0_f64, f64::INFINITY);
+        for round in 1..=most {
+            let change = self.round(step);
+            if !change.is_finite() {
+                self.stable(|rounds, station| rounds.busy(station))?;
+                return Err(LayeredError::NotSettled { rounds: round, change });
+            }
+            if change <= TOLERANCE {
+                self.times();
+                self.flows();
+                return Ok((round, change));
+            }
+            // An iteration that swings is slowed down.
+            if round > 20 && change > last {
+                step = (step * 0.8).max(0.01);
+            }
+            last = change;
+        }
+        self.stable(|rounds, station| rounds.open[station].busy())?;
+        if last <= SETTLED {
+            return Ok((most, last));
+        }
+        Err(LayeredError::NotSettled { rounds: most, change: last })
+    }
+
+    /// What is asked of each station is within what it can do.
+    fn stable(&self, asked: impl Fn(&Self, usize) -> f64) -> Result<(), LayeredError> {
+        for (index, station) in self.plan.stations.iter().enumerate() {
+            let (offered, capacity) = (asked(self, index), station.servers);
+            if offered >= MOST_OPEN * capacity && capacity.is_finite() {
+                let name = self.station_name(index).to_owned();
+                return Err(LayeredError::Unstable { name, offered, capacity });
+            }
+        }
+        Ok(())
+    }
+
+    /// Mean number of busy servers.
+    fn busy(&self, station: usize) -> f64 {
+        let pairs = self.plan.at[station].iter().map(|pair| self.flows[*pair].busy());
+        pairs.sum::<f64>() + self.open[station].busy()
+    }
+
+    fn station_name(&self, index: usize) -> &str {
+        let model = self.plan.model;
+        match model.processors.get(index) {
+            Some(processor) => &processor.name,
+            None => &model.tasks[index - model.processors.len()].name,
+        }
+    }
+
+    /// Returns the largest relative change.
+    fn round(&mut self, step: f64) -> f64 {
+        self.flows();
+        let mut change = 0.0_f64;
+        for station in 0..self.plan.stations.len() {
+            if self.plan.stations[station].servers.is_finite() {
+                change = change.max(self.serve(station, step));
+            }
+        }
+        self.times();
+        for reference in 0..self.throughput.len() {
+            let best = self.best(reference);
+            let now = &mut self.throughput[reference];
+            if best > 0.0 {
+                change = change.max((best - *now).abs() / best);
+            }
+            *now += step * (best - *now);
+        }
+        change
+    }
+
+    /// Rates of entries, and who comes to each station for how long, callers first.
+    fn flows(&mut self) {
+        let plan = self.plan;
+        for (running, entry) in self.entries.iter_mut().zip(&plan.model.entries) {
+            running.rate = entry.arrival_rate;
+            running.open = entry.arrival_rate;
+            running.shares.fill(0.0);
+        }
+        self.called.iter_mut().for_each(|row| row.fill(0.0));
+        self.bound.fill((0.0, 0.0));
+        let references = plan.references.len();
+        self.flows.fill(Flow::new(references));
+        self.open.fill(Flow::new(references));
+        for (reference, (_, entry)) in plan.references.iter().enumerate() {
+            self.entries[*entry].rate = self.throughput[reference];
+            self.entries[*entry].shares[reference] = self.throughput[reference];
+        }
+        for entry in &plan.order {
+            self.flow_of(*entry);
+        }
+        self.tasks.fill((0.0, 0.0));
+        for (running, entry) in self.entries.iter().zip(&plan.model.entries) {
+            let (rate, active) = &mut self.tasks[entry.task];
+            *rate += running.rate;
+            *active += running.rate * running.total();
+        }
+        self.meet();
+    }
+
+    fn flow_of(&mut self, index: usize) {
+        let plan = self.plan;
+        let entry = &plan.model.entries[index];
+        let Running { rate, open, .. } = self.entries[index];
+        if rate <= 0.0 {
+            return;
+        }
+        let mut shares = std::mem::take(&mut self.entries[index].shares);
+        for share in &mut shares {
+            *share /= rate;
+        }
+        for (to, probability) in &entry.forwards {
+            self.entries[*to].rate += open * probability;
+            self.entries[*to].open += open * probability;
+        }
+        if entry.arrival_rate > 0.0 {
+            let running = &self.entries[index];
+            let (first, second) = (square(running.first()), square(running.second()));
+            self.open[plan.task_station(entry.task)].add(entry.arrival_rate, first, second, None);
+        }
+        let customer = matches!(plan.model.tasks[entry.task].role, Role::Reference { .. });
+        for (number, visits) in plan.visits[index].iter().enumerate() {
+            let bound = (customer || number == 0).then_some(&shares[..]);
+            for visit in visits {
+                let rate = rate * visit.number;
+                let (first, second) = self.service(index, number, visit);
+                let flow = match visit.pair {
+                    Some(pair) => &mut self.flows[pair],
+                    None => &mut self.open[visit.station],
+                };
+                flow.add(rate, first, second, bound.filter(|_| visit.waits));
+                let (visits, of_callers) = &mut self.bound[entry.task];
+                *visits += rate;
+                *of_callers += bound.map_or(0.0, |_| rate);
+                let Some(to) = visit.entry else { continue };
+                let running = &mut self.entries[to];
+                running.rate += rate;
+                if visit.waits {
+                    self.called[plan.model.entries[to].task][entry.task] += rate;
+                } else {
+                    running.open += rate;
+                }
+                if let Some(shares) = bound.filter(|_| visit.waits) {
+                    for (sum, share) in running.shares.iter_mut().zip(shares) {
+                        *sum += rate * share;
+                    }
+                }
+            }
+        }
+        self.entries[index].shares = shares;
+    }
+
+    /// Moments of what a visit takes of its server, before the reply and after it.
+    fn service(&self, entry: usize, phase: usize, visit: &Visit) -> ([f64; 2], [f64; 2]) {
+        if let Some(to) = visit.entry {
+            let running = &self.entries[to];
+            return (square(running.first()), square(running.second()));
+        }
+        let phase = &self.plan.model.entries[entry].phases[phase];
+        let slice = phase.demand / visit.number;
+        (square((slice, phase.scv * slice * slice)), [0.0; 2])
+    }
+
+    /// Waits at one station; returns the largest relative change.
+    fn serve(&mut self, index: usize, step: f64) -> f64 {
+        let plan = self.plan;
+        let station = plan.stations[index];
+        let pairs = &plan.at[index];
+        let mut all = Found::default();
+        for pair in pairs {
+            let flow = &self.flows[*pair];
+            let task = plan.pairs[*pair].task;
+            let wait = self.wait[*pair] * if station.ps { flow.first() } else { 1.0 };
+            // No more than the client has, while the iteration still asks for more.
+            let active = self.tasks[task].1;
+            let scale =
+                if active > self.populations[task] { self.populations[task] / active } else { 1.0 };
+            self.counts[*pair] = flow.counts(wait).scaled(scale);
+            all += flow.found(self.counts[*pair], station, 0.0);
+        }
+        let mut change = self.serve_open(index, all, step);
+        let open = self.open_found(index);
+        let load = self.busy(index) / station.servers;
+        change = change.max(self.hold(index, load - 1.0, step));
+        let load = load.min(1.0);
+        let own = |pair: &usize| self.flows[*pair].found(self.counts[*pair], station, load);
+        let own: Vec<Found> = pairs.iter().map(own).collect();
+        for pair in pairs {
+            let flow = &self.flows[*pair];
+            if flow.rate <= 0.0 {
+                continue;
+            }
+            let mut found = open;
+            for (own, other) in own.iter().zip(pairs) {
+                let task = plan.pairs[*other].task;
+                let meet = 1.0 - self.met[plan.pairs[*pair].task][task];
+                let fewer = self.flows[*other].found(self.fewer(flow, *other), station, load);
+                found += (*own * meet).least(fewer);
+            }
+            let overtaken = self.overtaken(*pair);
+            let mut wait = found.wait(station, overtaken, flow.second_left());
+            let unit = if station.ps { 1.0 } else { flow.busy() / flow.rate };
+            wait += self.held[index] * unit;
+            let now = &mut self.wait[*pair];
+            change = change.max(moved(*now, wait, unit));
+            *now += step * (wait - *now);
+        }
+        change
+    }
+
+    /// Numbers of a pair that a request of `flow` finds: without what its customer causes and waits
+    /// for.
+    fn fewer(&self, flow: &Flow, other: usize) -> Counts {
+        let Some(reduced) = self.reduced else { return self.counts[other] };
+        let unbound = self.flows[other].unbound();
+        let mut sum = self.counts[other].scaled(flow.unbound());
+        for (reference, reduced) in reduced.iter().enumerate() {
+            let fewer = self.counts[other].mixed(unbound, reduced[other]);
+            sum = sum.plus(fewer.scaled(flow.share(reference)));
+        }
+        sum
+    }
+
+    /// A thread or customer that waits has one request below it. So requests that both come from task
+    /// c are of one thread with probability 1/N_c; those of two tasks come from the callers of the later
+    /// one, and so on upwards.
+    fn meet(&mut self) {
+        let plan = self.plan;
+        let from = |rounds: &Self, task: usize, caller: usize| {
+            let (visits, bound) = rounds.bound[task];
+            let served: f64 = rounds.called[task].iter().sum();
+            let open = rounds.tasks[task].0 - served;
+            let all = served + open.max(0.0);
+            if all <= 0.0 || visits <= 0.0 {
+                0.0
+            } else {
+                rounds.called[task][caller] / all * bound / visits
+            }
+        };
+        for (place, later) in plan.tasks.iter().enumerate() {
+            let callers = &plan.callers[*later];
+            let shares: Vec<f64> =
+                callers.iter().map(|caller| from(self, *later, *caller)).collect();
+            let above = |rounds: &Self, other: usize| -> f64 {
+                callers
+                    .iter()
+                    .zip(&shares)
+                    .map(|(caller, share)| share * rounds.met[*caller][other])
+                    .sum()
+            };
+            for earlier in &plan.tasks[..place] {
+                let met = above(self, *earlier);
+                self.met[*later][*earlier] = met;
+                self.met[*earlier][*later] = met;
+            }
+            let twice =
+                callers.iter().zip(&shares).map(|(caller, share)| share * above(self, *caller));
+            let one = 1.0 / self.populations[*later].max(1.0);
+            self.met[*later][*later] = twice.sum::<f64>().max(one);
+        }
+    }
+
+    /// Arrivals that nothing bounds find what is there on average.
+    fn serve_open(&mut self, index: usize, closed: Found, step: f64) -> f64 {
+        let station = self.plan.stations[index];
+        let open = &self.open[index];
+        if open.rate <= 0.0 {
+            return 0.0;
+        }
+        let busy = open.found(open.counts(0.0), station, 0.0);
+        let rest = (1.0 - open.busy() / station.servers).max(1.0 - MOST_OPEN);
+        let wait = (closed + busy).wait(station, 0.0, 0.0) / rest;
+        let unit = if station.ps { 1.0 } else { open.first() + open.second() };
+        let now = &mut self.open_wait[index];
+        let change = moved(*now, wait, unit);
+        *now += step * (wait - *now);
+        change
+    }
+
+    fn open_found(&self, index: usize) -> Found {
+        let (open, station) = (&self.open[index], self.plan.stations[index]);
+        let wait = self.open_wait[index] * if station.ps { open.first() } else { 1.0 };
+        open.found(open.counts(wait), station, 0.0)
+    }
+
+    /// What is found may be too little for a station that is saturated: a wait, in service times, that
+    /// grows as long as it is busier than it can be.
+    fn hold(&mut self, index: usize, excess: f64, step: f64) -> f64 {
+        let held = &mut self.held[index];
+        if excess <= 0.0 && *held <= 0.0 {
+            return 0.0;
+        }
+        let next = (*held + excess * (1.0 + *held)).max(0.0);
+        let change = (next - *held).abs() / (1.0 + next);
+        *held += 0.5 * step * (next - *held);
+        change
+    }
+
+    fn overtaken(&self, pair: usize) -> f64 {
+        let plan = self.plan;
+        let (flow, super::plan::Pair { task, station }) = (&self.flows[pair], plan.pairs[pair]);
+        let (rate, active) = self.tasks[task];
+        if rate <= 0.0 || plan.stations[station].servers.is_infinite() {
+            return 0.0;
+        }
+        let response = self.wait[pair] + flow.first();
+        let (active, cycle) = (active / rate, self.populations[task] / rate);
+        overtaking(flow.second(), flow.rate / rate, active, cycle, response)
+    }
+
+    /// Mean and variance of each phase, callees first.
+    fn times(&mut self) {
+        for entry in self.plan.order.iter().rev() {
+            for phase in 0..self.entries[*entry].phases.len() {
+                self.entries[*entry].phases[phase] = self.time(*entry, phase);
+            }
+        }
+    }
+
+    /// Wait of one visit.
+    fn waiting(&self, entry: usize, phase: usize, visit: &Visit) -> f64 {
+        let station = self.plan.stations[visit.station];
+        let wait = visit.pair.map_or(self.open_wait[visit.station], |pair| self.wait[pair]);
+        if station.ps { wait * self.service(entry, phase, visit).0[0] } else { wait }
+    }
+
+    /// A phase is a slice, and as many pairs of a call and a slice as there are calls: a geometric
+    /// number, or the mean. Waits count as exponential.
+    fn time(&self, entry: usize, phase: usize) -> (f64, f64) {
+        let about = &self.plan.model.entries[entry].phases[phase];
+        let (mut slice, mut slices, mut calls) = ((0.0, 0.0), 0.0, 0.0);
+        let (mut call, mut call_square) = (0.0, 0.0);
+        for visit in &self.plan.visits[entry][phase] {
+            let wait = self.waiting(entry, phase, visit);
+            let [mean, second] = self.service(entry, phase, visit).0;
+            let (mean, variance) = (mean + wait, second - mean * mean + wait * wait);
+            match visit.entry {
+                None => (slice, slices) = ((mean, variance), visit.number),
+                Some(_) if visit.waits => {
+                    calls += visit.number;
+                    call += visit.number * mean;
+                    call_square += visit.number * (variance + mean * mean);
+                }
+                Some(_) => calls += visit.number,
+            }
+        }
+        let mean = slice.0 * slices + call + about.think_time;
+        let mut variance = slice.1 + about.think_time * about.think_time;
+        if calls > 0.0 {
+            let each = slice.0 + call / calls;
+            let spread = slice.1 + call_square / calls - (call / calls) * (call / calls);
+            let numbers = if about.deterministic { 0.0 } else { calls * (1.0 + calls) };
+            variance += calls * spread + numbers * each * each;
+        }
+        (mean, variance)
+    }
+
+    fn result(&self, iterations: (u32, f64)) -> Result<LayeredSolution, LayeredError> {
+        self.stable(|rounds, station| rounds.open[station].busy())?;
+        let model = self.plan.model;
+        let entries: Vec<EntryResult> =
+            (0..model.entries.len()).map(|entry| self.entry(entry)).collect();
+        let share = |busy: f64, count: f64| count.is_finite().then(|| busy / count);
+        let tasks = model.tasks.iter().enumerate().map(|(index, task)| {
+            let (throughput, busy) = self.tasks[index];
+            let reference = self.plan.references.iter().find(|(task, _)| *task == index);
+            let count = match task.role {
+                Role::Reference { population, .. } => kendall_units::exact_f64(population),
+                Role::Server(threads) => threads.count(),
+            };
+            let response = reference.map(|(_, entry)| self.entries[*entry].total());
+            TaskResult { throughput, busy, utilization: share(busy, count), response }
+        });
+        let processors = model.processors.iter().enumerate().map(|(index, processor)| {
+            let busy = self.busy(index);
+            ProcessorResult { busy, utilization: share(busy, processor.copies.count()) }
+        });
+        Ok(LayeredSolution {
+            tasks: tasks.collect(),
+            processors: processors.collect(),
+            entries,
+            iterations,
+            measured_error: ERRORS[self.features().min(2)],
+        })
+    }
+
+    fn features(&self) -> usize {
+        let entries = &self.plan.model.entries;
+        let phases = || entries.iter().flat_map(|entry| &entry.phases);
+        let unawaited = |call: &Call| call.kind == CallKind::Asynchronous;
+        let found = [
+            phases().any(|phase| (phase.scv - 1.0).abs() > 1e-9),
+            entries.iter().any(|entry| entry.phases.len() > 1),
+            entries.iter().any(|entry| entry.arrival_rate > 0.0)
+                || phases().flat_map(|phase| &phase.calls).any(unawaited),
+        ];
+        found.into_iter().filter(|found| *found).count()
+    }
+
+    fn entry(&self, index: usize) -> EntryResult {
+        let (entry, running) = (&self.plan.model.entries[index], &self.entries[index]);
+        let phase = |(number, visits): (usize, &Vec<Visit>)| {
+            let calls = visits.iter().filter_map(|visit| {
+                Some(CallResult {
+                    entry: visit.entry?,
+                    number: visit.number,
+                    synchronous: visit.waits,
+                    waiting: self.waiting(index, number, visit),
+                })
+            });
+            let host = visits.iter().filter(|visit| visit.entry.is_none());
+            let waiting = host.map(|visit| visit.number * self.waiting(index, number, visit));
+            PhaseResult {
+                service_time: running.phases[number].0,
+                processor_waiting: waiting.sum(),
+                calls: calls.collect(),
+            }
+        };
+        let station = self.plan.task_station(entry.task);
+        EntryResult {
+            throughput: running.rate,
+            phases: self.plan.visits[index].iter().enumerate().map(phase).collect(),
+            arrival_waiting: (entry.arrival_rate > 0.0).then(|| self.open_wait[station]),
+        }
+    }
+}
