@@ -344,7 +344,7 @@ pub fn write(model: &Model) -> Result<String, JmvaError> {
 }
 
 /// As it is written in XML.
-fn coded(text: &str) -> String {
+pub(crate) fn coded(text: &str) -> String {
     [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\"", "&quot;")]
         .into_iter()
         .fold(text.to_owned(), |text, (character, coded)| text.replace(character, coded))

@@ -19,6 +19,7 @@ pub mod jmva;
 mod jsimg;
 mod laws;
 mod lowered;
+pub mod lqn;
 mod network;
 mod notation;
 mod polling;

@@ -1,4 +1,5 @@
 //! Worked cases and what is refused of them, as one binary.
 
 mod cases;
+mod lqn;
 mod strict;

@@ -1,0 +1,338 @@
+//! `.lqnx`: read, and written.
+
+use kendall_queueing::lqn::{CallKind, Copies, Layered, Role, Sharing};
+use roxmltree::Node;
+
+use super::{Draft, DraftEntry, DraftPhase, Read};
+use crate::jmva::{JmvaError, child, coded, document, elements, named, number, tag, wrong};
+
+/// Reads a document.
+///
+/// # Errors
+/// [`JmvaError`] for what is not XML, and in one list for what does not map.
+pub(super) fn read(text: &str) -> Result<Read, JmvaError> {
+    let document = document(text)?;
+    let root = document.root_element();
+    if !root.has_tag_name("lqn-model") {
+        return Err(wrong(tag(root), "expected <lqn-model>, as LQNS writes it"));
+    }
+    let mut draft = Draft::default();
+    for processor in elements(root) {
+        match processor.tag_name().name() {
+            "processor" => draft.read_processor(processor)?,
+            "solver-params" => {}
+            "slot" | "plot-control" | "lqx" | "spex-parameters" | "spex-results"
+            | "spex-convergence" | "run-control" => {
+                draft.notes.insert(format!("{} is left out", tag(processor)));
+            }
+            _ => return Err(wrong(tag(processor), "is no part of <lqn-model>")),
+        }
+    }
+    if root.descendants().any(|element| element.tag_name().name().starts_with("result-")) {
+        draft.notes.insert("stored results are left out".to_owned());
+    }
+    draft.finished(root.attribute("name").unwrap_or_default())
+}
+
+/// A number, 0 or `missing` where it is not written; what SPEX would put in is refused.
+fn real(of: Node<'_, '_>, name: &str, missing: f64) -> Result<f64, JmvaError> {
+    let Some(text) = of.attribute(name) else { return Ok(missing) };
+    let place =
+        format!("{} `{}`, attribute `{name}`", tag(of), of.attribute("name").unwrap_or_default());
+    if text.starts_with('$') {
+        return Err(wrong(place, format!("`{text}` is a variable of SPEX: write its value")));
+    }
+    number(&place, text)
+}
+
+/// How many; none where there is no limit.
+fn copies(of: Node<'_, '_>) -> Result<Option<u64>, JmvaError> {
+    match of.attribute("multiplicity") {
+        Some("inf" | "@infinity") => Ok(None),
+        _ => {
+            let copies = real(of, "multiplicity", 1.0)?;
+            whole(copies).map(Some).ok_or_else(|| {
+                wrong(
+                    format!("{} multiplicity", tag(of)),
+                    format!("`{copies}` is not a whole number from 1"),
+                )
+            })
+        }
+    }
+}
+
+/// A whole number from 1.
+pub(super) fn whole(number: f64) -> Option<u64> {
+    ((1.0..1e15).contains(&number) && number.fract() == 0.0)
+        .then(|| kendall_units::whole_u64(number))
+}
+
+impl Draft {
+    fn read_processor(&mut self, of: Node<'_, '_>) -> Result<(), JmvaError> {
+        let name = named(of, "<processor>")?;
+        let copies = copies(of)?;
+        let scheduling = of.attribute("scheduling").unwrap_or("fcfs");
+        let scheduling = if copies.is_none() { "inf" } else { scheduling };
+        let speed = real(of, "speed-factor", 1.0)?;
+        if speed <= 0.0 {
+            return Err(wrong(format!("<processor> `{name}`"), "its speed factor must be above 0"));
+        }
+        self.processor(name, scheduling, copies, speed);
+        self.refuse(of, name)?;
+        for part in elements(of) {
+            match part.tag_name().name() {
+                "task" => self.read_task(part, name)?,
+                "group" => {
+                    self.problems.insert(format!("groups with shares at `{name}`"));
+                    for task in elements(part).filter(|part| part.has_tag_name("task")) {
+                        self.read_task(task, name)?;
+                    }
+                }
+                other if other.starts_with("result-") => {}
+                _ => return Err(wrong(tag(part), "is no part of <processor>")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Attributes that change what a processor or task does.
+    fn refuse(&mut self, of: Node<'_, '_>, name: &str) -> Result<(), JmvaError> {
+        if (real(of, "replication", 1.0)? - 1.0).abs() > 0.0 {
+            self.problems.insert(format!("replication of `{name}`"));
+        }
+        Ok(())
+    }
+
+    fn read_task(&mut self, of: Node<'_, '_>, processor: &str) -> Result<(), JmvaError> {
+        let name = named(of, "<task>")?;
+        let scheduling = of.attribute("scheduling").unwrap_or("fcfs");
+        let scheduling = if scheduling == "n" { "fcfs" } else { scheduling };
+        let (copies, think_time) = (copies(of)?, real(of, "think-time", 0.0)?);
+        if copies.is_none() && scheduling == "ref" {
+            self.problems.insert(format!("customers without number at `{name}`"));
+        }
+        self.task(name, scheduling, processor, copies, think_time);
+        self.refuse(of, name)?;
+        if real(of, "queue-length", 0.0)? > 0.0 {
+            self.notes.insert(format!("the limit of the queue of `{name}` is left out"));
+        }
+        if of.attribute("priority").is_some_and(|priority| priority.trim() != "0") {
+            self.notes.insert(format!("the priority of `{name}` is left out"));
+        }
+        let task = self.tasks.len() - 1;
+        for part in elements(of) {
+            match part.tag_name().name() {
+                "entry" => self.read_entry(part, task)?,
+                "task-activities" => self.read_activities(part, task)?,
+                "service" | "fan-in" | "fan-out" => {
+                    self.notes.insert(format!("{} of `{name}` is left out", tag(part)));
+                }
+                other if other.starts_with("result-") => {}
+                _ => return Err(wrong(tag(part), "is no part of <task>")),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_entry(&mut self, of: Node<'_, '_>, task: usize) -> Result<(), JmvaError> {
+        let name = named(of, "<entry>")?.to_owned();
+        let mut entry = DraftEntry { name, task, ..DraftEntry::default() };
+        entry.arrival_rate = real(of, "open-arrival-rate", 0.0)?;
+        if of.attribute("semaphore").or(of.attribute("rwlock")).is_some() {
+            self.problems.insert(format!("a semaphore or lock at `{}`", entry.name));
+        }
+        if of.attribute("priority").is_some_and(|priority| priority.trim() != "0") {
+            self.notes.insert(format!("the priority of `{}` is left out", entry.name));
+        }
+        for part in elements(of) {
+            match part.tag_name().name() {
+                "forwarding" => {
+                    entry.forwards.push((destination(part)?.to_owned(), real(part, "prob", 1.0)?));
+                }
+                "entry-phase-activities" => {
+                    for activity in elements(part).filter(|part| part.has_tag_name("activity")) {
+                        let phase = self.read_phase(activity)?;
+                        let number = whole(real(activity, "phase", 1.0)?);
+                        let number = number.and_then(|number| usize::try_from(number).ok());
+                        match number.and_then(|number| entry.phase(number)) {
+                            Some(place) => *place = phase,
+                            None => drop(
+                                self.problems
+                                    .insert(format!("more than three phases of `{}`", entry.name)),
+                            ),
+                        }
+                    }
+                }
+                "entry-activity-graph" => {
+                    self.problems.insert(format!("the activity graph of entry `{}`", entry.name));
+                }
+                _ => {}
+            }
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    fn read_phase(&mut self, of: Node<'_, '_>) -> Result<DraftPhase, JmvaError> {
+        let mut draft = DraftPhase::default();
+        draft.phase.demand = real(of, "host-demand-mean", 0.0)?;
+        draft.phase.scv = real(of, "host-demand-cvsq", 1.0)?;
+        draft.phase.think_time = real(of, "think-time", 0.0)?;
+        draft.phase.deterministic = of.attribute("call-order") == Some("DETERMINISTIC");
+        for call in elements(of) {
+            let kind = match call.tag_name().name() {
+                "synch-call" => CallKind::Synchronous,
+                "asynch-call" => CallKind::Asynchronous,
+                _ => continue,
+            };
+            let mean = real(call, "calls-mean", 1.0)?;
+            draft.calls.push((destination(call)?.to_owned(), mean, kind));
+        }
+        Ok(draft)
+    }
+
+    fn read_activities(&mut self, of: Node<'_, '_>, task: usize) -> Result<(), JmvaError> {
+        for part in elements(of) {
+            match part.tag_name().name() {
+                "activity" => {
+                    let name = named(part, "<activity>")?;
+                    let phase = self.read_phase(part)?;
+                    self.tasks[task].activities.insert(name.to_owned(), phase);
+                    if let Some(bound) = part.attribute("bound-to-entry") {
+                        let entry = self.entries.iter_mut().find(|entry| entry.name == bound);
+                        let entry = entry.ok_or_else(|| {
+                            wrong(
+                                format!("<activity> `{name}`"),
+                                format!("`{bound}` is no entry of its task"),
+                            )
+                        })?;
+                        entry.start = Some(name.to_owned());
+                    }
+                }
+                "precedence" => self.read_precedence(part, task)?,
+                "reply-entry" => {
+                    let entry = named(part, "<reply-entry>")?;
+                    for reply in elements(part) {
+                        let activity = named(reply, "<reply-activity>")?.to_owned();
+                        self.tasks[task].replies.push((activity, entry.to_owned()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// One activity behind one; anything else is a graph.
+    fn read_precedence(&mut self, of: Node<'_, '_>, task: usize) -> Result<(), JmvaError> {
+        let side = |name: &str| -> Result<Option<&str>, JmvaError> {
+            let Some(side) = child(of, name) else { return Ok(None) };
+            let mut activities = elements(side).filter(|part| part.has_tag_name("activity"));
+            match (activities.next(), activities.next()) {
+                (Some(one), None) => named(one, "<activity>").map(Some),
+                _ => Ok(None),
+            }
+        };
+        let own = &mut self.tasks[task];
+        match (side("pre")?, side("post")?) {
+            (Some(before), Some(after))
+                if own.next.insert(before.to_owned(), after.to_owned()).is_none() =>
+            {
+                return Ok(());
+            }
+            (Some(_), None) if child(of, "post").is_none() && elements(of).count() == 1 => {
+                return Ok(());
+            }
+            _ => {}
+        }
+        self.problems
+            .insert(format!("branches, joins or loops of activities of task `{}`", own.name));
+        Ok(())
+    }
+}
+
+fn destination<'a>(of: Node<'a, 'a>) -> Result<&'a str, JmvaError> {
+    of.attribute("dest").ok_or_else(|| wrong(tag(of), "has no attribute `dest`"))
+}
+
+/// The model as a document.
+pub fn write(model: &Layered) -> String {
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<lqn-model name=\"{}\" \
+         xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" \
+         xsi:noNamespaceSchemaLocation=\"lqn.xsd\">\n  <solver-params comment=\"\" \
+         conv_val=\"1e-05\" it_limit=\"50\" print_int=\"10\" underrelax_coeff=\"0.9\"/>\n",
+        coded(&model.name)
+    );
+    for (index, processor) in model.processors.iter().enumerate() {
+        let (scheduling, copies) = match (processor.copies, processor.sharing) {
+            (Copies::Unlimited, _) => ("inf", 1),
+            (Copies::Limited(copies), Sharing::Fcfs) => ("fcfs", copies),
+            (Copies::Limited(copies), Sharing::Ps) => ("ps", copies),
+        };
+        let quantum = if scheduling == "ps" { " quantum=\"0.0\"" } else { "" };
+        text += &format!(
+            "  <processor name=\"{}\" scheduling=\"{scheduling}\" multiplicity=\"{copies}\"{quantum}>\n",
+            coded(&processor.name)
+        );
+        for (task, _) in model.tasks.iter().enumerate().filter(|(_, task)| task.processor == index)
+        {
+            write_task(&mut text, model, task);
+        }
+        text += "  </processor>\n";
+    }
+    text + "</lqn-model>\n"
+}
+
+fn write_task(text: &mut String, model: &Layered, index: usize) {
+    let task = &model.tasks[index];
+    let attributes = match task.role {
+        Role::Reference { population, think_time } => {
+            format!(
+                "scheduling=\"ref\" multiplicity=\"{population}\" think-time=\"{think_time:?}\""
+            )
+        }
+        Role::Server(Copies::Unlimited) => "scheduling=\"inf\"".to_owned(),
+        Role::Server(Copies::Limited(threads)) => {
+            format!("scheduling=\"fcfs\" multiplicity=\"{threads}\"")
+        }
+    };
+    *text += &format!("    <task name=\"{}\" {attributes}>\n", coded(&task.name));
+    for entry in model.entries.iter().filter(|entry| entry.task == index) {
+        let name = coded(&entry.name);
+        let rate = match entry.arrival_rate {
+            rate if rate > 0.0 => format!(" open-arrival-rate=\"{rate:?}\""),
+            _ => String::new(),
+        };
+        *text += &format!("      <entry name=\"{name}\" type=\"PH1PH2\"{rate}>\n");
+        for (to, share) in &entry.forwards {
+            let to = coded(&model.entries[*to].name);
+            *text += &format!("        <forwarding dest=\"{to}\" prob=\"{share:?}\"/>\n");
+        }
+        *text += "        <entry-phase-activities>\n";
+        for (number, phase) in entry.phases.iter().enumerate() {
+            let number = number + 1;
+            let order = if phase.deterministic { "DETERMINISTIC" } else { "STOCHASTIC" };
+            *text += &format!(
+                "          <activity name=\"{name}_{number}\" phase=\"{number}\" \
+                 host-demand-mean=\"{:?}\" host-demand-cvsq=\"{:?}\" think-time=\"{:?}\" \
+                 call-order=\"{order}\">\n",
+                phase.demand, phase.scv, phase.think_time
+            );
+            for call in &phase.calls {
+                let element = match call.kind {
+                    CallKind::Synchronous => "synch-call",
+                    CallKind::Asynchronous => "asynch-call",
+                };
+                let to = coded(&model.entries[call.entry].name);
+                *text += &format!(
+                    "            <{element} dest=\"{to}\" calls-mean=\"{:?}\"/>\n",
+                    call.mean
+                );
+            }
+            *text += "          </activity>\n";
+        }
+        *text += "        </entry-phase-activities>\n      </entry>\n";
+    }
+    *text += "    </task>\n";
+}
