@@ -5,6 +5,7 @@ mod flags;
 mod human;
 mod input;
 mod json;
+mod layered;
 mod picture;
 mod simulation;
 mod sweep;
@@ -14,6 +15,7 @@ use std::str::FromStr as _;
 
 use anyhow::anyhow;
 use kendall_queueing::Model;
+use kendall_queueing::lqn::Layered;
 use kendall_queueing::simulation::Simulated;
 use kendall_queueing::solver::{Solution, Solver, solve};
 use kendall_report::plot::Plot;
@@ -24,6 +26,7 @@ use crate::exit::{Exit, refused};
 use crate::output::{self, Format};
 use input::File;
 
+const LAYERED: &str = "a layered model";
 /// Most points of a sweep.
 const MOST_POINTS: usize = 100_000;
 
@@ -31,8 +34,8 @@ const MOST_POINTS: usize = 100_000;
 ///
 /// MODEL is a kind (mm1, mm1k, mmm, mmmk, mmmm, mmmn, mminf, md1, mdm, mg1, mg1ps, mg1sjf, mg1srpt,
 /// gm1, gg1, ggm, mxm1, mmm+m, erlang-a, erlang-b, erlang-c) with its flags, or a model file (.toml or
-/// .json), whose keys docs/models.md describes, or one of JMT (.jmva, .jsimg, .jsim). A number
-/// in a file may be a sweep: { from = 1, to = 600, step = 10 }.
+/// .json), whose keys docs/models.md describes, or one of JMT (.jmva, .jsimg, .jsim) or
+/// LQNS (.lqnx, .lqn). A number in a file may be a sweep: { from = 1, to = 600, step = 10 }.
 /// A file with `kind = "M/M/5"` is a textbook model in its short form; one with a list of `cases` is
 /// solved case by case and compared with the outputs that it expects (exit code 4 when not met).
 /// The answer says which solver gave it, and whether it is exact, a bound, an approximation or an
@@ -71,7 +74,7 @@ pub(crate) struct Solve {
     /// .svg or .html
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Writes the model for JMT's analytical solver; file ending .jmva
+    /// Writes the model for JMT's analytical solver (file ending .jmva), a layered one for LQNS (.lqnx)
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// How to print the result
@@ -92,6 +95,9 @@ pub(crate) enum Solved {
 
 impl Solve {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
+        if let Some(model) = input::layered(&self.model).map_err(refused)? {
+            return self.layered(&model);
+        }
         let file = self.document()?;
         let mut document = file.value.clone();
         if self.bench {
@@ -131,9 +137,7 @@ impl Solve {
         }
         let model = model(&file, &points[0].model)?;
         if let Some(path) = &self.write {
-            if path.extension().is_none_or(|ending| ending != "jmva") {
-                return Err(refused(anyhow!("--write {}: write a file .jmva", path.display())));
-            }
+            ending(path, "jmva")?;
             let text = kendall_textbook::jmva::write(&model).map_err(refused)?;
             output::file(path, &text)?;
         }
@@ -152,6 +156,24 @@ impl Solve {
             };
             sweep::print_small(&plots, &mut printed);
             printed
+        })?;
+        Ok(Exit::Done)
+    }
+
+    fn layered(&self, model: &Layered) -> anyhow::Result<Exit> {
+        self.no_sweep(LAYERED)?;
+        let percentiles = (!self.percentiles.is_empty()).then_some("--percentiles");
+        if let Some(flag) = self.flags.first_given().or(percentiles) {
+            return Err(refused(anyhow!("{flag} is not for {LAYERED}")));
+        }
+        let solution = kendall_queueing::lqn::solve(model)
+            .map_err(|error| refused(anyhow!("{}: {error}", self.model)))?;
+        if let Some(path) = &self.write {
+            ending(path, "lqnx")?;
+            output::file(path, &kendall_textbook::lqn::write(model))?;
+        }
+        output::print(self.format, &layered::json(model, &solution), || {
+            layered::human(model, &solution)
         })?;
         Ok(Exit::Done)
     }
@@ -201,7 +223,7 @@ impl Solve {
             ("--sweep", !self.sweep.is_empty()),
             ("--csv", self.csv.is_some()),
             ("--plot", self.plot.is_some()),
-            ("--write", self.write.is_some()),
+            ("--write", self.write.is_some() && what != LAYERED),
             ("--solver", self.solver.is_some()),
             ("--compare", !self.compare.is_empty()),
         ];
@@ -303,6 +325,13 @@ impl Solve {
         }
         solve(model, solver).map(|solution| Solved::Formula(Box::new(solution))).map_err(refused)
     }
+}
+
+fn ending(path: &Path, wanted: &str) -> anyhow::Result<()> {
+    if path.extension().is_some_and(|ending| ending == wanted) {
+        return Ok(());
+    }
+    Err(refused(anyhow!("--write {}: write a file .{wanted}", path.display())))
 }
 
 /// Reads the model of a file, with its sweeps replaced by numbers.

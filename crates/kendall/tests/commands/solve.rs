@@ -510,3 +510,24 @@ fn one_simulation_is_printed_with_its_intervals_and_percentiles() {
     assert!(text.contains("estimate, 95 % intervals") && text.contains('±'), "{text}");
     assert!(text.contains("95 %: "), "{text}");
 }
+
+#[test]
+fn a_layered_model_of_lqns_is_solved_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tower.lqn");
+    let text = "G \"tower\" 1e-5 50 5 0.9 -1\nP 2 p a i p b f -1\nT 2 t users r ask -1 a m 2\n\
+                t server n answer -1 b -1\nE 2 s ask 1 -1 y ask answer 1 -1 s answer 1 -1 -1\n";
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap();
+    let copy = folder.path().join("tower.lqnx");
+    let copy = copy.to_str().unwrap();
+    let answer = json(&["solve", path, "--format", "json", "--write", copy]);
+    assert_eq!(answer, json(&["solve", copy, "--format", "json"]));
+    assert_eq!(answer["accuracy"], "approximation");
+    // Two customers at a delay and a queue of 1 s each: 0.8/s by exact MVA; nobody waits at 1/s.
+    let x = answer["classes"][0]["throughput_per_s"].as_f64().unwrap();
+    assert!((x - 0.8).abs() < 0.05, "{x}");
+    assert_eq!(answer["processors"][1]["utilization"], answer["tasks"][0]["utilization"]);
+    let refused = refusal(&["solve", path, "--sweep", "N=1:2:1"]);
+    assert!(refused.contains("--sweep is for model files"), "{refused}");
+}

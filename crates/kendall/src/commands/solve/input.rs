@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
 use kendall_keys::{Lines, Problem, join};
+use kendall_queueing::lqn::Layered;
 use serde_json::{Map, Value, json};
 
 /// Largest file that is read.
@@ -20,10 +21,30 @@ pub(super) struct Point {
 
 /// Whether an argument names a file rather than a kind.
 pub(super) fn is_file(name: &str) -> bool {
-    let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
+    let ending = ending(name);
     matches!(ending, "toml" | "json")
         || kendall_textbook::reader_of_jmt(ending).is_some()
+        || kendall_textbook::lqn::reader(ending).is_some()
         || Path::new(name).exists()
+}
+
+fn ending(name: &str) -> &str {
+    Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default()
+}
+
+fn bytes(name: &str) -> anyhow::Result<Vec<u8>> {
+    kendall_tier::read_file(Path::new(name), MOST_BYTES).with_context(|| name.to_owned())
+}
+
+/// A layered model, where the file is one of LQNS.
+pub(super) fn layered(name: &str) -> anyhow::Result<Option<Layered>> {
+    let Some(read) = kendall_textbook::lqn::reader(ending(name)) else { return Ok(None) };
+    let text = kendall_textbook::jmva::decoded(bytes(name)?);
+    let read = text.and_then(|text| read(&text)).map_err(|error| anyhow!("{name}: {error}"))?;
+    for note in &read.notes {
+        crate::output::note(&format!("{name}: {note}"));
+    }
+    Ok(Some(read.model))
 }
 
 /// A model file: what it says, and where each key stands.
@@ -36,9 +57,8 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn read(name: &str) -> anyhow::Result<Self> {
-        let bytes = kendall_tier::read_file(Path::new(name), MOST_BYTES)
-            .with_context(|| name.to_owned())?;
-        let ending = Path::new(name).extension().and_then(|e| e.to_str()).unwrap_or_default();
+        let bytes = bytes(name)?;
+        let ending = ending(name);
         let reader = kendall_textbook::reader_of_jmt(ending);
         let text = match reader {
             Some(_) => kendall_textbook::jmva::decoded(bytes)
