@@ -25,6 +25,12 @@ const METRICS: [(&str, &str, &str); 4] = [
     ("errors", "kendall_live_errors_per_second", "Failed requests, last second."),
 ];
 
+/// Counters of the whole load, likewise.
+const TOTALS: [(&str, &str, &str); 2] = [
+    ("throughput_per_s", "kendall_live_requests_total", "Answered requests."),
+    ("errors", "kendall_live_errors_total", "Failed requests."),
+];
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct LiveFlag {
     /// Shows throughput, response times and errors of each second in a browser, and at /metrics for Prometheus
@@ -45,6 +51,9 @@ struct Shown {
     now: String,
     seconds: VecDeque<Value>,
     lines: VecDeque<String>,
+    /// Of all seconds, by [`TOTALS`].
+    #[serde(skip)]
+    totals: [f64; TOTALS.len()],
 }
 
 impl LiveFlag {
@@ -60,6 +69,7 @@ impl LivePage {
         let shown = Arc::new(Mutex::new(shown));
         let (live, metrics) = (Arc::clone(&shown), Arc::clone(&shown));
         let routes = Routes::new()
+            .for_browsers()
             .with("GET", "/", |_| PageResponse::html(LIVE_PAGE))
             .with("GET", "/live", move |_| PageResponse::json(&*locked(&live)))
             .with("GET", "/metrics", move |_| PageResponse::text(200, locked(&metrics).metrics()));
@@ -79,7 +89,11 @@ impl LivePage {
     }
 
     pub(crate) fn second(&self, second: Value) {
-        keep(&mut locked(&self.shown).seconds, second, SECONDS);
+        let mut shown = locked(&self.shown);
+        for (total, (field, ..)) in shown.totals.iter_mut().zip(TOTALS) {
+            *total += second[field].as_f64().unwrap_or(0.0);
+        }
+        keep(&mut shown.seconds, second, SECONDS);
     }
 
     /// What came of a run.
@@ -102,13 +116,17 @@ fn keep<T>(all: &mut VecDeque<T>, one: T, most: usize) {
 impl Shown {
     fn metrics(&self) -> String {
         let mut text = String::new();
-        for (field, name, help) in METRICS {
-            let value = self.seconds.back().and_then(|second| second[field].as_f64());
-            if let Some(value) = value {
-                let written =
-                    write!(text, "# HELP {name} {help}\n# TYPE {name} gauge\n{name} {value}\n");
-                written.unwrap_or_default();
-            }
+        let mut write = |(_, name, help), of: &str, value: f64| {
+            let written =
+                write!(text, "# HELP {name} {help}\n# TYPE {name} {of}\n{name} {value}\n");
+            written.unwrap_or_default();
+        };
+        for metric in METRICS {
+            let value = self.seconds.back().and_then(|second| second[metric.0].as_f64());
+            value.into_iter().for_each(|value| write(metric, "gauge", value));
+        }
+        for (metric, total) in TOTALS.into_iter().zip(self.totals) {
+            write(metric, "counter", total);
         }
         text
     }

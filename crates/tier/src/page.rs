@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::instruments::Instruments;
 use crate::metrics;
 use crate::serve::{
-    ConnectionHooks, Incoming, ListenError, ListenOptions, Listener, Serve, Serving,
+    ConnectionHooks, Incoming, ListenError, ListenOptions, Listener, Serve, Serving, misdirected,
 };
 
 /// Connections served at once; further ones take the place of those that ask for nothing, or wait.
@@ -81,6 +81,7 @@ pub struct Routes {
     routes: Vec<(&'static str, &'static str, Answer)>,
     metrics: Vec<Box<dyn Fn() -> String + Send + Sync>>,
     works: Option<Check>,
+    for_browsers: bool,
 }
 
 /// The page cannot be served.
@@ -171,6 +172,13 @@ impl Routes {
         self.works = Some(Box::new(works));
         self
     }
+
+    /// Has a page on loopback answer to names of this machine alone: a page elsewhere may have made its own name
+    /// point here.
+    #[must_use]
+    pub fn for_browsers(self) -> Self {
+        Self { for_browsers: true, ..self }
+    }
 }
 
 impl fmt::Debug for Routes {
@@ -183,6 +191,7 @@ impl fmt::Debug for Routes {
 struct Site(Arc<Content>);
 
 struct Content {
+    address: SocketAddr,
     instruments: Instruments,
     routes: Routes,
     announcement: Arc<Mutex<Option<Announcement>>>,
@@ -224,7 +233,8 @@ impl Page {
             .build()
             .map_err(PageError::Start)?;
         let announcement = Arc::new(Mutex::new(None));
-        let content = Content { instruments, routes, announcement: Arc::clone(&announcement) };
+        let content =
+            Content { address, instruments, routes, announcement: Arc::clone(&announcement) };
         let site = Site(Arc::new(content));
         let serving = Serving::start(runtime, listener, site, None, std::future::ready(()));
         Ok(Self { address, announcement, serving: Some(serving) })
@@ -256,6 +266,11 @@ impl Serve for Site {
 
     async fn serve(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let version = request.version();
+        let for_browsers = self.0.routes.for_browsers;
+        let misdirected = for_browsers.then(|| misdirected(self.0.address, &request)).flatten();
+        if let Some(text) = misdirected {
+            return PageResponse::text(421, format!("{text}\n")).into_http(version);
+        }
         let response = match read(request).await {
             // A route may take its time.
             Ok(request) => {

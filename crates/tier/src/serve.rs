@@ -13,6 +13,7 @@ mod tls;
 mod tokens;
 
 pub use browser::ForBrowsers;
+pub(crate) use browser::misdirected;
 pub use client::{Account, Client};
 pub use connection::{Enough, Served};
 pub use incoming::Incoming;

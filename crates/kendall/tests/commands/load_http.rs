@@ -340,5 +340,13 @@ fn a_load_is_shown_while_it_runs() {
     assert_eq!(shown["seconds"][0], second);
     let metrics = page("/metrics");
     assert!(metrics.contains("\nkendall_live_throughput_per_second "), "{metrics}");
+    let total = metrics.lines().find_map(|line| line.strip_prefix("kendall_live_requests_total "));
+    assert!(total.unwrap().parse::<u64>().unwrap() > 0, "{metrics}");
     assert!(page("/").contains("<div id=\"charts\""));
+    // A page elsewhere may have made its own name point here.
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /live HTTP/1.1\r\nHost: evil.example\r\n\r\n").unwrap();
+    let mut status = [0; 12];
+    std::io::Read::read_exact(&mut stream, &mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 421");
 }

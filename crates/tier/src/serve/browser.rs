@@ -48,11 +48,7 @@ where
     type Body = B;
 
     async fn serve(&self, request: Request<Incoming>) -> Response<B> {
-        let host = request.headers().get(HOST).and_then(|value| value.to_str().ok());
-        let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
-        if self.listen.ip().is_loopback() && !host.is_some_and(names_loopback) {
-            let listen = self.listen;
-            let text = format!("this console answers to http://{listen}/ and http://localhost");
+        if let Some(text) = misdirected(self.listen, &request) {
             return refusal(StatusCode::MISDIRECTED_REQUEST, &text);
         }
         let mut response = match self.service.call(request).await {
@@ -81,6 +77,14 @@ fn refusal<B: From<String>>(status: StatusCode, text: &str) -> Response<B> {
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// What a page on loopback answers to a request for a name that it does not have.
+pub(crate) fn misdirected<B>(listen: SocketAddr, request: &Request<B>) -> Option<String> {
+    let host = request.headers().get(HOST).and_then(|value| value.to_str().ok());
+    let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str()));
+    let elsewhere = listen.ip().is_loopback() && !host.is_some_and(names_loopback);
+    elsewhere.then(|| format!("this page answers to http://{listen}/ and http://localhost"))
 }
 
 /// Whether a Host header means this machine, on whatever port: it may come through a tunnel.
