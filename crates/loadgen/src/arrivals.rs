@@ -29,15 +29,9 @@ pub enum ArrivalPlan {
     },
     /// Gaps from any distribution, in seconds.
     Gaps(Distribution),
-    /// Bursts: a Poisson process that is on and off for exponential times.
-    OnOff {
-        /// Arrivals a second, on average over on and off.
-        rate: f64,
-        /// Mean time on, in seconds.
-        on: f64,
-        /// Mean time off, in seconds.
-        off: f64,
-    },
+    /// Bursts: a Poisson process whose rate changes between two, each for an exponential time (an MMPP of two
+    /// states). On and off where the second rate is 0.
+    Bursts([State; 2]),
     /// The moments of a file, in nanoseconds after the start, in order.
     Trace(Vec<u64>),
     /// A rate that grows by a step at a time.
@@ -48,6 +42,15 @@ pub enum ArrivalPlan {
         /// As a Poisson process of that rate; else evenly.
         poisson: bool,
     },
+}
+
+/// A rate that lasts for an exponential time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct State {
+    /// Arrivals a second.
+    pub rate: f64,
+    /// Mean time, in seconds.
+    pub lasts: f64,
 }
 
 /// A rate that grows by a step at a time.
@@ -70,7 +73,8 @@ pub enum ArrivalError {
     /// Not one of the forms.
     #[error(
         "`{text}` is not a kind of arrivals; write `poisson`, `constant`, `gaps:DISTRIBUTION`, \
-         `on-off:ON,OFF` such as `on-off:100ms,400ms`, `steps:100/s..1000/s,100/s,5s`, \
+         `on-off:ON,OFF` such as `on-off:100ms,400ms`, `mmpp:RATE,TIME,RATE,TIME` such as \
+         `mmpp:900/s,100ms,50/s,400ms`, `steps:100/s..1000/s,100/s,5s`, \
          `poisson-steps:…` or `trace:PATH`"
     )]
     Form { text: String },
@@ -135,6 +139,7 @@ impl ArrivalPlan {
         let densest = match &plan {
             Self::Steps(steps) => Some(steps.to),
             Self::Stages { stages, .. } => Some(stages.highest()),
+            Self::Bursts([one, other]) => Some(one.rate.max(other.rate)),
             _ => plan.rate(),
         };
         match densest.filter(|rate| *rate > MOST_RATE) {
@@ -168,12 +173,11 @@ impl ArrivalPlan {
             }
             ("on-off", Some(times)) => {
                 let (on, off) = times.split_once(',').ok_or_else(form)?;
-                let time = |text: &str| {
-                    let time = kendall_units::parse_seconds(text).ok().map(|time| time.get());
-                    time.filter(|time| *time > 0.0).ok_or_else(form)
-                };
-                Ok(Self::OnOff { rate: with_rate()?, on: time(on)?, off: time(off)? })
+                let (on, off) = above_0(on).zip(above_0(off)).ok_or_else(form)?;
+                let on = State { rate: with_rate()? * (on + off) / on, lasts: on };
+                Ok(Self::Bursts([on, State { rate: 0.0, lasts: off }]))
             }
+            ("mmpp", Some(states)) => own(Self::Bursts(State::parse(states).ok_or_else(form)?)),
             ("steps", Some(steps)) => {
                 own(Self::Steps(Steps::parse(steps, false).ok_or_else(form)?))
             }
@@ -193,8 +197,10 @@ impl ArrivalPlan {
     /// The mean rate that was asked for; `None` where it follows from the file or the steps.
     pub fn rate(&self) -> Option<f64> {
         match self {
-            Self::Constant { rate } | Self::Poisson { rate } | Self::OnOff { rate, .. } => {
-                Some(*rate)
+            Self::Constant { rate } | Self::Poisson { rate } => Some(*rate),
+            Self::Bursts([one, other]) => {
+                let arrivals = one.rate.mul_add(one.lasts, other.rate * other.lasts);
+                Some(arrivals / (one.lasts + other.lasts))
             }
             Self::Gaps(gaps) => gaps.mean().map(|mean| 1.0 / mean),
             Self::Trace(_) | Self::Steps(_) | Self::Stages { .. } => None,
@@ -208,7 +214,8 @@ impl ArrivalPlan {
             random: stream(seed, Purpose::Arrivals, 0),
             count: 0,
             at_s: 0.0,
-            on_ends_s: 0.0,
+            state: 0,
+            state_ends_s: 0.0,
             threads,
             next_ns: None,
         };
@@ -217,6 +224,25 @@ impl ArrivalPlan {
             arrivals.next_ns = arrivals.draw();
         }
         arrivals
+    }
+}
+
+/// A time that is not 0, in seconds.
+fn above_0(text: &str) -> Option<f64> {
+    kendall_units::parse_seconds(text).ok().map(|time| time.get()).filter(|time| *time > 0.0)
+}
+
+impl State {
+    /// `900/s,100ms,50/s,400ms`: two of them, of which one has arrivals.
+    fn parse(text: &str) -> Option<[Self; 2]> {
+        let parts: Vec<&str> = text.split(',').collect();
+        let [one, of_one, other, of_other] = parts[..] else { return None };
+        let state = |rate: &str, lasts: &str| {
+            let rate = kendall_units::parse_rate(rate).ok()?.get();
+            Some(Self { rate, lasts: above_0(lasts)? }).filter(|_| rate >= 0.0)
+        };
+        let both = [state(one, of_one)?, state(other, of_other)?];
+        (both[0].rate + both[1].rate > 0.0).then_some(both)
     }
 }
 
@@ -271,7 +297,9 @@ pub(crate) struct Arrivals {
     /// Arrivals drawn, of all threads.
     count: u64,
     at_s: f64,
-    on_ends_s: f64,
+    /// Of two, the one that lasts, and until when.
+    state: usize,
+    state_ends_s: f64,
     threads: usize,
     next_ns: Option<u64>,
 }
@@ -303,21 +331,26 @@ impl Arrivals {
             }
             ArrivalPlan::Poisson { rate } => self.at_s += exponential(&mut self.random) / rate,
             ArrivalPlan::Gaps(gaps) => self.at_s += gaps.sample(&mut self.random),
-            ArrivalPlan::OnOff { rate, on, off } => {
-                // Time on is drawn as it is needed: what a gap has beyond it falls behind the
-                // next time off. Exponential gaps have no memory, so that is exact.
-                let peak = rate * (on + off) / on;
+            ArrivalPlan::Bursts(states) => {
+                // As of a rate of 1, each state taking the share that its rate and its time are. Exponential gaps
+                // have no memory, so that is exact.
+                let mut gap = exponential(&mut self.random);
                 // It begins as at a random moment, or the first arrivals would be too few.
-                if count == 0 && unit_interval(&mut self.random) * (on + off) < *on {
-                    self.on_ends_s = exponential(&mut self.random) * on;
+                let all = states[0].lasts + states[1].lasts;
+                if count == 0 && unit_interval(&mut self.random) * all < states[0].lasts {
+                    self.state_ends_s = exponential(&mut self.random) * states[0].lasts;
                 }
-                let mut gap = exponential(&mut self.random) / peak;
-                while self.at_s + gap > self.on_ends_s {
-                    gap -= (self.on_ends_s - self.at_s).max(0.0);
-                    self.at_s = self.on_ends_s + exponential(&mut self.random) * off;
-                    self.on_ends_s = self.at_s + exponential(&mut self.random) * on;
+                let mut share = (self.state_ends_s - self.at_s) * states[self.state].rate;
+                while gap >= share {
+                    gap -= share;
+                    self.at_s = self.state_ends_s;
+                    self.state = 1 - self.state;
+                    let State { rate, lasts } = states[self.state];
+                    let lasts = exponential(&mut self.random) * lasts;
+                    self.state_ends_s += lasts;
+                    share = lasts * rate;
                 }
-                self.at_s += gap;
+                self.at_s += gap / states[self.state].rate;
             }
             ArrivalPlan::Stages { stages, poisson } => {
                 // As arrivals of a rate of 1, each at the moment by which the stages have so many.
@@ -404,6 +437,25 @@ mod tests {
         assert!(coefficient_of_variation(&gaps(&moments)).unwrap() > 3.0);
     }
 
+    /// 900/s and 100/s, each for 1 s on average. The share of 200 s that is in the first has the variance
+    /// 2·¼·½/200, of a correlation that lasts half a second: four deviations of the rate are 4·800·0.035 = 113. In
+    /// one of six seconds the first rate lasts all through, in another the second.
+    #[test]
+    fn two_rates_alternate() {
+        let plan = ArrivalPlan::parse("mmpp:900/s,1s,100/s,1s", None).unwrap();
+        assert_eq!(plan.rate(), Some(500.0));
+        let moments = moments("mmpp:900/s,1s,100/s,1s", None, 100_000);
+        let rate = 1e9 * 1e5 / kendall_units::exact_f64(*moments.last().unwrap());
+        assert!((rate - 500.0).abs() < 113.0, "{rate}");
+        let mut counts = vec![0_u32; 100];
+        for moment in moments {
+            let second = usize::try_from(moment / SECOND_NS).unwrap();
+            counts.get_mut(second).into_iter().for_each(|count| *count += 1);
+        }
+        let most = counts.iter().max().unwrap();
+        assert!(*most > 700 && *counts.iter().min().unwrap() < 300, "{counts:?}");
+    }
+
     #[test]
     fn steps_grow_up_to_their_limit() {
         let moments = moments("steps:100/s..300/s,100/s,1s", None, 10_000);
@@ -454,7 +506,7 @@ mod tests {
     /// 4,000 schedules 0.84: the tolerance is five of these.
     #[test]
     fn bursts_have_their_rate_from_the_start() {
-        let plan = ArrivalPlan::OnOff { rate: 10.0, on: 1.0, off: 4.0 };
+        let plan = ArrivalPlan::parse("on-off:1s,4s", Some(10.0)).unwrap();
         let count = |seed: u64| {
             let mut arrivals = plan.part(seed, 0, 1);
             let mut count = 0_u32;
@@ -475,6 +527,10 @@ mod tests {
             ("constant", Some(0.0)),
             ("steps:100/s..50/s,10/s,1s", None),
             ("on-off:100ms", Some(1.0)),
+            ("mmpp:1/s,1s,2/s", None),
+            ("mmpp:0/s,1s,0/s,1s", None),
+            ("mmpp:1/s,0s,2/s,1s", None),
+            ("mmpp:1/s,1s,2/s,1s", Some(1.0)),
             ("gaps:0ms", None),
             ("trace:/nonexistent", None),
             ("trace:/nonexistent", Some(1.0)),

@@ -60,7 +60,8 @@ pub(crate) struct Common {
     pub(crate) rate: Option<Rate>,
 
     /// Open loop: `poisson`, `constant`, `gaps:DISTRIBUTION`, `on-off:ON,OFF` (bursts, such as
-    /// `on-off:100ms,400ms`), `steps:FROM..TO,BY,EVERY` (such as `steps:100/s..1000/s,100/s,5s`),
+    /// `on-off:100ms,400ms`), `mmpp:RATE,TIME,RATE,TIME` (two rates in turn, each for an exponential time, such as
+    /// `mmpp:900/s,100ms,50/s,400ms`), `steps:FROM..TO,BY,EVERY` (such as `steps:100/s..1000/s,100/s,5s`),
     /// `poisson-steps:…`, or `trace:PATH` (one moment per line) [default with --rate: poisson]
     #[arg(long, value_name = "KIND", conflicts_with = "think_time")]
     pub(crate) arrivals: Option<String>,
