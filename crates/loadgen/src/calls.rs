@@ -326,4 +326,8 @@ impl Client for CallClient {
             self.connection.close();
         }
     }
+
+    fn sent_anew(&mut self) -> u64 {
+        self.connection.sent_anew.take()
+    }
 }

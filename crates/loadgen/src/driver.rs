@@ -4,7 +4,10 @@
 //! once. One driver serves all connections of one generator thread, so what belongs to a single
 //! request in flight lives in [`Driver::Pending`].
 
+use std::io;
 use std::net::SocketAddr;
+
+use tokio_rustls::rustls;
 
 use crate::tls::Secure;
 
@@ -132,6 +135,13 @@ named! {
         ConnectionClosed = "connection_closed",
         /// The connection was reset, or another failure of the socket.
         ConnectionReset = "connection_reset",
+        /// The connection could not be encrypted, or no longer: what TLS refused on either side.
+        TlsFailed = "tls_failed",
+        /// The server gave up this request alone (HTTP/2's `RST_STREAM`).
+        StreamReset = "stream_reset",
+        /// The server did not take the request, however often it was sent (HTTP/2's `GOAWAY` and
+        /// `REFUSED_STREAM`).
+        NotTaken = "not_taken",
         /// Bytes that the protocol does not allow here.
         Garbage = "garbage",
         /// A value that is not the one stored under its key.
@@ -172,5 +182,29 @@ named! {
         Status4xx = "status_4xx",
         /// HTTP status 5xx.
         Status5xx = "status_5xx",
+    }
+}
+
+impl ErrorKind {
+    /// The kind of a failure of a connection that was there.
+    pub(crate) fn of_socket(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => Self::ConnectionClosed,
+            io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
+                let of_tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
+                if of_tls { Self::TlsFailed } else { Self::Garbage }
+            }
+            io::ErrorKind::NotConnected | io::ErrorKind::ConnectionRefused => Self::ConnectFailed,
+            _ => Self::ConnectionReset,
+        }
+    }
+
+    /// The kind of a failure to connect: what breaks off behind the first answer breaks the greeting of TLS.
+    pub(crate) fn of_connecting(error: &io::Error) -> Self {
+        match Self::of_socket(error) {
+            Self::TlsFailed | Self::ConnectionClosed => Self::TlsFailed,
+            _ if error.kind() == io::ErrorKind::ConnectionReset => Self::TlsFailed,
+            _ => Self::ConnectFailed,
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 mod access;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -23,12 +23,13 @@ use prost::Message;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Mutex, mpsc};
 
-pub(crate) use access::Reached;
 pub use access::{Access, AccessError};
 
+use crate::anew::{self, SentAnew, Unanswered};
 use crate::driver::ErrorKind;
 use crate::load::{LoadError, PREPARATION};
 use crate::tasks::SameThread;
+use crate::tls::Reached;
 
 /// Bytes before every message: whether it is compressed, and its length.
 pub(crate) const PREFIX_BYTES: usize = 5;
@@ -75,7 +76,7 @@ impl Refusal {
         match self {
             Self::Status { code, .. } => kind(*code),
             Self::Ended { .. } => ErrorKind::ConnectionClosed,
-            Self::Connect(_) => ErrorKind::ConnectFailed,
+            Self::Connect(error) => ErrorKind::of_connecting(error),
             Self::Http { .. } => ErrorKind::Garbage,
             Self::Broken(kind) => *kind,
         }
@@ -108,14 +109,24 @@ pub(crate) struct Connection {
     /// Bytes that may be under way to the client; the library's own where it is `None`.
     window: Option<u32>,
     sender: RefCell<Option<SendRequest<Sending>>>,
+    /// How often it was opened.
+    opened: Cell<u64>,
     /// Held while it is opened, so that it is opened once.
     opening: Mutex<()>,
+    pub(crate) sent_anew: SentAnew,
 }
 
 impl Connection {
     pub(crate) fn new(target: SocketAddr, access: Access) -> Self {
-        let (sender, opening) = (RefCell::new(None), Mutex::new(()));
-        Self { target, access, window: None, sender, opening }
+        Self {
+            target,
+            access,
+            window: None,
+            sender: RefCell::new(None),
+            opened: Cell::new(0),
+            opening: Mutex::new(()),
+            sent_anew: SentAnew::default(),
+        }
     }
 
     pub(crate) fn with_window(self, bytes: u32) -> Self {
@@ -136,6 +147,7 @@ impl Connection {
             Reached::Encrypted(stream) => greet(stream, self.window).await?,
         };
         *self.sender.borrow_mut() = Some(sender);
+        self.opened.set(self.opened.get() + 1);
         Ok(())
     }
 
@@ -165,12 +177,37 @@ impl Connection {
         open().ok_or(Refusal::Broken(ErrorKind::ConnectFailed))
     }
 
+    /// Sends a call, anew where the service did not take it.
+    async fn respond(
+        &self,
+        path: &str,
+        metadata: &HeaderMap,
+        mut sending: impl FnMut() -> Sending,
+    ) -> Result<Response<Incoming>, Refusal> {
+        let mut times = 0;
+        loop {
+            let mut sender = self.sender().await?;
+            let opened = self.opened.get();
+            let mut request = request(self.target, &self.access, path, sending())?;
+            request.headers_mut().extend(metadata.clone());
+            let unanswered: Unanswered = match sender.try_send_request(request).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error.into(),
+            };
+            if !self.sent_anew.once_more(unanswered, &mut times) {
+                return Err(Refusal::Broken(unanswered.kind));
+            }
+            // Unless another call has left it.
+            if unanswered.leaves(times) && self.opened.get() == opened {
+                self.forget();
+            }
+        }
+    }
+
     /// Calls a method with messages that have their prefixes; the answer's messages, with theirs.
     async fn exchange(&self, path: &str, body: Bytes) -> Result<Bytes, Refusal> {
-        let mut sender = self.sender().await?;
-        let request = request(self.target, &self.access, path, Sending::whole(body))?;
-        let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
-        read(response).await
+        let sending = || Sending::whole(body.clone());
+        read(self.respond(path, &HeaderMap::new(), sending).await?).await
     }
 
     /// Calls a method that answers with one message.
@@ -191,21 +228,20 @@ impl Connection {
         &self,
         path: &str,
         metadata: &HeaderMap,
-        mut left: Bytes,
+        messages: Bytes,
         in_turn: bool,
     ) -> Result<(u64, u64), Refusal> {
-        let mut sender = self.sender().await?;
-        let (turns, receiver) = mpsc::channel(1);
-        let mut turns = in_turn.then_some(turns);
-        let (first, more) = if in_turn {
-            (take_one(&mut left), Some(receiver))
-        } else {
-            (std::mem::take(&mut left), None)
+        let (mut left, mut turns) = (Bytes::new(), None);
+        let sending = || {
+            if !in_turn {
+                return Sending::whole(messages.clone());
+            }
+            left = messages.clone();
+            let (sender, receiver) = mpsc::channel(1);
+            turns = Some(sender);
+            Sending { first: Full::new(take_one(&mut left)), more: Some(receiver) }
         };
-        let sending = Sending { first: Full::new(first), more };
-        let mut request = request(self.target, &self.access, path, sending)?;
-        request.headers_mut().extend(metadata.clone());
-        let response = sender.send_request(request).await.map_err(|error| broken(&error))?;
+        let response = self.respond(path, metadata, sending).await?;
         let is_whole = response.headers().contains_key("grpc-status");
         let mut body = answered(response)?;
         let mut counter = Counter::default();
@@ -465,13 +501,7 @@ fn shown(text: &str) -> String {
 }
 
 pub(crate) fn broken(error: &hyper::Error) -> Refusal {
-    Refusal::Broken(if error.is_parse() {
-        ErrorKind::Garbage
-    } else if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
-        ErrorKind::ConnectionClosed
-    } else {
-        ErrorKind::ConnectionReset
-    })
+    Refusal::Broken(anew::kind(error))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! Start reading at [`load::run`]; the loop itself is in the private module `engine`.
 
+mod anew;
 pub mod arrivals;
 pub mod bazel;
 pub mod calls;

@@ -469,6 +469,7 @@ fn result(
         unsent: ends.iter().map(|end| end.tally.unsent).sum(),
         gap_check,
         reconnects: ends.iter().map(|end| end.tally.reconnects).sum(),
+        sent_anew: ends.iter().map(|end| end.tally.sent_anew).sum(),
         redirects: redirects(ends),
         seed: plan.seed,
         threads: ends.iter().map(|end| end.cost.clone()).collect(),

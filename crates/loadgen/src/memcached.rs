@@ -9,6 +9,7 @@ pub use prefill::{PrefillError, prefill};
 use crate::driver::{Driver, Progress, named};
 use crate::keyspace;
 use crate::random::Random;
+use crate::tls::Secure;
 use crate::turns::{Weighted, weights};
 use reply::ReplyReader;
 
@@ -53,6 +54,8 @@ pub struct MemcachedPlan {
     pub verify: bool,
     /// Seconds that stored values live; 0 is forever.
     pub expiry_s: u32,
+    /// TLS, where the servers want it.
+    pub secure: Option<Secure>,
 }
 
 /// Reads a mix such as `set=1,get=10`. With more than one key a multi-get, `get` means
@@ -152,6 +155,10 @@ impl Driver for Memcached<'_> {
         }
         out.extend_from_slice(b"\r\n");
         operation
+    }
+
+    fn secure(&self) -> Option<&Secure> {
+        self.plan.secure.as_ref()
     }
 
     fn read(&mut self, pending: &mut MemcachedPending, input: &[u8]) -> Progress {

@@ -32,8 +32,8 @@ use expression::Value;
 use kendall_protocols::load_result::LoadResult;
 use script::Action;
 
-/// The variable that has the number of the client.
-const CLIENT: &str = "client_id";
+/// Variables that scripts of pgbench have by themselves: the number of the client, a scale of 1, and the seed.
+const AUTOMATIC: [&str; 4] = ["client_id", "scale", "random_seed", expression::DEFAULT_SEED];
 
 /// What a load of PostgreSQL sends, and how.
 #[derive(Debug, Clone)]
@@ -50,10 +50,11 @@ pub struct PostgresPlan {
     pub varied: Vec<(String, Values)>,
 }
 
-/// Variables that every script has: those that are defined, those that are varied, the client's number.
+/// Variables that every script has: those that are defined, those that are varied, then pgbench's own. Of two that
+/// have the same name, the first counts.
 pub fn given(defined: &[(String, String)], varied: &[(String, Values)]) -> Vec<String> {
     let names = defined.iter().map(|(name, _)| name).chain(varied.iter().map(|(name, _)| name));
-    names.cloned().chain([CLIENT.to_owned()]).collect()
+    names.cloned().chain(AUTOMATIC.map(str::to_owned)).collect()
 }
 
 /// A load of PostgreSQL that did not take place.
@@ -75,6 +76,7 @@ pub enum PostgresLoadError {
 /// What the clients of a load share.
 struct Shared {
     plan: PostgresPlan,
+    seed: u64,
     connector: Connector,
     mix: Weighted,
     said: Said,
@@ -95,6 +97,7 @@ pub fn run(
         connector: Connector::new(postgres)?,
         mix: Weighted::new(postgres.scripts.iter().map(|script| script.weight)),
         said: Said::default(),
+        seed: plan.seed,
         plan: postgres.clone(),
     });
     check(plan, &shared)?;
@@ -130,7 +133,7 @@ fn check(plan: &LoadPlan, shared: &Arc<Shared>) -> Result<(), PostgresLoadError>
                 Err(Failure::Connect(source)) => {
                     return Err(LoadError::Connect { target: *target, source }.into());
                 }
-                Err(Failure::Refused(said)) => {
+                Err(Failure::Refused { said, .. }) => {
                     return Err(PostgresLoadError::Refused { target: *target, said });
                 }
                 Err(Failure::Statement { script, line, said }) => {
@@ -192,7 +195,9 @@ impl Shared {
             varied.write(random, &mut text);
             values.push(Value::Text(String::from_utf8_lossy(&text).into_owned()));
         }
-        values.push(Value::Whole(i64::try_from(client).unwrap_or(i64::MAX)));
+        let client = i64::try_from(client).unwrap_or(i64::MAX);
+        let seed = self.seed.cast_signed();
+        values.extend([client, 1, seed, seed].map(Value::Whole));
     }
 }
 
@@ -235,8 +240,9 @@ impl Client for PostgresClient {
         if self.connection.as_ref().is_none_or(Connection::is_closed) {
             let opened = shared.connector.open(self.target, &shared.plan.scripts).await;
             self.connection = Some(opened.map_err(|failure| {
+                let kind = failure.kind();
                 shared.said.note(&script.name, &failure.into_io().to_string());
-                ErrorKind::ConnectFailed
+                kind
             })?);
         }
         let Some(connection) = &self.connection else { return Err(ErrorKind::ConnectFailed) };

@@ -129,6 +129,8 @@ pub(crate) struct Tally {
     pub(crate) asked: u64,
     /// Connections made again after one broke.
     pub(crate) reconnects: u64,
+    /// Requests sent once more that a server had not taken.
+    pub(crate) sent_anew: u64,
     /// Replies by HTTP status code.
     pub(crate) statuses: Box<[u64; STATUSES]>,
     /// Closed loop: time from each completion to the next, ends of the load included.
@@ -177,6 +179,7 @@ impl Recorder {
                 moved: 0,
                 asked: 0,
                 reconnects: 0,
+                sent_anew: 0,
                 statuses: Box::new([0; STATUSES]),
                 silences: Histogram::with_room(ROOM_NS),
                 last_done_ns: None,

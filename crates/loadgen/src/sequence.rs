@@ -141,7 +141,7 @@ pub fn run(
         next += sequence.steps.len();
         next - sequence.steps.len()
     });
-    let connector = Connector::new(web).map_err(LoadError::Thread)?;
+    let connector = Connector::new(web);
     let origin = Url::parse(&connector.origin)
         .map_err(|error| LoadError::Thread(std::io::Error::other(error)))?;
     let shared = Arc::new(Shared {

@@ -51,6 +51,11 @@ pub(crate) trait Client {
 
     /// The exchange failed or took too long.
     fn failed(&mut self, kind: ErrorKind);
+
+    /// Requests that were sent once more since the last call, because the server had not taken them.
+    fn sent_anew(&mut self) -> u64 {
+        0
+    }
 }
 
 /// Counts the parts of a request, one after the other.
@@ -281,6 +286,7 @@ async fn run_client<C: Client>(
             client.failed(kind);
         }
         shared.borrow_mut().last_done_ns = done;
+        shared.borrow_mut().recorder.tally.sent_anew += client.sent_anew();
         let times = (due.saturating_add(paused_ns), done);
         let pause = record(&mut shared.borrow_mut(), operation, outcome, times, &mut failures);
         free_ns = done + pause;

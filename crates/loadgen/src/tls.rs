@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_tier::AnyCertificate;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore};
+use tokio_rustls::rustls::{self, ClientConfig, ClientConnection, RootCertStore};
 
 use crate::clock::now_ns;
 
@@ -68,8 +70,8 @@ impl Secure {
 
 /// A connection that is given up at a moment, however slowly bytes come.
 #[derive(Debug)]
-pub(crate) struct Until {
-    pub(crate) stream: TcpStream,
+struct Until {
+    stream: TcpStream,
     ends_ns: u64,
 }
 
@@ -106,20 +108,75 @@ fn late(error: std::io::Error) -> std::io::Error {
     if is_late { std::io::ErrorKind::TimedOut.into() } else { error }
 }
 
+/// A connection that was made before a load.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    until: Until,
+    tls: Option<Box<ClientConnection>>,
+}
+
+/// What is read and written, encrypted or not.
+pub(crate) trait Stream: Read + Write {}
+impl<S: Read + Write> Stream for S {}
+
 /// Connects before a load, TLS included.
 pub(crate) fn connect(
     target: &SocketAddr,
     secure: Option<&Secure>,
     timeout: Duration,
-) -> std::io::Result<(Until, Option<Box<ClientConnection>>)> {
-    let ends_ns = now_ns().saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-    let mut until = Until { stream: TcpStream::connect_timeout(target, timeout)?, ends_ns };
-    until.stream.set_nodelay(true)?;
-    let mut tls = secure.map(Secure::begin).transpose()?;
-    if let Some(tls) = &mut tls {
-        tls.complete_io(&mut until)?;
+) -> std::io::Result<Prepared> {
+    let stream = TcpStream::connect_timeout(target, timeout)?;
+    stream.set_nodelay(true)?;
+    let tls = secure.map(Secure::begin).transpose()?;
+    let mut prepared = Prepared { until: Until { stream, ends_ns: 0 }, tls };
+    prepared.within(timeout);
+    if let Some(tls) = &mut prepared.tls {
+        tls.complete_io(&mut prepared.until)?;
     }
-    Ok((until, tls))
+    Ok(prepared)
+}
+
+impl Prepared {
+    /// Gives what follows so much time from now.
+    pub(crate) fn within(&mut self, timeout: Duration) {
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.until.ends_ns = now_ns().saturating_add(timeout_ns);
+    }
+
+    pub(crate) fn stream(&mut self) -> Box<dyn Stream + '_> {
+        match &mut self.tls {
+            Some(tls) => Box::new(rustls::Stream::new(&mut **tls, &mut self.until)),
+            None => Box::new(&mut self.until),
+        }
+    }
+
+    /// The socket and its encryption, as they are.
+    pub(crate) fn into_parts(self) -> (TcpStream, Option<Box<ClientConnection>>) {
+        (self.until.stream, self.tls)
+    }
+}
+
+/// A connection that was made during a load.
+pub(crate) enum Reached {
+    Plain(tokio::net::TcpStream),
+    Encrypted(Box<TlsStream<tokio::net::TcpStream>>),
+}
+
+/// Connects during a load, TLS included.
+pub(crate) async fn reach(
+    target: SocketAddr,
+    secure: Option<&Secure>,
+) -> Result<Reached, std::io::Error> {
+    let stream = tokio::net::TcpStream::connect(target).await?;
+    stream.set_nodelay(true)?;
+    Ok(match secure {
+        None => Reached::Plain(stream),
+        Some(secure) => {
+            let connector = TlsConnector::from(Arc::clone(&secure.config));
+            let connected = connector.connect(secure.name.clone(), stream).await?;
+            Reached::Encrypted(Box::new(connected))
+        }
+    })
 }
 
 impl Tls {
@@ -135,7 +192,7 @@ impl Tls {
     }
 
     /// The configuration of all connections of a load.
-    pub(crate) fn config(&self, protocols: &[&[u8]]) -> Result<ClientConfig, TlsError> {
+    fn config(&self, protocols: &[&[u8]]) -> Result<ClientConfig, TlsError> {
         let refused = |error: tokio_rustls::rustls::Error| TlsError::Refused(error.into());
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))

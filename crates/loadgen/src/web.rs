@@ -19,6 +19,7 @@ use crate::load::{LoadError, LoadPlan, LoadProgress, Place, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::tasks::{self, Client};
+use crate::tls::Secure;
 pub(crate) use connection::{Connection, Connector, read};
 use kendall_protocols::load_result::LoadResult;
 
@@ -26,14 +27,18 @@ use kendall_protocols::load_result::LoadResult;
 #[derive(Debug, Clone)]
 pub struct WebPlan {
     pub content: HttpPlan,
-    /// TLS: the name that the server's certificate must have.
-    pub tls: Option<String>,
-    /// TLS: take any certificate.
-    pub insecure: bool,
+    /// TLS, where the URL wants it; its protocol is [`alpn`].
+    pub tls: Option<Secure>,
     /// HTTP/2; without TLS by prior knowledge.
     pub http2: bool,
     /// HTTP/2: connections that the clients share; without a number, each has its own.
     pub connections: Option<usize>,
+}
+
+/// What is agreed on over TLS.
+#[must_use]
+pub fn alpn(http2: bool) -> &'static [u8] {
+    if http2 { b"h2" } else { b"http/1.1" }
 }
 
 /// Runs a load test over TLS or HTTP/2.
@@ -47,7 +52,7 @@ pub fn run(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&LoadProgress),
 ) -> Result<LoadResult, LoadError> {
-    let connector = Connector::new(web).map_err(LoadError::Thread)?;
+    let connector = Connector::new(web);
     let body = |start: Start<'_>, recorder: Recorder| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let random = stream(plan.seed, Purpose::Requests, start.place.thread);
@@ -98,6 +103,10 @@ impl Client for WebClient {
 
     fn failed(&mut self, _kind: ErrorKind) {
         self.connection.close();
+    }
+
+    fn sent_anew(&mut self) -> u64 {
+        self.connection.sent_anew.take()
     }
 }
 

@@ -12,6 +12,7 @@ use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::http::HttpPlan;
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, PacePlan};
 use kendall_loadgen::sequence::{self, SequencePlan};
+use kendall_loadgen::tls::{Secure, Tls};
 use kendall_loadgen::web::{self, WebPlan};
 use kendall_protocols::load_result::LoadResult;
 use kendall_testing::{certificate, free_address};
@@ -99,6 +100,10 @@ fn load(target: SocketAddr, web: &WebPlan, pace: PacePlan) -> Result<LoadResult,
     web::run(&plan, web, &template, &AtomicBool::new(false), &mut |_| ())
 }
 
+fn secure(http2: bool, insecure: bool) -> Secure {
+    Tls { insecure, ..Tls::default() }.of("localhost", &[web::alpn(http2)]).unwrap()
+}
+
 fn plan(tls: bool, http2: bool, path: &str) -> WebPlan {
     let content = HttpPlan {
         method: "GET".to_owned(),
@@ -109,13 +114,7 @@ fn plan(tls: bool, http2: bool, path: &str) -> WebPlan {
         placeholders: Vec::new(),
         keep_alive: true,
     };
-    WebPlan {
-        content,
-        tls: tls.then(|| "localhost".to_owned()),
-        insecure: true,
-        http2,
-        connections: None,
-    }
+    WebPlan { content, tls: tls.then(|| secure(http2, true)), http2, connections: None }
 }
 
 #[test]
@@ -229,7 +228,7 @@ fn a_status_that_is_no_success_is_an_error() {
 #[test]
 fn a_certificate_that_nobody_signed_is_refused_unless_asked_otherwise() {
     let nginx = Nginx::start();
-    let web = WebPlan { insecure: false, ..plan(true, false, "/") };
+    let web = WebPlan { tls: Some(secure(false, false)), ..plan(true, false, "/") };
     let pace = PacePlan::Closed { think_time: None };
     assert!(matches!(load(nginx.tls, &web, pace), Err(LoadError::Connect { .. })));
 }

@@ -90,6 +90,9 @@ pub struct LoadResult {
     /// Connections that had to be made again.
     #[serde(default)]
     pub reconnects: u64,
+    /// HTTP and gRPC: requests that a leaving server did not take, and that were sent once more.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sent_anew: u64,
     /// Seed of all draws.
     #[serde(default)]
     pub seed: u64,
@@ -115,6 +118,11 @@ pub struct LoadResult {
     /// Caveats, which do not reject it.
     #[serde(default)]
     pub caveats: Vec<Remark>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Versioned for LoadResult {

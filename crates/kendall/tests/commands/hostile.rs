@@ -154,3 +154,104 @@ fn hears(stream: &mut TcpStream, stop: &AtomicBool) -> bool {
     }
     false
 }
+
+/// A frame of HTTP/2.
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A `GOAWAY`: the last stream that is taken, and why.
+pub(crate) fn goodbye(last: u32, reason: u32) -> Vec<u8> {
+    frame(7, 0, 0, &[last.to_be_bytes(), reason.to_be_bytes()].concat())
+}
+
+/// What a server of HTTP/2 does behind an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Then {
+    Close,
+    Reset,
+    Silence,
+    Forever,
+}
+
+/// Speaks HTTP/2, and says to each request what it is told: by the number of the connection, and of the stream.
+pub(crate) fn http2(
+    answer: impl Fn(usize, u32) -> Option<(Vec<u8>, Then)> + Send + Sync + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let answer = Arc::new(answer);
+    std::thread::spawn(move || {
+        for (number, mut stream) in listener.incoming().map_while(Result::ok).enumerate() {
+            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            let answer = Arc::clone(&answer);
+            // Whatever goes wrong here is the client's leaving.
+            std::thread::spawn(move || speak(&mut stream, |call| answer(number, call)));
+        }
+    });
+    address
+}
+
+fn speak(
+    stream: &mut TcpStream,
+    answer: impl Fn(u32) -> Option<(Vec<u8>, Then)>,
+) -> std::io::Result<()> {
+    stream.read_exact(&mut [0; 24])?;
+    stream.write_all(&frame(4, 0, 0, &[]))?;
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head)?;
+        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+        stream.read_exact(&mut vec![0; length])?;
+        // The end of the stream of a request: of its data, or of its headers.
+        if head[3] > 1 || head[4] & 1 == 0 {
+            continue;
+        }
+        let call = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        let Some((bytes, then)) = answer(call) else { continue };
+        stream.write_all(&bytes)?;
+        match then {
+            Then::Close => return Ok(()),
+            Then::Reset => {
+                return rustix::net::sockopt::set_socket_linger(&*stream, Some(Duration::ZERO))
+                    .map_err(Into::into);
+            }
+            Then::Silence => {}
+            Then::Forever => loop {
+                stream.write_all(&frame(0, 0, call, b"\0\0\0\0\x02ab"))?;
+            },
+        }
+    }
+}
+
+/// A relay to a server that takes so many connections, and cuts each when so many bytes have come back. Those that
+/// come later hear these words, which are no TLS.
+pub(crate) fn relay(
+    to: SocketAddr,
+    (connections, bytes): (usize, u64),
+    words: &'static [u8],
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, mut here) in listener.incoming().map_while(Result::ok).enumerate() {
+            if number >= connections {
+                std::thread::spawn(move || {
+                    here.write_all(words).unwrap_or_default();
+                    // Closed with bytes unread, it would be reset.
+                    std::io::copy(&mut here, &mut std::io::sink())
+                });
+                continue;
+            }
+            let mut there = TcpStream::connect(to).unwrap();
+            let (answers, mut back) = (there.try_clone().unwrap(), here.try_clone().unwrap());
+            std::thread::spawn(move || {
+                std::io::copy(&mut answers.take(bytes), &mut back).unwrap_or_default();
+                back.shutdown(std::net::Shutdown::Both).unwrap_or_default();
+            });
+            std::thread::spawn(move || std::io::copy(&mut here, &mut there));
+        }
+    });
+    address
+}

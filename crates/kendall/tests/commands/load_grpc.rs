@@ -1,18 +1,19 @@
 //! `kendall load grpc` against a real service, behind TLS too, and against servers that are hostile.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use kendall_loadgen::calls::{self, Access, CallPlan};
+use kendall_loadgen::load::LoadPlan;
+use kendall_protocols::load_result::LoadResult;
 use kendall_testing::{Process, certificate, free_address};
 use serde_json::json;
 
-use crate::hostile::{kinds as kinds_of, plan};
+use crate::hostile::{Then, frame, goodbye, http2, kinds as kinds_of, plan};
 use crate::support::{kendall, printed};
 
 const CHECK: &str = "grpc.health.v1.Health/Check";
@@ -133,6 +134,27 @@ fn what_cannot_be_called_is_refused_with_what_there_is() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
         assert!(said.contains(part), "{arguments:?}: {said}");
     }
+    // Files that import each other: deep, and many.
+    for number in 0..2_000 {
+        let next = format!("import \"deep{}.proto\";", number + 1);
+        let next = if number == 1_999 { "" } else { &next };
+        let text = format!("syntax = \"proto3\";\n{next}\nmessage M{number} {{}}\n");
+        std::fs::write(folder.path().join(format!("deep{number}.proto")), text).unwrap();
+    }
+    let import = |number: usize| format!("import \"deep{number}.proto\";\n");
+    let last = (1_901..1_999).rev().map(import).collect::<String>();
+    let service = "message N {}\nservice S { rpc C(N) returns (N); }\n";
+    for (imports, part) in [
+        (import(0), "is imported more than 100 files deep"),
+        (last, "there is no service `grpc.health.v1.Health` (there are S)"),
+    ] {
+        let file = folder.path().join("first.proto").display().to_string();
+        std::fs::write(&file, format!("syntax = \"proto3\";\n{imports}{service}")).unwrap();
+        let output = load(address, &["--call", CHECK, "--proto", &file]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(part), "{said}");
+    }
     // A service that is not there, one that speaks something else, and one without TLS.
     let (_http, ready) = Process::ready(
         kendall().args(["serve", "synthetic", "--listen", "127.0.0.1:0"]).stdout(Stdio::null()),
@@ -190,11 +212,6 @@ fn a_service_behind_tls_sees_the_certificate_of_the_client() {
     assert!(said.contains("does not trust"), "{said}");
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
 /// A whole answer to a call: status 200, a message, the status of gRPC.
 fn whole(stream: u32, message: &[u8]) -> Vec<u8> {
     let trailers = [&[0, 11][..], b"grpc-status", &[1], b"0"].concat();
@@ -202,64 +219,14 @@ fn whole(stream: u32, message: &[u8]) -> Vec<u8> {
     [head, data, frame(1, 5, stream, &trailers)].concat()
 }
 
-/// What a server does behind its answer.
-#[derive(Debug, Clone, Copy)]
-enum Then {
-    Close,
-    Reset,
-    Silence,
-    Forever,
-}
-
 /// Speaks HTTP/2 until a call is there, and then says what it is told.
-fn hostile(answer: impl Fn(u32) -> Vec<u8> + Send + 'static, then: Then) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().map_while(Result::ok) {
-            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-            // Whatever goes wrong here is the client's leaving.
-            serve(&mut stream, &answer, then).unwrap_or_default();
-        }
-    });
-    address
-}
-
-fn serve(
-    stream: &mut TcpStream,
-    answer: &impl Fn(u32) -> Vec<u8>,
-    then: Then,
-) -> std::io::Result<()> {
-    stream.read_exact(&mut [0; 24])?;
-    stream.write_all(&frame(4, 0, 0, &[]))?;
-    loop {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head)?;
-        let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
-        stream.read_exact(&mut vec![0; length])?;
-        // The end of the stream of a call.
-        if head[3] != 0 || head[4] & 1 == 0 {
-            continue;
-        }
-        let call = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-        stream.write_all(&answer(call))?;
-        match then {
-            Then::Close => return Ok(()),
-            Then::Reset => {
-                return rustix::net::sockopt::set_socket_linger(&*stream, Some(Duration::ZERO))
-                    .map_err(Into::into);
-            }
-            Then::Silence => {}
-            Then::Forever => loop {
-                stream.write_all(&frame(0, 0, call, b"\0\0\0\0\x02ab"))?;
-            },
-        }
-    }
+fn hostile(answer: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static, then: Then) -> SocketAddr {
+    http2(move |_, call| Some((answer(call), then)))
 }
 
 /// The kinds of errors of one call.
 fn kinds(
-    answer: impl Fn(u32) -> Vec<u8> + Send + 'static,
+    answer: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static,
     then: Then,
     timeout_ms: u64,
 ) -> Vec<String> {
@@ -268,10 +235,15 @@ fn kinds(
 
 fn kinds_in(
     method: &str,
-    answer: impl Fn(u32) -> Vec<u8> + Send + 'static,
+    answer: impl Fn(u32) -> Vec<u8> + Send + Sync + 'static,
     then: Then,
     timeout_ms: u64,
 ) -> Vec<String> {
+    let plan = plan(hostile(answer, then), 1, 1, Duration::from_millis(timeout_ms));
+    kinds_of(&run(&plan, method, None))
+}
+
+fn run(plan: &LoadPlan, method: &str, connections: Option<usize>) -> LoadResult {
     let (_folder, file) = protos();
     let calls = CallPlan {
         method: method.to_owned(),
@@ -282,10 +254,56 @@ fn kinds_in(
         in_turn: false,
         metadata: Vec::new(),
         access: Access::default(),
-        connections: None,
+        connections,
     };
-    let plan = plan(hostile(answer, then), 1, 1, Duration::from_millis(timeout_ms));
-    kinds_of(&calls::run(&plan, &calls, &AtomicBool::new(false), &mut |_| ()).unwrap())
+    calls::run(plan, &calls, &AtomicBool::new(false), &mut |_| ()).unwrap()
+}
+
+/// Four clients share a connection to a service that leaves: what it did not take is asked of the next connection.
+#[test]
+fn calls_that_a_leaving_service_did_not_take_are_sent_anew() {
+    const MESSAGE: &[u8] = b"\0\0\0\0\x02\x08\x01";
+    // Goodbyes behind the first call and before it, with a reason and without, the connection closed or left open.
+    for (last, reason, then) in
+        [(1, 0, Then::Silence), (1, 11, Then::Silence), (0, 0, Then::Silence), (0, 2, Then::Close)]
+    {
+        let service = http2(move |connection, call| match (connection, call) {
+            (0, ..=5) => None,
+            (0, 7) => {
+                let first = if last == 1 { whole(1, MESSAGE) } else { Vec::new() };
+                Some(([first, goodbye(last, reason)].concat(), then))
+            }
+            _ => Some((whole(call, MESSAGE), Then::Silence)),
+        });
+        let result = run(&plan(service, 12, 4, Duration::from_secs(10)), CHECK, Some(1));
+        let check = &result.operations["Check"];
+        assert_eq!((check.completed, check.errors.len()), (12, 0), "{last} {reason}: {check:?}");
+        assert_eq!(result.sent_anew, if last == 1 { 3 } else { 4 }, "{last} {reason}");
+    }
+    // Refused by one connection, and taken by the next.
+    let refused = |call| frame(3, 0, call, &[0, 0, 0, 7]);
+    let service = http2(move |connection, call| {
+        let answer = if connection == 0 { refused(call) } else { whole(call, MESSAGE) };
+        Some((answer, Then::Silence))
+    });
+    let result = run(&plan(service, 5, 1, Duration::from_secs(10)), CHECK, None);
+    assert_eq!((result.operations["Check"].completed, result.sent_anew), (5, 1));
+    // Of every connection: given up. What was taken is never asked twice.
+    let always = |answer: fn(u32) -> Vec<u8>| {
+        let service = http2(move |_, call| Some((answer(call), Then::Close)));
+        let result = run(&plan(service, 2, 1, Duration::from_secs(10)), CHECK, None);
+        (kinds_of(&result), result.sent_anew)
+    };
+    assert_eq!(always(|_| goodbye(0, 0)), (vec!["not_taken".to_owned()], 4));
+    assert_eq!(always(|call| frame(3, 0, call, &[0, 0, 0, 7])), (vec!["not_taken".to_owned()], 4));
+    let (kinds, sent_anew) = always(|call| goodbye(call, 0));
+    let cut = ["connection_closed", "connection_reset"];
+    assert!(kinds.iter().all(|kind| cut.contains(&kind.as_str())), "{kinds:?}");
+    assert!(!kinds.is_empty() && sent_anew == 0);
+    assert_eq!(
+        always(|call| frame(3, 0, call, &[0, 0, 0, 2])),
+        (vec!["stream_reset".to_owned()], 0)
+    );
 }
 
 #[test]
@@ -320,11 +338,13 @@ fn hostile_services_are_counted_and_nothing_hangs() {
     }
     // Messages without end, which take no notice of how many the client will have.
     let endless = kinds(|call| frame(1, 4, call, &[0x88]), Then::Forever, 300);
-    assert!(endless == ["timed_out"] || endless == ["connection_reset"], "{endless:?}");
+    assert!(endless == ["timed_out"] || endless == ["garbage"], "{endless:?}");
     // A stream that is reset, an answer to nobody, a frame that is too long, bytes that are no frames.
-    assert_eq!(kinds(|call| frame(3, 0, call, &[0, 0, 0, 2]), Then::Silence, 10_000).len(), 1);
+    let reset = kinds(|call| frame(3, 0, call, &[0, 0, 0, 2]), Then::Silence, 10_000);
+    assert_eq!(reset, ["stream_reset"]);
     for answer in [frame(1, 4, 99, &[0x88]), vec![0xff; 64], b"HTTP/1.1 400 Bad\r\n\r\n".to_vec()] {
-        assert_eq!(kinds(move |_| answer.clone(), Then::Close, 10_000).len(), 1);
+        let kinds = kinds(move |_| answer.clone(), Then::Silence, 10_000);
+        assert_eq!(kinds, ["garbage"]);
     }
     // Status 500, and an answer without a status.
     assert_eq!(kinds(|call| frame(1, 5, call, &[0x8e]), Then::Silence, 10_000), ["garbage"]);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
 use std::process::{Command, Output};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -10,11 +11,11 @@ use kendall_loadgen::postgres::{self, PostgresLoadError, PostgresPlan, Script, g
 use kendall_loadgen::tls::Tls;
 use kendall_message_queue::{PrivateOptions, PrivatePostgres, TcpAccess};
 use kendall_protocols::load_result::LoadResult;
-use kendall_testing::free_address;
+use kendall_testing::{certificate, free_address, wait_until};
 use serde_json::Value;
 
-use crate::hostile::{End, Hostile, plan};
-use crate::support::kendall;
+use crate::hostile::{End, Hostile, plan, relay};
+use crate::support::{kendall, printed};
 
 const PASSWORD: &str = "secret";
 
@@ -29,8 +30,7 @@ struct Server {
 impl Server {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder.path(), open).unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let address = free_address();
         let tcp = Some(TcpAccess { address, password: PASSWORD.to_owned() });
         let options = PrivateOptions { tcp, ..PrivateOptions::default() };
@@ -73,6 +73,23 @@ impl Server {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.display().to_string()
+    }
+
+    /// Has the server take these rules of access, and settings beside its own, while it runs.
+    fn configure(&self, rules: &str, settings: &str) {
+        let data = self.folder.path().join("data/data");
+        let owner = std::fs::metadata(&data).unwrap();
+        for name in ["server.pem", "server.key", "client.pem"] {
+            std::fs::copy(self.folder.path().join(name), data.join(name)).unwrap();
+            let (user, group) = (Some(owner.uid()), Some(owner.gid()));
+            std::os::unix::fs::chown(data.join(name), user, group).unwrap();
+            std::fs::set_permissions(data.join(name), PermissionsExt::from_mode(0o600)).unwrap();
+        }
+        std::fs::write(data.join("pg_hba.conf"), rules).unwrap();
+        std::fs::write(data.join("postgresql.auto.conf"), settings).unwrap();
+        let file = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
+        let pid = rustix::process::Pid::from_raw(file.lines().next().unwrap().parse().unwrap());
+        rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::HUP).unwrap();
     }
 
     fn stop(self) {
@@ -164,6 +181,116 @@ fn errors_have_their_kinds_and_the_connection_goes_on() {
         let output = server.load(password, arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
         assert!(said(&output).contains(why), "{arguments:?}: {}", said(&output));
+    }
+    server.stop();
+}
+
+/// pgbench itself and the load store the same numbers by the same script; pgbench writes 15 digits of them.
+#[test]
+fn a_script_of_pgbench_does_here_what_it_does_there() {
+    let server = Server::start();
+    server.psql("CREATE TABLE numbers (name text, number numeric)");
+    let expressions = [
+        "hash(1234)",
+        "hash_murmur2(0 - 7, 99)",
+        "hash_fnv1a(1234)",
+        "hash_fnv1a(0, 1)",
+        "abs(hash(:client_id)) % (1000 * :scale)",
+        "int(2.5) + int(0 - 3.5) + int(7.1)",
+        "mod(0 - 7, 3)",
+        "sqrt(2) + exp(1) + ln(10) + pi()",
+        "pow(2, 10) + power(2, 0.5)",
+        "double(5) / 2 + 5 / 2",
+        "least(3, 2.5) + greatest(1, 2, 0 - 9)",
+    ];
+    let line = |(number, expression): (usize, &&str)| {
+        let set = format!("\\set n \\\n  {expression}\nINSERT INTO numbers");
+        format!("{set} VALUES ('{number:02}', :n);\n")
+    };
+    let text = expressions.iter().enumerate().map(line).collect::<String>();
+    let script = server.write("numbers.sql", &format!("BEGIN;\n{text}\\sleep 1 us\nEND;\n"));
+    let output = Command::new("pgbench")
+        .args(["-h", &server.address.ip().to_string(), "-p", &server.address.port().to_string()])
+        .args(["-U", &server.role, "-n", "-t", "1", "-D", "default_seed=5432", "-f", &script])
+        .arg(&server.role)
+        .env("PGPASSWORD", PASSWORD)
+        .output()
+        .expect("pgbench: install it with `make packages-test`");
+    assert!(output.status.success(), "{}", said(&output));
+    let numbers = || server.psql("SELECT name, round(number, 9) FROM numbers ORDER BY name");
+    let theirs = numbers();
+    assert_eq!(theirs.lines().count(), expressions.len(), "{theirs}");
+    server.psql("TRUNCATE numbers");
+    let ours = ["-f", &script, "-n", "1", "-c", "1", "-D", "default_seed=5432"];
+    let (json, code) = server.result(&ours);
+    assert_eq!((code, &json["completed"]), (Some(0), &Value::from(1)), "{json:#}");
+    assert_eq!(numbers(), theirs);
+    server.stop();
+}
+
+/// A real server that encrypts: right and wrong authorities and names, and the client's own certificate.
+#[test]
+fn a_server_behind_tls_is_loaded_and_others_refused() {
+    let server = Server::start();
+    let [authority, own] = ["server", "client"].map(|name| {
+        let (certificate, key) = certificate(server.folder.path(), name);
+        (certificate.display().to_string(), key.display().to_string())
+    });
+    let role = &server.role;
+    let settings = "ssl = on\nssl_cert_file = 'server.pem'\nssl_key_file = 'server.key'\n\
+                    ssl_ca_file = 'client.pem'\n";
+    let rule = format!("local all all trust\nhost {role} {role} 127.0.0.0/8 scram-sha-256\n");
+    server.configure(&rule, settings);
+    wait_until("it encrypts", || server.psql("SHOW ssl") == "on");
+    // Fails where the connection of the load is not encrypted.
+    let encrypted = "SELECT 1 / ssl::int FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+    let sql = ["--sql", encrypted, "-n", "20", "-c", "2"];
+    let named = ["--tls", "--server-name", "localhost", "--authority", &authority.0];
+    for arguments in [&named[..], &["--tls", "--insecure"]] {
+        let (json, code) = server.result(&[&sql[..], arguments].concat());
+        assert_eq!((code, &json["completed"]), (Some(0), &Value::from(20)), "{json:#}");
+    }
+    // One connection before the load and one of it; those that follow cannot be encrypted.
+    let front = relay(server.address, (2, 8_000), b"SHTTP/1.1 400 Bad Request\r\n\r\n");
+    let loaded = kendall()
+        .args(["load", "postgres", &front.to_string(), "--user", role, "--format", "json"])
+        .args([&sql[..2], &["-c", "1", "-z", "1s", "--tls", "--insecure", "--quiet"]].concat())
+        .env("PGPASSWORD", PASSWORD)
+        .output()
+        .unwrap();
+    let errors = &printed(&loaded)["operations"]["sql"]["errors"];
+    let known = ["connection_closed", "connection_reset", "tls_failed"];
+    let kinds: Vec<&String> = errors.as_object().unwrap().keys().collect();
+    assert!(kinds.iter().all(|kind| known.contains(&kind.as_str())), "{errors}");
+    assert!(errors["tls_failed"].as_u64().unwrap() > 0, "{errors}");
+    let (json, _) = server.result(&sql);
+    assert_eq!(json["operations"]["sql"]["errors"]["client_error"], 20, "{json:#}");
+    let refused = |arguments: &[&str], part: &str| {
+        let output = server.load(PASSWORD, &[&sql[..], arguments].concat());
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains(part), "{arguments:?}: {}", said(&output));
+    };
+    refused(&["--tls", "--server-name", "localhost"], "does not trust");
+    refused(&["--tls", "--server-name", "localhost", "--authority", &own.0], "does not trust");
+    // The certificate is not for the address, nor for this name.
+    refused(&["--tls", "--authority", &authority.0], "does not trust");
+    let other = ["--tls", "--server-name", "other.example", "--authority", &authority.0];
+    refused(&other, "does not trust");
+    let rule = rule.replace("host ", "hostssl ").replace("256\n", "256 clientcert=verify-ca\n");
+    server.configure(&rule, settings);
+    wait_until("it asks for certificates", || {
+        server.load(PASSWORD, &[&sql[..], &named].concat()).status.code() == Some(3)
+    });
+    refused(&named, "certificate");
+    let shown = ["--client-certificate", &own.0, "--client-key", &own.1];
+    let (json, code) = server.result(&[&sql[..], &named, &shown].concat());
+    assert_eq!((code, &json["completed"]), (Some(0), &Value::from(20)), "{json:#}");
+    let wrong = ["--client-certificate", &authority.0, "--client-key", &authority.1];
+    refused(&[&named[..], &wrong].concat(), "");
+    for arguments in [&["--insecure"][..], &["--authority", &authority.0]] {
+        let output = server.load(PASSWORD, &[&sql[..], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(said(&output).contains("needs --tls"), "{}", said(&output));
     }
     server.stop();
 }

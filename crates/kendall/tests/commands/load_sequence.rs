@@ -321,7 +321,7 @@ fn kinds(server: &Hostile, timeout_ms: u64) -> Vec<String> {
         placeholders: Vec::new(),
         keep_alive: true,
     };
-    let web = WebPlan { content, tls: None, insecure: false, http2: false, connections: None };
+    let web = WebPlan { content, tls: None, http2: false, connections: None };
     let plan = plan(server.address, 1, 1, Duration::from_millis(timeout_ms));
     let stop = AtomicBool::new(false);
     kinds_of(&sequence::run(&plan, &web, sequences, &stop, &mut |_| ()).unwrap())

@@ -88,16 +88,21 @@ fn memcached_load(plan: &LoadPlan) -> LoadResult {
         seed: 1,
     })
     .unwrap();
-    let content = MemcachedPlan {
+    let content = gets();
+    let driver = |thread| Memcached::new(&keyspace, &content, stream(1, Purpose::Requests, thread));
+    let stop = AtomicBool::new(false);
+    load::run("memcached", plan, &driver, &stop, &mut |_| ()).unwrap()
+}
+
+fn gets() -> MemcachedPlan {
+    MemcachedPlan {
         mix: parse_mix("get=1", 1).unwrap(),
         keys_per_multi_get: 1,
         expected_misses: 0.0,
         verify: false,
         expiry_s: 0,
-    };
-    let driver = |thread| Memcached::new(&keyspace, &content, stream(1, Purpose::Requests, thread));
-    let stop = AtomicBool::new(false);
-    load::run("memcached", plan, &driver, &stop, &mut |_| ()).unwrap()
+        secure: None,
+    }
 }
 
 fn ours_http(target: &str, plan: &LoadPlan) -> LoadResult {

@@ -149,7 +149,8 @@ fn store(port: u16) {
         .unwrap();
     let target = format!("127.0.0.1:{port}").parse().unwrap();
     let timeout = std::time::Duration::from_secs(5);
-    kendall_loadgen::memcached::prefill(target, &keyspace, 0, timeout, &|| false).unwrap();
+    kendall_loadgen::memcached::prefill(target, &keyspace, &crate::gets(), timeout, &|| false)
+        .unwrap();
 }
 
 fn ask(port: u16, request: &[u8], end: &str) -> String {

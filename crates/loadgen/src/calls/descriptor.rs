@@ -1,10 +1,16 @@
 //! The description of a method: from `.proto` files, or from the service itself.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use prost::Message as _;
-use prost_reflect::{DescriptorPool, MethodDescriptor, prost_types::FileDescriptorProto};
+use prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
+use prost_reflect::{DescriptorPool, MethodDescriptor};
+use protox::Compiler;
+use protox::file::{
+    ChainFileResolver, File, FileResolver, GoogleFileResolver, IncludeFileResolver,
+};
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ErrorResponse, ServerReflectionRequest, ServerReflectionResponse};
@@ -19,6 +25,9 @@ const REFLECTION: [&str; 2] = [
 
 /// Files that a service may need to describe a method.
 const MOST_FILES: usize = 1_000;
+
+/// Files on the way from one to one that it imports.
+const DEEPEST: usize = 100;
 
 /// gRPC statuses: what was asked for is not there, and the method is not.
 const NOT_FOUND: i32 = 5;
@@ -75,11 +84,50 @@ pub(super) fn compiled(
             if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }
         }));
     }
-    let set = protox::compile(files, folders)
-        .map_err(|error| refused(format!("{error:?}").trim().to_owned()))?;
+    let set = described_by(files, folders).map_err(refused)?;
     let pool = DescriptorPool::from_file_descriptor_set(set)
         .map_err(|error| refused(error.to_string()))?;
     find(&pool, call)
+}
+
+/// Files with all that they import.
+fn described_by(files: &[PathBuf], folders: Vec<PathBuf>) -> Result<FileDescriptorSet, String> {
+    let said = |error: protox::Error| format!("{error:?}").trim().to_owned();
+    let mut known = ChainFileResolver::new();
+    folders.into_iter().for_each(|folder| known.add(IncludeFileResolver::new(folder)));
+    known.add(GoogleFileResolver::new());
+    let mut compiler =
+        Compiler::with_file_resolver(Shallow { files: known, imports: RefCell::default() });
+    compiler.include_imports(true).open_files(files).map_err(said)?;
+    Ok(compiler.file_descriptor_set())
+}
+
+/// Opens files that import each other to a bounded depth: the compiler calls itself for each.
+struct Shallow {
+    files: ChainFileResolver,
+    /// What the file imports that was opened last, and those on the way to it.
+    imports: RefCell<Vec<Vec<String>>>,
+}
+
+impl FileResolver for Shallow {
+    fn resolve_path(&self, path: &Path) -> Option<String> {
+        self.files.resolve_path(path)
+    }
+
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        let file = self.files.open_file(name)?;
+        let mut imports = self.imports.borrow_mut();
+        // Each file is opened once, behind the one that imports it and the others of that one.
+        while imports.last().is_some_and(|last| !last.iter().any(|import| import == name)) {
+            imports.pop();
+        }
+        if imports.len() >= DEEPEST {
+            let said = format!("`{name}` is imported more than {DEEPEST} files deep");
+            return Err(protox::Error::new(said));
+        }
+        imports.push(file.file_descriptor_proto().dependency.clone());
+        Ok(file)
+    }
 }
 
 /// Services that it says it has.

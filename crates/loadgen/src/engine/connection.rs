@@ -118,9 +118,9 @@ impl<P: Default> Connection<P> {
         timeout_ns: u64,
     ) -> io::Result<()> {
         let timeout = Duration::from_nanos(timeout_ns.max(MILLISECOND_NS));
-        let (until, tls) = tls::connect(&self.target, self.secure.as_ref(), timeout)?;
-        until.stream.set_nonblocking(true)?;
-        self.watch(epoll, index, Socket { fd: until.stream.into(), tls }).map_err(Into::into)
+        let (stream, tls) = tls::connect(&self.target, self.secure.as_ref(), timeout)?.into_parts();
+        stream.set_nonblocking(true)?;
+        self.watch(epoll, index, Socket { fd: stream.into(), tls }).map_err(Into::into)
     }
 
     /// Whether the request in flight was sent longer ago than the time-out.
@@ -201,7 +201,7 @@ impl<P: Default> Connection<P> {
         let taken = match socket.send(request) {
             Ok(taken) => taken,
             Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(errno) => return Err(error_kind(&errno.into())),
+            Err(errno) => return Err(socket.broken(errno)),
         };
         if taken < request.len() {
             self.unsent.extend_from_slice(&request[taken..]);
@@ -227,11 +227,10 @@ impl<P: Default> Connection<P> {
                 Ok(taken) => self.unsent_from += taken,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(Errno::NOTCONN) => return Err(ErrorKind::ConnectFailed),
-                Err(errno) => return Err(error_kind(&errno.into())),
+                Err(errno) => return Err(socket.broken(errno)),
             }
         }
-        socket.flush().map_err(|errno| error_kind(&errno.into()))
+        socket.flush().map_err(|errno| socket.broken(errno))
     }
 
     /// Reads into the inbox, behind what was kept.
@@ -248,7 +247,7 @@ impl<P: Default> Connection<P> {
                 Input::Bytes { held, read, more }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Input::Nothing,
-            Err(error) => Input::Failed(error_kind(&error)),
+            Err(error) => Input::Failed(ErrorKind::of_socket(&error)),
         }
     }
 
@@ -306,14 +305,5 @@ impl<P: Default> Connection<P> {
         epoll::add(epoll, &socket.fd, epoll::EventData::new_u64(self.mark(index)), flags)?;
         self.socket = Some(socket);
         Ok(())
-    }
-}
-
-fn error_kind(error: &io::Error) -> ErrorKind {
-    match error.kind() {
-        io::ErrorKind::BrokenPipe => ErrorKind::ConnectionClosed,
-        io::ErrorKind::InvalidData => ErrorKind::Garbage,
-        io::ErrorKind::NotConnected => ErrorKind::ConnectFailed,
-        _ => ErrorKind::ConnectionReset,
     }
 }

@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net;
-use tokio_rustls::rustls::ClientConnection;
+use tokio_rustls::rustls::{self, ClientConnection};
+
+use crate::driver::ErrorKind;
 
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -61,6 +63,14 @@ impl Socket {
         Ok(())
     }
 
+    /// What it is when nothing can be sent: while TLS greets, its failure.
+    pub(super) fn broken(&self, errno: Errno) -> ErrorKind {
+        if self.tls.as_ref().is_some_and(|tls| tls.is_handshaking()) {
+            return ErrorKind::TlsFailed;
+        }
+        ErrorKind::of_socket(&errno.into())
+    }
+
     pub(super) fn has_unsent(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
@@ -75,19 +85,25 @@ impl Socket {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
                 read => return read,
             }
-            if tls.read_tls(&mut Raw(&self.fd))? == 0 {
-                return Ok(0);
+            let greets = tls.is_handshaking();
+            match tls.read_tls(&mut Raw(&self.fd)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock || !greets => {
+                    return Err(error);
+                }
+                Ok(0) if !greets => return Ok(0),
+                Ok(0) | Err(_) => return Err(refused(rustls::Error::HandshakeNotComplete)),
+                Ok(_) => {}
             }
-            let greeting = tls.is_handshaking();
             let processed = tls.process_new_packets();
             self.flush()?;
-            if processed.is_err() {
-                let kind =
-                    if greeting { io::ErrorKind::NotConnected } else { io::ErrorKind::InvalidData };
-                return Err(kind.into());
-            }
+            processed.map_err(refused)?;
         }
     }
+}
+
+/// What TLS refuses, as an error of the socket.
+fn refused(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
 fn errno(error: io::Error) -> Errno {

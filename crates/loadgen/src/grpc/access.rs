@@ -2,14 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use hyper::header::HeaderValue;
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
-use crate::tls::{Secure, Tls, TlsError};
+use crate::tls::{self, Reached, Secure, Tls, TlsError};
 
 /// What a middleware wants to see, and what of it is checked. The default is neither token nor TLS.
 #[derive(Debug, Clone, Default)]
@@ -85,22 +81,8 @@ impl Access {
     }
 
     pub(crate) async fn connect(&self, target: SocketAddr) -> Result<Reached, std::io::Error> {
-        let stream = TcpStream::connect(target).await?;
-        stream.set_nodelay(true)?;
-        Ok(match &self.tls {
-            None => Reached::Plain(stream),
-            Some(secure) => {
-                let connector = TlsConnector::from(Arc::clone(&secure.config));
-                let connected = connector.connect(secure.name.clone(), stream).await?;
-                Reached::Encrypted(Box::new(connected))
-            }
-        })
+        tls::reach(target, self.tls.as_ref()).await
     }
-}
-
-pub(crate) enum Reached {
-    Plain(TcpStream),
-    Encrypted(Box<TlsStream<TcpStream>>),
 }
 
 #[cfg(test)]

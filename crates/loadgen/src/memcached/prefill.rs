@@ -1,10 +1,11 @@
 //! Stores every key before a load starts.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::MemcachedPlan;
 use crate::keyspace::{self, Keyspace};
+use crate::tls::{self, Prepared};
 
 /// Requests that are sent before their replies are read.
 const BATCH_REQUESTS: u64 = 256;
@@ -44,11 +45,11 @@ pub enum PrefillError {
 pub fn prefill(
     target: SocketAddr,
     keyspace: &Keyspace,
-    expiry_s: u32,
+    plan: &MemcachedPlan,
     timeout: Duration,
     stop: &dyn Fn() -> bool,
 ) -> Result<u64, PrefillError> {
-    let mut stream = TcpStream::connect_timeout(&target, timeout)
+    let mut stream = tls::connect(&target, plan.secure.as_ref(), timeout)
         .map_err(|source| PrefillError::Connect { target, source })?;
     let mut stored = 0;
     let mut out = Vec::new();
@@ -56,10 +57,11 @@ pub fn prefill(
         out.clear();
         let mut next = stored;
         while next < keyspace.keys() && next - stored < BATCH_REQUESTS && out.len() < BATCH_BYTES {
-            write_set(keyspace, next, expiry_s, &mut out);
+            write_set(keyspace, next, plan.expiry_s, &mut out);
             next += 1;
         }
-        exchange(&mut stream, &out, timeout, stored..next, target)?;
+        stream.within(timeout);
+        exchange(&mut stream, &out, stored..next, target)?;
         stored = next;
     }
     Ok(stored)
@@ -79,23 +81,18 @@ fn write_set(keyspace: &Keyspace, key: u64, expiry_s: u32, out: &mut Vec<u8>) {
 
 /// Sends a batch and reads one `STORED` for each of its keys.
 fn exchange(
-    stream: &mut TcpStream,
+    stream: &mut Prepared,
     out: &[u8],
-    timeout: Duration,
     keys: std::ops::Range<u64>,
     target: SocketAddr,
 ) -> Result<(), PrefillError> {
     let broken = |stored: u64| move |source| PrefillError::Broken { target, stored, source };
-    stream
-        .set_read_timeout(Some(timeout))
-        .and_then(|()| stream.set_write_timeout(Some(timeout)))
-        .and_then(|()| stream.write_all(out))
-        .map_err(broken(keys.start))?;
+    stream.stream().write_all(out).map_err(broken(keys.start))?;
     let mut input = [0; 16 << 10];
     let mut kept = 0;
     let mut key = keys.start;
     while key < keys.end {
-        let read = stream.read(&mut input[kept..]).map_err(broken(key))?;
+        let read = stream.stream().read(&mut input[kept..]).map_err(broken(key))?;
         if read == 0 {
             let source = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
             return Err(PrefillError::Broken { target, stored: key, source });

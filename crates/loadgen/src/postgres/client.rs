@@ -4,6 +4,7 @@ use std::error::Error as _;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -22,15 +23,33 @@ use crate::tls::{Tls, TlsError};
 #[derive(Debug)]
 pub(super) enum Failure {
     Connect(std::io::Error),
-    Refused(String),
+    Refused { kind: ErrorKind, said: String },
     Statement { script: String, line: usize, said: String },
 }
 
 impl Failure {
+    fn refused(error: Error) -> Self {
+        let kind = kind(&error).map_or_else(|broken| broken, |(kind, _)| kind);
+        let said = told(&error);
+        let source = error.into_source().and_then(|source| source.downcast().ok());
+        match source {
+            Some(of_tls) if kind == ErrorKind::TlsFailed => Self::Connect(*of_tls),
+            _ => Self::Refused { kind, said },
+        }
+    }
+
+    pub(super) fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Connect(error) => ErrorKind::of_connecting(error),
+            Self::Refused { kind, .. } => *kind,
+            Self::Statement { .. } => ErrorKind::ConnectFailed,
+        }
+    }
+
     pub(super) fn into_io(self) -> std::io::Error {
         match self {
             Self::Connect(error) => error,
-            Self::Refused(said) => std::io::Error::other(said),
+            Self::Refused { said, .. } => std::io::Error::other(said),
             Self::Statement { script, line, said } => {
                 std::io::Error::other(format!("{script}, line {line}: {said}"))
             }
@@ -55,9 +74,11 @@ impl Connector {
         let mode = if plan.tls.is_some() { SslMode::Require } else { SslMode::Disable };
         config.ssl_mode(mode);
         // Without TLS no certificate is looked at, so none is read.
-        let none = || (String::new(), Tls { insecure: true, ..Tls::default() });
+        let none = || ("localhost".to_owned(), Tls { insecure: true, ..Tls::default() });
         let (name, tls) = plan.tls.clone().unwrap_or_else(none);
-        Ok(Self { config, tls: MakeRustlsConnect::new(tls.config(&[])?), name })
+        let secure = tls.of(&name, &[])?;
+        let tls = MakeRustlsConnect::new(Arc::unwrap_or_clone(secure.config));
+        Ok(Self { config, tls, name })
     }
 
     /// Connects, and prepares the statements of all scripts.
@@ -72,9 +93,9 @@ impl Connector {
         let tls = <MakeRustlsConnect as MakeTlsConnect<TcpStream>>::make_tls_connect(
             &mut tls, &self.name,
         )
-        .map_err(|error| Failure::Refused(error.to_string()))?;
+        .map_err(|error| Failure::Connect(std::io::Error::other(error)))?;
         let made = self.config.connect_raw(stream, tls).await;
-        let (client, connection) = made.map_err(|error| Failure::Refused(told(&error)))?;
+        let (client, connection) = made.map_err(Failure::refused)?;
         let task = tokio::task::spawn_local(async move {
             // What breaks it fails the requests on it.
             connection.await.unwrap_or_default();
@@ -169,17 +190,11 @@ impl ToSql for AsText<'_> {
 /// the connection is of no use any more.
 pub(super) fn kind(error: &Error) -> Result<(ErrorKind, String), ErrorKind> {
     let Some(code) = error.code().map(tokio_postgres::error::SqlState::code) else {
-        let reset = error
-            .source()
-            .and_then(|source| source.downcast_ref::<std::io::Error>())
-            .map(std::io::Error::kind);
-        return Err(match reset {
-            Some(std::io::ErrorKind::ConnectionReset | std::io::ErrorKind::BrokenPipe) => {
-                ErrorKind::ConnectionReset
-            }
-            Some(std::io::ErrorKind::UnexpectedEof) => ErrorKind::ConnectionClosed,
+        let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+        return Err(match source {
+            Some(source) => ErrorKind::of_socket(source),
             None if error.is_closed() => ErrorKind::ConnectionClosed,
-            _ => ErrorKind::Garbage,
+            None => ErrorKind::Garbage,
         });
     };
     let kind = match code {

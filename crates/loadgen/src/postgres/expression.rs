@@ -9,6 +9,9 @@ use crate::random::Random;
 /// Parentheses and signs inside one another.
 const DEEPEST: usize = 50;
 
+/// The variable that hashes begin with.
+pub(super) const DEFAULT_SEED: &str = "default_seed";
+
 /// Limits of pgbench for the parameters of its distributions.
 const LEAST_ZIPF: f64 = 1.001;
 const MOST_ZIPF: f64 = 1000.0;
@@ -51,11 +54,22 @@ pub(super) enum Function {
     Abs,
     Least,
     Greatest,
+    Modulo,
+    Murmur,
+    Fnv,
+    Whole,
+    Real,
+    Root,
+    Exponent,
+    Logarithm,
+    Power,
+    Pi,
+    Permute,
 }
 
 impl Function {
     /// All of them, with the fewest and the most arguments.
-    const ALL: [(&'static str, Self, usize, usize); 7] = [
+    const ALL: [(&'static str, Self, usize, usize); 20] = [
         ("random", Self::Random, 2, 2),
         ("random_exponential", Self::Exponential, 3, 3),
         ("random_gaussian", Self::Gaussian, 3, 3),
@@ -63,6 +77,19 @@ impl Function {
         ("abs", Self::Abs, 1, 1),
         ("least", Self::Least, 1, 64),
         ("greatest", Self::Greatest, 1, 64),
+        ("mod", Self::Modulo, 2, 2),
+        ("hash", Self::Murmur, 1, 2),
+        ("hash_murmur2", Self::Murmur, 1, 2),
+        ("hash_fnv1a", Self::Fnv, 1, 2),
+        ("int", Self::Whole, 1, 1),
+        ("double", Self::Real, 1, 1),
+        ("sqrt", Self::Root, 1, 1),
+        ("exp", Self::Exponent, 1, 1),
+        ("ln", Self::Logarithm, 1, 1),
+        ("pow", Self::Power, 2, 2),
+        ("power", Self::Power, 2, 2),
+        ("pi", Self::Pi, 0, 0),
+        ("permute", Self::Permute, 2, 3),
     ];
 }
 
@@ -168,11 +195,20 @@ impl<'a> Parser<'a> {
         if self.sign(&['(']).is_none() {
             return Err(format!("`{name}` needs its arguments in parentheses"));
         }
-        let mut arguments = vec![self.sum()?];
+        let mut arguments = Vec::new();
+        if *most > 0 {
+            arguments.push(self.sum()?);
+        }
         while self.sign(&[',']).is_some() {
             arguments.push(self.sum()?);
         }
         self.close()?;
+        let is_seeded = matches!(function, Function::Murmur | Function::Fnv | Function::Permute);
+        if is_seeded && arguments.len() == *fewest {
+            let seed = (self.variable)(DEFAULT_SEED);
+            let seed = seed.ok_or_else(|| unknown_variable(DEFAULT_SEED))?;
+            arguments.push(Expression::Variable(seed));
+        }
         if (*fewest..=*most).contains(&arguments.len()) {
             Ok(Expression::Call(*function, arguments))
         } else {
@@ -280,9 +316,89 @@ fn call(function: Function, values: &[Value], random: &mut Random) -> Result<Val
         }
         Function::Least => values.iter().min_by(by_size),
         Function::Greatest => values.iter().max_by(by_size),
+        Function::Modulo => return two('%', &values[0], &values[1]),
+        Function::Murmur => return hashed(murmur2, values),
+        Function::Fnv => return hashed(fnv1a, values),
+        Function::Permute => return permuted(values),
+        Function::Whole => return whole(&values[0]).map(Value::Whole),
+        Function::Real => return finite(real(&values[0])),
+        Function::Root => return finite(real(&values[0]).sqrt()),
+        Function::Exponent => return finite(real(&values[0]).exp()),
+        Function::Logarithm => return finite(real(&values[0]).ln()),
+        Function::Power => return finite(real(&values[0]).powf(real(&values[1]))),
+        Function::Pi => return Ok(Value::Real(std::f64::consts::PI)),
         _ => return drawn(function, values, random).map(Value::Whole),
     };
     Ok(chosen.cloned().unwrap_or(Value::Whole(0)))
+}
+
+fn finite(result: f64) -> Result<Value, String> {
+    if result.is_finite() {
+        Ok(Value::Real(result))
+    } else {
+        Err("has no finite result".to_owned())
+    }
+}
+
+/// The nearest whole number.
+fn whole(value: &Value) -> Result<i64, String> {
+    let number = match value {
+        Value::Whole(number) => return Ok(*number),
+        other => real(other).round_ties_even(),
+    };
+    let size = kendall_units::whole_u64(number.abs());
+    let size = if number.abs() < 9.2e18 { i64::try_from(size).ok() } else { None };
+    size.map(|size| if number < 0.0 { -size } else { size }).ok_or_else(too_large)
+}
+
+fn hashed(hash: fn(u64, u64) -> u64, values: &[Value]) -> Result<Value, String> {
+    let (value, seed) = (whole(&values[0])?, whole(&values[1])?);
+    Ok(Value::Whole(hash(value.cast_unsigned(), seed.cast_unsigned()).cast_signed()))
+}
+
+/// The place of a number below a size when these are in an order of the seed. The order is not that of pgbench,
+/// which differs from version to version.
+fn permuted(values: &[Value]) -> Result<Value, String> {
+    const ROUNDS: u64 = 4;
+    let (value, size, seed) = (whole(&values[0])?, whole(&values[1])?, whole(&values[2])?);
+    if size < 1 {
+        return Err(format!("has the size {size}; it is above 0"));
+    }
+    let size = size.cast_unsigned();
+    let half = (u64::BITS - (size - 1).leading_zeros()).div_ceil(2).max(1);
+    let mask = (1 << half) - 1;
+    // A Feistel network over the next power of 4, again and again until the place is below the size.
+    let mut place = value.cast_unsigned() % size;
+    loop {
+        let (mut left, mut right) = (place >> half, place & mask);
+        for round in 0..ROUNDS {
+            let mixed = murmur2(right, seed.cast_unsigned().wrapping_add(round));
+            (left, right) = (right, (left ^ mixed) & mask);
+        }
+        place = left << half | right;
+        if place < size {
+            return i64::try_from(place).map(Value::Whole).map_err(|_| too_large());
+        }
+    }
+}
+
+/// MurmurHash2 of 64 bits (variant A) of the eight bytes of a number.
+fn murmur2(value: u64, seed: u64) -> u64 {
+    const FACTOR: u64 = 0xc6a4_a793_5bd1_e995;
+    const SHIFT: u32 = 47;
+    let mixed = value.wrapping_mul(FACTOR);
+    let mixed = (mixed ^ mixed >> SHIFT).wrapping_mul(FACTOR);
+    let hash = (seed ^ FACTOR.wrapping_mul(8) ^ mixed).wrapping_mul(FACTOR);
+    let hash = (hash ^ hash >> SHIFT).wrapping_mul(FACTOR);
+    hash ^ hash >> SHIFT
+}
+
+/// FNV-1a of 64 bits of the eight bytes of a number, the lowest first.
+fn fnv1a(value: u64, seed: u64) -> u64 {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let bytes = value.to_le_bytes().into_iter();
+    bytes.fold(BASIS ^ seed, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 /// A whole number from the first to the second, both included.
@@ -341,8 +457,9 @@ mod tests {
     use crate::random::{Purpose, stream};
 
     fn value(text: &str) -> Result<Value, String> {
-        let variable = |name: &str| ["scale", "name"].iter().position(|known| *known == name);
-        let variables = [Value::Whole(10), Value::Text("7.5".to_owned())];
+        let known = ["scale", "name", DEFAULT_SEED];
+        let variable = |name: &str| known.iter().position(|known| *known == name);
+        let variables = [Value::Whole(10), Value::Text("7.5".to_owned()), Value::Whole(5432)];
         parse(text, &variable)?.value(&variables, &mut stream(1, Purpose::Requests, 0))
     }
 
@@ -372,7 +489,8 @@ mod tests {
             ("1 / 0", "divides by zero"),
             ("9223372036854775807 + 1", "beyond 64 bits"),
             (":unknown", "`:unknown` is set nowhere"),
-            ("hash(1)", "no function `hash`"),
+            ("debug(1)", "no function `debug`"),
+            ("permute(1, 0)", "it is above 0"),
             ("random(1)", "1 arguments, and needs 2"),
             ("random(2, 1)", "none lies between"),
             ("random_zipfian(1, 10, 1)", "parameter 1; it is from 1.001 to 1000"),
@@ -381,10 +499,32 @@ mod tests {
             ("random(1, 2", "a `)` is missing"),
             ("1.2.3", "not a number"),
             (&deep, "nested more than"),
+            ("sqrt(-1)", "no finite result"),
+            ("int(1e19)", "beyond 64 bits"),
+            ("int(pow(10, 19))", "beyond 64 bits"),
+            ("mod(1, 0)", "divides by zero"),
+            ("pi(1)", "a `)` is missing"),
         ] {
             let error = value(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_permutation_has_every_number_once_in_another_order() {
+        for size in [1, 2, 3, 17, 256, 1_000] {
+            let places: Vec<i64> = (0..size)
+                .map(|number| match value(&format!("permute({number}, {size}, 7)")) {
+                    Ok(Value::Whole(place)) => place,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            let mut sorted = places.clone();
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..size), "{size}");
+            assert!(size < 17 || !places.into_iter().eq(0..size), "{size}");
+        }
+        assert_eq!(value("permute(1003, 1000)"), value("permute(3, 1000)"));
     }
 
     /// Of 10,000 draws of 1 to 10. Uniform: each has 1,000 ± 4·√900 = 120. Zipf of exponent 1.5: the first has the

@@ -144,6 +144,8 @@ impl Script {
     }
 
     fn command(&mut self, text: &str) -> Result<Does, String> {
+        // A backslash at the end of a line continues it.
+        let text = &text.replace("\\\n", " ");
         let (command, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         match command {
             "\\set" => {
@@ -264,7 +266,9 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, (usize, String)> {
         if bytes > 0 {
             at += bytes;
         } else if rest.starts_with('\\') {
-            let end = at + rest.find('\n').unwrap_or(rest.len());
+            let ends = |(at, _): &(usize, &str)| !rest[..*at].ends_with('\\');
+            let end = rest.match_indices('\n').find(ends).map_or(rest.len(), |(at, _)| at);
+            let end = at + end;
             let command = text[at..end].trim();
             if has_begun {
                 let what =
@@ -385,7 +389,7 @@ mod tests {
             ),
             ("\\set\n", "write it like `\\set id random(1, 1000)`"),
             ("\\set 1a 2\n", "`1a` is not a name"),
-            ("\\set a hash(1)\n", "`hash(1)` there is no function `hash`"),
+            ("\\set a debug(1)\n", "`debug(1)` there is no function `debug`"),
             ("SELECT :x;", "`:x` is set nowhere before"),
             ("SELECT 'a", "a `'` has no end"),
             ("SELECT 1;\n/* a", "line 2: a comment has no end"),

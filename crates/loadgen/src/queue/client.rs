@@ -323,6 +323,13 @@ impl Client for QueueClient {
             connection.close();
         }
     }
+
+    fn sent_anew(&mut self) -> u64 {
+        match &self.way {
+            Way::Single(connection) => connection.sent_anew.take(),
+            Way::Stream(_) => 0,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -29,7 +29,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use crate::driver::ErrorKind;
-use crate::grpc::{self, Access, Reached, Refusal};
+use crate::grpc::{self, Access, Refusal};
+use crate::tls::Reached;
 /// Bytes of calls that may wait to be sent; further callers wait. A larger call goes alone.
 const UNSENT_BYTES: u32 = 4 << 20;
 /// Bytes from which a message of calls takes no more: well below the 16 MiB that a server reads.

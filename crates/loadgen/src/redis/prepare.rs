@@ -1,13 +1,11 @@
 //! What comes before a load: whether the servers let it in, where the slots are, storing the keys.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
-
-use tokio_rustls::rustls;
 
 use super::{Redis, RedisAccess, RedisCommand, RedisLoad, RedisPlan, Slots};
 use crate::load::{self, LoadError, LoadPlan, PacePlan};
@@ -48,9 +46,6 @@ pub enum PrefillError {
     Failed { failed: u64, requests: u64, said: String },
 }
 
-trait Stream: Read + Write {}
-impl<S: Read + Write> Stream for S {}
-
 /// Asks each target whether it lets the load in, and where the slots are if it is part of a cluster.
 pub fn prepare(
     targets: &[SocketAddr],
@@ -61,11 +56,8 @@ pub fn prepare(
     for target in targets {
         let connect = |source| LoadError::Connect { target: *target, source };
         let reached = tls::connect(target, access.secure.as_ref(), timeout);
-        let (mut until, mut tls) = reached.map_err(connect)?;
-        let stream: &mut dyn Stream = match &mut tls {
-            Some(tls) => &mut rustls::Stream::new(&mut **tls, &mut until),
-            None => &mut until,
-        };
+        let mut prepared = reached.map_err(connect)?;
+        let mut stream = prepared.stream();
         let (mut request, greetings) = access.greeting();
         request.extend_from_slice(b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n");
         stream.write_all(&request).map_err(connect)?;

@@ -1,6 +1,6 @@
 //! One client: a connection, and the run of a sequence that goes over it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,19 +96,22 @@ impl SequenceClient {
 
     async fn ask(&mut self, draft: &Draft) -> Result<Response<hyper::body::Incoming>, ErrorKind> {
         let connector = &self.shared.connector;
-        let made = connector.request(&draft.method, &draft.path, &draft.headers);
-        let mut request = made.ok_or(ErrorKind::ClientError)?;
-        if self.shared.plan.cookies
-            && !draft.headers.contains_key(COOKIE)
-            && let Some(cookies) = self.jar.header(&draft.path)
-        {
-            request.headers_mut().insert(COOKIE, cookies);
-        }
-        let headers = request.headers().iter();
-        let head: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
-        self.bytes_out += (draft.path.len() + head + draft.body.len()) as u64;
-        *request.body_mut() = Full::new(draft.body.clone());
-        self.connection.respond(connector, request).await
+        let own_cookies = self.shared.plan.cookies && !draft.headers.contains_key(COOKIE);
+        let bytes_out = Cell::new(0);
+        let request = || {
+            let mut request = connector.request(&draft.method, &draft.path, &draft.headers)?;
+            if let Some(cookies) = self.jar.header(&draft.path).filter(|_| own_cookies) {
+                request.headers_mut().insert(COOKIE, cookies);
+            }
+            let headers = request.headers().iter();
+            let head: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
+            bytes_out.set(bytes_out.get() + (draft.path.len() + head + draft.body.len()) as u64);
+            *request.body_mut() = Full::new(draft.body.clone());
+            Some(request)
+        };
+        let response = self.connection.respond(connector, request).await;
+        self.bytes_out += bytes_out.get();
+        response
     }
 
     /// What the last reply to a step means: its status, and the values that are taken from it.
@@ -233,6 +236,10 @@ impl Client for SequenceClient {
 
     fn failed(&mut self, _kind: ErrorKind) {
         self.connection.close();
+    }
+
+    fn sent_anew(&mut self) -> u64 {
+        self.connection.sent_anew.take()
     }
 }
 

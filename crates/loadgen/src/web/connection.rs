@@ -1,8 +1,7 @@
 //! One connection over TLS or in HTTP/2.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
@@ -12,14 +11,13 @@ use hyper::header::{CONNECTION, HOST, HeaderMap, HeaderValue};
 use hyper::{Method, Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::Mutex;
-use tokio_rustls::TlsConnector;
 
 use super::{WebPlan, reply_of};
+use crate::anew::{self, SentAnew, Unanswered};
 use crate::driver::{ErrorKind, Reply};
 use crate::tasks::SameThread;
-use crate::tls::{Secure, Tls};
+use crate::tls::{self, Reached, Secure};
 
 /// How connections are made.
 #[derive(Clone)]
@@ -33,15 +31,11 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    pub(crate) fn new(web: &WebPlan) -> Result<Self, std::io::Error> {
-        let protocol: &[u8] = if web.http2 { b"h2" } else { b"http/1.1" };
-        let tls = Tls { insecure: web.insecure, ..Tls::default() };
-        let tls = web.tls.as_ref().map(|name| tls.of(name, &[protocol])).transpose();
-        let tls = tls.map_err(std::io::Error::other)?;
+    pub(crate) fn new(web: &WebPlan) -> Self {
+        let (tls, authority) = (web.tls.clone(), web.content.authority.clone());
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let origin = format!("{scheme}://{}", web.content.authority);
-        let authority = web.content.authority.clone();
-        Ok(Self { tls, http2: web.http2, keep_alive: web.content.keep_alive, origin, authority })
+        let origin = format!("{scheme}://{authority}");
+        Self { tls, http2: web.http2, keep_alive: web.content.keep_alive, origin, authority }
     }
 
     /// What a request of this path is addressed to.
@@ -78,44 +72,37 @@ enum Sender {
     Http2(http2::SendRequest<Full<Bytes>>),
 }
 
-trait Transport: AsyncRead + AsyncWrite + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Unpin> Transport for T {}
-
 /// One connection, open or not. In HTTP/2 several clients may share it.
 pub(crate) struct Connection {
     target: SocketAddr,
     shared: bool,
     sender: RefCell<Option<Sender>>,
+    /// How often it was opened.
+    opened: Cell<u64>,
     /// Held while it is opened, so that it is opened once.
     opening: Mutex<()>,
+    pub(crate) sent_anew: SentAnew,
 }
 
 impl Connection {
     pub(crate) fn new(target: SocketAddr, shared: bool) -> Self {
-        Self { target, shared, sender: RefCell::new(None), opening: Mutex::new(()) }
+        Self {
+            target,
+            shared,
+            sender: RefCell::new(None),
+            opened: Cell::new(0),
+            opening: Mutex::new(()),
+            sent_anew: SentAnew::default(),
+        }
     }
 
     pub(crate) async fn open(&self, connector: &Connector) -> Result<(), std::io::Error> {
-        let stream = TcpStream::connect(self.target).await?;
-        stream.set_nodelay(true)?;
-        let stream: Box<dyn Transport> = match &connector.tls {
-            Some(secure) => {
-                let tls = TlsConnector::from(Arc::clone(&secure.config));
-                Box::new(tls.connect(secure.name.clone(), stream).await?)
-            }
-            None => Box::new(stream),
+        let sender = match tls::reach(self.target, connector.tls.as_ref()).await? {
+            Reached::Plain(stream) => greet(stream, connector.http2).await,
+            Reached::Encrypted(stream) => greet(stream, connector.http2).await,
         };
-        let io = TokioIo::new(stream);
-        let sender = if connector.http2 {
-            let made = http2::handshake(SameThread, io).await.map_err(std::io::Error::other)?;
-            drop(tokio::task::spawn_local(made.1));
-            Sender::Http2(made.0)
-        } else {
-            let made = http1::handshake(io).await.map_err(std::io::Error::other)?;
-            drop(tokio::task::spawn_local(made.1));
-            Sender::Http1(made.0)
-        };
-        *self.sender.borrow_mut() = Some(sender);
+        *self.sender.borrow_mut() = Some(sender.map_err(std::io::Error::other)?);
+        self.opened.set(self.opened.get() + 1);
         Ok(())
     }
 
@@ -136,27 +123,19 @@ impl Connection {
         }
     }
 
-    /// Sends a request; one that did not leave comes back with the error.
-    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unsent> {
-        let sent = match self.sender() {
-            Some(Sender::Http1(mut sender)) => match sender.ready().await {
-                Ok(()) => {
-                    let sent = sender.try_send_request(request).await;
-                    *self.sender.borrow_mut() = Some(Sender::Http1(sender));
-                    sent
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Unanswered> {
+        match self.sender() {
+            Some(Sender::Http1(mut sender)) => {
+                if sender.ready().await.is_err() {
+                    return Err(Unanswered::NEVER_SENT);
                 }
-                Err(error) => return Err((kind(&error), Some(request))),
-            },
-            Some(Sender::Http2(mut sender)) => match sender.ready().await {
-                Ok(()) => sender.try_send_request(request).await,
-                Err(error) => return Err((kind(&error), Some(request))),
-            },
-            None => return Err((ErrorKind::ConnectFailed, Some(request))),
-        };
-        sent.map_err(|mut error| {
-            let unsent = error.take_message();
-            (kind(error.error()), unsent)
-        })
+                let sent = sender.try_send_request(request).await;
+                *self.sender.borrow_mut() = Some(Sender::Http1(sender));
+                Ok(sent?)
+            }
+            Some(Sender::Http2(mut sender)) => Ok(sender.try_send_request(request).await?),
+            None => Err(Unanswered::NEVER_SENT),
+        }
     }
 
     /// Forgets the connection, unless others go on with it.
@@ -173,38 +152,38 @@ impl Connection {
         connector: &Connector,
         request: &[u8],
     ) -> Result<(Reply, u64), ErrorKind> {
-        let request = translate(request, connector).ok_or(ErrorKind::ClientError)?;
-        let response = self.respond(connector, request).await?;
+        let response = self.respond(connector, || translate(request, connector)).await?;
         let reply = reply_of(response.status().as_u16());
         let bytes = read(response.into_body(), None).await?;
         self.replied(connector);
         Ok((reply, bytes))
     }
 
-    /// Sends a request; connects first where it must. The reply, whose body is still to be read.
+    /// Sends a request, anew where the server did not take it; connects first where it must. The reply, whose body
+    /// is still to be read.
     pub(crate) async fn respond(
         &self,
         connector: &Connector,
-        mut request: Request<Full<Bytes>>,
+        request: impl Fn() -> Option<Request<Full<Bytes>>>,
     ) -> Result<Response<Incoming>, ErrorKind> {
-        let mut again = true;
+        let mut times = 0;
         loop {
             if self.is_closed() {
                 let _opening = self.opening.lock().await;
                 if self.is_closed() {
-                    self.open(connector).await.map_err(|_| ErrorKind::ConnectFailed)?;
+                    self.open(connector).await.map_err(|error| ErrorKind::of_connecting(&error))?;
                 }
             }
-            match self.send(request).await {
+            let opened = self.opened.get();
+            match self.send(request().ok_or(ErrorKind::ClientError)?).await {
                 Ok(response) => return Ok(response),
-                // The server had said goodbye, as it may between two requests: nothing was sent,
-                // so it is asked on a new connection.
-                Err((_, Some(unsent))) if again => {
-                    request = unsent;
-                    again = false;
-                    *self.sender.borrow_mut() = None;
+                Err(unanswered) if self.sent_anew.once_more(unanswered, &mut times) => {
+                    // Unless another request has left it.
+                    if unanswered.leaves(times) && self.opened.get() == opened {
+                        *self.sender.borrow_mut() = None;
+                    }
                 }
-                Err((kind, _)) => return Err(kind),
+                Err(unanswered) => return Err(unanswered.kind),
             }
         }
     }
@@ -217,7 +196,21 @@ impl Connection {
     }
 }
 
-type Unsent = (ErrorKind, Option<Request<Full<Bytes>>>);
+/// HTTP over a connection, driven by this thread.
+async fn greet<S>(stream: S, http2: bool) -> Result<Sender, hyper::Error>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let io = TokioIo::new(stream);
+    if http2 {
+        let (sender, driver) = http2::handshake(SameThread, io).await?;
+        drop(tokio::task::spawn_local(driver));
+        return Ok(Sender::Http2(sender));
+    }
+    let (sender, driver) = http1::handshake(io).await?;
+    drop(tokio::task::spawn_local(driver));
+    Ok(Sender::Http1(sender))
+}
 
 /// Reads a body to its end, and keeps as much of it as is wanted; its bytes.
 pub(crate) async fn read(
@@ -226,7 +219,7 @@ pub(crate) async fn read(
 ) -> Result<u64, ErrorKind> {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| kind(&error))?;
+        let frame = frame.map_err(|error| anew::kind(&error))?;
         let Some(data) = frame.data_ref() else { continue };
         bytes += data.len() as u64;
         if let Some((kept, most)) = &mut keep {
@@ -252,14 +245,4 @@ fn translate(text: &[u8], connector: &Connector) -> Option<Request<Full<Bytes>>>
         }
     }
     request.body(Full::new(Bytes::copy_from_slice(&text[head..]))).ok()
-}
-
-fn kind(error: &hyper::Error) -> ErrorKind {
-    if error.is_parse() || error.is_parse_status() {
-        ErrorKind::Garbage
-    } else if error.is_incomplete_message() || error.is_canceled() || error.is_closed() {
-        ErrorKind::ConnectionClosed
-    } else {
-        ErrorKind::ConnectionReset
-    }
 }

@@ -21,6 +21,7 @@ const KEYS: &[Key] = &[
     Key::text("value_size", "`1KiB`, `uniform:10B..2KiB`, `etc`").or("'1KiB'"),
     Key::text("key_distribution", "`uniform`, `zipf:0.99`, …").or("'uniform'"),
     Key::flag("prefill", "whether every server is filled before a run").or("true"),
+    Key::texts("options", "further arguments of `kendall load memcached`, such as `--tls`"),
 ];
 
 /// What `kendall load memcached --mix` takes.
@@ -34,8 +35,9 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     let value_size = section.text("value_size")?;
     let key_distribution = section.text("key_distribution")?;
     let filled = section.flag("prefill")?;
-    let shared: Vec<String> =
+    let mut shared: Vec<String> =
         ["--keys".into(), keys.to_string(), "--value-size".into(), value_size].into();
+    shared.extend(section.words("options")?);
     let mut options = shared.clone();
     options.extend(["--mix".into(), mix]);
     options.extend(["--key-distribution".into(), key_distribution]);

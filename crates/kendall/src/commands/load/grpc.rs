@@ -6,7 +6,7 @@ use kendall_loadgen::calls::{self, Access, CallError, CallPlan};
 use kendall_loadgen::http::Values;
 
 use super::common::{Common, load_error, resolve};
-use super::secure::Secure;
+use super::secure::SecureFlags;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
 /// Loads a gRPC service with calls of one method
@@ -65,7 +65,7 @@ pub(crate) struct LoadGrpc {
     connections: Option<u32>,
 
     #[command(flatten)]
-    secure: Secure,
+    secure: SecureFlags,
 
     #[command(flatten)]
     common: Common,
@@ -95,7 +95,7 @@ impl LoadGrpc {
                     .map_err(|error| refused(format!("--data-file {}: {error}", path.display())))?,
             ],
         };
-        let tls = self.secure.of(&self.targets);
+        let tls = self.secure.names(&self.targets)?;
         Ok(CallPlan {
             method: self.call.clone(),
             protos: self.proto.clone(),

@@ -8,9 +8,11 @@ use kendall_loadgen::load;
 use kendall_loadgen::random::{Purpose, stream};
 use kendall_loadgen::replay::Replay;
 use kendall_loadgen::sequence::{self, SequencePlan};
+use kendall_loadgen::tls::Secure;
 use kendall_loadgen::web::{self, WebPlan};
 
 use super::common::{Common, Family, load_error, resolve_as};
+use super::secure::Trust;
 use crate::exit::{Exit, refused, stop_at_a_signal};
 use crate::output;
 
@@ -96,9 +98,8 @@ pub(crate) struct LoadHttp {
     #[arg(long, short = '6')]
     ipv6: bool,
 
-    /// https: accepts any certificate
-    #[arg(long)]
-    insecure: bool,
+    #[command(flatten)]
+    trust: Trust,
 
     #[command(flatten)]
     common: Common,
@@ -128,13 +129,12 @@ impl LoadHttp {
         if let Some(replay) = replay {
             plan = self.common.replaying(plan, replay.moments_ns);
         }
+        let secure = self.secure(&url)?;
         let stop = stop_at_a_signal()?;
         if url.tls || self.http2 || sequences.is_some() {
-            let tls = url.tls.then(|| url.host.clone());
             let web = WebPlan {
                 content,
-                tls,
-                insecure: self.insecure,
+                tls: secure,
                 http2: self.http2,
                 connections: self.connections.map(|connections| connections as usize),
             };
@@ -150,6 +150,15 @@ impl LoadHttp {
         let result = load::run("http", &plan, &driver, &stop, &mut self.common.progress()?)
             .map_err(load_error)?;
         self.common.print(&result)
+    }
+
+    /// How https is encrypted.
+    fn secure(&self, url: &Url) -> anyhow::Result<Option<Secure>> {
+        if !url.tls {
+            return self.trust.refuse_without("a URL of https").map(|()| None);
+        }
+        let (name, tls) = self.trust.of(&url.host);
+        tls.of(&name, &[web::alpn(self.http2)]).map(Some).map_err(refused)
     }
 
     /// The sequences, which have their own paths and take over what varies.

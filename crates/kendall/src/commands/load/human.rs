@@ -171,6 +171,9 @@ fn outcomes(document: &mut Section, result: &LoadResult) {
             document.note(Level::Bad, text);
         }
     }
+    if result.sent_anew > 0 {
+        document.text(format!("not taken and sent anew: {}", counted(result.sent_anew, "request")));
+    }
     if let Some(redirects) = result.redirects {
         let (moved, ask) = (redirects.moved, redirects.ask);
         document.text(format!("redirects of the cluster, followed: {moved} MOVED, {ask} ASK"));

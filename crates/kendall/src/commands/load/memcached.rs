@@ -2,13 +2,14 @@
 
 use std::sync::atomic::Ordering;
 
-use kendall_loadgen::load;
+use kendall_loadgen::load::{self, LoadError};
 use kendall_loadgen::memcached::{Memcached, MemcachedPlan, PrefillError, parse_mix, prefill};
 use kendall_loadgen::random::{Purpose, stream};
 
 use super::common::{Common, load_error, resolve};
 use super::keys::Keys;
-use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
+use super::secure::SecureFlags;
+use crate::exit::{Exit, refused, stop_at_a_signal};
 use crate::output;
 
 /// Loads memcached servers, or anything that speaks memcached's text protocol
@@ -50,6 +51,9 @@ pub(crate) struct LoadMemcached {
     prefill_only: bool,
 
     #[command(flatten)]
+    secure: SecureFlags,
+
+    #[command(flatten)]
     common: Common,
 }
 
@@ -62,6 +66,7 @@ impl LoadMemcached {
             expected_misses: self.keys.expected_misses,
             verify: self.verify,
             expiry_s: self.expiry,
+            secure: self.secure.of(&self.targets)?,
         };
         let plan = self
             .common
@@ -71,7 +76,7 @@ impl LoadMemcached {
             let timeout = self.common.timeout.as_duration();
             for target in &plan.targets {
                 let stopped = || stop.load(Ordering::Relaxed);
-                let stored = prefill(*target, &keyspace, self.expiry, timeout, &stopped)
+                let stored = prefill(*target, &keyspace, &content, timeout, &stopped)
                     .map_err(prefill_error)?;
                 if !self.common.quiet {
                     output::note(&format!("stored {stored} keys on {target}"));
@@ -92,7 +97,9 @@ impl LoadMemcached {
 
 fn prefill_error(error: PrefillError) -> anyhow::Error {
     match error {
-        PrefillError::Connect { .. } => exit_with(Exit::NotReady, error),
+        PrefillError::Connect { target, source } => {
+            load_error(LoadError::Connect { target, source })
+        }
         other => other.into(),
     }
 }

@@ -6,7 +6,7 @@ use kendall_loadgen::http::Values;
 use kendall_loadgen::postgres::{self, PostgresLoadError, PostgresPlan, Script, given};
 
 use super::common::{Common, load_error, resolve};
-use super::secure::Secure;
+use super::secure::SecureFlags;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
 /// Loads PostgreSQL with transactions
@@ -55,7 +55,7 @@ pub(crate) struct LoadPostgres {
     database: Option<String>,
 
     #[command(flatten)]
-    secure: Secure,
+    secure: SecureFlags,
 
     #[command(flatten)]
     common: Common,
@@ -76,7 +76,8 @@ impl LoadPostgres {
         let varied: Result<Vec<_>, _> = self.vary.iter().map(|text| Values::parse(text)).collect();
         let (defined, varied) = (defined?, varied.map_err(refused)?);
         let names = given(&defined, &varied);
-        if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
+        let own = defined.len() + varied.len();
+        if let Some(at) = (1..own).find(|at| names[..*at].contains(&names[*at])) {
             return Err(refused(format!("`:{}` is given twice", names[at])));
         }
         let mut scripts: Vec<Script> = Vec::new();
@@ -97,7 +98,7 @@ impl LoadPostgres {
             user: self.user.clone(),
             password: self.password.clone(),
             database: self.database.clone().unwrap_or_else(|| self.user.clone()),
-            tls: self.secure.of(&self.targets),
+            tls: self.secure.names(&self.targets)?,
             scripts,
             defined,
             varied,

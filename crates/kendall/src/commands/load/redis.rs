@@ -10,7 +10,7 @@ use kendall_loadgen::redis::{
 
 use super::common::{Common, load_error, resolve};
 use super::keys::Keys;
-use super::secure::Secure;
+use super::secure::SecureFlags;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 use crate::output;
 
@@ -74,7 +74,7 @@ pub(crate) struct LoadRedis {
     prefill_only: bool,
 
     #[command(flatten)]
-    secure: Secure,
+    secure: SecureFlags,
 
     #[command(flatten)]
     common: Common,
@@ -134,7 +134,6 @@ impl LoadRedis {
         for text in &self.command {
             commands.push(RedisCommand::parse(text, &names).map_err(refused)?);
         }
-        let secure = self.secure.of(&self.targets).map(|(name, tls)| tls.of(&name, &[]));
         let plan = RedisPlan {
             commands,
             pipeline: self.pipeline as usize,
@@ -144,7 +143,7 @@ impl LoadRedis {
                 user: self.user.clone(),
                 password: self.password.clone(),
                 database: self.database,
-                secure: secure.transpose().map_err(refused)?,
+                secure: self.secure.of(&self.targets)?,
             },
         };
         plan.check(&names).map_err(refused)?;

@@ -1,29 +1,28 @@
-//! TLS of loads that choose it by a flag.
+//! TLS of loads.
 
 use std::path::PathBuf;
 
-use kendall_loadgen::tls::Tls;
+use kendall_loadgen::tls::{Secure, Tls};
 
+use crate::exit::refused;
+
+/// Whom a load trusts, and who it says it is.
 #[derive(Debug, clap::Args)]
-pub(super) struct Secure {
-    /// Encrypts the connections, and checks the server's certificate
+pub(super) struct Trust {
+    /// TLS: accepts any certificate
     #[arg(long)]
-    tls: bool,
-
-    /// With `--tls`: accepts any certificate
-    #[arg(long, requires = "tls")]
     insecure: bool,
 
-    /// With `--tls`: file (PEM) of the authority of the server's certificate [default: the system's]
-    #[arg(long, value_name = "FILE", requires = "tls")]
+    /// TLS: file (PEM) of the authority of the server's certificate [default: the system's]
+    #[arg(long, value_name = "FILE")]
     authority: Option<PathBuf>,
 
-    /// With `--tls`: the name in the server's certificate [default: the host of the first target]
-    #[arg(long, value_name = "NAME", requires = "tls")]
+    /// TLS: the name in the server's certificate [default: the host of the first target]
+    #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
 
-    /// With `--tls`: file (PEM) of the certificate that the server is shown
-    #[arg(long, value_name = "FILE", requires_all = ["tls", "client_key"])]
+    /// TLS: file (PEM) of the certificate that the server is shown
+    #[arg(long, value_name = "FILE", requires = "client_key")]
     client_certificate: Option<PathBuf>,
 
     /// File (PEM) of its private key
@@ -31,16 +30,59 @@ pub(super) struct Secure {
     client_key: Option<PathBuf>,
 }
 
-impl Secure {
-    /// The name in the certificate, and who is trusted; `None` without TLS.
-    pub(super) fn of(&self, targets: &[String]) -> Option<(String, Tls)> {
-        let host = targets[0].rsplit_once(':').map_or("", |(host, _)| host);
-        let name = self.server_name.as_deref().unwrap_or(host.trim_matches(['[', ']']));
+/// TLS that a flag chooses.
+#[derive(Debug, clap::Args)]
+pub(super) struct SecureFlags {
+    /// Encrypts the connections, and checks the server's certificate
+    #[arg(long)]
+    tls: bool,
+
+    #[command(flatten)]
+    trust: Trust,
+}
+
+impl Trust {
+    /// The name in the certificate of a host, and who is trusted.
+    pub(super) fn of(&self, host: &str) -> (String, Tls) {
+        let name = self.server_name.as_deref().unwrap_or(host);
         let tls = Tls {
             insecure: self.insecure,
             authority: self.authority.clone(),
             identity: self.client_certificate.clone().zip(self.client_key.clone()),
         };
-        self.tls.then(|| (name.to_owned(), tls))
+        (name.to_owned(), tls)
+    }
+
+    /// Refuses what has no meaning where there is no TLS.
+    pub(super) fn refuse_without(&self, tls: &str) -> anyhow::Result<()> {
+        let given = [
+            (self.authority.is_some(), "--authority"),
+            (self.server_name.is_some(), "--server-name"),
+            (self.client_certificate.is_some(), "--client-certificate"),
+        ];
+        match given.iter().find(|(given, _)| *given) {
+            Some((_, option)) => Err(refused(format!("{option} needs {tls}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+impl SecureFlags {
+    /// The name in the certificate, and who is trusted; `None` without TLS.
+    pub(super) fn names(&self, targets: &[String]) -> anyhow::Result<Option<(String, Tls)>> {
+        if !self.tls {
+            if self.trust.insecure {
+                return Err(refused("--insecure needs --tls"));
+            }
+            return self.trust.refuse_without("--tls").map(|()| None);
+        }
+        let host = targets[0].rsplit_once(':').map_or("", |(host, _)| host);
+        Ok(Some(self.trust.of(host.trim_matches(['[', ']']))))
+    }
+
+    /// The same, ready to connect.
+    pub(super) fn of(&self, targets: &[String]) -> anyhow::Result<Option<Secure>> {
+        let names = self.names(targets)?;
+        names.map(|(name, tls)| tls.of(&name, &[]).map_err(refused)).transpose()
     }
 }
