@@ -289,19 +289,22 @@ fn calls_that_a_leaving_service_did_not_take_are_sent_anew() {
     let result = run(&plan(service, 5, 1, Duration::from_secs(10)), CHECK, None);
     assert_eq!((result.operations["Check"].completed, result.sent_anew), (5, 1));
     // Of every connection: given up. What was taken is never asked twice.
-    let always = |answer: fn(u32) -> Vec<u8>| {
-        let service = http2(move |_, call| Some((answer(call), Then::Close)));
+    let always = |answer: fn(u32) -> Vec<u8>, then| {
+        let service = http2(move |_, call| Some((answer(call), then)));
         let result = run(&plan(service, 2, 1, Duration::from_secs(10)), CHECK, None);
         (kinds_of(&result), result.sent_anew)
     };
-    assert_eq!(always(|_| goodbye(0, 0)), (vec!["not_taken".to_owned()], 4));
-    assert_eq!(always(|call| frame(3, 0, call, &[0, 0, 0, 7])), (vec!["not_taken".to_owned()], 4));
-    let (kinds, sent_anew) = always(|call| goodbye(call, 0));
+    assert_eq!(always(|_| goodbye(0, 0), Then::Close), (vec!["not_taken".to_owned()], 4));
+    assert_eq!(
+        always(|call| frame(3, 0, call, &[0, 0, 0, 7]), Then::Silence),
+        (vec!["not_taken".to_owned()], 4)
+    );
+    let (kinds, sent_anew) = always(|call| goodbye(call, 0), Then::Close);
     let cut = ["connection_closed", "connection_reset"];
     assert!(kinds.iter().all(|kind| cut.contains(&kind.as_str())), "{kinds:?}");
     assert!(!kinds.is_empty() && sent_anew == 0);
     assert_eq!(
-        always(|call| frame(3, 0, call, &[0, 0, 0, 2])),
+        always(|call| frame(3, 0, call, &[0, 0, 0, 2]), Then::Close),
         (vec!["stream_reset".to_owned()], 0)
     );
 }
