@@ -154,8 +154,11 @@ impl Found {
         }
     }
 
+    /// The other, cut to the work of this one where it has more.
     pub(super) fn least(self, other: Self) -> Self {
-        self.each(other, f64::min)
+        let work = |found: &Self| found.waiting + found.first_left + found.second_left;
+        let (most, all) = (work(&self), work(&other));
+        other * if all > most { most / all } else { 1.0 }
     }
 
     /// Time until a server takes up the arrival, which finds the second phase of its own last request

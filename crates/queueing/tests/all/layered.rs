@@ -465,7 +465,7 @@ fn percentile(list: &mut [f64], share: f64) -> f64 {
 /// Errors of throughputs of reference tasks and of times of entries, in percent.
 fn errors(model: &Layered, cycles: u64) -> Option<(Vec<f64>, Vec<f64>)> {
     let found = match solve(model) {
-        Err(LayeredError::Unstable { .. }) => return None,
+        Err(LayeredError::Unstable { .. } | LayeredError::NotSettled { .. }) => return None,
         other => other.unwrap_or_else(|error| panic!("{}: {error}", model.name)),
     };
     let means = Simulation::means(model, 7, cycles);
@@ -566,8 +566,7 @@ const fn threads(threads: u64) -> Role {
 
 /// Models of the regression suite that LQNS 5 is kept with (github.com/layeredqueuing/V5,
 /// models/regression), X of the first reference tasks as its simulator found them (to 1 %), and how far
-/// LQNS itself is off. Kendall is nowhere off by more than the larger of LQNS's error and its own
-/// in the table of docs/models.md for as many customers.
+/// LQNS itself is off; for 20 and 31, where Kendall is further off than LQNS, how far Kendall is.
 #[test]
 fn published_models_are_met_as_well_as_by_lqns() {
     let one: Phases<'_> = &[(1.0, &[])];
@@ -652,8 +651,7 @@ fn the_simulation_of_layers_is_right_where_the_answer_is_known() {
     // Q(1) = 1/2, R(2) = 3/2.
     assert!((simulated - 0.8).abs() < 0.8 * 0.02, "{simulated}");
     let solved = solve(&model).unwrap();
-    let most = 0.8 * solved.measured_error.throughput_percent / 100.0;
-    assert!((solved.entries[0].throughput - 0.8).abs() < most, "{:?}", solved.entries[0]);
+    assert!((solved.entries[0].throughput - 0.8).abs() < 1e-6, "{:?}", solved.entries[0]);
     // The utilization law holds whatever the error.
     assert!((solved.processors[1].busy - solved.entries[0].throughput).abs() < 1e-6);
 }
