@@ -45,10 +45,18 @@ impl Verdict {
     }
 }
 
-/// The two kinds of numbers that are published, each with tables of its own.
-const QUANTITIES: [(&str, &str, Unit, &str); 2] = [
-    ("throughput", "throughput", Unit::PerSecond, "1/s"),
-    ("response-time", "response time", Unit::Milliseconds, "ms"),
+/// What published numbers are of.
+struct Response {
+    key: &'static str,
+    name: &'static str,
+    unit: Unit,
+    label: &'static str,
+}
+
+/// The two kinds, each with tables of its own.
+const RESPONSES: [Response; 2] = [
+    Response { key: "throughput", name: "throughput", unit: Unit::PerSecond, label: "1/s" },
+    Response { key: "response-time", name: "response time", unit: Unit::Milliseconds, label: "ms" },
 ];
 
 const fn place(quantity: Quantity) -> (usize, f64) {
@@ -68,29 +76,19 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let at = section.blocks.len();
     let mut verdicts = Vec::new();
     knees(data, &published.knees, &mut section, &mut verdicts);
-    for (index, (key, name, unit, label)) in QUANTITIES.into_iter().enumerate() {
+    for (index, response) in RESPONSES.iter().enumerate() {
         let of = |quantity: Quantity| Some(place(quantity)).filter(|p| p.0 == index).map(|p| p.1);
         let wanted: Vec<(&PublishedEffect, f64)> =
             published.effects.iter().filter_map(|one| Some((one, of(one.effect)?))).collect();
         if !wanted.is_empty() {
-            match effects::additive(data, key) {
+            match effects::additive(data, response.key) {
                 Ok(analysis) => {
-                    let table = Table::new(
-                        format!("published-effects-{key}"),
-                        format!("Effects on the {name}"),
-                    );
-                    section.table(of_effects(
-                        data,
-                        table,
-                        unit,
-                        label,
-                        &wanted,
-                        &analysis,
-                        &mut verdicts,
-                    ));
+                    section.table(of_effects(data, response, &wanted, &analysis, &mut verdicts));
                 }
-                Err(error) => section
-                    .note(Level::Doubt, format!("Effects on the {name}: not analyzed: {error}.")),
+                Err(error) => {
+                    let what = format!("Effects on the {}: not analyzed: {error}.", response.name);
+                    section.note(Level::Doubt, what);
+                }
             }
         }
         for (number, curve) in (1..).zip(&published.curves) {
@@ -101,8 +99,8 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
             if let Some(verdict) = shape(&measured) {
                 verdicts.push(verdict);
             }
-            let id = format!("published-{key}-{number}");
-            let (table, plot) = of_curve(&id, curve, name, unit, label, &measured);
+            let id = format!("published-{}-{number}", response.key);
+            let (table, plot) = of_curve(&id, curve, response, &measured);
             section.plot(plot);
             section.table(table);
         }
@@ -127,20 +125,20 @@ fn in_words(verdicts: &[Verdict]) -> String {
 
 fn of_effects(
     data: &Observations,
-    table: Table,
-    unit: Unit,
-    label: &str,
+    response: &Response,
     wanted: &[(&PublishedEffect, f64)],
     analysis: &Analysis,
     verdicts: &mut Vec<Verdict>,
 ) -> Table {
-    let mut table = table
-        .column("factors", "Factors", Unit::Text)
-        .column("published", format!("Published ({label})"), unit)
-        .column("here", format!("Here ({label})"), unit)
-        .column("published_share", "Published variation (%)", Unit::Percent)
-        .column("share", "Variation here (%)", Unit::Percent)
-        .column("verdict", "Sign", Unit::Text);
+    let Response { key, name, unit, label } = *response;
+    let mut table =
+        Table::new(format!("published-effects-{key}"), format!("Effects on the {name}"))
+            .column("factors", "Factors", Unit::Text)
+            .column("published", format!("Published ({label})"), unit)
+            .column("here", format!("Here ({label})"), unit)
+            .column("published_share", "Published variation (%)", Unit::Percent)
+            .column("share", "Variation here (%)", Unit::Percent)
+            .column("verdict", "Sign", Unit::Text);
     for (effect, value) in wanted {
         let mut factors: Vec<Option<usize>> =
             effect.of.iter().map(|key| data.factors.iter().position(|f| f.key == *key)).collect();
@@ -255,11 +253,10 @@ fn shape(points: &[Both<'_>]) -> Option<Verdict> {
 fn of_curve(
     id: &str,
     curve: &PublishedCurve,
-    name: &str,
-    unit: Unit,
-    label: &str,
+    response: &Response,
     points: &[Both<'_>],
 ) -> (Table, Plot) {
+    let Response { name, unit, label, .. } = *response;
     let along = kendall_observations::short(&curve.along);
     let mut table =
         Table::new(id.to_owned(), format!("{} against {along}", super::capitalized(name)))
