@@ -175,7 +175,7 @@ fn document(answer: &Answer, confidence: f64, robust: bool) -> Section {
         let light = fit.weights.iter().filter(|weight| **weight < 0.5).count();
         if robust && light > 0 {
             document.text(format!(
-                "* {light} of {} weigh less than half: they lie far off the others",
+                "* far off the others, with a weight below a half: {light} of {}",
                 counted(answer.load_points, "load point")
             ));
         }

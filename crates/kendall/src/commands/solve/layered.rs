@@ -2,7 +2,7 @@
 
 use kendall_queueing::lqn::{Copies, Layered, LayeredSolution, Role};
 use kendall_queueing::solver::Caveat;
-use kendall_report::document::{Level, Section, Table, Unit};
+use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use serde_json::{Value, json};
 
 use super::human::TIME;
@@ -17,15 +17,15 @@ fn tables(model: &Layered, s: &LayeredSolution) -> [Table; 5] {
     });
     let entries = || model.entries.iter().zip(&s.entries);
     let phases = entries().flat_map(|(entry, result)| {
-        let phases = result.phases.iter().enumerate();
+        let phases = (1_u64..).zip(&result.phases);
         phases.map(move |(number, phase)| (entry, result, number, phase))
     });
     let calls = phases
         .clone()
         .flat_map(|(entry, _, number, phase)| phase.calls.iter().map(move |c| (entry, number, c)));
     let copies = |copies| match copies {
-        Copies::Limited(count) => count.to_string(),
-        Copies::Unlimited => "unlimited".to_owned(),
+        Copies::Limited(count) => Cell::Count(count),
+        Copies::Unlimited => Cell::Text("unlimited".to_owned()),
     };
     let servers = tasks().filter_map(|(task, result)| match task.role {
         Role::Server(threads) => Some((&task.name, copies(threads), result)),
@@ -34,14 +34,14 @@ fn tables(model: &Layered, s: &LayeredSolution) -> [Table; 5] {
     [
         Table::of("classes", "Customers", customers)
             .column("name", "reference task", Unit::Text, |(name, ..)| name.as_str())
-            .column("population", "N", Unit::Text, |(_, population, _)| population.to_string())
+            .column("population", "N", Unit::Count, |(_, population, _)| *population)
             .column("throughput_per_s", "throughput", Unit::Rate, |(.., r)| r.throughput)
             .column("system_response_time_mean_s", "response", TIME, |(.., r)| r.response)
             .table(),
         Table::of("entries", "Entries", phases)
             .column("name", "entry", Unit::Text, |(entry, ..)| entry.name.as_str())
             .column("task", "task", Unit::Text, |(e, ..)| model.tasks[e.task].name.as_str())
-            .column("phase", "phase", Unit::Text, |(_, _, number, _)| (number + 1).to_string())
+            .column("phase", "phase", Unit::Count, |(_, _, number, _)| *number)
             .column("throughput_per_s", "throughput", Unit::Rate, |(_, result, ..)| {
                 result.throughput
             })
@@ -53,12 +53,12 @@ fn tables(model: &Layered, s: &LayeredSolution) -> [Table; 5] {
                 "arrival_waiting_time_mean_s",
                 "wait of arrivals",
                 TIME,
-                |(_, result, number, _)| result.arrival_waiting.filter(|_| *number == 0),
+                |(_, result, number, _)| result.arrival_waiting.filter(|_| *number == 1),
             )
             .table(),
         Table::of("calls", "Calls", calls)
             .column("from", "from", Unit::Text, |(entry, ..)| entry.name.as_str())
-            .column("phase", "phase", Unit::Text, |(_, number, _)| (number + 1).to_string())
+            .column("phase", "phase", Unit::Count, |(_, number, _)| *number)
             .column("to", "to", Unit::Text, |(.., call)| model.entries[call.entry].name.as_str())
             .column("kind", "kind", Unit::Text, |(.., call)| {
                 if call.synchronous { "synchronous" } else { "asynchronous" }
@@ -68,14 +68,14 @@ fn tables(model: &Layered, s: &LayeredSolution) -> [Table; 5] {
             .table(),
         Table::of("tasks", "Tasks", servers)
             .column("name", "task", Unit::Text, |(name, ..)| name.as_str())
-            .column("threads", "threads", Unit::Text, |(_, threads, _)| threads.clone())
+            .column("threads", "threads", Unit::Count, |(_, threads, _)| threads.clone())
             .column("throughput_per_s", "throughput", Unit::Rate, |(.., r)| r.throughput)
             .column("busy_mean", "busy", Unit::Number, |(.., r)| r.busy)
             .column("utilization", "utilization", Unit::Number, |(.., r)| r.utilization)
             .table(),
         Table::of("processors", "Processors", model.processors.iter().zip(&s.processors))
             .column("name", "processor", Unit::Text, |(processor, _)| processor.name.as_str())
-            .column("servers", "cores", Unit::Text, |(p, _)| copies(p.copies))
+            .column("servers", "cores", Unit::Count, |(p, _)| copies(p.copies))
             .column("busy_mean", "busy", Unit::Number, |(_, r)| r.busy)
             .column("utilization", "utilization", Unit::Number, |(_, r)| r.utilization)
             .table(),
