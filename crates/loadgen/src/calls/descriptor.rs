@@ -179,9 +179,9 @@ pub(super) async fn reflected(
 pub(crate) fn described(
     files: Vec<FileDescriptorProto>,
 ) -> Result<DescriptorPool, DescriptorError> {
-    // The library panics at others, such as `editions`.
-    if let Some(file) = files.iter().find(|file| !["", "proto2", "proto3"].contains(&file.syntax()))
-    {
+    // The library panics at others, such as `editions` or an empty one.
+    let known = [None, Some("proto2"), Some("proto3")];
+    if let Some(file) = files.iter().find(|file| !known.contains(&file.syntax.as_deref())) {
         let (name, syntax) = (file.name(), file.syntax());
         let said =
             format!("`{name}` has the syntax `{syntax}`, and only proto2 and proto3 are read");
