@@ -4,9 +4,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::http::HttpPlan;
@@ -15,20 +13,13 @@ use kendall_loadgen::sequence::{self, SequencePlan};
 use kendall_loadgen::tls::{Secure, Tls};
 use kendall_loadgen::web::{self, WebPlan};
 use kendall_protocols::load_result::LoadResult;
-use kendall_testing::{certificate, free_address};
+use kendall_testing::{Process, certificate, free_address};
 
 struct Nginx {
-    process: Child,
+    _process: Process,
     tls: SocketAddr,
     plain: SocketAddr,
     _folder: tempfile::TempDir,
-}
-
-impl Drop for Nginx {
-    fn drop(&mut self) {
-        self.process.kill().unwrap_or_default();
-        self.process.wait().map(drop).unwrap_or_default();
-    }
 }
 
 impl Nginx {
@@ -41,41 +32,17 @@ impl Nginx {
         let folder = tempfile::tempdir().unwrap();
         let (tls, plain) = (free_address(), free_address());
         certificate(folder.path(), "server");
-        let config = folder.path().join("nginx.conf");
-        std::fs::write(&config, configuration(folder.path(), tls, plain, requests)).unwrap();
-        let installed = Path::new("/usr/sbin/nginx");
-        let program = if installed.exists() { installed } else { Path::new("nginx") };
-        let process = Command::new(program)
-            .arg("-p")
-            .arg(folder.path())
-            .arg("-c")
-            .arg(&config)
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("nginx: install it with `make packages-test`");
-        let server = Self { process, tls, plain, _folder: folder };
-        for _ in 0..1_000 {
-            if TcpStream::connect(tls).and_then(|_| TcpStream::connect(plain)).is_ok() {
-                return server;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        panic!("nginx does not listen on {tls} and {plain}");
+        let http = format!(
+            "keepalive_requests {requests};\n\
+             server {{ listen {tls} ssl http2; ssl_certificate {0}/server.pem; \
+             ssl_certificate_key {0}/server.key; location / {{ return 200 $server_protocol; }} \
+             location /missing {{ return 404; }} }}\n\
+             server {{ listen {plain} http2; location / {{ return 200 ok; }} }}",
+            folder.path().display()
+        );
+        let process = Process::nginx(folder.path(), &[tls, plain], &http);
+        Self { _process: process, tls, plain, _folder: folder }
     }
-}
-
-fn configuration(folder: &Path, tls: SocketAddr, plain: SocketAddr, requests: u32) -> String {
-    format!(
-        "daemon off; master_process off; pid {0}/pid; error_log /dev/null;\n\
-         events {{ worker_connections 256; }}\n\
-         http {{ access_log off; keepalive_requests {requests}; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
-         fastcgi_temp_path {0}/c; uwsgi_temp_path {0}/d; scgi_temp_path {0}/e;\n\
-         server {{ listen {tls} ssl http2; ssl_certificate {0}/server.pem; \
-         ssl_certificate_key {0}/server.key; location / {{ return 200 $server_protocol; }} \
-         location /missing {{ return 404; }} }}\n\
-         server {{ listen {plain} http2; location / {{ return 200 ok; }} }} }}\n",
-        folder.display()
-    )
 }
 
 fn load_plan(target: SocketAddr, pace: PacePlan) -> LoadPlan {

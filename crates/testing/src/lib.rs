@@ -119,6 +119,30 @@ impl Process {
         process
     }
 
+    /// An nginx with these lines in its block `http`, which listens at all these addresses. Its files are in the folder.
+    ///
+    /// # Panics
+    /// When it is missing, or does not listen.
+    #[must_use]
+    pub fn nginx(folder: &Path, addresses: &[SocketAddr], http: &str) -> Self {
+        let text = format!(
+            "daemon off; master_process off; pid {0}/pid; error_log /dev/null;\n\
+             events {{ worker_connections 256; }}\n\
+             http {{ access_log off; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
+             fastcgi_temp_path {0}/c; uwsgi_temp_path {0}/d; scgi_temp_path {0}/e;\n{http} }}\n",
+            folder.display()
+        );
+        let config = folder.join("nginx.conf");
+        std::fs::write(&config, text).unwrap();
+        let installed = Path::new("/usr/sbin/nginx");
+        let program = if installed.exists() { installed } else { Path::new("nginx") };
+        let mut command = Command::new(program);
+        command.arg("-p").arg(folder).arg("-c").arg(&config).stderr(Stdio::null());
+        let process = Self(command.spawn().expect("nginx is missing: run `make packages-test`"));
+        wait_until("nginx to listen", || addresses.iter().all(|to| TcpStream::connect(to).is_ok()));
+        process
+    }
+
     /// A Redis without files, which answers.
     ///
     /// # Panics

@@ -1,7 +1,7 @@
 //! `kendall load grpc` against a real service, behind TLS too, and against servers that are hostile.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -171,23 +171,13 @@ fn nginx(folder: &Path, to: SocketAddr) -> (Process, SocketAddr) {
     let address = free_address();
     certificate(folder, "server");
     certificate(folder, "client");
-    let text = format!(
-        "daemon off; master_process off; pid {0}/pid; error_log /dev/null;\nevents {{}}\n\
-         http {{ access_log off; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
-         fastcgi_temp_path {0}/c; uwsgi_temp_path {0}/d; scgi_temp_path {0}/e;\n\
-         server {{ listen {address} ssl http2; ssl_certificate {0}/server.pem; \
+    let http = format!(
+        "server {{ listen {address} ssl http2; ssl_certificate {0}/server.pem; \
          ssl_certificate_key {0}/server.key; ssl_client_certificate {0}/client.pem; ssl_verify_client on; \
-         location / {{ grpc_pass grpc://{to}; }} }} }}\n",
+         location / {{ grpc_pass grpc://{to}; }} }}",
         folder.display()
     );
-    let config = folder.join("nginx.conf");
-    std::fs::write(&config, text).unwrap();
-    let installed = Path::new("/usr/sbin/nginx");
-    let program = if installed.exists() { installed } else { Path::new("nginx") };
-    let mut command = std::process::Command::new(program);
-    command.arg("-p").arg(folder).arg("-c").arg(&config).stderr(Stdio::null());
-    let server = Process(command.spawn().expect("nginx: install it with `make packages-test`"));
-    kendall_testing::wait_until("nginx listens", || TcpStream::connect(address).is_ok());
+    let server = Process::nginx(folder, &[address], &http);
     (server, address)
 }
 

@@ -1,11 +1,11 @@
 //! `kendall load memcached --tls`, and what TLS that fails during a load is called, of each protocol.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Output;
 
-use kendall_testing::{Process, certificate, free_address, wait_until};
+use kendall_testing::{Process, certificate, free_address};
 
 use crate::hostile::relay;
 use crate::support::{kendall, printed};
@@ -60,22 +60,12 @@ fn servers_behind_tls_are_filled_and_loaded_and_others_refused() {
 fn nginx(folder: &Path) -> (Process, SocketAddr) {
     let address = free_address();
     certificate(folder, "nginx");
-    let text = format!(
-        "daemon off; master_process off; pid {0}/pid; error_log /dev/null;\nevents {{}}\n\
-         http {{ access_log off; client_body_temp_path {0}/a; proxy_temp_path {0}/b; \
-         fastcgi_temp_path {0}/c; uwsgi_temp_path {0}/d; scgi_temp_path {0}/e;\n\
-         server {{ listen {address} ssl http2; keepalive_requests 1000000; ssl_certificate {0}/nginx.pem; \
-         ssl_certificate_key {0}/nginx.key; location / {{ return 200 ok; }} }} }}\n",
+    let http = format!(
+        "server {{ listen {address} ssl http2; keepalive_requests 1000000; ssl_certificate {0}/nginx.pem; \
+         ssl_certificate_key {0}/nginx.key; location / {{ return 200 ok; }} }}",
         folder.display()
     );
-    let config = folder.join("nginx.conf");
-    std::fs::write(&config, text).unwrap();
-    let installed = Path::new("/usr/sbin/nginx");
-    let program = if installed.exists() { installed } else { Path::new("nginx") };
-    let mut command = std::process::Command::new(program);
-    command.arg("-p").arg(folder).arg("-c").arg(&config).stderr(std::process::Stdio::null());
-    let server = Process(command.spawn().expect("nginx: install it with `make packages-test`"));
-    wait_until("nginx listens", || TcpStream::connect(address).is_ok());
+    let server = Process::nginx(folder, &[address], &http);
     (server, address)
 }
 
