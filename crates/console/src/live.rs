@@ -132,6 +132,22 @@ impl Live {
 }
 
 impl Job {
+    /// A study that has just been started.
+    fn new(number: u64, what: What, child: &Child) -> Self {
+        Self {
+            number,
+            what,
+            pid: Some(Pid::from_child(child)),
+            state: "running",
+            code: None,
+            runs: None,
+            runs_ended: 0,
+            levels: String::new(),
+            seconds: VecDeque::new(),
+            lines: VecDeque::new(),
+        }
+    }
+
     /// Once: a second signal would end the program at once, with its run.
     fn interrupt(&mut self) {
         if let Some(pid) = self.pid
@@ -229,18 +245,7 @@ pub(crate) async fn start(
         }
         let child = command.spawn()?;
         let number = all.back().map_or(1, |last| last.number + 1);
-        all.push_back(Job {
-            number,
-            what,
-            pid: Some(Pid::from_child(&child)),
-            state: "running",
-            code: None,
-            runs: None,
-            runs_ended: 0,
-            levels: String::new(),
-            seconds: VecDeque::new(),
-            lines: VecDeque::new(),
-        });
+        all.push_back(Job::new(number, what, &child));
         while all.len() > KEPT {
             all.pop_front();
         }
@@ -284,18 +289,7 @@ mod tests {
         let pid = Pid::from_child(&child);
         let what =
             What { file: String::new(), out: String::new(), toy: false, retry_failed: false };
-        live.all().push_back(Job {
-            number: 1,
-            what,
-            pid: Some(pid),
-            state: "running",
-            code: None,
-            runs: None,
-            runs_ended: 0,
-            levels: String::new(),
-            seconds: VecDeque::new(),
-            lines: VecDeque::new(),
-        });
+        live.all().push_back(Job::new(1, what, &child));
         live.follow(1, child);
         (live, pid)
     }
