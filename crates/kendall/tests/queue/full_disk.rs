@@ -334,6 +334,17 @@ fn the_only_disk_is_full() {
     }
 }
 
+/// Clients 1 (sender) and 2 (receiver), and queue 1.
+async fn sender_and_receiver(endpoint: &Endpoint) -> Client {
+    let mut client = Client::new(endpoint.connect_lazy());
+    for name in ["sender", "receiver"] {
+        client.hello(HelloRequest { name: name.into() }).await.unwrap();
+    }
+    let request = CreateQueueRequest { name: "jobs".into(), ..Default::default() };
+    client.create_queue(request).await.unwrap();
+    client
+}
+
 /// Longer than a vacuum, a checkpoint and a look at the disk take on a busy machine.
 const ACCEPTED_AGAIN: Duration = Duration::from_secs(10);
 
@@ -348,12 +359,7 @@ fn sends_go_on_where_a_small_disk_has_little_room() {
     let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut client = MessageQueueClient::new(endpoint.connect_lazy());
-        for name in ["sender", "receiver"] {
-            client.hello(HelloRequest { name: name.into() }).await.unwrap();
-        }
-        let request = CreateQueueRequest { name: "jobs".into(), ..Default::default() };
-        client.create_queue(request).await.unwrap();
+        let mut client = sender_and_receiver(&endpoint).await;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
         for round in 0..3 {
             let mut sent = 0;
@@ -395,8 +401,8 @@ fn log_bytes(data: &Path) -> u64 {
     String::from_utf8(output.unwrap().stdout).unwrap().trim().parse().unwrap()
 }
 
-/// Where the log's disk is nearly full, its reserve is given up and the log kept short, with nobody asking for it; where
-/// there is room again, the reserve is there again.
+/// While the log's disk is nearly full, the log's keeper gives up its reserve and keeps the log short; when there is room
+/// again, so is the reserve.
 #[test]
 fn the_log_is_short_and_its_reserve_given_up_while_its_disk_is_nearly_full() {
     let test = "full_disk::the_log_is_short_and_its_reserve_given_up_while_its_disk_is_nearly_full";
@@ -408,12 +414,7 @@ fn the_log_is_short_and_its_reserve_given_up_while_its_disk_is_nearly_full() {
     let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut client = MessageQueueClient::new(endpoint.connect_lazy());
-        for name in ["sender", "receiver"] {
-            client.hello(HelloRequest { name: name.into() }).await.unwrap();
-        }
-        let request = CreateQueueRequest { name: "jobs".into(), ..Default::default() };
-        client.create_queue(request).await.unwrap();
+        let mut client = sender_and_receiver(&endpoint).await;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
         let mut send = |label: &str| SendRequest {
             client_id: 1,
