@@ -5,6 +5,7 @@
 
 use kendall_stats::distribution::{t_p_value, t_two_sided};
 use kendall_stats::estimate::{Caveat, Estimate, Interval};
+use kendall_stats::sample::median;
 use nalgebra::{DMatrix, DVector};
 use serde::Serialize;
 
@@ -280,9 +281,7 @@ fn huber(
     let mut scale = least;
     for _ in 0..MOST_ROUNDS {
         let residuals = busy - matrix * &scaled;
-        let mut sizes: Vec<f64> = residuals.iter().map(|residual| residual.abs()).collect();
-        sizes.sort_by(f64::total_cmp);
-        let middle = f64::midpoint(sizes[(sizes.len() - 1) / 2], sizes[sizes.len() / 2]);
+        let middle = median(residuals.iter().map(|residual| residual.abs()).collect());
         scale = (DEVIATION * middle).max(least);
         let mut moved = 0.0_f64;
         for (weight, residual) in weights.iter_mut().zip(residuals.iter()) {

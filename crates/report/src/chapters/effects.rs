@@ -15,6 +15,8 @@ use crate::plot::{Axis, Mark, Plot, Point, Series};
 use crate::prepared::Prepared;
 use kendall_observations::{Observations, Repetition, short};
 
+use super::capitalized;
+
 /// A response variable: key in file names, name for people, and how it is printed.
 pub(crate) struct Response {
     pub(crate) key: String,
@@ -29,10 +31,10 @@ pub(crate) struct Response {
 }
 
 /// Value of a response variable in a run, in SI.
-type Value = fn(&Repetition) -> f64;
+pub(crate) type Value = fn(&Repetition) -> f64;
 
 /// What a study's effects are analyzed for.
-fn responses() -> [(Response, Value); 2] {
+pub(crate) fn responses() -> [(Response, Value); 2] {
     let response = |key: &str, name: &str, unit, label: &str| Response {
         key: key.to_owned(),
         name: name.to_owned(),
@@ -67,10 +69,8 @@ pub(crate) fn of_throughput(data: &Observations) -> Result<Analysis, AnalysisErr
     analyzed(data, value)
 }
 
-/// Effects as differences of a response, by its key, whatever model the data recommend.
-pub(crate) fn additive(data: &Observations, key: &str) -> Result<Analysis, AnalysisError> {
-    let [throughput, time] = responses();
-    let (_, value) = if time.0.key == key { time } else { throughput };
+/// Effects as differences of a response, whatever model the data recommend.
+pub(crate) fn additive(data: &Observations, value: Value) -> Result<Analysis, AnalysisError> {
     let options = Options { model: Some(Model::Additive), ..options(data) };
     analyze_with(&experiment(data, value), &options, &[], None)
 }
@@ -214,11 +214,11 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
             Verdict::Holds => Level::Good,
             Verdict::Doubtful | Verdict::CannotTell | Verdict::NotTestable => Level::Doubt,
         };
-        let of = capital(&check.assumption.to_string());
+        let of = capitalized(&check.assumption.to_string());
         section.note(level, format!("{of}: {}", check.words));
     }
     for caveat in &analysis.layout.caveats {
-        section.note(Level::Doubt, format!("{}.", capital(&caveat.to_string())));
+        section.note(Level::Doubt, format!("{}.", capitalized(&caveat.to_string())));
     }
     if analysis.fit.residuals.iter().any(|residual| residual.residual != 0.0) {
         let pair = (residuals(response, analysis), quantiles(response, &analysis.fit));
@@ -238,7 +238,7 @@ pub(crate) fn at_one_speed(analysis: &Analysis) -> Option<&AtOneValue> {
 /// What a covariate does for the effects.
 fn covariate_in_words(name: &str, covariate: &Covariate) -> String {
     let found = match covariate {
-        Covariate::NotUsed(why) => return format!("{} is not used: {why}.", capital(name)),
+        Covariate::NotUsed(why) => return format!("{} is not used: {why}.", capitalized(name)),
         Covariate::Used(found) => found,
     };
     let moved = if found.moved.is_empty() {
@@ -254,11 +254,6 @@ fn covariate_in_words(name: &str, covariate: &Covariate) -> String {
         number::signed_percent(found.slope / 100.0),
         found.narrower
     )
-}
-
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn by_share(fit: &Fit) -> Vec<&Term> {
@@ -509,7 +504,7 @@ fn interactions(response: &Response, fit: &Fit) -> Vec<Plot> {
             title: format!("Interaction of {} and {}", found.along, found.lines),
             description: format!(
                 "{}, over all other factors; parallel lines mean that the two do not interact.",
-                capital(&mean_of(&response.name))
+                capitalized(&mean_of(&response.name))
             ),
             x: Axis::categories(found.along.clone(), found.along_levels.clone()),
             y: Axis::from_zero(with_unit(&response.name, &response.label)),

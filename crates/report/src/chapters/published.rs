@@ -13,7 +13,7 @@ use crate::document::{Cell, Level, Section, Table, Unit};
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use crate::prepared::Prepared;
 
-use super::effects;
+use super::effects::{self, Response};
 
 /// Whether a published figure and what was measured lead to the same conclusion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,20 +45,7 @@ impl Verdict {
     }
 }
 
-/// What published numbers are of.
-struct Response {
-    key: &'static str,
-    name: &'static str,
-    unit: Unit,
-    label: &'static str,
-}
-
-/// The two kinds, each with tables of its own.
-const RESPONSES: [Response; 2] = [
-    Response { key: "throughput", name: "throughput", unit: Unit::PerSecond, label: "1/s" },
-    Response { key: "response-time", name: "response time", unit: Unit::Milliseconds, label: "ms" },
-];
-
+/// Which of [`effects::responses`] a number is of, and its value.
 const fn place(quantity: Quantity) -> (usize, f64) {
     match quantity {
         Quantity::Throughput(value) => (0, value),
@@ -76,12 +63,12 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let at = section.blocks.len();
     let mut verdicts = Vec::new();
     knees(data, &published.knees, &mut section, &mut verdicts);
-    for (index, response) in RESPONSES.iter().enumerate() {
+    for (index, (response, value)) in effects::responses().iter().enumerate() {
         let of = |quantity: Quantity| Some(place(quantity)).filter(|p| p.0 == index).map(|p| p.1);
         let wanted: Vec<(&PublishedEffect, f64)> =
             published.effects.iter().filter_map(|one| Some((one, of(one.effect)?))).collect();
         if !wanted.is_empty() {
-            match effects::additive(data, response.key) {
+            match effects::additive(data, *value) {
                 Ok(analysis) => {
                     section.table(of_effects(data, response, &wanted, &analysis, &mut verdicts));
                 }
@@ -130,7 +117,8 @@ fn of_effects(
     analysis: &Analysis,
     verdicts: &mut Vec<Verdict>,
 ) -> Table {
-    let Response { key, name, unit, label } = *response;
+    let Response { key, name, unit, label, .. } = response;
+    let unit = *unit;
     let mut table =
         Table::new(format!("published-effects-{key}"), format!("Effects on the {name}"))
             .column("factors", "Factors", Unit::Text)
@@ -256,7 +244,8 @@ fn of_curve(
     response: &Response,
     points: &[Both<'_>],
 ) -> (Table, Plot) {
-    let Response { name, unit, label, .. } = *response;
+    let Response { name, unit, label, .. } = response;
+    let unit = *unit;
     let along = kendall_observations::short(&curve.along);
     let mut table =
         Table::new(id.to_owned(), format!("{} against {along}", super::capitalized(name)))
