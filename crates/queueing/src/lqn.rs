@@ -36,7 +36,7 @@ pub struct Layered {
 pub enum Copies {
     /// This many, at least 1.
     Limited(u64),
-    /// Nobody waits.
+    /// As many as there are requests: no queue.
     Unlimited,
 }
 
@@ -182,7 +182,7 @@ pub enum LayeredError {
     Cycle(String),
     /// Requests that nothing holds back exceed what a task or processor can do.
     #[error(
-        "no steady state at `{name}`: with requests that nobody waits for, {offered:.6} of \
+        "no steady state at `{name}`: with asynchronous requests and arrivals, {offered:.6} of \
          {capacity} would be busy; lower their rates, or give it more copies"
     )]
     Unstable {

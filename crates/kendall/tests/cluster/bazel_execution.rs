@@ -120,7 +120,7 @@ fn a_build_without_flags_outlasts_a_scheduler_that_is_down_for_two_seconds() {
     assert!(failed.len() < 3, "none of three builds passed: {failed:#?}");
 }
 
-/// Where its socket is kept, nobody is refused: Bazel waits for longer than its retries last.
+/// Where its socket is kept, no connection is refused, and Bazel waits for longer than its retries last.
 #[test]
 #[ignore = "minutes: make test-clients"]
 fn a_build_without_flags_outlasts_a_scheduler_whose_socket_is_kept() {

@@ -14,7 +14,7 @@ const MOST_OTHERS: f64 = 16.0;
 /// Where a task or processor stands as a station.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Station {
-    /// m; infinite where nobody waits.
+    /// m; infinite where there is no queue.
     pub(super) servers: f64,
     /// Whether a visit's wait grows with its own service time.
     pub(super) ps: bool,

@@ -20,7 +20,7 @@ const MOST_OPEN: f64 = 0.9999;
 const MOST_WAIT: f64 = 1e18;
 /// The largest errors over random models of up to four layers, eight customers of each of up to three
 /// reference tasks and six threads (`tests/all/layered.rs`): with exponential slices in one phase and
-/// calls that wait; with one of other slices, second phases, and requests that nobody waits for; and
+/// calls that wait; with one of other slices, second phases, asynchronous calls and arrivals; and
 /// with more of these.
 const ERRORS: [MeasuredError; 3] = [
     MeasuredError::new(29.0, 72.0),
@@ -177,7 +177,7 @@ struct Rounds<'a> {
 #[derive(Debug, Clone, Default)]
 struct Running {
     rate: f64,
-    /// Part of the rate that nobody waits for.
+    /// Part of the rate that is asynchronous or arrives from outside.
     open: f64,
     shares: Vec<f64>,
     /// Mean and variance of each phase.

@@ -11,7 +11,7 @@ pub(super) struct Looked {
     pub(super) words: Vec<String>,
     /// What the command said.
     pub(super) workers: Option<u32>,
-    /// Tiers that it names, and those that nobody does, which it may call too.
+    /// Tiers that its command names, and those that no command names, which it may call too.
     pub(super) backends: Vec<String>,
     pub(super) unnamed: Vec<String>,
     /// What was replaced, for people.
