@@ -31,10 +31,19 @@ pub(crate) enum Role {
     Gather(usize),
     /// It shows that the server lives.
     Probe,
+    /// It shows that the server sent as many replies before as it got requests.
+    Count,
     /// It is an item of the warm pool, the so-manieth that the request has brought over.
     Fetch(usize),
     /// It is dropped: nobody waits for it.
     Shadow,
+}
+
+impl Role {
+    /// Whether the proxy itself asks, and no client waits for it.
+    pub(crate) fn is_own(self) -> bool {
+        matches!(self, Self::Probe | Self::Count)
+    }
 }
 
 /// A request whose reply is awaited.
@@ -82,6 +91,8 @@ pub(crate) struct Conn {
     pub(crate) queue: VecDeque<InFlight>,
     /// How many of the queue are written whole.
     sent: usize,
+    /// Requests of clients that were sent on it.
+    pub(crate) requests: usize,
     pub(crate) input: Vec<u8>,
     /// Bytes of a value that are still to come.
     pub(crate) data_left: usize,
@@ -111,6 +122,7 @@ impl Conn {
             written: 0,
             queue: VecDeque::new(),
             sent: 0,
+            requests: 0,
             input: Vec::new(),
             data_left: 0,
             ends_with_data: false,

@@ -5,9 +5,6 @@ use crate::report;
 use crate::servers::{EJECTED, Servers, TIMED_OUT};
 use crate::tools::Tools;
 
-/// What a probe asks.
-const PROBE: &[u8] = b"version\r\n";
-
 impl Servers {
     /// A server failed on a connection; ejects it when it did so too often.
     pub(crate) fn count_failure(&mut self, index: usize, tools: &mut Tools) {
@@ -76,7 +73,7 @@ impl Servers {
         for server in 0..self.len() {
             let backend = &self.backends[server];
             if !backend.is_live && tools.now_ns >= backend.probe_at_ns {
-                self.probe(server, PROBE, tools);
+                self.probe(server, tools);
             }
         }
     }

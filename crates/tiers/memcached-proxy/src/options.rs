@@ -285,6 +285,8 @@ pub(crate) const ROUTES: usize = 10_000;
 pub(crate) const PREFIX_BYTES: usize = 250;
 /// Connections of one network thread to the servers of one pool.
 pub(crate) const POOL_CONNECTIONS: usize = 1 << 19;
+/// Requests on a connection to a server after which its version is asked: a reply too many or too few before shows then.
+pub(crate) const COUNT_EVERY: usize = 64;
 /// Copies that a shadow server owes an answer to, and bytes of those that wait to be written; further
 /// ones are dropped.
 pub(crate) const SHADOW_REQUESTS: usize = 1024;

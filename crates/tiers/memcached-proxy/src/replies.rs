@@ -240,7 +240,7 @@ impl Engine {
             Role::Collect | Role::Follow | Role::Fetch(_) => {
                 self.pools[from.pool].conn_mut(from.index).reply.extend_from_slice(bytes)
             }
-            Role::Discard | Role::Probe | Role::Shadow => {}
+            Role::Discard | Role::Probe | Role::Count | Role::Shadow => {}
             Role::Gather(number) => {
                 let Some(entry) = self.requests.get_mut(head.request) else { return };
                 let Some(gather) = &mut entry.gather else { return };
@@ -398,6 +398,9 @@ impl Engine {
         if head.role == Role::Probe {
             return self.pools[pool].readmit(server, &mut self.tools);
         }
+        if head.role == Role::Count {
+            return;
+        }
         let now_ns = self.tools.now_ns;
         let sent_ns = if head.sent_ns == 0 { now_ns } else { head.sent_ns };
         self.tools.recorder.backend_answered(counter, now_ns.saturating_sub(sent_ns));
@@ -486,7 +489,7 @@ impl Engine {
     /// A server did not answer its part of a request.
     fn part_failed(&mut self, pool: usize, lost: &Lost) {
         let Lost { request: id, role, server, torn, why } = *lost;
-        if role == Role::Probe {
+        if role.is_own() {
             return;
         }
         let servers = &self.pools[pool];
@@ -535,7 +538,7 @@ impl Engine {
             }
             Role::Shadow => return,
             // The key is missing then.
-            Role::Fetch(_) | Role::Discard | Role::Probe => {}
+            Role::Fetch(_) | Role::Discard | Role::Probe | Role::Count => {}
         }
         self.part_ended(id);
     }

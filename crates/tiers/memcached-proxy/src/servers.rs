@@ -7,7 +7,8 @@ use rustls::pki_types::ServerName;
 
 use crate::admission::Size;
 use crate::conn::{Conn, ConnState, InFlight, Role};
-use crate::options::{Address, Mode, Options, Placement, SHADOW_BYTES, SHADOW_REQUESTS};
+use crate::options::{Address, COUNT_EVERY, Mode, Options, Placement};
+use crate::options::{SHADOW_BYTES, SHADOW_REQUESTS};
 use crate::plan::Planned;
 use crate::poller::{Interest, Source};
 use crate::report;
@@ -416,11 +417,23 @@ impl Servers {
         let bytes = conn.out.len() - before;
         conn.push(flight, bytes, tools.now_ns);
         self.in_flight += 1;
-        if flight.role != Role::Probe {
+        let is_own = flight.role.is_own();
+        if !is_own {
             let counter = self.backends[conn.server].counter;
             tools.recorder.backend_sent(counter, keys as u64);
+            conn.requests += 1;
         }
+        let is_due = !is_own && conn.requests.is_multiple_of(COUNT_EVERY);
         self.mark_dirty(index);
+        if is_due && !self.policy.is_shadow {
+            self.ask_version(index, Role::Count, tools);
+        }
+    }
+
+    /// Sends what every server answers, and nothing else is answered by.
+    fn ask_version(&mut self, index: usize, role: Role, tools: &mut Tools) {
+        let flight = InFlight::new(usize::MAX, role, Framing::Line, Command::Version);
+        self.send(index, flight, 0, |out| out.extend_from_slice(b"version\r\n"), tools);
     }
 
     /// As [`send`](Self::send), of a copy that nobody waits for. `false` when the server is not asked, or
@@ -588,13 +601,12 @@ impl Servers {
     }
 
     /// Opens a connection for a probe, and asks whether the server lives.
-    pub(crate) fn probe(&mut self, server: usize, question: &[u8], tools: &mut Tools) {
+    pub(crate) fn probe(&mut self, server: usize, tools: &mut Tools) {
         let index = self.number(self.lanes, server);
         if self.conns[index].state != ConnState::Closed {
             return;
         }
-        let flight = InFlight::new(usize::MAX, Role::Probe, Framing::Line, Command::Version);
-        self.send(index, flight, 0, |out| out.extend_from_slice(question), tools);
+        self.ask_version(index, Role::Probe, tools);
         // One that could not be sent is repeated later; nobody waits for it.
         self.lost.retain(|lost| lost.role != Role::Probe);
     }

@@ -63,6 +63,55 @@ fn an_error_does_not_stand_within_a_line() {
     }
 }
 
+/// A server that knows the odd keys only, and leaves one answer out.
+fn one_too_few(listener: &std::net::TcpListener) {
+    let answered = Arc::new(AtomicU64::new(0));
+    for stream in listener.incoming() {
+        let (mut stream, answered) = (stream.unwrap(), Arc::clone(&answered));
+        std::thread::spawn(move || {
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            for line in lines.map_while(Result::ok) {
+                let answer = match line.as_bytes().last() {
+                    Some(b'1' | b'3' | b'5' | b'7' | b'9') => "DELETED\r\n",
+                    Some(b'n') => "VERSION 1\r\n",
+                    _ => "NOT_FOUND\r\n",
+                };
+                if answered.fetch_add(1, Ordering::SeqCst) != 100 {
+                    stream.write_all(answer.as_bytes()).unwrap_or_default();
+                }
+            }
+        });
+    }
+}
+
+/// On a connection that always has requests in flight, answers are not for ever those of the requests before.
+#[test]
+fn an_answer_that_a_server_leaves_out_moves_few_others() {
+    for mode in MODES {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // It ends with the process.
+        std::thread::spawn(move || one_too_few(&listener));
+        let mut options = quick(&[], mode);
+        options.pools[0].servers = vec![address.into()];
+        let proxy = Running::start(options);
+        let mut client = Client::connect(proxy.address);
+        let (mut errors, mut last_wrong) = (0, 0);
+        (0..32).for_each(|number| client.send(&format!("delete k{number}\r\n")));
+        for number in 0..1000 {
+            client.send(&format!("delete k{}\r\n", number + 32));
+            let answer = client.read_until(b"\r\n");
+            let right: &[u8] = if number % 2 == 1 { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" };
+            if answer.starts_with(b"SERVER_ERROR") {
+                errors += 1;
+            } else if answer != right {
+                last_wrong = number;
+            }
+        }
+        assert!(last_wrong < 192 && (1..=64).contains(&errors), "{last_wrong} {errors}");
+    }
+}
+
 #[test]
 fn without_a_server_requests_are_refused_at_once_and_after_its_return_served() {
     for mode in MODES {
