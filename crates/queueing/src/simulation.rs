@@ -11,8 +11,8 @@
 //! 2. They run on until the interval of every class's mean response time and throughput is as
 //!    narrow as asked, by the batches of all replications too, *and* neighboring batches hardly
 //!    depend on one another (a narrow interval of a short run is an accident), or until the cap.
-//! 3. Intervals are Student's t over replications, with ratio estimators; percentiles come from
-//!    histograms with cells of 0.8 %, and have an interval where the run is long enough for one.
+//! 3. Intervals are Student's t over replications, with ratio estimators and freed of skewness; there are none where
+//!    the run is too short. Percentiles come from histograms with cells of 0.8 %.
 //!
 //! One seed gives one answer, whatever the number of threads: every source of chance has a stream
 //! of its own. Time is simulated: nothing here reads a clock.
@@ -171,6 +171,17 @@ pub enum Doubt {
     TooShort {
         /// Lag-1 correlation of batch means.
         correlation: f64,
+    },
+    /// The run is so short that its figures are without intervals.
+    #[error(
+        "no intervals: the start and the past last for so long that a replication is worth {worth:.1} independent batches, \
+         and {needed:.1} are needed; allow more customers"
+    )]
+    NoIntervals {
+        /// Independent batches that a replication is worth.
+        worth: f64,
+        /// How many it must be.
+        needed: f64,
     },
     /// Percentiles from this one on have no interval.
     #[error(

@@ -129,6 +129,8 @@ struct Reader<'a> {
     plan: &'a Plan,
     totals: &'a [Totals],
     settings: &'a Settings,
+    /// The replications are long enough for intervals.
+    long_enough: bool,
     /// Simulated time of a replication: what was cut, and what was kept.
     warm_up_s: f64,
     kept_s: f64,
@@ -144,11 +146,13 @@ pub(super) fn simulated(
     let time: f64 = sample.totals.iter().map(|totals| totals.time).sum();
     let replications = if sample.batch_means { 1.0 } else { count(sample.totals.len() as u64) };
     let (warm_up_s, kept_s) = (sample.warm_up_s, time / replications);
-    let reader = Reader { model, plan, totals: &sample.totals, settings, warm_up_s, kept_s };
+    let totals = &sample.totals;
+    let long_enough = sample.long_enough;
+    let reader = Reader { model, plan, totals, settings, long_enough, warm_up_s, kept_s };
     let mut doubts = sample.doubts.clone();
     let stays = (0..model.classes.len()).map(|class| reader.stay(class)).filter(|s| s.is_finite());
     let longest = stays.fold(0.0, f64::max);
-    if reader.is_short(longest) {
+    if long_enough && reader.is_short(longest) {
         doubts.push(Doubt::TooShortForTimes { stay_s: longest, simulated_s: warm_up_s + kept_s });
     }
     if layout.order_assumed {
@@ -162,7 +166,7 @@ pub(super) fn simulated(
         (0..model.classes.len()).map(|class| reader.class(class)).collect();
     let quantiles = classes.iter().flat_map(|class| &class.response_time_quantiles_s);
     let without = quantiles.filter(|(_, found)| found.half_width.is_none()).map(|(p, _)| *p);
-    if let Some(quantile) = without.min_by(f64::total_cmp) {
+    if let Some(quantile) = without.min_by(f64::total_cmp).filter(|_| long_enough) {
         doubts.push(Doubt::NoInterval { quantile });
     }
     Simulated {
@@ -201,9 +205,15 @@ impl Reader<'_> {
         self.warm_up_s + self.kept_s < STAYS * stay
     }
 
+    /// A figure whose interval stands only where the run is long enough for any.
+    fn stated(&self, found: Measured) -> Measured {
+        Measured { half_width: found.half_width.filter(|_| self.long_enough), ..found }
+    }
+
     /// A time whose interval stands only where the run is long enough for it.
     fn timed(&self, stay: f64, found: Measured) -> Measured {
-        Measured { half_width: found.half_width.filter(|_| !self.is_short(stay)), ..found }
+        let stated = self.stated(found);
+        Measured { half_width: stated.half_width.filter(|_| !self.is_short(stay)), ..found }
     }
 
     /// A mean of times. Those who left by a moment had not stayed for longer than the run, which makes the mean of
@@ -218,7 +228,7 @@ impl Reader<'_> {
 
     fn ratio(&self, of: impl Fn(&Totals) -> (f64, f64)) -> Option<Measured> {
         let pairs: Vec<(f64, f64)> = self.totals.iter().map(of).collect();
-        ratio(&pairs, self.settings.confidence)
+        ratio(&pairs, self.settings.confidence).map(|found| self.stated(found))
     }
 
     fn variance(&self, stay: f64, times: &[Times]) -> Option<Measured> {
@@ -288,7 +298,7 @@ impl Reader<'_> {
                 (busy.iter().map(|s| t.stations[*s].busy).sum::<f64>(), t.time * servers)
             }),
             number_mean: self.ratio(|t| (tally(t).0, t.time)),
-            number_variance: Some(around(variance, &own, self.settings.confidence)),
+            number_variance: Some(self.stated(around(variance, &own, self.settings.confidence))),
             blocked_mean: self
                 .ratio(|t| (t.stations[index].blocked.area, t.time))
                 .filter(|blocked| blocked.center > 0.0),
@@ -343,7 +353,7 @@ impl Reader<'_> {
                     (cells.iter().map(of).sum(), over)
                 })
                 .collect();
-            ratio(&pairs, self.settings.confidence)
+            ratio(&pairs, self.settings.confidence).map(|found| self.stated(found))
         };
         let parts_count = kendall_units::exact_f64(classes.len());
         let by_time = |_: &Cell, totals: &Totals| totals.time / parts_count;

@@ -30,9 +30,20 @@ pub(super) struct Sample {
     pub(super) totals: Vec<Totals>,
     pub(super) warm_up_s: f64,
     pub(super) precise: bool,
+    /// The replications are long enough for intervals.
+    pub(super) long_enough: bool,
     pub(super) doubts: Vec<Doubt>,
     pub(super) batch_means: bool,
     pub(super) events: u64,
+}
+
+impl Sample {
+    fn end(&mut self, verdict: &Verdict, totals: &[&Totals], settings: &Settings) {
+        self.long_enough = verdict.long_enough();
+        self.precise = verdict.precise && self.long_enough;
+        self.doubts.extend(verdict.doubts(settings));
+        self.events = totals.iter().map(|totals| totals.events).sum();
+    }
 }
 
 /// What runs a replication: a line where the plan is one, else the engine.
@@ -136,8 +147,15 @@ pub(super) fn run(
         .collect();
     let mut doubts = Vec::new();
     let (warm_up_s, spent) = warm_up(&mut replications, length, budget, settings, &mut doubts)?;
-    let mut sample =
-        Sample { totals: Vec::new(), warm_up_s, precise: false, doubts, batch_means, events: 0 };
+    let mut sample = Sample {
+        totals: Vec::new(),
+        warm_up_s,
+        precise: false,
+        long_enough: false,
+        doubts,
+        batch_means,
+        events: 0,
+    };
     // What is left of the cap.
     let room = (kendall_units::exact_f64(settings.most_customers) - spent).max(0.0);
     if batch_means {
@@ -260,9 +278,7 @@ fn by_replications(
         let batches = kendall_units::exact_f64(now);
         let affordable = (batches * room / done.max(1.0)).floor();
         if verdict.enough() || affordable <= batches || spent(&totals, settings) {
-            sample.precise = verdict.precise;
-            sample.doubts.extend(verdict.doubts(settings));
-            sample.events = totals.iter().map(|totals| totals.events).sum();
+            sample.end(&verdict, &totals, settings);
             break;
         }
         let longer = ((batches * verdict.growth()).ceil() + 1.0).min(affordable);
@@ -303,9 +319,7 @@ fn by_batches(
         let verdict = analysis::judge(plan, &totals, &[&replication.batches[from..]], settings);
         report(progress, settings, room, done, &verdict);
         if verdict.enough() || 2.0 * done > room || spent(&totals, settings) {
-            sample.precise = verdict.precise;
-            sample.doubts.extend(verdict.doubts(settings));
-            sample.events = totals.iter().map(|totals| totals.events).sum();
+            sample.end(&verdict, &totals, settings);
             break;
         }
         let mut merged = Vec::with_capacity(2 * half);

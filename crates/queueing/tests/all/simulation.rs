@@ -408,7 +408,7 @@ fn the_cap_holds_to_within_one_batch() {
     }
 }
 
-/// A percentile far out needs many independent busy periods, and has no interval without them.
+/// A percentile far out needs many independent busy periods, and has no interval without them; a mean needs some.
 #[test]
 fn a_percentile_of_too_short_a_run_has_no_interval() {
     let model = one(Station::queue("q", 1).with_service_time(0, 0.95), 1.0);
@@ -418,9 +418,16 @@ fn a_percentile_of_too_short_a_run_has_no_interval() {
     };
     let p99 = |s: &Simulated| s.classes[0].response_time_quantiles_s[3];
     let none = |s: &Simulated| s.doubts.iter().any(|d| matches!(d, Doubt::NoInterval { .. }));
-    let short = of(30_000);
+    let short = of(600_000);
     assert_eq!((p99(&short).0, p99(&short).1.half_width), (0.99, None));
     assert!(none(&short) && short.classes[0].response_time_quantiles_s[0].1.half_width.is_some());
+    // Much too short: the empty start is all that it saw, and no figure has one.
+    let start = of(30_000);
+    assert!(start.doubts.iter().any(|d| matches!(d, Doubt::NoIntervals { .. })));
+    let class = &start.classes[0];
+    let figures = [class.response_time_mean_s, class.throughput_per_s, class.number_mean];
+    assert!(figures.into_iter().flatten().all(|found| found.half_width.is_none()));
+    assert!(start.stations[0].all.number_mean.unwrap().half_width.is_none() && !start.precise);
     let long = of(3_000_000);
     assert!(!none(&long));
     covers(Some(p99(&long).1), -19.0 * 0.01_f64.ln());
