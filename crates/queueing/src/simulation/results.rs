@@ -221,8 +221,8 @@ impl Reader<'_> {
     fn mean(&self, stay: f64, times: &[Times]) -> Option<Measured> {
         let found = self.timed(stay, mean(times, self.settings.confidence)?);
         let cut = self.warm_up_s / stay;
-        let lacking =
-            if stay > 0.0 { stay * (stay / self.kept_s) * (1.0 + cut) * (-cut).exp() } else { 0.0 };
+        let lacking = stay * (stay / self.kept_s) * (1.0 + cut) * (-cut).exp();
+        let lacking = if lacking > 1e-12 * stay { lacking } else { 0.0 };
         Some(Measured { half_width: found.half_width.map(|half| half + lacking), ..found })
     }
 

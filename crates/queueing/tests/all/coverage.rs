@@ -99,7 +99,7 @@ fn intervals_of_responses_cover_at_their_rate() {
 fn intervals_of_responses_cover_at_three_loads_and_three_lengths() {
     for rho in [0.95, 0.8, 0.5] {
         for each in [500, 5_000, 40_000] {
-            println!("{}", cover(rho, each, 400));
+            println!("{}", cover(rho, each, 200));
         }
     }
 }
