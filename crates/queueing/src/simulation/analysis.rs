@@ -13,8 +13,8 @@ use super::{Doubt, Measured, Settings};
 const MOST_CORRELATION: f64 = 0.3;
 /// Independent batches that a replication must be worth for intervals, with one replication. Of an empty start there is
 /// left the e-th part for each, and half-widths fall with the root of the replications: half of their logarithm more.
-/// At 8.1, of 24 replications, 92 to 100 % of the intervals that are given cover (`coverage.rs`); at 4 they miss by the
-/// start alone.
+/// At 8.1, of 24 replications, 94 to 99 % of the intervals of runs that mostly pass cover (`coverage.rs`); at 3 the start
+/// makes them miss one in seven.
 const LEAST_INDEPENDENT: f64 = 6.5;
 /// How sure it must be that there are enough independent observations beyond a quantile. Runs that
 /// are too short and pass by luck saw too few long times: they are those whose intervals miss, so
