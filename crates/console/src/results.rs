@@ -197,7 +197,7 @@ fn with_cause(error: &dyn std::error::Error) -> String {
 
 /// What the database says of a study.
 fn study(folder: &Path) -> Result<Value, kendall_store::StoreError> {
-    let stored = Stored::open(folder)?;
+    let stored = Stored::open_for_a_look(folder)?;
     let (study, runs) = (stored.study()?, stored.latest_runs()?);
     let of = |status| runs.iter().filter(|run| run.status == status).count();
     let first: Option<&Run> = runs.first();

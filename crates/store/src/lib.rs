@@ -36,6 +36,7 @@ mod write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 
 pub use kendall_protocols::load_result::GeneratorThread;
@@ -55,6 +56,14 @@ pub const DATABASE_FILE: &str = "results.db";
 
 /// How long to wait for another program that holds the database, such as a report being made.
 const BUSY_WAIT: Duration = Duration::from_secs(10);
+
+/// Files that SQLite may put beside the database.
+const BESIDE: [&str; 3] = ["-journal", "-wal", "-shm"];
+
+/// Steps of SQLite for a look at a study, counted in thousands: enough for 100 000 runs, and less than a second.
+const LOOK_STEPS: u32 = 10_000;
+/// Bytes of a value in such a look; the largest that it reads describes a machine in a few thousand.
+const LOOK_BYTES: i32 = 1 << 20;
 
 /// Why results could not be read or stored.
 #[derive(Debug, thiserror::Error)]
@@ -127,6 +136,14 @@ impl From<rusqlite::Error> for StoreError {
     fn from(source: rusqlite::Error) -> Self {
         match source.sqlite_error_code() {
             Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull { source },
+            Some(rusqlite::ErrorCode::OperationInterrupted | rusqlite::ErrorCode::TooBig) => {
+                Self::Corrupt {
+                    what: format!(
+                        "{DATABASE_FILE} takes too much work: it has more than about 100 000 runs, or views in the \
+                         place of tables"
+                    ),
+                }
+            }
             Some(rusqlite::ErrorCode::NotADatabase | rusqlite::ErrorCode::DatabaseCorrupt) => {
                 Self::Corrupt {
                     what: format!(
@@ -198,11 +215,32 @@ impl Results {
             );
             return Err(StoreError::Corrupt { what });
         }
+        // At a pipe SQLite would wait for ever.
+        for beside in BESIDE.map(|ending| folder.join(format!("{DATABASE_FILE}{ending}"))) {
+            if beside.symlink_metadata().is_ok_and(|found| !found.is_file()) {
+                let what = format!("{} is no file: remove it", beside.display());
+                return Err(StoreError::Corrupt { what });
+            }
+        }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
         prepare(&connection)?;
         schema::check(&connection)?;
         Ok(Self { connection, folder: folder.to_owned() })
+    }
+
+    /// Opens results of which nothing is known, for a look at the study and its runs: bounded in work and memory,
+    /// whatever the file holds.
+    pub fn open_for_a_look(folder: &Path) -> Result<Self, StoreError> {
+        let mut results = Self::open(folder)?;
+        results.connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LOOK_BYTES)?;
+        let mut left = LOOK_STEPS;
+        let is_enough = move || {
+            left = left.saturating_sub(1);
+            left == 0
+        };
+        results.connection.progress_handler(1_000, Some(is_enough))?;
+        Ok(results)
     }
 
     #[must_use]

@@ -647,3 +647,30 @@ fn one_client_alone_stands_beside_its_run() {
     assert!(results.verifications().unwrap().is_empty());
     assert_eq!(results.measured(alone.run.id).unwrap().run.configuration, ONE_CLIENT);
 }
+
+/// A file that others wrote may hold a view that never ends, or a pipe where SQLite looks for its journal.
+#[test]
+fn a_look_at_hostile_results_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(DATABASE_FILE);
+    for title in [
+        "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n)",
+        "hex(zeroblob(100000000))",
+    ] {
+        std::fs::remove_file(&path).unwrap_or_default();
+        Results::create(folder.path(), &study()).unwrap();
+        let look = || Results::open_for_a_look(folder.path()).unwrap().study();
+        assert_eq!(look().unwrap(), study());
+        let view = format!(
+            "ALTER TABLE study RENAME TO was; CREATE VIEW study AS SELECT id, name, {title} AS title, file_name, \
+             file, fingerprint, seed, design, confidence, planned_runs, created_unix_ns FROM was"
+        );
+        rusqlite::Connection::open(&path).unwrap().execute_batch(&view).unwrap();
+        let error = look().unwrap_err().to_string();
+        assert!(error.contains("too much work"), "{error}");
+    }
+    let pipe = folder.path().join("results.db-journal");
+    assert!(std::process::Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    let error = Results::open(folder.path()).unwrap_err().to_string();
+    assert!(error.ends_with("is no file: remove it"), "{error}");
+}
