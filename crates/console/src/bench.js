@@ -47,7 +47,7 @@ function shownSolution(answer) {
   const limit = queues.reduce((most, station) => (station.utilization > (most?.utilization ?? 0) ? station : most), null);
   $("solved").textContent = `${answer.solver}, ${answer.accuracy}, ${answer.solved_in_ms.toFixed(1)} ms` + (limit ? `; busiest: ${limit.name} (${number(100 * limit.utilization)} %)` : "");
   $("solved").dataset.ms = answer.solved_in_ms;
-  figures([["", "throughput (1/s)", "response", "in system"], ...answer.classes.map(c => [c.name, number(c.throughput_per_s), seconds(c.response_s), number(c.number)])], [["station", "utilization", "there", "per request"], ...answer.stations.map(s => [s.name, number(s.utilization), number(s.number), seconds(s.residence_s.reduce((a, b) => a + (b || 0), 0))]), ...answer.pools.map(p => [p.name + " (tokens)", number(p.in_use) + " in use", number(p.number_waiting) + " wait", ""])]);
+  figures([["class", "throughput (1/s)", "response", "in system"], ...answer.classes.map(c => [c.name, number(c.throughput_per_s), seconds(c.response_s), number(c.number)])], [["station", "utilization", "there", "per request"], ...answer.stations.map(s => [s.name, number(s.utilization), number(s.number), seconds(s.residence_s.reduce((a, b) => a + (b || 0), 0))]), ...answer.pools.map(p => [p.name + " (tokens)", number(p.in_use) + " in use", number(p.number_waiting) + " wait", ""])]);
   network(answer, limit);
   curves(answer);
   $("caveats").replaceChildren(...answer.caveats.map(text => element("li", text)));
@@ -109,11 +109,13 @@ function network(answer, limit) {
   }
   for (const [i, station] of model.stations.entries()) {
     const [x, y] = place(i), told = answer.stations[i] ?? { utilization: NaN }, delay = station.type === "delay", busy = Math.min(1, told.utilization || 0);
-    const box = drawn("g", { role: "button", tabindex: 0, "data-station": i, class: told === limit ? "limit" : "", "aria-label": `${station.name}: ${delay ? "delay" : (station.servers ?? 1) + " servers, utilization " + number(told.utilization)}${told === limit ? ", the busiest" : ""}` }, svg);
+    const name = station.name.length > 16 ? station.name.slice(0, 15) + "…" : station.name, servers = station.servers ?? 1;
+    const load = delay ? "delay" : `${servers} server${servers === 1 ? "" : "s"}, ${isFinite(told.utilization) ? +(100 * told.utilization).toPrecision(3) : "–"} %`;
+    const box = drawn("g", { role: "button", tabindex: 0, "data-station": i, class: told === limit ? "limit" : "", "aria-label": `${name} ${load}${told === limit ? ", the busiest" : ""}` }, svg);
     drawn("rect", { x: x - 60, y: y - 26, width: 120, height: 52, rx: delay ? 26 : 6, class: "box" }, box);
     if (!delay) drawn("rect", { x: x - 60, y: y + 20, width: 120 * busy, height: 6, class: "busy" }, box);
-    drawn("text", { x, y: y - 6, "text-anchor": "middle" }, box, station.name.length > 16 ? station.name.slice(0, 15) + "…" : station.name);
-    drawn("text", { x, y: y + 11, "text-anchor": "middle", class: "soft" }, box, delay ? "delay" : `${station.servers ?? 1} × · ${number(100 * told.utilization)} %`);
+    drawn("text", { x, y: y - 6, "text-anchor": "middle" }, box, name);
+    drawn("text", { x, y: y + 11, "text-anchor": "middle", class: "soft" }, box, " " + load);
     const go = () => $("stations").children[i]?.querySelector("input[type=range]")?.focus();
     box.addEventListener("click", go);
     box.addEventListener("keydown", event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); go(); } });
@@ -139,12 +141,13 @@ function slide(where, label, value, put, { whole = false, most } = {}) {
   const tell = v => { range.setAttribute("aria-valuetext", number(v)); };
   const slid = v => whole ? v : Math.log10(v / base);
   range.value = value > 0 ? slid(value) : range.min;
-  exact.value = +Number(value ?? 0).toPrecision(6);
+  let now = exact.value = +Number(value ?? 0).toPrecision(6);
   tell(value);
-  range.addEventListener("input", () => { const v = whole ? +range.value : +(base * 10 ** range.value).toPrecision(4); exact.value = v; tell(v); put(v); changed(); });
+  range.addEventListener("input", () => { const v = whole ? +range.value : +(base * 10 ** range.value).toPrecision(4); exact.value = now = v; tell(v); put(v); changed(); });
   exact.addEventListener("change", () => {
     const v = whole ? Math.round(+exact.value) : +exact.value;
-    if (!(v >= 0)) return;
+    if (exact.value === "" || !(v >= 0)) { exact.value = now; return; }
+    exact.value = now = v;
     if (whole && v > +range.max) range.max = 2 * v;
     range.value = v > 0 ? slid(v) : range.min;
     tell(v);
@@ -169,7 +172,11 @@ const entries = value => value && typeof value === "object" ? Object.entries(val
 function renameIn(table, from, to) {
   if (table && typeof table === "object" && from in table) { table[to] = table[from]; if (to !== from) delete table[from]; }
 }
+// Who works by keyboard stays at the field, or at the one that took its place.
+let last = null;
+$("bench").addEventListener("focusin", event => { last = event.target; });
 function rebuild() {
+  const fields = () => [...$("bench").querySelectorAll("input, select, button")], at = fields().indexOf(last);
   const boxes = ["classes", "stations", "pools", "routes"].map(id => { $(id).replaceChildren(); return $(id); });
   for (const c of model.classes) {
     const made = part(boxes[0], c, { kind: "class", rename: (from, to) => { for (const s of model.stations) for (const key of [...TIMES, "visits"]) renameIn(s[key], from, to); for (const r of model.routes ?? []) if (r.class === from) r.class = to; } });
@@ -218,6 +225,7 @@ function rebuild() {
     remove(made, p.name, () => { model.pools = model.pools.filter(other => other !== p); });
   }
   for (const r of model.routes ?? []) routeOf(r, boxes[3]);
+  if (at >= 0) setTimeout(() => { if (document.activeElement === document.body) fields()[Math.min(at, fields().length - 1)]?.focus(); }, 0);
   changed();
 }
 function routeOf(r, where) {

@@ -25,7 +25,7 @@ use crate::failure::{Answered, Failure, aside};
 /// ones. Where there is no time for 16, they are approximate; in the longest time there are as many as there are.
 const POINTS: u32 = 64;
 const LEAST_POINTS: usize = 8;
-const TIME_NS: u64 = 25_000_000;
+const TIME_NS: u64 = 15_000_000;
 const LONGEST_NS: u64 = 500_000_000;
 /// Most work for one solution of an interactive request: cells of the exact recursion, and steps of a round of the best
 /// iteration. Beyond, a simpler solver is taken.

@@ -60,3 +60,14 @@ function chart(where, { title, x, y, lines, dots = [], marks = [], now, unit = n
   figure.prepend(element("figcaption", title + (y ? ` (${y})` : "") + ": " + [...lines, ...dots].map(line => line.name).filter(Boolean).join(", ")));
   return figure;
 }
+
+// The seconds of a load or a run as they come: what clients saw, and how busy every host was in the last one.
+function liveSeconds(where, all) {
+  const over = key => all.map(second => [second.elapsed_s, second[key]]).filter(([, value]) => value != null);
+  const x = "seconds of load", charts = where.querySelector("div") ?? element("div", "", where);
+  chart(charts, { title: "Throughput", x, y: "1/s", lines: [{ name: "throughput", points: over("throughput_per_s") }] });
+  chart(charts, { title: "Response time", x, y: "", unit: seconds, lines: [{ name: "mean", points: over("response_time_mean_s") }, { name: "p99", type: "second", points: over("response_time_p99_s") }] });
+  if (over("errors").length) chart(charts, { title: "Errors", x, y: "1/s", lines: [{ name: "errors", points: over("errors") }] });
+  const hosts = where.querySelector("ul") ?? element("ul", "", where);
+  hosts.replaceChildren(...(all.at(-1)?.hosts ?? []).map(host => element("li", `${host.name}: ${number(host.busy_cores)} of ${host.cores} cores busy`)));
+}

@@ -124,7 +124,9 @@ impl Live {
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             let code = child.wait().ok().and_then(|status| status.code());
             for job in all.iter_mut().filter(|job| job.number == number) {
-                (job.pid, job.state, job.code) = (None, "ended", code);
+                let stopped = job.state == "stopping" && code != Some(0);
+                (job.pid, job.state, job.code) =
+                    (None, if stopped { "stopped" } else { "ended" }, code);
             }
             ended.notify_all();
         });

@@ -156,7 +156,7 @@ async function report(s, again) {
   panel("Report of " + s.name, page);
 }
 on("again", () => report(reported, true));
-on("close", () => { $("frame").src = "about:blank"; $("shown").classList.add("hidden"); });
+on("close", () => { $("frame").src = "about:blank"; $("shown").classList.add("hidden"); (document.querySelector(`[data-key="${CSS.escape("open" + reported?.id)}"]`) ?? $("search")).focus(); });
 on("compare", async () => {
   const sets = inOrder();
   const { page, verdict } = await call("POST", "compare", { ids: sets.map(s => s.id), bound: $("bound").value });
@@ -302,26 +302,24 @@ let running = false;
 async function runs() {
   const { runs } = await call("GET", "runs");
   $("no-runs").classList.toggle("hidden", runs.length > 0);
-  running = runs.some(job => job.state !== "ended");
+  running = runs.some(job => job.state === "running" || job.state === "stopping");
   const known = new Map([...$("jobs").children].map(made => [made.dataset.number, made]));
   for (const job of [...runs].reverse()) {
     const made = known.get(String(job.number)) ?? card(job);
     known.delete(String(job.number));
     const part = name => made.querySelector("." + name);
+    const over = job.state === "ended" || job.state === "stopped", stopped = document.activeElement === part("stop") && over;
     part("state").textContent = job.state !== "ended" ? job.state : job.code === 0 ? "done" : `ended with code ${job.code ?? "–"}`;
-    part("levels").textContent = job.state === "ended" ? "" : `run ${job.runs_ended + 1} of ${job.runs ?? "…"}: ${job.levels}`;
+    part("levels").textContent = !over ? `run ${job.runs_ended + 1} of ${job.runs ?? "…"}: ${job.levels}` : job.state === "ended" && job.code ? job.lines.at(-1) ?? "" : "";
     part("done").max = job.runs || 1;
     part("done").value = job.runs_ended;
-    part("stop").classList.toggle("hidden", job.state === "ended");
+    part("stop").classList.toggle("hidden", over);
     part("stop").textContent = job.state === "stopping" ? "Kill" : "Stop";
-    part("resume").classList.toggle("hidden", job.state !== "ended" || job.code === 0);
-    part("report").classList.toggle("hidden", job.state !== "ended");
+    part("resume").classList.toggle("hidden", !over || job.code === 0);
+    part("report").classList.toggle("hidden", !over);
+    if (stopped) part("report").focus();
     part("lines").textContent = job.lines.join("\n");
-    const over = key => job.seconds.map(second => [second.elapsed_s, second[key]]).filter(([, value]) => value != null);
-    if (over("throughput_per_s").length > 1) {
-      chart(part("live"), { title: "Throughput of this run", x: "seconds of load", y: "1/s", lines: [{ name: "throughput", points: over("throughput_per_s") }] });
-      chart(part("live"), { title: "Response time of this run", x: "seconds of load", y: "", unit: seconds, lines: [{ name: "mean", points: over("response_time_mean_s") }, { name: "p99", type: "second", points: over("response_time_p99_s") }] });
-    }
+    if (job.seconds.length > 1) liveSeconds(part("live"), job.seconds);
   }
   for (const gone of known.values()) gone.remove();
 }
