@@ -1,6 +1,8 @@
 //! A front over several caches: who has what, what is lost with a cache, and what Bazel makes of it.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::bazel_support::Workspace;
@@ -74,6 +76,60 @@ async fn put_all(client: &mut Client, numbers: std::ops::Range<u32>) {
         let put = if number % 2 == 0 { client.put(&data).await } else { client.write(&data).await };
         put.unwrap();
     }
+}
+
+/// A rolling upgrade under load: caches end by SIGTERM, one after the other, and come back. What was acknowledged meanwhile
+/// is there in the end.
+#[test]
+fn caches_that_are_replaced_one_by_one_lose_nothing() {
+    let mut cluster = Cluster::start(3, &[]);
+    let front = cluster.front.address.clone();
+    let done = Arc::new(AtomicBool::new(false));
+    let stop = Arc::clone(&done);
+    let writing = std::thread::spawn(move || {
+        block_on(async {
+            let mut client = cas(&front).await.unwrap();
+            let (mut told, mut refused) = (Vec::new(), 0_u32);
+            for number in 0.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                match client.put(&blob(number, 900)).await {
+                    Ok(()) => told.push(number),
+                    Err(status) => {
+                        assert_eq!(status.code(), Code::Unavailable, "{status}");
+                        refused += 1;
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                }
+            }
+            (told, refused)
+        })
+    });
+    for cache in 0..3 {
+        std::thread::sleep(Duration::from_millis(200));
+        let old = cluster.caches[cache].take().unwrap();
+        let address = old.address.clone();
+        old.stop();
+        std::thread::sleep(Duration::from_millis(200));
+        cluster.again(cache, &address);
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    done.store(true, Ordering::SeqCst);
+    let (told, refused) = writing.join().unwrap();
+    println!("{} blobs acknowledged, {refused} refused", told.len());
+    let digests: Vec<Digest> = told.iter().map(|number| digest(&blob(*number, 900))).collect();
+    let front = cluster.front.address.clone();
+    wait_until("all that was acknowledged", || {
+        block_on(async {
+            let mut client = cas(&front).await.unwrap();
+            let mut missing = 0;
+            for some in digests.chunks(1_000) {
+                missing += client.missing(some).await.unwrap_or(1);
+            }
+            missing == 0
+        })
+    });
 }
 
 #[test]

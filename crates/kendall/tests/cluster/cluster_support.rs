@@ -11,6 +11,7 @@ use kendall_build_cluster::wire::bytestream::{ReadRequest, WriteRequest};
 use kendall_build_cluster::wire::re;
 use kendall_build_cluster::wire::re::action_cache_client::ActionCacheClient;
 use kendall_build_cluster::wire::re::content_addressable_storage_client::ContentAddressableStorageClient;
+use rustix::process::{Pid, Signal, kill_process};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -70,6 +71,13 @@ impl Server {
 
     pub fn kill(mut self) {
         self.end();
+    }
+
+    /// Asks it to stop, as a service manager does, and waits for it.
+    pub fn stop(mut self) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
     }
 
     fn end(&mut self) {

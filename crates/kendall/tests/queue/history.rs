@@ -753,7 +753,28 @@ impl Drop for Done {
 
 #[test]
 fn no_message_is_lost_or_delivered_twice_while_everything_is_killed() {
-    strike(&Strikes { seed: SEED, operations: 90, most: u32::MAX, seconds: u64::MAX, disk: None });
+    let usual = Strikes {
+        seed: SEED,
+        operations: 90,
+        most: u32::MAX,
+        seconds: u64::MAX,
+        disk: None,
+        orderly: false,
+    };
+    strike(&usual);
+}
+
+/// A rolling upgrade: middlewares end by SIGTERM, one after the other, and another takes the place of each.
+#[test]
+fn middlewares_that_are_replaced_one_by_one_lose_nothing() {
+    strike(&Strikes {
+        seed: SEED,
+        operations: 90,
+        most: u32::MAX,
+        seconds: u64::MAX,
+        disk: None,
+        orderly: true,
+    });
 }
 
 /// `make kill`: as many kills, freezes, cuts and full disks as `KENDALL_KILLS_QUEUE` says, and no longer than
@@ -771,6 +792,7 @@ fn campaign_over_the_queue() {
         most: u32::try_from(number("KENDALL_KILLS_QUEUE", 600)).unwrap(),
         seconds: number("KENDALL_KILL_SECONDS", CAMPAIGN_SECONDS).min(CAMPAIGN_SECONDS),
         disk: Some(disk),
+        orderly: false,
     });
 }
 
@@ -785,6 +807,8 @@ struct Strikes {
     /// In the campaign, PostgreSQL's disk, which is full at times. Then some are also frozen or cut off instead of killed, and
     /// every take has a request id.
     disk: Option<PathBuf>,
+    /// Middlewares end by SIGTERM, and nothing else is struck: then no open call may hide a loss.
+    orderly: bool,
 }
 
 /// What is struck.
@@ -827,6 +851,16 @@ impl Targets {
             return self.middlewares.iter().map(|m| m.address).collect();
         }
         self.links[1..].iter().map(|link| link.listen).collect()
+    }
+
+    /// The middleware whose turn it is ends, and another is in its place.
+    fn replace(&mut self, counts: &mut Counts) {
+        let victim = counts.middlewares as usize % self.middlewares.len();
+        let old = self.middlewares.remove(victim);
+        let address = old.address;
+        old.stop();
+        self.middlewares.insert(victim, start_middleware_on(&self.url, address));
+        counts.middlewares += 1;
     }
 
     /// One kill, freeze, cut or full disk.
@@ -886,7 +920,8 @@ fn strike(strikes: &Strikes) {
     let strict = strikes.disk.is_some();
     let mut targets = Targets::new(strikes.disk.as_deref().unwrap_or(folder.path()), strict);
     let addresses = targets.addresses();
-    let shared = Arc::new(Shared { killing: true, cutting: true, strict, ..Shared::default() });
+    let cutting = !strikes.orderly;
+    let shared = Arc::new(Shared { killing: true, cutting, strict, ..Shared::default() });
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(set_up(addresses[0]));
@@ -914,7 +949,11 @@ fn strike(strikes: &Strikes) {
             break;
         }
         std::thread::sleep(Duration::from_millis(rng.random_range(50..400)));
-        targets.strike(&mut rng, &mut counts);
+        if strikes.orderly {
+            targets.replace(&mut counts);
+        } else {
+            targets.strike(&mut rng, &mut counts);
+        }
     }
     come_to_the_end(&running);
     running.join().unwrap();
@@ -925,7 +964,14 @@ fn strike(strikes: &Strikes) {
     postgres.stop();
     println!("{counts:?}; seed {}", strikes.seed);
     assert!(counts.middlewares > 0, "the clients were done before anything was killed");
-    let history = shared.history.lock().unwrap();
+    let mut history = shared.history.lock().unwrap();
+    if strikes.orderly {
+        println!(
+            "{} takes and {} plain receives without an answer",
+            history.open_takes, history.open_plain
+        );
+        (history.open_takes, history.open_plain) = (0, 0);
+    }
     assert!(!strict || history.open_takes == 0, "every take has a request id");
     check(&history, left);
     check_ids(&history);
