@@ -25,6 +25,9 @@ refused(lambda: kendall.fit("usl", {"clients": [1, 2], "throughput": ["x", 3]}),
 refused(lambda: kendall.fit("usl", {"clients": [1], "throughput": [2]}, no_such_flag=1), "--no-such-flag")
 refused(lambda: kendall.design("2kr", {"a": [1]}), "a")
 refused(lambda: kendall.predict("no-such-folder", {"workload.clients": 3}), "no results in no-such-folder")
+refused(lambda: kendall.fit("usl", {"clients": [1, 2], "throughput": [2]}), "different lengths", "'clients': 2")
+refused(lambda: kendall.solve({**MODEL, "arrival_rate_per_s": float("nan")}), "the model", "float")
+refused(lambda: kendall.solve({**MODEL, "arrival_rate_per_s": {1, 2}}), "the model", "{1, 2}")
 missed = refused(lambda: kendall.solve({"model": {"kind": "M/M/1", "arrival_rate_per_s": 1.0, "service_rate_per_s": 2.0},
                                         "outputs": {"utilization": {"value": 0.7}}}), "check")
 assert isinstance(missed, kendall.CheckFailed) and missed.exit_code == 4
@@ -37,6 +40,14 @@ kendall.solve(MODEL)
 ended.append("fast")
 slow.join()
 assert ended == ["fast", "slow"], ended
+
+# Values of numpy where Python's stand.
+import numpy
+
+of_numpy = kendall.solve({"population": numpy.int64(3), "stations": [{"name": "server", "service_time_s": numpy.float64(0.5)}]},
+                         percentiles=numpy.array([0.5, 0.9]))
+assert of_numpy["accuracy"] == "exact", of_numpy
+assert len(kendall.design("full", {"workers": numpy.arange(1, 4)}, replications=numpy.int64(2), seed=1)) == 6
 
 # Frames of both libraries, from both.
 import pandas

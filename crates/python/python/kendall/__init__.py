@@ -142,7 +142,7 @@ def design(kind: str, factors: Mapping[str, Iterable[Any]], *, frames: Library |
     >>> len(runs)
     8
     """
-    words = [f"{name}={','.join(str(level) for level in levels)}" for name, levels in factors.items()]
+    words = [f"{name}={_level(list(levels))}" for name, levels in factors.items()]
     text = _text(["design", "new", "--kind", kind, "--format", "csv", *_flags({"factor": words, **options})], {})
     rows = list(_csv.DictReader(text.splitlines()))
     return frame([{key: _number(cell) for key, cell in row.items()} for row in rows], frames)
@@ -222,6 +222,8 @@ def read(results: Folder, *, frames: Library | None = None) -> Results:
 
     Units: in the names of columns; times in ``stored/…`` are integer nanoseconds where these end in ``_ns``.
 
+    Source: docs/methodology.md, which says how each number is made.
+
     >>> read("no-such-folder")
     Traceback (most recent call last):
     kendall.KendallError: no results in no-such-folder: ...
@@ -235,9 +237,11 @@ def run(
     """Runs a study with the program, as ``kendall run STUDY --out DIR``, and reads its results.
 
     ``changed`` replaces keys of the study file, such as ``{"measure.duration": "5s"}``.
+
+    Shape and units: as :func:`read`. Source: docs/methodology.md.
     """
     words = [str(program()), "run", _os.fspath(study), "--out", _os.fspath(out)]
-    words += [f"--set={key}={_json.dumps(value)}" for key, value in (changed or {}).items()]
+    words += [f"--set={key}={_json.dumps(value, default=_known)}" for key, value in (changed or {}).items()]
     done = _subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 4, 5):
         raise KendallError(done.stderr.strip(), done.returncode)
@@ -261,7 +265,10 @@ def _of_model(model: Model, options: Mapping[str, Any]) -> Any:
         return _call(["solve", _os.fspath(model), *_flags(options)], {})
     with _tempfile.TemporaryDirectory() as folder:
         path = _os.path.join(folder, "model.json")
-        Path(path).write_text(_json.dumps(model))
+        try:
+            Path(path).write_text(_json.dumps(model, default=_known, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise KendallError(f"the model: {error}", 2) from None
         # A model in one line: its number says nothing.
         return _call(["solve", path, *_flags(options)], {f"{path}:1: ": "", f"{path}: ": "", path: "the model"})
 
@@ -276,6 +283,9 @@ class _table:
         if isinstance(self._data, (str, _os.PathLike)):
             return _os.fspath(self._data)
         columns = to_columns(self._data)
+        lengths = {name: len(values) for name, values in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise KendallError(f"columns of different lengths: {lengths}", 2)
         self._folder = _tempfile.TemporaryDirectory()
         path = _os.path.join(self._folder.name, "data.csv")
         with open(path, "w", newline="") as file:
@@ -292,6 +302,7 @@ class _table:
 def _flags(options: Mapping[str, Any]) -> list[str]:
     words = []
     for name, value in options.items():
+        value = _plain(value)
         flag = "--" + name.replace("_", "-")
         if value is True:
             words.append(flag)
@@ -304,7 +315,22 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
     return words
 
 
+def _plain(value: Any) -> Any:
+    """A value of numpy, pandas or polars as one of Python's; others as they are."""
+    make = getattr(value, "tolist", None) or getattr(value, "to_list", None)
+    return make() if make else value
+
+
+def _known(value: Any) -> Any:
+    """What stands for a value that JSON does not have."""
+    plain = _plain(value)
+    if plain is value:
+        raise TypeError(f"{value!r} is neither a number, a text, a list nor a dict")
+    return plain
+
+
 def _level(value: Any) -> str:
+    value = _plain(value)
     return ",".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
 
 

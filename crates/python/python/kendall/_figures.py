@@ -15,8 +15,10 @@ def figure(
 ) -> Any:
     """A figure of a column over another, a line for each value of ``by``, with units on the axes.
 
-    Where ``data`` has ``Y_low`` and ``Y_high``, they are drawn as intervals. Answers with matplotlib's ``Figure`` or
-    Altair's ``Chart``.
+    Shape: ``data`` is a frame or a dict of columns; where it has ``Y_low`` and ``Y_high``, they are drawn as intervals.
+    Answers with matplotlib's ``Figure`` or Altair's ``Chart``.
+
+    Units: as the names of the columns end.
 
     >>> chart = figure({"clients": [1, 2], "throughput_per_s": [10.0, 19.0]}, "clients", "throughput_per_s", library="altair")
     >>> chart.to_dict()["layer"][0]["encoding"]["y"]["title"]
