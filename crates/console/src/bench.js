@@ -31,7 +31,11 @@ async function solveNow() {
       $("model-problem").textContent = "";
       shownSolution(answer);
     } catch (error) {
+      // Nothing that was said of another model stays.
       $("model-problem").textContent = error.message;
+      $("solved").textContent = "no solution";
+      for (const id of ["charts", "caveats"]) $(id).replaceChildren();
+      figures();
       network({ stations: [] }, null);
     }
   }
@@ -69,7 +73,9 @@ function curves(answer) {
   const bound = (name, value) => ({ name, type: "bound", points: points.filter(p => p.throughput_bounds_per_s).map(p => [p.load, value(p)]) });
   const lines = open ? [] : [bound("lower bound", p => p.throughput_bounds_per_s[0]), bound("upper bound", p => p.throughput_bounds_per_s[1])];
   const slow = open ? [] : [bound("least", p => Math.max(0, p.load / p.throughput_bounds_per_s[1] - think))];
-  const isTime = /response|time/i.test(measured?.y.label ?? ""), dots = (measured?.series ?? []).filter(s => s.mark !== "dashed").slice(0, 1).map(s => ({ name: "measured", type: "second", points: s.points.map(p => [p.x, p.y]) }));
+  // Of a study whose load is of the same kind.
+  const isTime = /response|time/i.test(measured?.y.label ?? ""), isLoad = (open ? /rate/i : /client/i).test(measured?.x.label ?? "");
+  const dots = (isLoad ? measured.series : []).filter(s => s.mark !== "dashed").slice(0, 1).map(s => ({ name: "measured", type: "second", points: s.points.map(p => [p.x, p.y]) }));
   chart($("charts"), { title: "Throughput", x, y: "1/s", now, lines: [...lines, { name: "throughput" + how, points: of("throughput_per_s") }], dots: isTime ? [] : dots });
   chart($("charts"), { title: "Response time", x, y: "", unit: seconds, now, lines: [...slow, { name: "response time" + how, points: of("response_s") }], dots: [] });
 }

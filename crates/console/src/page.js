@@ -5,7 +5,7 @@ sessionStorage.setItem("token", token);
 history.replaceState(null, "", location.pathname);
 
 const $ = id => document.getElementById(id);
-const LOOK_MS = 5000, WATCH_MS = 1000, TYPING_MS = 250;
+const MOST_ROWS = 500, LOOK_MS = 5000, WATCH_MS = 1000, TYPING_MS = 250;
 
 async function call(method, path, body) {
   let response;
@@ -101,7 +101,8 @@ function table() {
     by.dataset.key = "by" + name;
   }
   $("list").tHead.replaceChildren(head);
-  $("list").tBodies[0].replaceChildren(...rows.map(row));
+  $("list").tBodies[0].replaceChildren(...rows.slice(0, MOST_ROWS).map(row));
+  $("list").caption.textContent = rows.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${rows.length}: search for others` : "Studies in the folder";
   if (focused) document.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   choice();
 }

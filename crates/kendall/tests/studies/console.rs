@@ -306,6 +306,7 @@ fn the_console_in_a_browser() {
     // Fifty milliseconds at most on a quiet machine; this one may be busy with other tests.
     let times = bends_a_model(&mut page);
     println!("ten stations, from a slider to its picture, and in the solver, in ms: {times}");
+    says_nothing_of_another_model(&mut page);
     is_named_and_fits(&mut page);
     survives_the_folder(&mut page, &results);
     let said = page.run("return document.title + performance.getEntriesByType('resource').filter(e => !e.name.startsWith(location.origin) && !e.name.startsWith('data:')).length");
@@ -446,6 +447,17 @@ fn bends_a_model(page: &mut Page) -> Value {
     assert!(said["lines"].as_u64().unwrap() >= 5, "{said}");
     assert!(said["saved"].as_array().unwrap().contains(&json!("models/bench.toml")), "{said}");
     json!([said["median"], said["ms"]])
+}
+
+/// Where a model has no solution, no figure of the one before stays.
+fn says_nothing_of_another_model(page: &mut Page) {
+    let left = page.run(
+        "const kind = $('classes').querySelector('select'); kind.selectedIndex = 1; kind.dispatchEvent(new Event('change')); \
+         const rate = $('classes').querySelector('input[type=number]'); rate.value = 1e6; \
+         rate.dispatchEvent(new Event('change')); await until(() => !inFlight && $('model-problem').textContent); \
+         return $('charts').textContent + $('figures').tBodies[0].textContent + $('solved').textContent",
+    );
+    assert_eq!(left, "no solution");
 }
 
 /// As the browser's accessibility tree has it: whatever takes the focus has a name. axe-core finds nothing against it. And
