@@ -255,37 +255,41 @@ on("to-line", () => {
 const planSoon = soon(() => plan().catch(error => $("problem").textContent = error.message), TYPING_MS);
 $("toy").addEventListener("change", planSoon);
 
-// Keys by table, from the schema; tables of a kind together.
+// Keys by table with their words, from the schema; tables of a kind together.
 function keysOf(schema, name = "", found = {}) {
   const here = found[name] ??= {};
   for (const part of [schema, ...(schema.anyOf ?? [])]) for (const [key, value] of Object.entries(part.properties ?? {})) {
-    here[key] ??= value.description ?? "";
+    const known = here[key] ??= { help: value.description ?? "", words: new Set() };
+    for (const one of [value, ...(value.anyOf ?? [])]) one.enum?.forEach(word => known.words.add(word));
     const inner = value.items?.properties ? value.items : value;
     if (inner.properties || inner.anyOf) keysOf(inner, name ? name + "." + key : key, found);
   }
   return found;
 }
+// What could stand at the cursor, its help, and what is missing of it.
 function fitting() {
-  const before = $("text").value.slice(0, $("text").selectionStart).split("\n");
-  const typed = before.at(-1).match(/^\s*([a-z_]*)$/)?.[1];
-  if (typed === undefined) return [];
-  const header = before.findLast(line => /^\s*\[/.test(line))?.match(/\[+\s*([\w.]+)/)?.[1] ?? "";
-  return Object.entries(sections[header] ?? {}).filter(([key]) => key.startsWith(typed) && key !== typed).slice(0, 12).map(([key, help]) => [key, help, typed]);
+  const before = $("text").value.slice(0, $("text").selectionStart).split("\n"), line = before.at(-1);
+  const header = before.findLast(line => /^\s*\[/.test(line))?.match(/\[+\s*([\w.]+)/)?.[1] ?? "", keys = sections[header] ?? {};
+  const begun = (all, typed) => all.filter(text => text.startsWith(typed) && text !== typed).slice(0, 12);
+  const typed = line.match(/^\s*([a-z_]*)$/)?.[1];
+  if (typed !== undefined) return begun(Object.keys(keys), typed).map(key => [key, keys[key].help, key.slice(typed.length) + " = "]);
+  const [, key, quote, word] = line.match(/^\s*([a-z_]+)\s*=\s*(?:(")([\w-]*))?$/) ?? [];
+  return begun([...(keys[key]?.words ?? [])], word ?? "").map(text => [text, "", (quote ? "" : '"') + text.slice((word ?? "").length) + '"']);
 }
-function complete(key, typed) {
+function complete(rest) {
   const text = $("text"), at = text.selectionStart;
-  text.setRangeText(key.slice(typed.length) + " = ", at, at, "end");
+  text.setRangeText(rest, at, at, "end");
   text.focus();
   typing();
 }
 function typing() {
-  $("keys").replaceChildren(...fitting().map(([key, help, typed]) => { const made = button(null, key, () => complete(key, typed)); made.title = help; return made; }));
+  $("keys").replaceChildren(...fitting().map(([text, help, rest]) => { const made = button(null, text, () => complete(rest)); made.title = help; return made; }));
   planSoon();
 }
 $("text").addEventListener("input", typing);
 $("text").addEventListener("click", typing);
 $("text").addEventListener("keydown", event => {
-  if (event.ctrlKey && event.code === "Space") { event.preventDefault(); const [first] = fitting(); if (first) complete(first[0], first[2]); }
+  if (event.ctrlKey && event.code === "Space") { event.preventDefault(); const [first] = fitting(); if (first) complete(first[2]); }
 });
 
 // ---- runs

@@ -327,12 +327,14 @@ fn types_and_runs(page: &mut Page, console: &Console) {
          $('text').setRangeText('', at, at + 'etitions = 3'.length, 'end'); typing(); \
          const keys = [...$('keys').children].map(k => k.textContent); \
          $('text').dispatchEvent(new KeyboardEvent('keydown', { code: 'Space', ctrlKey: true, cancelable: true })); \
-         const done = $('text').value.includes('repetitions = \\n'); set(was); \
-         await until(() => $('plan').textContent.includes('6 runs')); return { line, keys, done }",
+         const done = $('text').value.includes('repetitions = \\n'); \
+         set('[workload]\\nloop = \"o'); typing(); const words = [...$('keys').children].map(k => k.textContent); set(was); \
+         await until(() => $('plan').textContent.includes('6 runs')); return { line, keys, done, words }",
     );
     assert_eq!(said["line"], "workers = 0", "{said}");
     assert!(said["keys"].as_array().unwrap().contains(&json!("repetitions")), "{said}");
     assert_eq!(said["done"], true, "{said}");
+    assert_eq!(said["words"], json!(["open"]), "{said}");
     page.click("$('start')");
     wait_until("a run that ended", || console.newest()["runs_ended"].as_u64() > Some(0));
     page.run("await until(() => document.querySelector('.live svg path.line')); await until(() => document.querySelector('.stop'))");
