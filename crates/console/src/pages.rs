@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::failure::{Answered, Failure, aside};
-use crate::results::{is_file, read_text};
+use crate::results::read_text;
 
 /// Comparisons that are kept; older ones are made again.
 const KEPT: usize = 16;
@@ -79,10 +79,19 @@ pub(crate) async fn report(
 ) -> Answered {
     let Json(Wanted { id }) = wanted?;
     aside(move || {
-        if !is_file(&shared.results.folder(&id)?.join("report.html")) {
-            return Err(Failure::not_found(format!("`{id}` has no report yet: analyze it")));
+        let page = shared.results.folder(&id)?.join("report.html");
+        match page.symlink_metadata() {
+            Ok(found) if found.is_file() && found.len() <= MOST_BYTES => {
+                Ok(Json(json!({ "page": shared.pages.of_study(&id) })))
+            }
+            Ok(found) if found.is_file() => Err(Failure::refused(format!(
+                "the report of `{id}` has {} MiB, and the console shows {}: open {} by itself",
+                found.len() >> 20,
+                MOST_BYTES >> 20,
+                page.display()
+            ))),
+            _ => Err(Failure::not_found(format!("`{id}` has no report yet: analyze it"))),
         }
-        Ok(Json(json!({ "page": shared.pages.of_study(&id) })))
     })
     .await
 }

@@ -103,8 +103,11 @@ fn folders() -> tempfile::TempDir {
     folder
 }
 
-/// Links out of both folders, and out of two studies.
+/// Links out of both folders, and out of two studies; and a report of 300 MiB.
 fn link(folder: &Path) {
+    let large = folder.join("results/large");
+    fs::create_dir(&large).unwrap();
+    fs::File::create(large.join("report.html")).unwrap().set_len(300 << 20).unwrap();
     for study in ["models", "tables"] {
         fs::create_dir(folder.join("results").join(study)).unwrap();
     }
@@ -141,6 +144,7 @@ fn nobody_comes_in_without_a_token_and_out_of_the_folder() {
         ("PUT /api/report", &right, &json, 400),
         ("PUT /api/report", &right, "{\"id\":\"link\"}", 400),
         ("PUT /api/report", &right, "{\"id\":\"gone\"}", 404),
+        ("POST /api/report", &right, "{\"id\":\"large\"}", 400),
         ("PUT /api/report", &right, "{", 400),
         ("PUT /api/report", &right, "{\"id\":\"tables\"}", 400),
         ("GET /api/file?study=models&name=secret.toml", &right, "", 400),
