@@ -41,17 +41,3 @@ pub enum ResourceId {
     /// The bandwidth of an emulated link, by its ends.
     Link(String),
 }
-
-impl ResourceId {
-    /// Hardware or software.
-    #[must_use]
-    pub const fn kind(&self) -> ResourceKind {
-        match self {
-            Self::Host | Self::HostOf(_) => ResourceKind::HostCpu,
-            Self::Cpu(_) => ResourceKind::ProcessCpu,
-            Self::Workers(_) => ResourceKind::WorkerPool,
-            Self::Connections { .. } => ResourceKind::ConnectionPool,
-            Self::Link(_) => ResourceKind::Bandwidth,
-        }
-    }
-}

@@ -19,7 +19,6 @@ pub struct Distribution {
     pub standard_deviation_s: f64,
     /// In the order of [`PERCENTILES`].
     pub percentiles_s: Vec<f64>,
-    pub max_s: f64,
     /// Count by step of 0.1 ms: number of the step, requests in it.
     pub steps: Vec<(u64, u64)>,
 }
@@ -34,7 +33,6 @@ impl Distribution {
             mean_s: histogram.mean().unwrap_or(f64::NAN) / 1e9,
             standard_deviation_s: histogram.standard_deviation().unwrap_or(f64::NAN) / 1e9,
             percentiles_s: PERCENTILES.iter().map(|&p| seconds(histogram.quantile(p))).collect(),
-            max_s: seconds(histogram.max()),
             steps: steps(histogram),
         }
     }

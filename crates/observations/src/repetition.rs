@@ -103,7 +103,6 @@ pub struct Instance {
 /// What one instance of the first tier sent to one of its backends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BackendLoad {
-    pub tier: String,
     pub instance: u32,
     pub backend: usize,
     pub requests: u64,
@@ -277,7 +276,6 @@ fn backends(measured: &Measured) -> Vec<BackendLoad> {
     instances
         .flat_map(|tier| {
             tier.period.backends.iter().enumerate().map(|(backend, load)| BackendLoad {
-                tier: tier.tier.clone(),
                 instance: tier.instance,
                 backend,
                 requests: load.requests,

@@ -5,7 +5,6 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod distribution;
-pub mod laws;
 pub mod lqn;
 pub mod model;
 pub mod network;

@@ -25,7 +25,7 @@ pub use fork_join::{
     ForkJoin, fork_join, fork_join_general, fork_join_unequal, harmonic, order_statistic_factor,
 };
 pub use layers::{FlowEquivalent, flow_equivalent, pool_rates};
-pub use mva::{MvaStep, mva_exact, mva_series};
+pub use mva::mva_exact;
 pub(crate) use open::variance;
 pub use open::{mixed, open};
 

@@ -54,12 +54,6 @@ impl Usl {
         1.0 / self.denominator(load)
     }
 
-    /// N/X(N), by Little's law the mean response time when N counts requests in the system.
-    #[must_use]
-    pub fn response_time_s(&self, load: f64) -> f64 {
-        self.denominator(load) / self.gamma
-    }
-
     /// N* = √((1 − α)/β), where throughput is highest; `None` when it never falls. At α ≥ 1 more
     /// than one never helps, and the peak is at 1 or below.
     #[must_use]
@@ -86,15 +80,6 @@ impl Usl {
     pub fn optimal_load(&self) -> Option<f64> {
         (self.alpha > 0.0).then(|| 1.0 / self.alpha)
     }
-}
-
-/// Speed-up of N with serial share `serial` at fixed work.
-///
-/// # Source
-/// Amdahl 1967: N/(1 + s(N − 1)).
-#[must_use]
-pub fn amdahl(load: f64, serial: f64) -> f64 {
-    load / (1.0 + serial * (load - 1.0))
 }
 
 /// Speed-up of N with serial share `serial` when the work grows with N.

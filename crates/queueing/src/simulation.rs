@@ -136,8 +136,6 @@ impl Measured {
 pub struct Progress {
     /// Customers that completed or gave up so far, warm-up included.
     pub ended_customers: u64,
-    /// Where it stops in any case.
-    pub most_customers: u64,
     /// Widest half-width over center among what the stopping rule watches; may be infinite.
     pub relative_half_width: f64,
     /// What it must come down to.

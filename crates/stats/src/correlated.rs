@@ -118,17 +118,6 @@ pub fn mean_of_observations(series: &[f64], confidence: f64) -> Result<Estimate,
     Ok(estimate)
 }
 
-/// Mean of a series of windows, each a mean or a rate over many requests already, such as the
-/// throughput of every second. Needs 10 windows or batches of them that are independent.
-///
-/// # Errors
-/// As [`mean_of_observations`].
-pub fn mean_of_windows(series: &[f64], confidence: f64) -> Result<Estimate, SampleError> {
-    check(series)?;
-    check_confidence(confidence)?;
-    Ok(of_windows(series, confidence).0)
-}
-
 /// The mean, and the batches that its interval is made of, if it has one.
 fn of_windows(series: &[f64], confidence: f64) -> (Estimate, Option<Batches>) {
     let estimate = Estimate::exact(mean(series));
@@ -587,7 +576,7 @@ mod tests {
             let series: Vec<f64> = (0..count).map(noise).collect();
             assert!(mean_of_observations(&series, 0.95).unwrap().interval.is_none());
             assert!(quantile_of_observations(&series, 0.5, 0.95).unwrap().interval.is_none());
-            assert_eq!(mean_of_windows(&series, 0.95).unwrap().interval.is_some(), count >= 10);
+            assert_eq!(of_windows(&series, 0.95).0.interval.is_some(), count >= 10);
         }
     }
 
@@ -601,7 +590,7 @@ mod tests {
                 let series: Vec<f64> = (0..windows)
                     .map(|i| (0..12).map(|k| noise((number * 61 + i) * 12 + k)).sum::<f64>() - 6.0)
                     .collect();
-                let mean = mean_of_windows(&series, 0.95).unwrap();
+                let mean = of_windows(&series, 0.95).0;
                 mean.interval.is_none_or(|interval| interval.contains(0.0))
             });
             let share = exact_f64(held.count()) / 20_000.0;

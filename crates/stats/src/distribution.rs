@@ -71,13 +71,6 @@ pub fn f_p_value(f: f64, numerator: f64, denominator: f64) -> f64 {
     FisherSnedecor::new(numerator, denominator).map_or(f64::NAN, |d| d.sf(f.max(0.0)))
 }
 
-/// F with P(F ≤ f) = `probability`.
-#[must_use]
-pub fn f_quantile(probability: f64, numerator: f64, denominator: f64) -> f64 {
-    FisherSnedecor::new(numerator, denominator)
-        .map_or(f64::NAN, |d| d.inverse_cdf(probability.clamp(0.0, 1.0)))
-}
-
 /// Probability that χ² with `degrees` degrees of freedom is at least `value`.
 #[must_use]
 pub fn chi_squared_p_value(value: f64, degrees: f64) -> f64 {
@@ -175,7 +168,6 @@ mod tests {
             (t_quantile(0.995, 30.0), 2.750, 5e-4),
             (t_quantile(0.975, 1e5), 1.960, 5e-4),
             (normal_quantile(0.975), 1.959_964, 5e-7),
-            (f_quantile(0.95, 3.0, 12.0), 3.490, 5e-4),
             (f_p_value(3.490_295, 3.0, 12.0), 0.05, 5e-7),
             (chi_squared_p_value(3.841_459, 1.0), 0.05, 5e-7),
             (t_p_value(2.119_905, 16.0), 0.05, 5e-7),

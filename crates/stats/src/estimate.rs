@@ -378,18 +378,6 @@ pub enum Caveat {
         /// Windows needed.
         need: u64,
     },
-    /// A thread of the load generator was busy nearly all the time.
-    #[error(
-        "generator saturated: its busiest thread used {used:.0} % of a core (limit {limit:.0} %)",
-        used = 100.0 * busy_share,
-        limit = 100.0 * limit_share
-    )]
-    GeneratorSaturated {
-        /// CPU time over wall time of the busiest thread.
-        busy_share: f64,
-        /// Share from which it counts as saturated.
-        limit_share: f64,
-    },
     /// The load generator sent later than its own schedule.
     #[error(
         "generator late: 1 % of the requests were sent more than {late:.3} ms after they were due",
@@ -570,22 +558,6 @@ pub enum Caveat {
         /// Relative deviation that is still accepted.
         tolerance: f64,
     },
-    /// A model is compared with the very data that calibrated it.
-    #[error("calibrated on what it is compared with: {what}")]
-    CalibratedOnCompared {
-        /// What was used twice.
-        what: String,
-    },
-    /// A prediction outside the range of what was measured.
-    #[error("extrapolated: {value} lies outside the measured {low} to {high}")]
-    Extrapolated {
-        /// Where the prediction was asked for.
-        value: f64,
-        /// Lowest measured.
-        low: f64,
-        /// Highest measured.
-        high: f64,
-    },
     /// Cells of a design have different numbers of replications.
     #[error("unbalanced: {fewest} to {most} replications a cell")]
     Unbalanced {
@@ -605,12 +577,6 @@ pub enum Caveat {
     /// No replication: the error is estimated from effects that are taken to be nil.
     #[error("no replications: the error is judged from the small effects (Lenth's method)")]
     Unreplicated,
-    /// An effect that the design cannot tell from others.
-    #[error("stands for the sum {aliases}")]
-    Aliased {
-        /// The effects that are confounded, such as `D + ABC`.
-        aliases: String,
-    },
     /// An assumption of the analysis looks wrong.
     #[error("doubtful: {assumption} ({detail})")]
     AssumptionDoubtful {
@@ -618,12 +584,6 @@ pub enum Caveat {
         assumption: Assumption,
         /// The figures that say so.
         detail: String,
-    },
-    /// The machine changed between repetitions.
-    #[error("the blocks differ by {share:.1} % of the variation: the machine drifted", share = 100.0 * share)]
-    BlocksDiffer {
-        /// Share of the total variation that lies between blocks.
-        share: f64,
     },
     /// The stopping rule ran into its cap before the interval was narrow enough.
     #[error(

@@ -73,12 +73,8 @@ pub struct MeasuredTier {
     /// A tier or a link.
     pub role: Role,
     pub instance: u32,
-    /// What it is, such as `memcached-proxy`.
-    pub kind: String,
     /// What it did; its `from_ns` and `to_ns` are the moments of the snapshots.
     pub period: TierPeriod,
-    /// How far the snapshots lie from the edges of the window: the larger of the two distances.
-    pub alignment_error_s: f64,
 }
 
 impl MeasuredTier {
@@ -106,8 +102,6 @@ pub struct ProcessUse {
     pub run_queue_wait_s: f64,
     /// Context switches because it waited.
     pub voluntary_switches: u64,
-    /// Context switches because it was preempted.
-    pub involuntary_switches: u64,
     pub resident_bytes_maximum: u64,
     /// What its threads and connections waited for, on average; `None` where it could not be read.
     pub waiting: Option<Waiting>,
@@ -155,7 +149,6 @@ pub struct HostUse {
     pub cpu_idle_s: f64,
     /// Time that a hypervisor gave to others, over all cores.
     pub cpu_steal_s: f64,
-    pub context_switches: u64,
     /// Bytes received, loopback included.
     pub network_in_bytes: u64,
     /// Bytes sent, loopback included.
@@ -189,7 +182,7 @@ impl Results {
             .flat_map(|generator| &generator.operations)
             .map(|row| per_second(row.counts.completed, seconds_between(row.from_ns, row.to_ns)))
             .sum();
-        let (tiers, topology) = tiers(self.tiers(id, Some(Extent::Measured))?, &window);
+        let (tiers, topology) = tiers(self.tiers(id, Some(Extent::Measured))?);
         let processes = self.processes(id)?;
         Ok(Measured {
             clients: generators.iter().map(|generator| generator.clients).sum(),
@@ -233,20 +226,16 @@ fn think_time_mean_s(generators: &[Generator]) -> f64 {
     if clients > 0 { weighted / exact_f64(clients) } else { 0.0 }
 }
 
-fn tiers(rows: Vec<Tier>, window: &MeasuredWindow) -> (Vec<MeasuredTier>, Vec<Tier>) {
+fn tiers(rows: Vec<Tier>) -> (Vec<MeasuredTier>, Vec<Tier>) {
     let mut measured = Vec::new();
     let mut topology = Vec::new();
     for mut row in rows {
         if let Some(period) = std::mem::take(&mut row.periods).into_iter().next() {
-            let error = period.from_ns.abs_diff(window.from_ns);
-            let error = error.max(period.to_ns.abs_diff(window.to_ns));
             measured.push(MeasuredTier {
                 tier: row.tier.clone(),
                 role: row.role,
                 instance: row.instance,
-                kind: row.kind.clone(),
                 period,
-                alignment_error_s: Seconds::from_nanos(error).get(),
             });
         }
         topology.push(row);
@@ -295,7 +284,6 @@ fn process_use(process: &Process, window: &MeasuredWindow) -> Option<ProcessUse>
         cpu_system_s: seconds_between(from.cpu_system_ns, to.cpu_system_ns),
         run_queue_wait_s: seconds_between(from.run_queue_wait_ns, to.run_queue_wait_ns),
         voluntary_switches: to.voluntary_switches.saturating_sub(from.voluntary_switches),
-        involuntary_switches: to.involuntary_switches.saturating_sub(from.involuntary_switches),
         resident_bytes_maximum: inside.map(|sample| sample.resident_bytes).max().unwrap_or(0),
         waiting,
         threads: thread_uses(&process.threads, window),
@@ -336,7 +324,6 @@ fn host_uses(samples: &[HostSample], window: &MeasuredWindow) -> Vec<HostUse> {
                 cpu_system_s: seconds_between(from.cpu_system_ns, to.cpu_system_ns),
                 cpu_idle_s: seconds_between(from.cpu_idle_ns, to.cpu_idle_ns),
                 cpu_steal_s: seconds_between(from.cpu_steal_ns, to.cpu_steal_ns),
-                context_switches: to.context_switches.saturating_sub(from.context_switches),
                 network_in_bytes: to.network_in_bytes.saturating_sub(from.network_in_bytes),
                 network_out_bytes: to.network_out_bytes.saturating_sub(from.network_out_bytes),
             })

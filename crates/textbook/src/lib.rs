@@ -139,100 +139,57 @@ pub(crate) struct Case<'a> {
 /// A kind that is known by its name.
 struct Named {
     name: &'static str,
-    help: &'static str,
     keys: &'static [kendall_keys::Key],
     solve: fn(Case<'_>) -> Result<Answer, TextbookError>,
 }
 
 const NAMED: &[Named] = &[
-    Named {
-        name: "erlang-b",
-        help: "probability of loss; `target_probability` finds the fewest servers",
-        keys: erlang::KEYS,
-        solve: erlang::solve,
-    },
-    Named {
-        name: "erlang-c",
-        help: "probability of waiting; `target_probability` finds the fewest servers",
-        keys: erlang::KEYS,
-        solve: erlang::solve,
-    },
-    Named {
-        name: "fork-join",
-        help: "parallel work of a request; `service_time_s` as a list for unequal branches",
-        keys: fork_join::KEYS,
-        solve: fork_join::solve,
-    },
-    Named {
-        name: "polling",
-        help: "one server that goes round equal queues",
-        keys: polling::POLLING,
-        solve: polling::solve,
-    },
-    Named {
-        name: "retrial",
-        help: "M/G/1 without a queue: who finds the server busy tries again",
-        keys: polling::RETRIAL,
-        solve: polling::solve,
-    },
-    network("closed-single-class", "a fixed number of customers in a network"),
-    network("closed-multi-class", "several closed classes"),
-    network("open-single-class", "arrivals from outside"),
-    network("open-multi-class", "several open classes"),
-    network("open-jackson", "an open network by its `routing_probabilities`"),
-    network("mixed", "open and closed classes"),
-    network("asymptotic-bounds", "bounds only"),
-    network("balanced-job-bounds", "bounds only"),
-    network("geometric-bounds", "bounds only"),
-    network("proportional-bounds", "bounds only"),
-    law("operational-laws", "whatever follows from what was measured"),
-    law("utilization-law", "U = X·S"),
-    law("littles-law", "N = X·R"),
-    law("forced-flow-law", "X_k = V_k·X"),
-    law("service-demand-law", "D = U/X"),
-    law("interactive-response-time-law", "R = N/X − Z"),
-    scaling("usl", "the universal scalability law with known coefficients"),
-    scaling("usl-fit", "its coefficients from measurements; `predict_n` lists loads to predict"),
-    scaling("amdahl", "β = 0: known, or fitted when there are throughputs"),
-    scaling("gustafson", "work that grows with the system"),
-    factorial("2^k r factorial", "effects of k factors of two levels, from `responses`"),
-    factorial("one-factor", "one factor of many levels: a list of responses a level"),
-    factorial("two-factor", "two factors of two levels"),
-    Named {
-        name: "2^(k-p) fractional",
-        help: "a regular fraction; effects when there are `responses`",
-        keys: design::FRACTION,
-        solve: design::fractional,
-    },
-    Named {
-        name: "demand-regression",
-        help: "demands from `utilization` and `throughput_per_s`",
-        keys: regression::KEYS,
-        solve: regression::solve,
-    },
+    Named { name: "erlang-b", keys: erlang::KEYS, solve: erlang::solve },
+    Named { name: "erlang-c", keys: erlang::KEYS, solve: erlang::solve },
+    Named { name: "fork-join", keys: fork_join::KEYS, solve: fork_join::solve },
+    Named { name: "polling", keys: polling::POLLING, solve: polling::solve },
+    Named { name: "retrial", keys: polling::RETRIAL, solve: polling::solve },
+    network("closed-single-class"),
+    network("closed-multi-class"),
+    network("open-single-class"),
+    network("open-multi-class"),
+    network("open-jackson"),
+    network("mixed"),
+    network("asymptotic-bounds"),
+    network("balanced-job-bounds"),
+    network("geometric-bounds"),
+    network("proportional-bounds"),
+    law("operational-laws"),
+    law("utilization-law"),
+    law("littles-law"),
+    law("forced-flow-law"),
+    law("service-demand-law"),
+    law("interactive-response-time-law"),
+    scaling("usl"),
+    scaling("usl-fit"),
+    scaling("amdahl"),
+    scaling("gustafson"),
+    factorial("2^k r factorial"),
+    factorial("one-factor"),
+    factorial("two-factor"),
+    Named { name: "2^(k-p) fractional", keys: design::FRACTION, solve: design::fractional },
+    Named { name: "demand-regression", keys: regression::KEYS, solve: regression::solve },
 ];
 
-const fn network(name: &'static str, help: &'static str) -> Named {
-    Named { name, help, keys: network::KEYS, solve: network::solve }
+const fn network(name: &'static str) -> Named {
+    Named { name, keys: network::KEYS, solve: network::solve }
 }
 
-const fn law(name: &'static str, help: &'static str) -> Named {
-    Named { name, help, keys: laws::KEYS, solve: laws::solve }
+const fn law(name: &'static str) -> Named {
+    Named { name, keys: laws::KEYS, solve: laws::solve }
 }
 
-const fn scaling(name: &'static str, help: &'static str) -> Named {
-    Named { name, help, keys: scaling::KEYS, solve: scaling::solve }
+const fn scaling(name: &'static str) -> Named {
+    Named { name, keys: scaling::KEYS, solve: scaling::solve }
 }
 
-const fn factorial(name: &'static str, help: &'static str) -> Named {
-    Named { name, help, keys: design::FACTORIAL, solve: design::factorial }
-}
-
-/// Kinds with what they are, for documents.
-pub fn kinds() -> Vec<(&'static str, &'static str)> {
-    let mut kinds = vec![(notation::FORM, "a station in Kendall's notation")];
-    kinds.extend(NAMED.iter().map(|kind| (kind.name, kind.help)));
-    kinds
+const fn factorial(name: &'static str) -> Named {
+    Named { name, keys: design::FACTORIAL, solve: design::factorial }
 }
 
 /// Solves a model in its short form. `wanted` are names of outputs with a number or unit in them,

@@ -9,7 +9,7 @@
 //! ```
 //! use std::sync::mpsc::sync_channel;
 //! use kendall_tier::{
-//!     Capacity, Clock, Instruments, Layout, Moments, RequestQueue, RequestType, WorkerPool,
+//!     Clock, Instruments, Layout, Moments, RequestQueue, RequestType, WorkerPool,
 //! };
 //!
 //! const SQUARE: RequestType = RequestType(0);
@@ -19,7 +19,7 @@
 //!     Layout { tier: "squares", request_types: &["square"], ..Layout::default() },
 //!     clock.clone(),
 //! );
-//! let queue = RequestQueue::new(Capacity::Bounded(100), &instruments);
+//! let queue = RequestQueue::new(100, &instruments);
 //! let (reply, replies) = sync_channel(10);
 //! let pool = WorkerPool::start("worker", queue.clone(), 2, {
 //!     let instruments = instruments.clone();
@@ -74,7 +74,7 @@ pub use level::LevelWriter;
 pub use page::{Announcement, Page, PageError, PageRequest, PageResponse, Routes};
 pub use pool::WorkerPool;
 pub use process::{raise_descriptor_limit, share_of_descriptors};
-pub use queue::{Capacity, Full, RequestQueue};
+pub use queue::{Full, RequestQueue};
 pub use readiness::{
     ACCEPT_PAUSE_NS, Accepted, BACKLOG, ConnectionTable, Deadlines, Key, Token, accept, listener,
     resolved,

@@ -72,11 +72,6 @@ impl<T: Send + 'static> WorkerPool<T> {
         Ok(())
     }
 
-    #[must_use]
-    pub fn workers(&self) -> usize {
-        self.threads.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
     /// Lets the workers finish what waits, refuses what comes, and returns when all have ended.
     pub fn drain(&self) {
         self.queue.drain();

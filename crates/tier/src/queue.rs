@@ -7,16 +7,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use crate::clock::Clock;
 use crate::instruments::{Instruments, Recorder};
 
-/// How many requests may wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Capacity {
-    /// At most so many; more are refused.
-    Bounded(usize),
-    /// As many as come: for experiments that need a queue without loss. Its length is counted,
-    /// so what it costs can be seen.
-    Unbounded,
-}
-
 /// The queue is full: the request comes back to its owner, who refuses it in the words of its
 /// protocol and counts a hit of the limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +31,7 @@ impl<T> Clone for RequestQueue<T> {
 
 #[derive(Debug)]
 struct Shared<T> {
-    capacity: Capacity,
+    capacity: usize,
     clock: Clock,
     state: Mutex<State<T>>,
     changed: Condvar,
@@ -59,9 +49,9 @@ struct State<T> {
 }
 
 impl<T> RequestQueue<T> {
-    /// An empty queue, whose length and busy workers `instruments` report.
+    /// An empty queue for at most so many requests that wait, whose length and busy workers `instruments` report.
     #[must_use]
-    pub fn new(capacity: Capacity, instruments: &Instruments) -> Self {
+    pub fn new(capacity: usize, instruments: &Instruments) -> Self {
         let levels = instruments.recorder();
         let state = State { waiting: VecDeque::new(), levels, workers: 0, draining: false };
         let clock = instruments.clock().clone();
@@ -76,8 +66,7 @@ impl<T> RequestQueue<T> {
     pub fn push(&self, item: T) -> Result<(), Full<T>> {
         let mut state = self.lock();
         let waiting = state.waiting.len();
-        let full = matches!(self.shared.capacity, Capacity::Bounded(bound) if waiting >= bound);
-        if full || state.draining {
+        if waiting >= self.shared.capacity || state.draining {
             return Err(Full { item, waiting });
         }
         state.waiting.push_back(item);
@@ -147,7 +136,7 @@ mod tests {
     #[test]
     fn a_full_queue_gives_the_request_back() {
         let instruments = Instruments::new(Layout::default(), Clock::monotonic());
-        let queue = RequestQueue::new(Capacity::Bounded(1), &instruments);
+        let queue = RequestQueue::new(1, &instruments);
         queue.push("first").unwrap();
         assert_eq!(queue.push("second"), Err(Full { item: "second", waiting: 1 }));
         assert_eq!(instruments.snapshot().queue_length.current, 1);

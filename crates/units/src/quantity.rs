@@ -70,12 +70,6 @@ impl Rate {
     pub const fn get(self) -> f64 {
         self.0
     }
-
-    /// The mean interval of this rate; infinite for zero.
-    #[must_use]
-    pub fn recip(self) -> Seconds {
-        Seconds(1.0 / self.0)
-    }
 }
 
 impl Add for Seconds {

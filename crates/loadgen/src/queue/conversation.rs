@@ -62,10 +62,6 @@ impl Conversation {
         Self { target, access, line: Mutex::new(None), opening: tokio::sync::Mutex::new(()) }
     }
 
-    pub fn target(&self) -> SocketAddr {
-        self.target
-    }
-
     /// Opens the stream, unless it is open.
     pub async fn open(&self) -> Result<(), Refusal> {
         self.gathering().await.map(drop)

@@ -50,52 +50,8 @@ pub fn mva_exact(network: &Network) -> Result<NetworkSolution, NetworkError> {
     solution.verified(network)
 }
 
-/// One population of [`mva_series`].
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct MvaStep {
-    /// N.
-    pub population: u64,
-    /// X.
-    pub throughput: f64,
-    /// R.
-    pub system_response: f64,
-}
-
-/// Throughput and response time for every population from 1 to N: one pass of exact MVA.
-///
-/// # Errors
-/// As [`mva_exact`], and for several classes.
-pub fn mva_series(network: &Network) -> Result<Vec<MvaStep>, NetworkError> {
-    network.check()?;
-    let [Load::Closed { population, think_time }] = network.classes[..] else {
-        return Err(NetworkError::Unsupported {
-            solver: SOLVER,
-            what: "a series for several or open classes",
-            instead: "`mva_exact` for each population",
-        });
-    };
-    if population > 10_000_000 || network.resources.iter().any(super::Resource::is_load_dependent) {
-        return Err(NetworkError::Unsupported {
-            solver: SOLVER,
-            what: "a series beyond 1e7 customers or with load-dependent resources",
-            instead: "`normalization_constants`",
-        });
-    }
-    affordable(steps(network, exact_f64(population)))?;
-    let mut steps = Vec::new();
-    recursion(network, population, think_time, |population, throughput, response| {
-        steps.push(MvaStep { population, throughput, system_response: response });
-    });
-    Ok(steps)
-}
-
 /// Queue lengths at N−1 and the throughput at N.
-fn recursion(
-    network: &Network,
-    population: u64,
-    think_time: f64,
-    mut each: impl FnMut(u64, f64, f64),
-) -> (Vec<f64>, f64) {
+fn recursion(network: &Network, population: u64, think_time: f64) -> (Vec<f64>, f64) {
     let queues: Vec<f64> =
         network.resources.iter().filter(|r| !r.is_delay()).map(|r| r.demands[0]).collect();
     let delay: f64 = network.resources.iter().filter(|r| r.is_delay()).map(|r| r.demands[0]).sum();
@@ -114,7 +70,6 @@ fn recursion(
         for (q, r) in number.iter_mut().zip(&residence) {
             *q = throughput * r;
         }
-        each(n, throughput, sum);
     }
     (before, throughput)
 }
@@ -124,7 +79,7 @@ fn single(network: &Network) -> Result<NetworkSolution, NetworkError> {
         return Err(NetworkError::Empty { what: "closed classes" });
     };
     let (before, throughput) = match affordable(steps(network, exact_f64(population))) {
-        Ok(()) => recursion(network, population, think_time, |_, _, _| {}),
+        Ok(()) => recursion(network, population, think_time),
         // Too many customers to step through, unless it saturates long before.
         Err(error) => Saturating::new(network, think_time)
             .and_then(|saturating| saturating.solve(population))

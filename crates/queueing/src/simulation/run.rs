@@ -123,7 +123,6 @@ struct Replication<'p> {
     totals: Totals,
     /// Batch by batch, since the warm-up.
     batches: Vec<Batch>,
-    batch_time: f64,
     failed: Option<Halt>,
 }
 
@@ -141,7 +140,6 @@ pub(super) fn run(
             runner: Runner::new(plan, settings, index),
             totals: Totals::default(),
             batches: Vec::new(),
-            batch_time: 0.0,
             failed: None,
         })
         .collect();
@@ -237,7 +235,6 @@ fn warm_up(
     for replication in replications.iter_mut() {
         replication.totals = Totals::default();
         replication.batches.clear();
-        replication.batch_time = batch;
     }
     Ok((time, done))
 }
@@ -346,7 +343,6 @@ fn report(
     let warm_up = kendall_units::exact_f64(settings.most_customers) - room;
     progress(&Progress {
         ended_customers: kendall_units::whole_u64(ended + warm_up),
-        most_customers: settings.most_customers,
         relative_half_width: verdict.widest.max(verdict.pooled),
         wanted: settings.relative_half_width,
     });

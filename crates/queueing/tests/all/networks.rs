@@ -3,8 +3,8 @@
 use kendall_queueing::network::{
     Accuracy, Iteration, Kind, Load, MultiServer, Network, NetworkError, Resource, arrival_bounds,
     asymptotic_bounds, balanced_bounds, bottleneck, convolution, flow_equivalent, geometric_bounds,
-    linearizer, mixed, multi_class_bounds, mva_exact, mva_series, normalization_constants, open,
-    pool_rates, proportional_bounds, schweitzer,
+    linearizer, mixed, multi_class_bounds, mva_exact, normalization_constants, open, pool_rates,
+    proportional_bounds, schweitzer,
 };
 use kendall_queueing::station::{finite_population, mmm};
 use proptest::prelude::{Just, ProptestConfig, any, prop, prop_assert, prop_oneof, proptest};
@@ -295,14 +295,12 @@ fn a_million_customers_are_solved_by_approximation() {
 }
 
 #[test]
-fn the_series_ends_where_the_single_solution_is() {
-    let n = Network::closed(&[0.02, 0.08, 0.08, 0.06], 6, 0.0);
-    let series = mva_series(&n).unwrap();
-    near(series[5].throughput, mva_exact(&n).unwrap().throughput[0], 1e-15);
-    let g = normalization_constants(&n).unwrap();
-    for step in &series {
-        let i = usize::try_from(step.population).unwrap();
-        near((g[i - 1] - g[i]).exp(), step.throughput, 1e-13);
+fn constants_give_the_throughput_of_every_population() {
+    let demands = [0.02, 0.08, 0.08, 0.06];
+    let g = normalization_constants(&Network::closed(&demands, 6, 0.0)).unwrap();
+    for (i, population) in (1..=6).enumerate() {
+        let exact = mva_exact(&Network::closed(&demands, population, 0.0)).unwrap();
+        near((g[i] - g[i + 1]).exp(), exact.throughput[0], 1e-13);
     }
 }
 

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be computed fails the test")]
 
-use kendall_queueing::scalability::{
-    Noise, Options, Usl, UslError, UslFit, amdahl, fit, gustafson,
-};
+use kendall_queueing::scalability::{Noise, Options, Usl, UslError, UslFit, fit, gustafson};
 use proptest::prelude::*;
 
 fn csv(text: &str) -> Vec<(f64, f64)> {
@@ -105,6 +103,7 @@ fn a_negative_coefficient_is_held_at_zero_and_said_so() {
 #[test]
 fn special_cases_are_what_they_are_named_for() {
     let usl = Usl { alpha: 0.1, beta: 0.0, gamma: 1.0 };
+    let amdahl = |n: f64, serial: f64| n / (1.0 + serial * (n - 1.0));
     near(usl.throughput(8.0), amdahl(8.0, 0.1), 1e-15);
     near(gustafson(8.0, 0.1), 8.0 - 0.7, 1e-15);
     let measured: Vec<(f64, f64)> =

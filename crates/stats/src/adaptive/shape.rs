@@ -62,14 +62,6 @@ pub struct ShapeFit {
     pub spread: f64,
 }
 
-impl ShapeFit {
-    /// The likeliest shape.
-    #[must_use]
-    pub fn shape(&self) -> Shape {
-        self.likely.first().map_or(Shape::Saturating, |(shape, _)| *shape)
-    }
-}
-
 /// Fits the shapes to runs, each a load and its throughput; `None` below five different loads,
 /// without degrees of freedom, and for what is not a positive number.
 #[must_use]

@@ -249,11 +249,6 @@ impl Durations {
         self.0.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// How many were recorded.
-    pub fn count(&self) -> u64 {
-        self.0.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
-    }
-
     /// The sum of all that were recorded.
     pub fn sum(&self) -> u64 {
         self.0.sum.load(Ordering::Relaxed)

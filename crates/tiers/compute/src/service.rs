@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use kendall_tier::{
-    Capacity, Clock, Full, Instruments, Layout, Limit, Outcome, Recorder, RequestQueue,
-    RequestType, Stage, WorkerPool,
+    Clock, Full, Instruments, Layout, Limit, Outcome, Recorder, RequestQueue, RequestType, Stage,
+    WorkerPool,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -181,7 +181,7 @@ impl Shared {
     ) -> io::Result<Self> {
         let clock = Clock::monotonic();
         let instruments = Instruments::new(layout(), clock.clone());
-        let queue = RequestQueue::new(Capacity::Bounded(QUEUE_HARD_CAP), &instruments);
+        let queue = RequestQueue::new(QUEUE_HARD_CAP, &instruments);
         let pool = WorkerPool::start("worker", queue.clone(), workers, {
             let (instruments, clock) = (instruments.clone(), clock.clone());
             move |_index| {

@@ -310,11 +310,6 @@ impl Server {
         &self.instruments
     }
 
-    /// The process of the private PostgreSQL, if there is one.
-    pub fn postgres_pid(&self) -> Option<u32> {
-        self.postgres.as_ref().map(PrivatePostgres::pid)
-    }
-
     /// Stops: no new connection, what was accepted is answered, the private PostgreSQL last.
     pub fn stop(self) {
         let Self {

@@ -233,7 +233,6 @@ struct Task<P> {
     lease: Option<LeaseId>,
     attempts: u32,
     queued_ns: u64,
-    last_failure: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -245,7 +244,6 @@ struct Operation<R> {
     ending: Option<Ending<R>>,
     watchers: u32,
     unwatched_since_ns: u64,
-    submitted_ns: u64,
 }
 
 #[derive(Debug)]
@@ -381,7 +379,6 @@ impl<P, R> Board<P, R> {
             ending: None,
             watchers: 1,
             unwatched_since_ns: now_ns,
-            submitted_ns: now_ns,
         };
         let task = match (merged.flatten(), orphan.flatten()) {
             (Some(task), _) => {
@@ -465,7 +462,6 @@ impl<P, R> Board<P, R> {
             lease: None,
             attempts: 0,
             queued_ns: now_ns,
-            last_failure: "".into(),
         };
         self.tasks.insert(id, task);
         id

@@ -507,7 +507,7 @@ impl lro::operations_server::Operations for Service {
         } else {
             self.own(&request.page_token)?
         };
-        let lines = self.desk.look(|board, now_ns| board.operations(after, page, now_ns));
+        let lines = self.desk.look(|board, _| board.operations(after, page));
         let full = lines.len() == page;
         let mut next_page_token = String::new();
         let mut operations = Vec::with_capacity(lines.len());

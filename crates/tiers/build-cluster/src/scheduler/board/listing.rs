@@ -42,9 +42,6 @@ pub struct WorkerLine {
 pub struct OperationLine {
     pub id: OperationId,
     pub key: ActionKey,
-    pub age_ns: u64,
-    /// Whether it ended.
-    pub done: bool,
 }
 
 /// Sums over everything.
@@ -103,19 +100,14 @@ impl<P, R> Board<P, R> {
     }
 
     /// Operations after `after`, at most `most`, by number.
-    pub fn operations(&self, after: OperationId, most: usize, now_ns: u64) -> Vec<OperationLine> {
+    pub fn operations(&self, after: OperationId, most: usize) -> Vec<OperationLine> {
         let mut ids: Vec<OperationId> =
             self.operations.keys().copied().filter(|id| *id > after).collect();
         ids.sort_unstable();
         ids.truncate(most);
         let line = |id: OperationId| {
             let operation = &self.operations[&id];
-            OperationLine {
-                id,
-                key: Arc::clone(&operation.key),
-                age_ns: now_ns.saturating_sub(operation.submitted_ns),
-                done: operation.ending.is_some(),
-            }
+            OperationLine { id, key: Arc::clone(&operation.key) }
         };
         ids.into_iter().map(line).collect()
     }

@@ -158,7 +158,6 @@ impl<P, R> Board<P, R> {
         };
         let most = self.limits.attempts;
         let entry = self.task(task);
-        entry.last_failure = why.into();
         if !counts {
             entry.attempts = entry.attempts.saturating_sub(1);
         }
