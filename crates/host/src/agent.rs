@@ -30,7 +30,7 @@ use crate::lease::{BEAT, Beats, Due, LOOK, in_seconds};
 use crate::program::{self, is_there};
 use crate::protocol::{
     End, Hello, LONGEST_LINE, Line, Looked, Measured, Outcome, PIECE, ReadyAnswer, Request,
-    StartProcess, StartedProcess, Unready, What,
+    StartedProcess, Unready, What,
 };
 use crate::sample::{self, Accounting};
 
@@ -304,16 +304,8 @@ impl<W: Write + Send + 'static> Agent<W> {
         within(&self.folder, file)
     }
 
-    fn start(self: &Arc<Self>, start: StartProcess, number: u32) -> Result<StartedProcess, String> {
-        let folder = self.within(&start.folder)?;
-        let launch = Launch {
-            name: start.name,
-            command: start.command,
-            environment: start.environment,
-            folder,
-            cores: start.cores,
-            scratch: start.scratch,
-        };
+    fn start(self: &Arc<Self>, launch: Launch, number: u32) -> Result<StartedProcess, String> {
+        let launch = Launch { folder: self.within(&launch.folder.to_string_lossy())?, ..launch };
         let instance = Instance::spawn(&mut locked(&self.keeper), &launch)
             .map_err(|error| crate::chain(&error))?;
         let (pid, processors) = (instance.pid(), instance.processors().to_vec());

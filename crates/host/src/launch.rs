@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// What a process is to be.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     /// For messages: `proxies 0`.
     pub name: String,
@@ -13,7 +13,7 @@ pub struct Launch {
     pub command: Vec<String>,
     /// Environment variables, placeholders filled.
     pub environment: Vec<(String, String)>,
-    /// Folder for what it says and leaves.
+    /// Folder for what it says and leaves; to an agent, below the agent's own.
     pub folder: PathBuf,
     /// Cores that it may use at most.
     pub cores: Option<f64>,

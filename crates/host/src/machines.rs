@@ -18,7 +18,7 @@ use crate::keeper::Keeper;
 use crate::kubernetes::Kubernetes;
 use crate::launch::{Announced, AwaitReady, Launch};
 use crate::lease::LEASE;
-use crate::protocol::{Hello, ReadyAnswer, StartProcess, StartedProcess, Unready, What};
+use crate::protocol::{Hello, ReadyAnswer, StartedProcess, Unready, What};
 use crate::runner::{Remote, Runner};
 
 /// The address of what runs here, unless the study states another.
@@ -215,14 +215,8 @@ impl Machines {
             return Ok(Runner::Here(Instance::spawn(&mut self.keeper, launch)?));
         };
         let far_folder = far_folder(&launch.folder);
-        let started: StartedProcess = agent.ask(What::Start(StartProcess {
-            name: launch.name.clone(),
-            command: launch.command.clone(),
-            environment: launch.environment.clone(),
-            folder: far_folder.clone(),
-            cores: launch.cores,
-            scratch: launch.scratch.clone(),
-        }))?;
+        let far = Launch { folder: PathBuf::from(&far_folder), ..launch.clone() };
+        let started: StartedProcess = agent.ask(What::Start(far))?;
         Ok(Runner::There(Remote {
             connection: agent,
             process: started.process,

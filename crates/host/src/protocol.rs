@@ -5,7 +5,7 @@ use kendall_store::HostSample;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use crate::launch::{Announced, AwaitReady, StopSignal};
+use crate::launch::{Announced, AwaitReady, Launch, StopSignal};
 use crate::sample::{Accounting, Sampled};
 
 /// Bytes of a file in one answer.
@@ -39,7 +39,7 @@ pub enum What {
     FreePort {
         address: String,
     },
-    Start(StartProcess),
+    Start(Launch),
     /// Waits until a process may be used.
     Ready(AwaitReady),
     /// Asks a process to stop.
@@ -85,19 +85,6 @@ pub enum What {
     },
     /// The end; nothing is left.
     Bye,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StartProcess {
-    pub name: String,
-    pub command: Vec<String>,
-    pub environment: Vec<(String, String)>,
-    /// Below the agent's folder.
-    pub folder: String,
-    /// Cores that it may use at most.
-    pub cores: Option<f64>,
-    /// A folder that is removed before the start and after the end.
-    pub scratch: Option<std::path::PathBuf>,
 }
 
 /// A line of an agent.
