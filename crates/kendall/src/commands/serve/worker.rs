@@ -221,7 +221,7 @@ impl WorkerFlags {
             folders_known: FOLDERS,
             slot: SlotProgram {
                 program: std::env::current_exe()?,
-                arguments: self.slot_arguments(),
+                arguments: self.slot_arguments()?,
                 owner: root.then_some(self.run_as),
                 own_root: self.isolation == Isolation::Namespaces,
                 disk_bytes: self.action_disk,
@@ -236,32 +236,30 @@ impl WorkerFlags {
         })
     }
 
-    fn slot_arguments(&self) -> Vec<String> {
-        let mut arguments = vec!["serve".to_owned(), "worker-slot".to_owned()];
-        let mut add = |flag: &str, value: String| arguments.extend([flag.to_owned(), value]);
-        add("--user", self.run_as.0.to_string());
-        add("--group", self.run_as.1.to_string());
-        // A file may be as large as all outputs; logs are cut by their own bound.
-        // One more than is allowed: what is cut off there shows, and is not taken for all there was.
-        let most = self.output_bytes.max(self.log_bytes).saturating_add(1);
-        add("--file-bytes", most.to_string());
-        add("--action-memory", self.action_memory.unwrap_or_else(most_memory).to_string());
-        add("--action-disk", self.action_disk.to_string());
-        add("--action-processes", self.action_processes.to_string());
+    /// The command of a slot's process, but for its folder.
+    fn slot_arguments(&self) -> anyhow::Result<Vec<String>> {
         // The kernel counts those of a user, and all slots have the same. So an action that makes too many
         // must be seen before it has taken those of the others.
         let all = (u64::from(self.slots) + 1).saturating_mul(self.action_processes);
-        add("--processes", all.saturating_add(SPARE_PROCESSES).to_string());
-        for folder in &self.visible {
-            add("--visible", folder.to_string_lossy().into_owned());
-        }
-        if self.isolation == Isolation::Namespaces {
-            arguments.push("--namespaces".to_owned());
-        }
-        if self.network == Network::Host {
-            arguments.push("--network".to_owned());
-        }
-        arguments
+        let sandbox = Sandbox {
+            folder: PathBuf::new(),
+            namespaces: self.isolation == Isolation::Namespaces,
+            user: self.run_as.0,
+            group: self.run_as.1,
+            network: self.network == Network::Host,
+            visible: self.visible.clone(),
+            // A file may be as large as all outputs; logs are cut by their own bound.
+            // One more than is allowed: what is cut off there shows, and is not taken for all there was.
+            file_bytes: self.output_bytes.max(self.log_bytes).saturating_add(1),
+            bounds: ActionBounds {
+                memory: self.action_memory.unwrap_or_else(most_memory),
+                disk: self.action_disk,
+                processes: self.action_processes,
+            },
+            processes: all.saturating_add(SPARE_PROCESSES),
+        };
+        let command = ["serve", "worker-slot", "--sandbox"].map(str::to_owned);
+        Ok(command.into_iter().chain([serde_json::to_string(&sandbox)?]).collect())
     }
 }
 
@@ -278,26 +276,9 @@ fn exit_of(error: &WorkerError) -> Exit {
 pub(crate) struct WorkerSlotFlags {
     #[arg(long)]
     folder: PathBuf,
+    /// What actions see and may use, as JSON
     #[arg(long)]
-    user: u32,
-    #[arg(long)]
-    group: u32,
-    #[arg(long)]
-    file_bytes: u64,
-    #[arg(long)]
-    action_memory: u64,
-    #[arg(long)]
-    action_disk: u64,
-    #[arg(long)]
-    action_processes: u64,
-    #[arg(long)]
-    processes: u64,
-    #[arg(long)]
-    visible: Vec<PathBuf>,
-    #[arg(long)]
-    namespaces: bool,
-    #[arg(long)]
-    network: bool,
+    sandbox: String,
     /// The first process of new namespaces
     #[arg(long)]
     inner: bool,
@@ -305,23 +286,9 @@ pub(crate) struct WorkerSlotFlags {
 
 impl WorkerSlotFlags {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let sandbox = Sandbox {
-            folder: self.folder,
-            namespaces: self.namespaces,
-            user: self.user,
-            group: self.group,
-            network: self.network,
-            visible: self.visible,
-            file_bytes: self.file_bytes,
-            bounds: ActionBounds {
-                memory: self.action_memory,
-                disk: self.action_disk,
-                processes: self.action_processes,
-            },
-            processes: self.processes,
-        };
+        let sandbox = Sandbox { folder: self.folder, ..serde_json::from_str(&self.sandbox)? };
         let socket = std::io::stdin().as_fd().try_clone_to_owned()?;
-        if self.namespaces && !self.inner {
+        if sandbox.namespaces && !self.inner {
             let mut again = Command::new("/proc/self/exe");
             again.args(std::env::args_os().skip(1)).arg("--inner");
             return match slot_process::outer(&sandbox, socket, again) {

@@ -1,7 +1,7 @@
 //! What one action may use at most, and what is said of one that uses more.
 
 /// Most that one action may use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ActionBounds {
     /// Bytes of memory of all its processes.
     pub memory: u64,

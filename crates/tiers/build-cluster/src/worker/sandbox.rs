@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets};
+use serde::{Deserialize, Serialize};
 
 use super::bounds::ActionBounds;
 use super::usage;
 
 /// What an action sees of the machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sandbox {
     /// Folder of the slot: `build`, `tmp`, `shm`, `root` and the two logs are in it.
     pub folder: PathBuf,
