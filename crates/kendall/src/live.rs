@@ -1,12 +1,11 @@
 //! `--live`: what is measured just now, as a page for a browser and as metrics for Prometheus.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kendall_console::LIVE_PAGE;
-use kendall_tier::{Clock, Instruments, Layout, Page, PageResponse, Routes};
+use kendall_tier::{Clock, Exposition, Instruments, Layout, Page, PageResponse, Routes};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -115,19 +114,15 @@ fn keep<T>(all: &mut VecDeque<T>, one: T, most: usize) {
 
 impl Shown {
     fn metrics(&self) -> String {
-        let mut text = String::new();
-        let mut write = |(_, name, help), of: &str, value: f64| {
-            let written =
-                write!(text, "# HELP {name} {help}\n# TYPE {name} {of}\n{name} {value}\n");
-            written.unwrap_or_default();
-        };
-        for metric in METRICS {
-            let value = self.seconds.back().and_then(|second| second[metric.0].as_f64());
-            value.into_iter().for_each(|value| write(metric, "gauge", value));
+        let mut page = Exposition::default();
+        for (field, name, help) in METRICS {
+            if let Some(value) = self.seconds.back().and_then(|second| second[field].as_f64()) {
+                page.metric(name, "gauge", help).sample(&[], value);
+            }
         }
-        for (metric, total) in TOTALS.into_iter().zip(self.totals) {
-            write(metric, "counter", total);
+        for ((_, name, help), total) in TOTALS.into_iter().zip(self.totals) {
+            page.metric(name, "counter", help).sample(&[], total);
         }
-        text
+        page.into_text()
     }
 }

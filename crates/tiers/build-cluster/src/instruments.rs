@@ -5,10 +5,11 @@
 //! addition.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kendall_tier::{Exposition, Labels, Metric};
 use kendall_units::exact_f64;
 
 /// Series that are counted. Clones share them.
@@ -21,8 +22,8 @@ pub struct Families {
 struct Family {
     help: &'static str,
     kind: &'static str,
-    /// By the text of the labels.
-    series: BTreeMap<String, Series>,
+    /// By labels.
+    series: BTreeMap<Vec<(String, String)>, Series>,
 }
 
 enum Series {
@@ -40,9 +41,6 @@ impl fmt::Debug for Series {
         })
     }
 }
-
-/// Names and values of labels.
-pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
 /// A count that only grows. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -180,46 +178,26 @@ impl Families {
         let new = || Family { help, kind, series: BTreeMap::new() };
         let family = families.entry(name).or_insert_with(new);
         assert_eq!(family.kind, kind, "{name} is of one kind");
-        family.series.insert(text_of(labels), series);
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        family.series.insert(labels.collect(), series);
     }
 
     /// All of it as Prometheus text.
     pub fn text(&self) -> String {
         let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut text = String::new();
+        let mut page = Exposition::default();
         for (name, family) in families.iter() {
-            line(&mut text, format_args!("# HELP {name} {}", family.help));
-            line(&mut text, format_args!("# TYPE {name} {}", family.kind));
+            let mut metric = page.metric(name, family.kind, family.help);
             for (labels, series) in &family.series {
-                series.write(&mut text, name, labels);
+                let labels: Vec<_> = labels.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+                match series {
+                    Series::Counter(counter) => metric.sample(&labels, counter.get()),
+                    Series::Read(read) => metric.sample(&labels, read()),
+                    Series::Durations(durations) => durations.write(&mut metric, &labels),
+                }
             }
         }
-        text
-    }
-}
-
-fn line(text: &mut String, arguments: fmt::Arguments<'_>) {
-    writeln!(text, "{arguments}").expect("a text takes all that is written to it");
-}
-
-fn text_of(labels: Labels<'_>) -> String {
-    let escaped =
-        |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-    let labels: Vec<String> =
-        labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
-    labels.join(",")
-}
-
-impl Series {
-    fn write(&self, text: &mut String, name: &str, labels: &str) {
-        let braced = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-        match self {
-            Self::Counter(counter) => {
-                line(text, format_args!("{name}{braced} {}", counter.get()));
-            }
-            Self::Read(read) => line(text, format_args!("{name}{braced} {}", read())),
-            Self::Durations(durations) => durations.write(text, name, labels, &braced),
-        }
+        page.into_text()
     }
 }
 
@@ -254,21 +232,18 @@ impl Durations {
         self.0.sum.load(Ordering::Relaxed)
     }
 
-    fn write(&self, text: &mut String, name: &str, labels: &str, braced: &str) {
-        let comma = if labels.is_empty() { "" } else { "," };
+    fn write(&self, metric: &mut Metric<'_>, labels: Labels<'_>) {
         let mut total = 0;
+        let mut at_most = Vec::new();
         for (bound, count) in self.0.bounds.iter().zip(&self.0.counts) {
             total += count.load(Ordering::Relaxed);
-            let bound = exact_f64(*bound) / self.0.divisor;
-            line(text, format_args!("{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {total}"));
+            at_most.push(((exact_f64(*bound) / self.0.divisor).to_string(), total));
         }
         // Added up here, so that the last bucket and the count are the same at any moment.
         total += self.0.counts[self.0.bounds.len()].load(Ordering::Relaxed);
-        line(text, format_args!("{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {total}"));
         #[expect(clippy::cast_precision_loss, reason = "a sum may pass 2^53; 53 bits of it do")]
         let sum = self.sum() as f64 / self.0.divisor;
-        line(text, format_args!("{name}_sum{braced} {sum}"));
-        line(text, format_args!("{name}_count{braced} {total}"));
+        metric.histogram(labels, at_most, sum, total);
     }
 }
 

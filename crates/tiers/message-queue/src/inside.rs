@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kendall_protocols::snapshot::{CountedTime, counted};
-use kendall_tier::Clock;
+use kendall_tier::{Clock, Exposition};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_postgres::error::SqlState;
@@ -427,8 +427,7 @@ fn count(value: i64) -> u64 {
 
 /// The same as Prometheus' text, with the batches.
 pub(crate) fn text(told: &[CountedTime]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::new();
+    let mut page = Exposition::default();
     for (kind, label, families) in FAMILIES {
         let is_one = |one: &&CountedTime| one.kind == *kind && !one.name.is_empty();
         let of_kind: Vec<&CountedTime> = told.iter().filter(is_one).collect();
@@ -436,15 +435,13 @@ pub(crate) fn text(told: &[CountedTime]) -> String {
             if of_kind.is_empty() {
                 continue;
             }
-            // Writing to a string does not fail.
-            write!(text, "# HELP {name} {help}\n# TYPE {name} counter\n").unwrap_or_default();
+            let mut metric = page.metric(name, "counter", help);
             for one in &of_kind {
-                let of = one.name.replace('\\', "\\\\").replace('"', "\\\"");
-                writeln!(text, "{name}{{{label}=\"{of}\"}} {}", value(one)).unwrap_or_default();
+                metric.sample(&[(label, &one.name)], value(one));
             }
         }
     }
-    text
+    page.into_text()
 }
 
 type Value = fn(&CountedTime) -> String;

@@ -4,12 +4,11 @@
 //! To count, PostgreSQL reads up to ten thousand rows of each queue, so that it is done only while
 //! somebody reads the page, every few seconds, over a connection of its own.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kendall_tier::Clock;
+use kendall_tier::{Clock, Exposition};
 
 use crate::database::Databases;
 use crate::dispatcher::{Dispatcher, Through};
@@ -95,74 +94,48 @@ fn held(row: &tokio_postgres::Row) -> Held {
 }
 
 fn written(queues: &[Held], through: impl Fn(i64) -> Through) -> String {
-    let mut text = String::new();
-    let mut family = |name: &str, kind: &str, help: &str, line: &dyn Fn(&Held) -> String| {
-        // Writing to a string does not fail.
-        write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n").unwrap_or_default();
-        queues.iter().for_each(|queue| text.push_str(&line(queue)));
+    let mut page = Exposition::default();
+    let help = "Messages of a queue by state, counted up to 10000.";
+    let mut messages = page.metric("kendall_queue_messages", "gauge", help);
+    for queue in queues {
+        for (state, count) in queue.states {
+            messages.sample(&[("queue", &queue.name), ("state", state)], count);
+        }
+    }
+    let mut by_queue = |name: &str, kind: &str, help: &str, value: &dyn Fn(&Held) -> String| {
+        let mut metric = page.metric(name, kind, help);
+        for queue in queues {
+            metric.sample(&[("queue", &queue.name)], value(queue));
+        }
     };
-    family(
-        "kendall_queue_messages",
-        "gauge",
-        "Messages of a queue by state, counted up to 10000.",
-        &|queue| {
-            let line = |(state, count): &(&str, i64)| {
-                let name = label(&queue.name);
-                format!("kendall_queue_messages{{queue=\"{name}\",state=\"{state}\"}} {count}\n")
-            };
-            queue.states.iter().map(line).collect()
-        },
-    );
-    let one = |name: &'static str, value: &'static dyn Fn(&Held) -> String| {
-        move |queue: &Held| format!("{name}{{queue=\"{}\"}} {}\n", label(&queue.name), value(queue))
-    };
-    family(
+    by_queue(
         "kendall_queue_oldest_age_seconds",
         "gauge",
         "Age of the oldest message that waits.",
-        &one("kendall_queue_oldest_age_seconds", &|queue| {
-            format!("{}.{:03}", queue.oldest_age_ms / 1000, queue.oldest_age_ms % 1000)
-        }),
+        &|queue| format!("{}.{:03}", queue.oldest_age_ms / 1000, queue.oldest_age_ms % 1000),
     );
-    family(
-        "kendall_queue_paused",
-        "gauge",
-        "Whether a queue gives out no messages.",
-        &one("kendall_queue_paused", &|queue| u8::from(queue.paused).to_string()),
-    );
-    family(
+    by_queue("kendall_queue_paused", "gauge", "Whether a queue gives out no messages.", &|queue| {
+        u8::from(queue.paused).to_string()
+    });
+    by_queue(
         "kendall_queue_sent_total",
         "counter",
         "Messages sent to a queue through this middleware.",
-        &|queue| {
-            let name = label(&queue.name);
-            format!("kendall_queue_sent_total{{queue=\"{name}\"}} {}\n", through(queue.id).sent)
-        },
+        &|queue| through(queue.id).sent.to_string(),
     );
-    family(
+    by_queue(
         "kendall_queue_taken_total",
         "counter",
         "Messages received or leased from a queue through this middleware.",
-        &|queue| {
-            let name = label(&queue.name);
-            format!("kendall_queue_taken_total{{queue=\"{name}\"}} {}\n", through(queue.id).taken)
-        },
+        &|queue| through(queue.id).taken.to_string(),
     );
-    family(
+    by_queue(
         "kendall_queue_put_back_total",
         "counter",
         "Messages taken through this middleware and put back, because the answer did not reach the client.",
-        &|queue| {
-            let (name, count) = (label(&queue.name), through(queue.id).put_back);
-            format!("kendall_queue_put_back_total{{queue=\"{name}\"}} {count}\n")
-        },
+        &|queue| through(queue.id).put_back.to_string(),
     );
-    text
-}
-
-/// A label's value as Prometheus reads it.
-fn label(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    page.into_text()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use kendall_observe::watch::Look;
 use kendall_observe::{
     Grid, Growth, Source, System, analyze, fetch, fetch_load, growth_of, seen_to_the_end,
 };
-use kendall_tier::{Clock, Instruments, Layout, Page, PageResponse, Routes, Stop};
+use kendall_tier::{Clock, Exposition, Instruments, Layout, Page, PageResponse, Routes, Stop};
 use kendall_units::exact_f64;
 
 use crate::exit::{Exit, exit_with, refused};
@@ -66,15 +66,14 @@ impl Shown {
     }
 
     fn text(&self) -> String {
-        format!(
-            "{}# HELP kendall_observe_looks_total Analyses made.\n# TYPE \
-             kendall_observe_looks_total counter\nkendall_observe_looks_total{{outcome=\"good\"}} \
-             {}\nkendall_observe_looks_total{{outcome=\"failed\"}} {}\n# HELP \
-             kendall_observe_last_success_timestamp_seconds Unix time of the last successful \
-             analysis.\n# TYPE kendall_observe_last_success_timestamp_seconds \
-             gauge\nkendall_observe_last_success_timestamp_seconds {}\n",
-            self.exposition, self.good, self.failed, self.last_s
-        )
+        let mut page = Exposition::default();
+        let mut looks = page.metric("kendall_observe_looks_total", "counter", "Analyses made.");
+        looks.sample(&[("outcome", "good")], self.good);
+        looks.sample(&[("outcome", "failed")], self.failed);
+        let help = "Unix time of the last successful analysis.";
+        page.metric("kendall_observe_last_success_timestamp_seconds", "gauge", help)
+            .sample(&[], self.last_s);
+        self.exposition.clone() + &page.into_text()
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use kendall_tier::{Clock, Instruments, PageResponse, Routes};
+use kendall_tier::{Clock, Exposition, Instruments, PageResponse, Routes};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{oneshot, watch};
 
@@ -255,17 +255,13 @@ fn keep_house(
 
 /// Ages at eviction, as Prometheus text: absent before the first eviction.
 fn eviction_ages(shared: &Shared) -> String {
-    let mut text = String::from(
-        "# HELP kendall_cache_eviction_age_seconds How long ago that was used which was evicted \
-         last.\n# TYPE kendall_cache_eviction_age_seconds gauge\n",
-    );
+    let mut page = Exposition::default();
+    let help = "How long ago that was used which was evicted last.";
+    let mut ages = page.metric("kendall_cache_eviction_age_seconds", "gauge", help);
     for (name, store) in shared.instances.stores() {
         if let Some(age) = shared.metrics.eviction_age(name, store, &shared.clock) {
-            let name = name.replace('\\', "\\\\").replace('"', "\\\"");
-            text.push_str(&format!(
-                "kendall_cache_eviction_age_seconds{{instance=\"{name}\"}} {age}\n"
-            ));
+            ages.sample(&[("instance", name)], age);
         }
     }
-    text
+    page.into_text()
 }
