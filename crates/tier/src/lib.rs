@@ -47,6 +47,7 @@
 
 mod any_certificate;
 mod clock;
+mod endpoint;
 mod exposition;
 mod files;
 mod histogram;
@@ -66,6 +67,7 @@ mod timer;
 
 pub use any_certificate::AnyCertificate;
 pub use clock::{Clock, ManualClock};
+pub use endpoint::{Endpoint, Read, Write};
 pub use exposition::{Exposition, Labels, Metric};
 pub use files::{LARGEST_FILE, read_file, read_text};
 pub use host::is_host;

@@ -10,6 +10,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::os::fd::{AsFd, OwnedFd};
 
+use rustix::event::epoll::EventData;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, sockopt};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -61,6 +62,12 @@ impl Token {
                 (generation as u64) << 32 | (index as u64) << 1 | (end as u64 & 1)
             }
         }
+    }
+
+    /// The same for epoll.
+    #[must_use]
+    pub fn data(self) -> EventData {
+        EventData::new_u64(self.number())
     }
 
     /// The token of an event.

@@ -2,8 +2,13 @@
 
 use std::io;
 use std::num::NonZeroU64;
+use std::os::fd::OwnedFd;
 
+use rustix::event::epoll;
+use rustix::io::Errno;
 use rustix::time::Timespec;
+
+use crate::clock::Clock;
 
 /// A longer wait is cut in two, because the kernel may be late by 0.1 % of it.
 const LONG_WAIT_NS: u64 = 10_000_000;
@@ -87,6 +92,24 @@ impl Waits {
             self.begun = Some(Begun::Asleep { until_ns: due_ns - early_ns });
         }
         time_left(due_ns - early_ns.min(left_ns), now_ns)
+    }
+
+    /// Waits for events for so long, and takes note of how it ended.
+    pub fn wait(
+        &mut self,
+        epoll: &OwnedFd,
+        events: &mut Vec<epoll::Event>,
+        timeout: Option<Timespec>,
+        clock: &Clock,
+    ) -> io::Result<()> {
+        match epoll::wait(epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if self.is_learning() {
+            self.woke(clock.now_ns(), !events.is_empty());
+        }
+        Ok(())
     }
 
     /// Takes note of the end of the wait; whether there were events.

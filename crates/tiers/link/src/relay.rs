@@ -6,16 +6,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
 use kendall_tier::{
-    ACCEPT_PAUSE_NS, Accepted, Clock, ConnectionTable, Deadlines, Instruments, Key, Layout, Limit,
-    Moments, Outcome, Recorder, RequestType, Stop, Token, Waits, Waker, precise_waits,
+    ACCEPT_PAUSE_NS, Accepted, Clock, ConnectionTable, Deadlines, Endpoint, Instruments, Key,
+    Layout, Limit, Moments, Outcome, Read, Recorder, RequestType, Stop, Token, Waits, Waker, Write,
+    precise_waits,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::time::Timespec;
 
-use crate::connection::{CLIENT, Connection, Endpoint, Read, SERVER, Write};
+use crate::connection::{CLIENT, Connection, SERVER};
 use crate::control::Control;
 use crate::line::{End, Wire};
 use crate::shape::{Fault, Shape, numbers};
@@ -249,11 +250,11 @@ impl Relay {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let wakeups = [(link.control.waker(), CONTROL), (&stop, STOP)];
         for (waker, number) in wakeups {
-            epoll::add(&epoll, waker, data(Token::Special(number)), EventFlags::IN)?;
+            epoll::add(&epoll, waker, Token::Special(number).data(), EventFlags::IN)?;
         }
         for (number, route) in (FIRST_LISTENER..).zip(&link.routes) {
             if let Some(listener) = &route.listener {
-                let data = data(Token::Special(number));
+                let data = Token::Special(number).data();
                 epoll::add(&epoll, listener, data, EventFlags::IN | EventFlags::ET)?;
             }
         }
@@ -283,14 +284,7 @@ impl Relay {
         let mut events = Vec::with_capacity(256);
         while !self.over {
             let timeout = self.timeout();
-            let room = rustix::buffer::spare_capacity(&mut events);
-            match epoll::wait(&self.epoll, room, timeout.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(io::Error::from(error).into()),
-            }
-            if self.waits.is_learning() {
-                self.waits.woke(self.clock.now_ns(), !events.is_empty());
-            }
+            self.waits.wait(&self.epoll, &mut events, timeout, &self.clock)?;
             for event in events.drain(..) {
                 self.event(Token::of(event.data.u64()), event.flags);
             }
@@ -333,11 +327,8 @@ impl Relay {
 
     fn announced(&mut self, key: Key, end: usize, flags: EventFlags) {
         self.with(key, |relay, connection| {
-            let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-            let (readable, writable) =
-                (flags.contains(EventFlags::IN), flags.contains(EventFlags::OUT));
-            connection.ends[end].announce(readable, writable, ending);
-            if end == SERVER && !connection.connected && (writable || ending) {
+            connection.ends[end].announce(flags);
+            if end == SERVER && !connection.connected && flags != EventFlags::IN {
                 relay.connect_ended(connection);
             }
             relay.service(key, connection)
@@ -664,7 +655,7 @@ impl Relay {
         };
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let inserted = self.connections.insert_with(|key| {
-            let data = |end| data(Token::Connection(key, end));
+            let data = |end| Token::Connection(key, end).data();
             let registered = epoll::add(&self.epoll, client.socket(), data(CLIENT), interest)
                 .and_then(|()| epoll::add(&self.epoll, server.socket(), data(SERVER), interest));
             match registered {
@@ -807,10 +798,6 @@ fn connect(to: SocketAddr) -> io::Result<Endpoint> {
         }
         Err(error) => Err(error.into()),
     }
-}
-
-fn data(token: Token) -> EventData {
-    EventData::new_u64(token.number())
 }
 
 fn as_u64(count: usize) -> u64 {

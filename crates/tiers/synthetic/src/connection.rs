@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use kendall_tier::Moments;
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use kendall_tier::{Endpoint, Moments, Read, Write};
 
 use crate::station::Visit;
 
@@ -22,7 +20,7 @@ pub(crate) const READ_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Connection {
-    socket: OwnedFd,
+    pub(crate) end: Endpoint,
     input: Vec<u8>,
     /// Answers in the order of their requests; the first may not be there yet.
     answers: VecDeque<Answer>,
@@ -32,10 +30,6 @@ pub(crate) struct Connection {
     written: usize,
     /// Visits whose answer is in `output`.
     leaving: Vec<Visit>,
-    readable: bool,
-    writable: bool,
-    /// The kernel announced an end or an error, so reading goes on until it has come.
-    ending: bool,
     /// Nothing more is read; the connection ends when all is answered.
     closing: bool,
 }
@@ -70,52 +64,36 @@ pub(crate) enum Alive {
 impl Connection {
     pub(crate) fn new(socket: OwnedFd) -> Self {
         Self {
-            socket,
+            end: Endpoint::new(socket),
             input: Vec::new(),
             answers: VecDeque::new(),
             first: 0,
             output: Vec::new(),
             written: 0,
             leaving: Vec::new(),
-            readable: false,
-            writable: false,
-            ending: false,
             closing: false,
         }
     }
 
-    /// Notes what the kernel announced.
-    pub(crate) fn announce(&mut self, readable: bool, writable: bool, ending: bool) {
-        self.readable |= readable || ending;
-        self.writable |= writable;
-        self.ending |= ending;
-    }
-
     /// Whether a read may find something and its requests have room.
     pub(crate) fn wants_to_read(&self) -> bool {
-        self.readable && !self.closing && self.answers.len() < PIPELINED
+        self.end.is_readable() && !self.closing && self.answers.len() < PIPELINED
     }
 
     /// Reads once into `scratch`; the number of bytes.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Result<usize, Alive> {
-        match rustix::net::recv(&self.socket, &mut *scratch, RecvFlags::empty()) {
-            Ok((0, _)) => {
+        match self.end.read(scratch) {
+            Read::Closed => {
                 // The client sends no more, but may wait for answers.
                 self.closing = true;
                 Ok(0)
             }
-            Ok((count, _)) => {
-                self.readable = count == scratch.len() || self.ending;
+            Read::Bytes(count) => {
                 self.input.extend_from_slice(&scratch[..count]);
                 Ok(count)
             }
-            Err(Errno::AGAIN) => {
-                self.readable = false;
-                self.ending = false;
-                Ok(0)
-            }
-            Err(Errno::INTR) => Ok(0),
-            Err(_) => Err(Alive::No),
+            Read::Nothing => Ok(0),
+            Read::Reset => Err(Alive::No),
         }
     }
 
@@ -160,17 +138,14 @@ impl Connection {
         mut replied: impl FnMut(&Moments, u64),
         mut sent: impl FnMut(usize),
     ) -> Alive {
-        while self.writable && self.written < self.output.len() {
-            let rest = &self.output[self.written..];
-            match rustix::net::send(&self.socket, rest, SendFlags::NOSIGNAL) {
-                Ok(count) => {
-                    self.writable = count == rest.len();
+        while self.end.is_writable() && self.written < self.output.len() {
+            match self.end.write(&self.output[self.written..]) {
+                Write::Bytes(count) => {
                     self.written += count;
                     sent(count);
                 }
-                Err(Errno::AGAIN) => self.writable = false,
-                Err(Errno::INTR) => {}
-                Err(_) => return Alive::No,
+                Write::Nothing => {}
+                Write::Reset => return Alive::No,
             }
         }
         if self.written == self.output.len() {
@@ -265,7 +240,7 @@ pub fn fuzz(bytes: &[u8]) {
     }
 }
 
-fn as_u64(count: usize) -> u64 {
+pub(crate) fn as_u64(count: usize) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 

@@ -10,10 +10,10 @@ use kendall_tier::{
     Outcome, Recorder, RequestType, Stage, Stop, Token, Waits, Waker, precise_waits,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
-use crate::connection::{Alive, Connection, Found, READ_BYTES};
+use crate::connection::{Alive, Connection, Found, READ_BYTES, as_u64};
 use crate::service_time::{ServiceTime, numbers};
 use crate::station::{Station, Visit};
 
@@ -168,8 +168,8 @@ struct EventLoop {
 impl EventLoop {
     fn new(tier: Synthetic, stop: Waker) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &tier.listener, data(LISTENER), EventFlags::IN)?;
-        epoll::add(&epoll, &stop, data(STOP), EventFlags::IN)?;
+        epoll::add(&epoll, &tier.listener, LISTENER.data(), EventFlags::IN)?;
+        epoll::add(&epoll, &stop, STOP.data(), EventFlags::IN)?;
         Ok(Self {
             epoll,
             clock: tier.instruments.clock().clone(),
@@ -196,14 +196,7 @@ impl EventLoop {
         while !self.over {
             let timeout =
                 self.events.next_ns().map(|at_ns| self.waits.until(at_ns, self.clock.now_ns()));
-            let room = rustix::buffer::spare_capacity(&mut ready);
-            match epoll::wait(&self.epoll, room, timeout.as_ref()) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            if self.waits.is_learning() {
-                self.waits.woke(self.clock.now_ns(), !ready.is_empty());
-            }
+            self.waits.wait(&self.epoll, &mut ready, timeout, &self.clock)?;
             // What has ended leaves before what has come: it is late already.
             self.fire();
             for event in ready.drain(..) {
@@ -242,10 +235,7 @@ impl EventLoop {
             return if token == LISTENER { self.accept() } else { self.begin_stop() };
         };
         self.with(key, |tier, connection| {
-            let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-            let (readable, writable) =
-                (flags.contains(EventFlags::IN), flags.contains(EventFlags::OUT));
-            connection.announce(readable, writable, ending);
+            connection.end.announce(flags);
             tier.serve(key, connection)
         });
     }
@@ -337,7 +327,7 @@ impl EventLoop {
     fn accepted(&mut self, socket: OwnedFd) {
         let interest = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let inserted = self.connections.insert_with(|key| {
-            epoll::add(&self.epoll, &socket, data(Token::Connection(key, 0)), interest)?;
+            epoll::add(&self.epoll, &socket, Token::Connection(key, 0).data(), interest)?;
             Ok::<_, Errno>(Connection::new(socket))
         });
         match inserted {
@@ -403,12 +393,4 @@ fn response(status: u16, body: &str) -> Vec<u8> {
          content-length: {length}\r\n{more}\r\n{body}"
     )
     .into_bytes()
-}
-
-fn data(token: Token) -> EventData {
-    EventData::new_u64(token.number())
-}
-
-fn as_u64(count: usize) -> u64 {
-    u64::try_from(count).unwrap_or(u64::MAX)
 }
