@@ -13,6 +13,7 @@ pub(crate) mod load;
 mod maximum;
 mod method;
 pub(crate) mod models;
+mod network_paths;
 pub(crate) mod predictions;
 mod published;
 pub(crate) mod saturation;
@@ -23,7 +24,6 @@ mod threats;
 mod tiers;
 pub(crate) mod trace;
 mod usage;
-mod ways;
 
 use crate::document::Section;
 use crate::number;

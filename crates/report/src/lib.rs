@@ -6,7 +6,6 @@
 //!
 //! What it leaves out: running anything, and the clock. The same results give the same report.
 
-pub mod across;
 pub mod answer;
 mod chapters;
 pub mod columns;
@@ -17,6 +16,7 @@ pub mod html;
 mod number;
 pub mod plot;
 mod prepared;
+pub mod several_studies;
 
 pub use chapters::utc_minutes;
 

@@ -20,6 +20,7 @@ mod jsimg;
 mod laws;
 mod lowered;
 pub mod lqn;
+mod named_outputs;
 mod network;
 mod notation;
 mod polling;
@@ -27,7 +28,6 @@ mod regression;
 mod scaling;
 mod station;
 mod unit;
-mod wanted;
 
 use kendall_keys::{Problem, Section};
 use kendall_queueing::DistributionError;
@@ -223,7 +223,7 @@ pub fn solve(model: &Table, wanted: &[String]) -> Result<Answer, TextbookError> 
         },
     };
     let mut answer = solved.map_err(|error| names.written(error))?;
-    wanted::fill(&mut answer, wanted);
+    named_outputs::fill(&mut answer, wanted);
     written.clone_into(&mut answer.kind);
     Ok(answer)
 }

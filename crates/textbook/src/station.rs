@@ -11,7 +11,7 @@ use toml::{Table, Value};
 use crate::fields::{ARRIVAL_RATE, SERVICE_RATE, SERVICE_TIME, WHOLE, copy, number, service_time};
 use crate::notation::{Letter, Notation, Numbers, Suffix};
 use crate::unit::Unit;
-use crate::{Answer, Case, TextbookError, wanted};
+use crate::{Answer, Case, TextbookError, named_outputs};
 
 pub(crate) const SHAPE: Form = Form::Table(&[DISTRIBUTION]);
 
@@ -96,7 +96,7 @@ pub(crate) fn solve(notation: &Notation, mut case: Case<'_>) -> Result<Answer, T
     }
     if let Some(station) = solution.station.as_ref().filter(|_| !lowered.spread_unknown) {
         for name in case.wanted {
-            wanted::station(&mut answer, name, station, case.unit);
+            named_outputs::station(&mut answer, name, station, case.unit);
         }
     }
     let plain = notation.suffix == Suffix::None && numbers.capacity.is_none();

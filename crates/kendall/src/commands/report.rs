@@ -42,7 +42,7 @@ impl ReportCommand {
             }
             several => {
                 let out = self.out.clone().unwrap_or_else(|| PathBuf::from("results/across"));
-                kendall_report::across::write(several, &out).map_err(refuse)?
+                kendall_report::several_studies::write(several, &out).map_err(refuse)?
             }
         };
         match self.format {

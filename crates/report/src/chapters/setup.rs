@@ -8,8 +8,8 @@ use crate::plot::{Axis, Mark, Plot, Point, Series};
 use crate::prepared::Prepared;
 use kendall_observations::{Observations, short};
 
+use super::network_paths::{Probe, Way};
 use super::summary::{factor_names, utc_minutes};
-use super::ways::{Probe, Way};
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let mut section = Section::new("setup", "What was run, and on what");
@@ -122,7 +122,7 @@ fn hosts(data: &Observations) -> Option<Table> {
 
 /// Round trips between hosts, as they were measured before the first usable run.
 fn ways(data: &Observations) -> Option<Table> {
-    let ways = super::ways::ways(data);
+    let ways = super::network_paths::ways(data);
     if ways.is_empty() {
         return None;
     }

@@ -11,7 +11,7 @@ use kendall_observations::{Configuration, Curve, Instance, Observations, PERCENT
 use kendall_stats::estimate::Estimate;
 
 use super::load::{curves, line, with_levels};
-use super::ways::{Way, ways};
+use super::network_paths::{Way, ways};
 use super::{Drawn, best_curve, drawn, load_of, time_axis};
 
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {

@@ -17,7 +17,7 @@ pub mod peer;
 pub mod remote;
 pub mod scheduler;
 pub mod status;
-pub mod wall;
+pub mod time_of_day;
 pub mod worker;
 
 /// Messages and services of the Remote Execution API, under short names.

@@ -2,7 +2,7 @@
 
 use kendall_tier::Endpoint;
 
-use crate::line::DelayLine;
+use crate::delay_line::DelayLine;
 
 /// The two ends of a connection; direction `CLIENT` carries what the client sends.
 pub(crate) const CLIENT: usize = 0;

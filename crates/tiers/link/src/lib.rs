@@ -8,7 +8,7 @@
 
 mod connection;
 mod control;
-mod line;
+mod delay_line;
 mod relay;
 mod shape;
 

@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 
 use crate::connection::{CLIENT, Connection, SERVER};
 use crate::control::Control;
-use crate::line::{End, Wire};
+use crate::delay_line::{End, Wire};
 use crate::shape::{Fault, Shape, numbers};
 
 /// What a link is asked to be.
@@ -376,7 +376,7 @@ impl Relay {
     fn forget(&mut self, key: Key, connection: &Connection) {
         self.held -= connection.held();
         let now_ns = self.clock.now_ns();
-        let pieces: usize = connection.lines.iter().map(crate::line::DelayLine::pieces).sum();
+        let pieces: usize = connection.lines.iter().map(crate::delay_line::DelayLine::pieces).sum();
         self.recorder.queue_length.subtract(now_ns, as_u64(pieces));
         self.recorder.connections.subtract(now_ns, 1);
         self.connections.forget(key);

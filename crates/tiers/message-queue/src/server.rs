@@ -24,8 +24,8 @@ use crate::dispatcher::{self, Dispatcher};
 use crate::health::Health;
 use crate::http2::Http2;
 use crate::identity::{self, Tokens};
-use crate::inside::{self, Inside};
 use crate::operation::{Limits, REQUEST_TYPES};
+use crate::postgres_counters::{self, Inside};
 use crate::private_postgres::{PrivatePostgres, PrivatePostgresError};
 use crate::queue_metrics::QueueMetrics;
 use crate::request_limits::{Front, RequestLimits};
@@ -267,7 +267,7 @@ impl Server {
     pub fn queue_metrics(&self) -> impl Fn() -> String + Send + Sync + use<> {
         let queues = Arc::clone(&self.queue_metrics);
         let counted = self.counted();
-        move || queues.text() + &inside::text(&counted())
+        move || queues.text() + &postgres_counters::text(&counted())
     }
 
     /// The message of `GET /snapshot`, with the batches of each lane and PostgreSQL's own counters as they were

@@ -14,7 +14,7 @@ use super::board::{
 use super::operation_name::{Asked, OperationName};
 use super::report::{Answered, Report};
 use crate::status;
-use crate::wall;
+use crate::time_of_day;
 use crate::wire::re;
 use crate::work::{FromScheduler, Lease, Received, Stop, from_scheduler};
 
@@ -427,6 +427,6 @@ fn refuse(refusal: &Refusal) -> Status {
 pub(super) fn random() -> u64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     let mut hasher = std::hash::RandomState::new().build_hasher();
-    hasher.write_u64(wall::unix_ns());
+    hasher.write_u64(time_of_day::unix_ns());
     hasher.finish()
 }

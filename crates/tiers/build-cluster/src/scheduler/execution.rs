@@ -20,7 +20,7 @@ use crate::digest::{Digest, Function};
 use crate::listen::Access;
 use crate::remote::{Remote, RemoteError};
 use crate::status;
-use crate::wall;
+use crate::time_of_day;
 use crate::wire::longrunning as lro;
 use crate::wire::re::execution_server::Execution;
 use crate::wire::{protobuf, re};
@@ -298,7 +298,7 @@ impl Service {
                 action: stored.action_bytes,
                 command: stored.command_bytes,
                 time_limit_ms,
-                queued_unix_ns: wall::unix_ns(),
+                queued_unix_ns: time_of_day::unix_ns(),
                 metadata: metadata.to_vec(),
             }),
         })

@@ -21,7 +21,7 @@ use super::tree::{Folder, Folders, Tree, TreeError};
 use crate::digest::{Digest, Function};
 use crate::remote::{Remote, RemoteError};
 use crate::status;
-use crate::wall::{Ahead, timestamp};
+use crate::time_of_day::{Ahead, timestamp};
 use crate::wire::{protobuf, re};
 use crate::work::{Lease, LeaseStage, ResourceUsage};
 
