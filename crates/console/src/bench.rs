@@ -142,7 +142,6 @@ pub(crate) async fn solve(
 /// Why the bench has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// Its solver would take too long.
     #[error(
         "too large for the bench with this solver: leave the solver out, or use `kendall solve`"
     )]
@@ -169,9 +168,6 @@ fn quick(model: &Model) -> Result<Solver, BenchError> {
 }
 
 /// The solution of a model, and its first class over its load: what the bench shows.
-///
-/// # Errors
-/// [`BenchError`].
 pub fn bench_answer(model: &Model) -> Result<Value, BenchError> {
     let clock = &Clock::monotonic();
     let begun_ns = clock.now_ns();

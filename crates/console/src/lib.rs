@@ -97,7 +97,6 @@ pub enum ConsoleError {
     Listen(#[from] ListenError),
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Its folder cannot be read.
     #[error("the folder {folder} cannot be read; name one that holds results, such as results/")]
     Folder {
         folder: PathBuf,

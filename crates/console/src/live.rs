@@ -25,7 +25,6 @@ use crate::files::runnable;
 const KEPT: usize = 20;
 const LINES: usize = 200;
 const SECONDS: usize = 600;
-/// Bytes of a line.
 const LINE_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, Default)]
@@ -44,7 +43,6 @@ struct Job {
     #[serde(skip)]
     pid: Option<Pid>,
     state: &'static str,
-    /// Of the end.
     code: Option<i32>,
     runs: Option<u64>,
     runs_ended: u64,

@@ -190,7 +190,6 @@ fn described(root: &Path, folder: &Path) -> Value {
     row
 }
 
-/// An error with what caused it.
 fn with_cause(error: &dyn std::error::Error) -> String {
     error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }

@@ -13,7 +13,6 @@ use crate::resource::{ResourceId, ResourceKind};
 /// How busy one resource was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resource {
-    /// Which it is.
     pub id: ResourceId,
     /// What it is called in the report.
     pub name: String,
@@ -202,7 +201,6 @@ fn of_system(point: &OperatingPoint) -> impl Iterator<Item = &ProcessView> {
     point.processes.iter().filter(|process| process.part.role.is_of_the_system())
 }
 
-/// Cores that they used.
 fn used_cores(point: &OperatingPoint) -> f64 {
     of_system(point).map(|process| process.cpu_cores).sum()
 }

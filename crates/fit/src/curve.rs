@@ -56,7 +56,6 @@ pub struct Beside {
 /// A model that does not apply to a curve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Which.
     pub model: String,
     /// Why its assumptions or its calibration do not hold here, and what would make them.
     pub why: String,

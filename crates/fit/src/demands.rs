@@ -33,7 +33,6 @@ const DEVIATION: f64 = 1.4826;
 /// How much each load point counts.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Weighting {
-    /// Each the same.
     #[default]
     Equal,
     /// One weight a load point, above 0: in proportion to the inverse variance of its error, such as the
@@ -106,57 +105,27 @@ pub struct Demand {
 /// Measurements that give no demand.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DemandError {
-    /// A number makes no sense.
     #[error("load point {}: {what} is {value}; it must be {expected}", index + 1)]
     Measurement {
         /// Which, counted from 0.
         index: usize,
-        /// What.
         what: &'static str,
-        /// What it was.
         value: f64,
-        /// What it must be.
         expected: &'static str,
     },
-    /// An option makes no sense.
     #[error("{name} is {value}; it must be {expected}")]
-    Option {
-        /// Which.
-        name: &'static str,
-        /// What it was.
-        value: f64,
-        /// What it must be.
-        expected: &'static str,
-    },
-    /// Load points with different numbers of classes.
+    Option { name: &'static str, value: f64, expected: &'static str },
     #[error("load point {} has {have} throughputs, the first has {expected}", index + 1)]
-    Classes {
-        /// Which.
-        index: usize,
-        /// Throughputs it has.
-        have: usize,
-        /// Throughputs of the first.
-        expected: usize,
-    },
-    /// Too few load points.
+    Classes { index: usize, have: usize, expected: usize },
     #[error(
         "{have} load points for {need} coefficients: measure at {need} different loads at least"
     )]
-    TooFew {
-        /// Load points.
-        have: usize,
-        /// Coefficients.
-        need: usize,
-    },
-    /// The load points do not tell the coefficients apart.
+    TooFew { have: usize, need: usize },
     #[error(
         "the load points do not separate the classes (condition number {condition:.3e}): vary the \
          mix, measure each class alone, or leave out the background"
     )]
-    Collinear {
-        /// Condition number of the scaled throughputs.
-        condition: f64,
-    },
+    Collinear { condition: f64 },
 }
 
 /// Demands of all classes of a resource from several load points.

@@ -43,7 +43,6 @@ impl Default for Options {
 pub struct DistributionFit {
     /// Number of times.
     pub count: usize,
-    /// Their mean.
     pub mean_s: Estimate,
     /// Squared coefficient of variation; 1 for an exponential.
     pub scv: Estimate,
@@ -67,7 +66,6 @@ pub struct DistributionFit {
 /// A fitted distribution.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Candidate {
-    /// Its name.
     pub name: &'static str,
     /// Its parameters by name.
     pub parameters: Vec<(&'static str, f64)>,
@@ -99,39 +97,22 @@ pub struct Candidate {
 /// Times that no distribution is fitted to.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FitError {
-    /// Too few.
     #[error("{have} times: a distribution needs {need} at least")]
-    TooFew {
-        /// Times.
-        have: usize,
-        /// Needed.
-        need: usize,
-    },
-    /// A number is not a time.
+    TooFew { have: usize, need: usize },
     #[error("time {index} is {value}; it must be a finite number, 0 or above")]
     NoTime {
         /// Which, counted from 0.
         index: usize,
-        /// What it was.
         value: f64,
     },
-    /// Their squares vanish.
     #[error(
         "no time is above {largest:e}: squares of such numbers are 0; give them in a smaller unit"
     )]
-    TooSmall {
-        /// The largest.
-        largest: f64,
-    },
-    /// All are 0.
+    TooSmall { largest: f64 },
     #[error("every time is 0: there is nothing to fit")]
     AllZero,
-    /// An option makes no sense.
     #[error("confidence is {value}; it must be between 0 and 1")]
-    Confidence {
-        /// What it was.
-        value: f64,
-    },
+    Confidence { value: f64 },
 }
 
 /// Fits exponential, Erlang, gamma, Weibull, log-normal, normal, uniform, hyper-exponential (two

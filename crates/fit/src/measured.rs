@@ -54,7 +54,6 @@ pub struct OperatingPoint {
 pub struct HostView {
     /// Its name in the study.
     pub name: String,
-    /// Its cores.
     pub cores: f64,
     /// Cores that were busy, whoever used them.
     pub busy_cores: f64,
@@ -69,9 +68,7 @@ pub struct HostView {
 /// Bytes that crossed a place.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct NetworkView {
-    /// Received.
     pub in_bytes_per_s: f64,
-    /// Sent.
     pub out_bytes_per_s: f64,
 }
 
@@ -176,7 +173,6 @@ impl ConnectionView {
 }
 
 impl TierView {
-    /// Its processes.
     #[must_use]
     pub fn part(&self) -> Part {
         Part { role: Role::Tier, name: self.name.clone() }
@@ -242,7 +238,6 @@ impl TierView {
 pub struct ProcessView {
     /// Who they are: a tier, a link, the generators or the study.
     pub part: Part,
-    /// How many.
     pub instances: u32,
     /// CPU seconds per second, all of them together.
     pub cpu_cores: f64,

@@ -45,7 +45,6 @@ pub fn mean_of(values: &[f64]) -> Number {
 /// A model that was made from measurements: any solver takes it, and it can be changed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Calibrated {
-    /// The model.
     pub model: Model,
     /// Where its numbers are from.
     pub parameters: Vec<Parameter>,
@@ -62,7 +61,6 @@ pub struct Parameter {
     pub value: f64,
     /// Loads of the points that it was taken from; empty for what the study states.
     pub loads: Vec<f64>,
-    /// By which rule.
     pub rule: String,
 }
 

@@ -27,11 +27,9 @@ pub struct MeasuredLoad {
     pub load: f64,
     /// All runs together.
     pub point: OperatingPoint,
-    /// Each run.
     pub runs: Vec<LoadRun>,
 }
 
-/// One run at one load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LoadRun {
     /// When it was made, in any unit: runs are ordered by it.
@@ -69,17 +67,10 @@ impl Shape {
 #[serde(tag = "unknown", rename_all = "kebab-case")]
 pub enum Unknown {
     /// The runs are too few to say how they scatter.
-    OneRun {
-        /// Lower load.
-        from: f64,
-        /// Higher load.
-        to: f64,
-    },
+    OneRun { from: f64, to: f64 },
     /// The interval of a change holds growth and saturation, or fall and none.
     Interval {
-        /// Load before.
         from: f64,
-        /// Load after.
         to: f64,
         /// Relative change of the throughput.
         change: f64,
@@ -90,11 +81,8 @@ pub enum Unknown {
     },
     /// The tier served less than the clients counted: what they say is not what it can do.
     Unbalanced {
-        /// At this load.
         load: f64,
-        /// Which tier.
         tier: String,
-        /// X there.
         tier_per_s: f64,
         /// X at the clients.
         clients_per_s: f64,

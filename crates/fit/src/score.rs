@@ -19,7 +19,6 @@ pub struct Comparison {
     pub assumes: String,
     /// What its inputs were taken from, in a sentence with the figures.
     pub calibrated_on: String,
-    /// What is compared.
     pub variable: Variable,
     /// One entry a point of the curve, by rising load.
     pub points: Vec<Compared>,
@@ -37,7 +36,6 @@ pub struct Comparison {
     pub solutions: Vec<Option<StationSolution>>,
 }
 
-/// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variable {
@@ -102,7 +100,6 @@ impl Compared {
 /// One device of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its name.
     pub name: String,
     /// What it stands for, by which it is found in a measurement; `None` for a delay.
     pub stands_for: Option<StandsFor>,
@@ -124,7 +121,6 @@ pub struct Device {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StandsFor {
-    /// All of it.
     System,
     /// Threads of a tier that are not workers.
     NetworkThreads(String),

@@ -14,7 +14,6 @@ const LEAST_WAITING: f64 = 3.0;
 /// Where requests wait.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
-    /// The tier.
     pub tier: Part,
     /// What holds the station there.
     pub holder: Holder,

@@ -41,23 +41,11 @@ pub const PROMPT: Duration = LEASE.saturating_add(Duration::from_secs(5));
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     #[error("host {host} cannot be used: {what}")]
-    Unusable {
-        /// Its name in the study file.
-        host: String,
-        what: String,
-    },
+    Unusable { host: String, what: String },
     #[error("host {host}: {what}")]
-    Lost {
-        /// Its name in the study file.
-        host: String,
-        what: String,
-    },
+    Lost { host: String, what: String },
     #[error("host {host}: {what}")]
-    Refused {
-        /// Its name in the study file.
-        host: String,
-        what: String,
-    },
+    Refused { host: String, what: String },
     #[error("interrupted")]
     Interrupted,
 }

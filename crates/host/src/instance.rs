@@ -30,7 +30,6 @@ pub enum ProcessError {
     #[error("{name} cannot be started")]
     Spawn {
         name: String,
-        /// What the operating system says.
         #[source]
         source: std::io::Error,
     },
@@ -41,30 +40,15 @@ pub enum ProcessError {
         source: QuotaError,
     },
     #[error("{name} ended with {status}{tail}")]
-    Ended {
-        name: String,
-        status: String,
-        /// The end of its log.
-        tail: String,
-    },
+    Ended { name: String, status: String, tail: String },
     #[error("{name} was not ready after {seconds} s ({check}){tail}")]
-    NotReady {
-        name: String,
-        seconds: u64,
-        check: String,
-        /// The end of its log.
-        tail: String,
-    },
+    NotReady { name: String, seconds: u64, check: String, tail: String },
     #[error("{name}: `{{{placeholder}}}` in its command stands for nothing; known are {known}")]
     Placeholder { name: String, placeholder: String, known: String },
     #[error(transparent)]
     Host(crate::connection::HostError),
     #[error("{what}")]
-    There {
-        what: String,
-        /// Whether the process has ended.
-        ended: bool,
-    },
+    There { what: String, ended: bool },
     #[error("interrupted")]
     Interrupted,
 }

@@ -31,7 +31,6 @@ const REMOVAL_TRIES: u32 = 50;
 /// Cores that cannot be limited.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuotaError {
-    /// There is no controller, or none for this user.
     #[error(
         "cores cannot be limited: {what}; run the study as root or below a control group that is \
          delegated with the controller `cpu`, ask for whole cores (which are then given as processors of \
@@ -41,16 +40,11 @@ pub enum QuotaError {
         /// What was tried, and what the system says.
         what: String,
     },
-    /// More than there is: the limits would mean nothing.
     #[error(
         "the tiers may use {wanted} cores together, and this machine has {cores}: choose a smaller \
          share for a core (`system.core`)"
     )]
-    MoreThanThereIs {
-        /// Sum over all instances.
-        wanted: String,
-        cores: usize,
-    },
+    MoreThanThereIs { wanted: String, cores: usize },
     #[error("{cores} of a core is less than the kernel can grant ({least})")]
     TooLittle { cores: String, least: String },
 }

@@ -48,7 +48,6 @@ use crate::exit::Exit;
 use crate::output;
 use crate::terminal::{self, Stream};
 
-/// Widest help.
 const MOST_COLUMNS: u16 = 80;
 
 /// What one begins with.

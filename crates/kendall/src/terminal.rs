@@ -3,7 +3,6 @@
 /// One of the two streams that are printed to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// Standard output.
     Result,
     Error,
 }

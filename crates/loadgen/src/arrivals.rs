@@ -70,7 +70,6 @@ pub struct Steps {
 /// A text that is not an arrival schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrivalError {
-    /// Not one of the forms.
     #[error(
         "`{text}` is not a kind of arrivals; write `poisson`, `constant`, `gaps:DISTRIBUTION`, \
          `on-off:ON,OFF` such as `on-off:100ms,400ms`, `mmpp:RATE,TIME,RATE,TIME` such as \
@@ -88,20 +87,15 @@ pub enum ArrivalError {
     #[error(
         "{rate:.0} arrivals a second are more than any machine sends; the most is {MOST_RATE:.0}/s"
     )]
-    TooDense {
-        /// What was asked for.
-        rate: f64,
-    },
+    TooDense { rate: f64 },
     #[error("the distribution of the gaps")]
     Gaps(#[source] crate::distribution::DistributionError),
-    /// The file of moments could not be read.
     #[error("cannot read the arrivals of `{path}`")]
     File {
         path: String,
         #[source]
         source: std::io::Error,
     },
-    /// A line of the file of moments.
     #[error(
         "{path}, line {line}: `{text}` is not a moment at or after the one before; write seconds \
          since the start, like `0.125`, or a time, like `125ms`"

@@ -83,33 +83,24 @@ pub struct BuildPlan {
 /// A build that gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Bazel could not be started.
     #[error(
         "{program} cannot be started; install it (Debian: `apt-get install bazel-bootstrap \
          bazel-platforms`), or name it with --bazel"
     )]
     Start {
         program: String,
-        /// What the operating system says.
         #[source]
         source: std::io::Error,
     },
     #[error("bazel {command} ended with {status}: {said}")]
     Failed { command: String, status: String, said: String },
-    /// It took too long, or a signal came.
     #[error("bazel {command} was stopped after {seconds:.1} s, before its end")]
-    Stopped {
-        command: String,
-        /// How long it had run.
-        seconds: f64,
-    },
-    /// The profile does not show what was built.
+    Stopped { command: String, seconds: f64 },
     #[error("the profile of the build shows {found} of {tasks} tasks")]
     Profile { found: usize, tasks: u32 },
     #[error("{path}")]
     File {
         path: String,
-        /// What the operating system says.
         #[source]
         source: std::io::Error,
     },

@@ -66,7 +66,6 @@ pub enum CallError {
     #[error("message `{text}` is no {message}: {source}")]
     Message {
         text: String,
-        /// Its type.
         message: String,
         #[source]
         source: serde_json::Error,

@@ -28,27 +28,19 @@ pub enum Distribution {
 /// A text that is not a distribution.
 #[derive(Debug, thiserror::Error)]
 pub enum DistributionError {
-    /// Not one of the forms.
     #[error(
         "`{text}` is not a distribution; write {example}, `exponential:MEAN`, `uniform:LOW..HIGH`, \
          `normal:MEAN,DEVIATION`, `pareto:SCALE,SHAPE`, `zipf:RANKS,EXPONENT` or `file:PATH`"
     )]
     Form { text: String, example: &'static str },
-    /// A parameter outside of what the distribution allows.
     #[error("`{text}`: {reason}")]
-    Parameter {
-        text: String,
-        /// What the parameter must be.
-        reason: &'static str,
-    },
-    /// The file of values could not be read.
+    Parameter { text: String, reason: &'static str },
     #[error("cannot read the values of `{path}`")]
     File {
         path: String,
         #[source]
         source: std::io::Error,
     },
-    /// A line of the file of values.
     #[error(
         "{path}, line {line}: `{text}` is not a value; write one value per line, like {example}"
     )]

@@ -85,9 +85,6 @@ pub(crate) struct Generator<'a, D: Driver> {
 
 impl<'a, D: Driver> Generator<'a, D> {
     /// Connects all connections.
-    ///
-    /// # Errors
-    /// What the kernel said when a connection could not be made, with its address.
     pub(crate) fn connect(
         plan: ThreadPlan<'a>,
         driver: D,

@@ -39,22 +39,13 @@ pub(crate) const PREFIX_BYTES: usize = 5;
 pub enum Refusal {
     /// The service said no to this call: what it said, it meant.
     #[error("{text} (gRPC status {code})")]
-    Status {
-        /// A gRPC status code.
-        code: i32,
-        text: String,
-    },
+    Status { code: i32, text: String },
     /// The stream ended before it had answered: whether the call took effect is open.
     #[error("the stream ended before the answer: {text} (gRPC status {code})")]
-    Ended {
-        /// A gRPC status code.
-        code: i32,
-        text: String,
-    },
+    Ended { code: i32, text: String },
     /// There was no connection and none could be made: nothing was asked.
     #[error("cannot connect")]
     Connect(#[source] Arc<std::io::Error>),
-    /// What answered speaks HTTP, and no gRPC.
     #[error("HTTP status {status}{kind}, which is no answer of gRPC")]
     Http {
         status: u16,

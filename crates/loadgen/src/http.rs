@@ -40,13 +40,8 @@ pub enum HttpPlanError {
     Method { method: String },
     #[error("`{header}` is not a header; write it like `Accept: application/json`")]
     Header { header: String },
-    /// A header that the load itself must write.
     #[error("the header `{header}` follows from the request; {remedy}")]
-    OwnHeader {
-        header: String,
-        /// What to do instead.
-        remedy: &'static str,
-    },
+    OwnHeader { header: String, remedy: &'static str },
     #[error(transparent)]
     Placeholder(#[from] PlaceholderError),
 }

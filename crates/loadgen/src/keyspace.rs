@@ -122,32 +122,18 @@ pub struct KeyspacePlan {
 pub enum KeyspaceError {
     #[error("`{text}` is not a size; write it like `1KiB`, `uniform:10B..2KiB` or `etc`")]
     Size { text: String },
-    /// No choice of keys.
     #[error(
         "`{text}` is not a choice of keys; write `uniform`, `zipf:0.99`, `hotspot:10%,90%` \
          (10% of the keys get 90% of the requests) or `fixed`"
     )]
     Choice { text: String },
     #[error("{keys} keys: there are from 1 to {most}")]
-    Keys {
-        /// What was asked for.
-        keys: u64,
-        most: u64,
-    },
+    Keys { keys: u64, most: u64 },
     /// Keys too short to be different or too long for the protocol.
     #[error("keys of {bytes} bytes: {keys} keys need from {least} to {LONGEST_KEY} bytes each")]
-    KeySize {
-        /// What was asked for.
-        bytes: usize,
-        keys: u64,
-        /// What their numbers need.
-        least: usize,
-    },
+    KeySize { bytes: usize, keys: u64, least: usize },
     #[error("values of {bytes} bytes: the limit is {LONGEST_VALUE} bytes")]
-    ValueSize {
-        /// What was asked for.
-        bytes: usize,
-    },
+    ValueSize { bytes: usize },
 }
 
 /// All keys and values of a load; shared by its threads.

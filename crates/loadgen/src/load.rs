@@ -163,7 +163,6 @@ pub(crate) type Body<'a> =
 
 /// What a load counts.
 pub(crate) struct Operations {
-    /// Its requests.
     pub(crate) names: Vec<String>,
     /// Behind them, the parts of requests that are counted by themselves: of which, and their names.
     pub(crate) steps: Vec<(String, String)>,

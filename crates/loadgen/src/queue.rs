@@ -127,12 +127,7 @@ pub enum QueuePlanError {
         "{connections} connections with a stream each are too few for {clients} clients: a stream \
          carries {OPEN_CALLS} calls at a time; allow {needed} or more"
     )]
-    Crowded {
-        connections: usize,
-        clients: usize,
-        /// Connections that they need.
-        needed: u64,
-    },
+    Crowded { connections: usize, clients: usize, needed: u64 },
     #[error("`{text}` is not a size of messages; write it like `200B` or `uniform:50B..2KB`")]
     Size { text: String },
 }
@@ -202,11 +197,7 @@ pub enum QueueLoadError {
     Load(#[from] LoadError),
     /// The queue service would not let the load prepare itself.
     #[error("the queue service refused to {what}: {said}")]
-    Refused {
-        /// What was asked of it.
-        what: &'static str,
-        said: String,
-    },
+    Refused { what: &'static str, said: String },
 }
 
 /// Who the clients are, and what all of them share.

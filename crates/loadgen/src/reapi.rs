@@ -164,11 +164,7 @@ pub enum ReapiLoadError {
         "{clients} clients execute actions of a stock of {stock}; each needs one of its own: use \
          --stock {clients} or more"
     )]
-    FewActions {
-        clients: usize,
-        /// Actions that are stored.
-        stock: u64,
-    },
+    FewActions { clients: usize, stock: u64 },
     #[error("{target} refused to store what the load reads: {said}")]
     Refused { target: std::net::SocketAddr, said: String },
 }
@@ -200,7 +196,6 @@ pub fn run(
     Ok(run_threads("reapi", plan, reapi.operations(), &body, stop, progress)?)
 }
 
-/// One client of the load.
 struct ReapiClient {
     stock: Arc<Stock>,
     connection: Rc<Connection>,
@@ -251,7 +246,6 @@ enum Expected {
     Done,
     /// These blobs of the stock; `None` for those that nobody stored.
     Blobs(Vec<Option<u64>>),
-    /// So many that are missing.
     Missing(usize),
     /// The result of this action of the stock; `None` for one that nobody stored.
     Result(Option<u64>),

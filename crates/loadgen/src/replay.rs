@@ -38,11 +38,7 @@ pub enum ReplayError {
         "{path}: none of {lines} lines is a GET of the common or combined log format, such as \
          `10.0.0.1 - - [10/Oct/2026:13:55:36 +0000] \"GET /index.html HTTP/1.1\" 200 2326`"
     )]
-    NoRequest {
-        path: String,
-        /// How many lines it has.
-        lines: usize,
-    },
+    NoRequest { path: String, lines: usize },
     #[error(
         "{path}: at this speed it would last {days:.0} days, and {MOST_DAYS} are the most; raise the speed, or \
          cut the log"

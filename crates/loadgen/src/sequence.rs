@@ -69,7 +69,6 @@ struct Sequence {
     names: usize,
 }
 
-/// One request.
 #[derive(Debug)]
 struct Step {
     name: String,

@@ -70,7 +70,6 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// A part is sent.
     pub(crate) fn sent(&self, part: usize) {
         let mut shared = self.shared.borrow_mut();
         shared.in_flight[self.client] = Some(self.due.get());

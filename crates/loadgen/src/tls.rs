@@ -33,7 +33,6 @@ pub enum TlsError {
     #[error("cannot read a certificate (PEM) from {}", path.display())]
     Certificate {
         path: PathBuf,
-        /// Why, where it is known.
         #[source]
         source: Option<std::io::Error>,
     },

@@ -52,7 +52,6 @@ pub(crate) const MOST_BUSY: f64 = 1.1;
 /// A utilization above this is not written out.
 const MOST_PERCENT: f64 = 100.0;
 
-/// What was found.
 #[derive(Debug, Clone)]
 pub struct Analysis {
     /// All windows, with why some are left out.
@@ -145,7 +144,6 @@ pub struct LawCheck {
     /// Standard deviation of it over the windows.
     pub spread: f64,
     pub windows: usize,
-    /// Whether it holds.
     pub holds: bool,
     /// What a difference usually means.
     pub explanation: &'static str,
@@ -156,18 +154,15 @@ pub struct LawCheck {
 /// Monitoring that carries no analysis.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum AnalyzeError {
-    /// No query for the load of the system.
     #[error(
         "tiers.{tier}: the entry needs a query for `throughput` or `arrivals`: nothing else gives the load"
     )]
     NoLoad { tier: String },
-    /// Too few windows that may be used.
     #[error(
         "{used} of {all} windows of {seconds} s can be used, {FEWEST_WINDOWS} are needed: analyze \
          a longer time (--from), one with a steadier load, or shorter windows (`block` in the file){why}"
     )]
     TooFewWindows {
-        /// That can be used.
         used: usize,
         all: usize,
         /// Length of one.
@@ -175,13 +170,11 @@ pub enum AnalyzeError {
         /// `; the others: ` and reasons with their counts, or nothing.
         why: String,
     },
-    /// Nobody says how many servers a tier has.
     #[error(
         "tiers.{tier}.servers is missing, and no query gives it: how many workers or cores does it \
          have?"
     )]
     NoServers { tier: String },
-    /// It gives what no number of servers can be.
     #[error(
         "tiers.{tier}: its query for `servers` gives {servers:?}, not a whole number of 1 to {MOST_SERVERS}: correct it, \
          or write `servers`"

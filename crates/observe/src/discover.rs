@@ -33,7 +33,6 @@ pub struct Job {
 /// Why there is no system file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoverError {
-    /// No preset knows a metric that counts requests.
     #[error(
         "{url} has {jobs} jobs, and none by which a preset is recognized that counts requests; write queries of your own, \
          see docs/observe.md"

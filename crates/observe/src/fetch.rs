@@ -46,37 +46,18 @@ impl TierSeries {
 /// Monitoring that does not say what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// No answer.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// Several series where one was meant.
     #[error(
         "tiers.{tier}.queries.{quantity}: {count} series instead of one, the first two with labels \
          {first} and {second}; sum over them, as in `sum(…)`, or narrow the selector"
     )]
-    Several {
-        tier: String,
-        /// What was asked.
-        quantity: &'static str,
-        /// How many came.
-        count: usize,
-        /// Labels of the first.
-        first: String,
-        /// Labels of the second.
-        second: String,
-    },
+    Several { tier: String, quantity: &'static str, count: usize, first: String, second: String },
     /// A sum over two scrapes of one application.
     #[error(transparent)]
     Twice(#[from] ScrapedTwice),
     #[error("tiers.{tier}.queries.{quantity}: `{query}` finds nothing in this time{hint}")]
-    Nothing {
-        tier: String,
-        /// What was asked.
-        quantity: &'static str,
-        query: String,
-        /// What may be wrong.
-        hint: String,
-    },
+    Nothing { tier: String, quantity: &'static str, query: String, hint: String },
 }
 
 /// Asks all queries of a system.

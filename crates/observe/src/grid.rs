@@ -21,22 +21,14 @@ pub struct Grid {
 /// A range of time that makes no grid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GridError {
-    /// Nothing between the ends.
     #[error(
         "from {from_s} to {to_s} (Unix time) is not a time range: the end must be one step after the beginning, or more"
     )]
     Empty { from_s: u64, to_s: u64 },
     #[error("{to_s} is no Unix time in seconds: is it in milliseconds or nanoseconds?")]
-    NotSeconds {
-        /// The later end.
-        to_s: u64,
-    },
+    NotSeconds { to_s: u64 },
     #[error("{steps} steps of {step_s} s are more than {MOST_STEPS}: take a longer --step")]
-    TooMany {
-        steps: u64,
-        /// Length of one.
-        step_s: u64,
-    },
+    TooMany { steps: u64, step_s: u64 },
 }
 
 impl Grid {
@@ -63,7 +55,6 @@ impl Grid {
         Ok(Self { from_s: first, step_s, count })
     }
 
-    /// Last moment.
     pub fn to_s(&self) -> u64 {
         // One that was read from a file may be anything.
         let whole = self.count.saturating_sub(1).saturating_mul(self.step_s);

@@ -14,7 +14,6 @@ use crate::quantity::Quantity;
 pub struct Preset {
     /// Name in a system file.
     pub name: String,
-    /// What it is for.
     pub what: String,
     /// A metric by which a server that has it is recognized.
     pub sign: String,
@@ -32,11 +31,8 @@ pub struct Preset {
 pub enum Stands {
     /// Passes requests on.
     Proxy,
-    /// Answers requests.
     Service,
-    /// Lends connections.
     Pool,
-    /// Holds data.
     Store,
     /// Runs others, and knows no requests.
     Machine,

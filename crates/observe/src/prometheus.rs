@@ -35,7 +35,6 @@ pub enum Authentication {
         user: String,
         password: String,
     },
-    /// A token.
     Bearer(String),
 }
 

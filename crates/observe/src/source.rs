@@ -37,36 +37,18 @@ pub enum SourceError {
         "{url} is connected, but there was no answer in {seconds} s: it is overloaded or no Prometheus; ask for less time \
          (--from), or give a longer --step"
     )]
-    Silent {
-        url: String,
-        /// How long was waited.
-        seconds: u64,
-    },
+    Silent { url: String, seconds: u64 },
     /// What answers is not a Prometheus, or does not answer us.
     #[error("{url} answered with status {status} (`{begin}`): {remedy}")]
-    Status {
-        url: String,
-        /// HTTP status.
-        status: u16,
-        /// How the answer begins.
-        begin: String,
-        /// What to do.
-        remedy: String,
-    },
+    Status { url: String, status: u16, begin: String, remedy: String },
     #[error("the query `{query}` was refused: {reason}")]
-    Refused {
-        query: String,
-        /// In the server's words.
-        reason: String,
-    },
-    /// An answer that is not of the documented form.
+    Refused { query: String, reason: String },
     #[error("the answer to `{query}` cannot be read: {reason}")]
     Unreadable { query: String, reason: String },
     #[error(
         "{folder} has no recording (no index.json); `--record {folder}` makes one from a server"
     )]
     NoRecording { folder: String },
-    /// A recording lacks this query.
     #[error(
         "the recording {folder} has no answer to `{query}` for this time: record it again from the \
          server, or choose a time that it contains"

@@ -87,24 +87,13 @@ pub struct System {
 pub enum SystemError {
     /// No TOML, or another key, or a value of another kind.
     #[error("line {line}: {what}")]
-    Form {
-        line: usize,
-        /// What is wrong there.
-        what: String,
-    },
-    /// It is the file of another command.
+    Form { line: usize, what: String },
     #[error(
         "it is a study file, which `kendall run` takes; `kendall observe` takes a system file (docs/observe.md)"
     )]
     Study,
     #[error("{key}: {value} is refused; expected {expected}")]
-    Refused {
-        key: String,
-        /// What was there.
-        value: String,
-        /// What it must be.
-        expected: String,
-    },
+    Refused { key: String, value: String, expected: String },
 }
 
 #[derive(Deserialize)]

@@ -90,7 +90,6 @@ impl Look {
         }
     }
 
-    /// In one line, for one of many.
     pub fn line(&self) -> String {
         let of_tier = |tier: &TierLook| {
             let busy =
@@ -124,7 +123,6 @@ impl Look {
         }
     }
 
-    /// For a terminal.
     pub fn page(&self) -> String {
         let laws = self.laws();
         let mut text = format!(
@@ -168,7 +166,6 @@ impl Look {
         }
     }
 
-    /// For Prometheus.
     pub fn exposition(&self) -> String {
         let mut text = String::new();
         let system = escaped(&self.system);

@@ -81,7 +81,6 @@ impl Windows {
         kendall_stats::sample::mean(&rates)
     }
 
-    /// Those that are used.
     pub fn used(&self) -> impl Iterator<Item = &Window> + Clone {
         self.all.iter().filter(|window| window.left_out.is_none())
     }

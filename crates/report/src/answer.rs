@@ -33,7 +33,6 @@ pub struct Answer {
     pub question: String,
     /// The answer in a sentence, with its interval; or that nobody can tell, and what would tell.
     pub answer: String,
-    /// Whether the answer is one at all.
     pub told: bool,
     /// Whether to trust the numbers, and why.
     pub trust: Trust,

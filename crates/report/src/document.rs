@@ -168,7 +168,6 @@ pub struct Table {
     pub folded: bool,
 }
 
-/// A column of a table.
 #[derive(Debug, Clone, Serialize)]
 pub struct Column {
     /// Key in JSON and CSV, unit included: `response_time_mean_s`.
@@ -202,7 +201,6 @@ pub enum Unit {
     Level,
     /// Seconds to this many figures, each time in the unit that reads best.
     Time(i32),
-    /// A rate with its unit.
     Rate,
     /// To five figures, where it is no whole number.
     Number,

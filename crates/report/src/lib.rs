@@ -69,17 +69,13 @@ pub enum ReportError {
     /// The results cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The page cannot be made.
     #[error("the report's page cannot be made")]
     Page(#[from] minijinja::Error),
-    /// The report cannot be expressed as JSON.
     #[error("the report cannot be written as JSON")]
     Json(#[from] serde_json::Error),
-    /// A file cannot be written.
     #[error("{path} cannot be written")]
     File {
         path: PathBuf,
-        /// What the operating system said.
         #[source]
         source: std::io::Error,
     },
@@ -93,7 +89,6 @@ pub struct Written {
     pub models: Vec<PathBuf>,
 }
 
-/// Analyzes a folder of results.
 pub fn analyze(folder: &Path) -> Result<Report, ReportError> {
     let results = Results::open(folder)?;
     let data = Observations::read(&results)?.with_traces(&results)?;

@@ -68,7 +68,6 @@ const LOOK_BYTES: i32 = 1 << 20;
 /// Why results could not be read or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// No database where one was to be read.
     #[error(
         "no results in {folder}: there is no {DATABASE_FILE}; make them with `kendall run STUDY.toml --out {folder}`"
     )]
@@ -82,24 +81,17 @@ pub enum StoreError {
     #[error("{path} cannot be read")]
     Unreadable {
         path: String,
-        /// What the operating system said.
         #[source]
         source: std::io::Error,
     },
     /// A database where a new one was to be made.
     #[error("{folder} holds results already; continue them or choose another folder")]
     Exists { folder: String },
-    /// Written by a program with another schema.
     #[error(
         "the results have schema version {found}, this program reads {known}; read them with the kendall that wrote \
          them, or run the study again into another folder"
     )]
-    OtherVersion {
-        found: u32,
-        /// The version that this program reads.
-        known: u32,
-    },
-    /// No room left. What was stored before is whole.
+    OtherVersion { found: u32, known: u32 },
     #[error(
         "the disk of the results is full; runs that were stored before are safe: free some space, and the same command resumes"
     )]
@@ -110,23 +102,17 @@ pub enum StoreError {
     /// Something in the file that this program would not have written.
     #[error("the results hold something that cannot be read: {what}")]
     Corrupt { what: String },
-    /// A count beyond what the file can hold.
     #[error("{what} is {value}, more than the {limit} that can be stored")]
     TooLarge { what: &'static str, value: u64, limit: i64 },
-    /// No run has this key.
     #[error("no run {0} in the results")]
     NoSuchRun(i64),
-    /// The run has no measured window.
     #[error("run {0} has no measured window: it failed before there was one")]
     NotMeasured(i64),
-    /// Anything else that SQLite refuses.
     #[error("the results cannot be read or written")]
     Database(#[source] rusqlite::Error),
-    /// The folder cannot be made.
     #[error("the folder {folder} cannot be made")]
     Folder {
         folder: String,
-        /// What the operating system said.
         #[source]
         source: std::io::Error,
     },

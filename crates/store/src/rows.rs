@@ -18,7 +18,6 @@ pub struct Study {
     pub name: String,
     /// One line that says what it asks.
     pub title: String,
-    /// Name of the study file.
     pub file_name: String,
     /// The study file as run, byte by byte.
     pub file: String,
@@ -86,7 +85,6 @@ pub struct FittedShape {
     /// The likeliest shape and the others that are not ruled out, with their weights (of 1).
     pub likely: Vec<(Shape, f64)>,
     pub maximum_throughput_per_s: Estimate,
-    /// The level of the fitted maximum.
     pub level_of_maximum: Estimate,
     /// The level that first reaches 95 % of it.
     pub knee: Estimate,

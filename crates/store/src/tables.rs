@@ -35,9 +35,6 @@ impl Results {
     }
 
     /// Reads a table or view in pieces of at most `most` rows, each with all columns; at least one piece, which may be empty.
-    ///
-    /// # Errors
-    /// Those of the results, and what `each` refuses.
     pub fn read_table<E: From<StoreError>>(
         &self,
         table: &str,

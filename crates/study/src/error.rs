@@ -11,7 +11,6 @@ use crate::file::Refusal;
 pub enum StudyError {
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The folder belongs to another study.
     #[error(
         "{folder} holds the results of {which}; choose another folder with --out, or remove that one"
     )]
@@ -20,10 +19,8 @@ pub enum StudyError {
         /// Which study it is, and what of it differs.
         which: String,
     },
-    /// Another program runs a study there.
     #[error("{folder} is in use by another kendall")]
     InUse { folder: String },
-    /// A program that the system needs is not installed.
     #[error("{program} is not installed; install it with `apt-get install {package}`")]
     NotInstalled { program: String, package: String },
     /// A program that a tier's command names is not there.
@@ -41,34 +38,23 @@ pub enum StudyError {
     /// Cores that cannot be limited.
     #[error(transparent)]
     Quota(#[from] kendall_host::quota::QuotaError),
-    /// A host that cannot be used.
     #[error("{what}")]
     Host { what: String },
     /// The user asked for the end before anything was run.
     #[error("interrupted")]
     Interrupted,
-    /// The disk of the results has too little room.
     #[error(
         "{} MiB are free at {folder}, and a run needs {} for its logs and results: make room, then run the \
          same command again, which goes on with what is stored",
         free_bytes >> 20,
         disk::LEAST_BYTES >> 20
     )]
-    NoRoom {
-        /// The folder of the results.
-        folder: String,
-        free_bytes: u64,
-    },
+    NoRoom { folder: String, free_bytes: u64 },
     #[error(
         "{count} runs in a row failed, the last one: {reason}; fix it and run the same command \
          again with --retry-failed"
     )]
-    Failing {
-        count: u32,
-        /// Why the last one failed.
-        reason: String,
-    },
-    /// Run after run was rejected for the same cause.
+    Failing { count: u32, reason: String },
     #[error(
         "{count} runs in a row were rejected for one cause (load on {target}): {reason}; change the study, or run \
          the same command again, which goes on with the next run"
@@ -77,7 +63,6 @@ pub enum StudyError {
         count: u32,
         /// Address of the tier that the clients talk to.
         target: String,
-        /// Why the last one was rejected.
         reason: String,
     },
     /// The tier that clients talk to answers in another protocol than the load's.
@@ -88,17 +73,12 @@ pub enum StudyError {
         "the capacity that `workload.rate` is a share of could not be measured in a closed loop of \
          {clients} clients: {reason}; state it as `workload.capacity`, such as \"120/s\""
     )]
-    Capacity {
-        /// Clients of the closed loop.
-        clients: u64,
-        reason: String,
-    },
+    Capacity { clients: u64, reason: String },
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("{what}")]
     System {
         what: String,
-        /// What the operating system says.
         #[source]
         source: std::io::Error,
     },

@@ -16,7 +16,6 @@ use crate::{capacity, template};
 /// A study file that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A key that cannot be used.
     #[error("{file}:{line}: {problem}")]
     Key {
         file: String,
@@ -25,7 +24,6 @@ pub enum Refusal {
         /// The key and what is wrong with it.
         problem: Problem,
     },
-    /// A value of `--set` that cannot be used.
     #[error("--set {set}: {problem}")]
     Set {
         set: String,
@@ -39,13 +37,8 @@ pub enum Refusal {
         line: usize,
         what: String,
     },
-    /// The file cannot be read.
     #[error("{file}: {what}; give the path of a study file, such as studies/demo.toml")]
-    Unreadable {
-        file: String,
-        /// What the operating system says.
-        what: String,
-    },
+    Unreadable { file: String, what: String },
 }
 
 /// A study file that was accepted.

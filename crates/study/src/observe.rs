@@ -76,15 +76,8 @@ pub(crate) enum RunError {
     /// A process of the system or a generator.
     #[error(transparent)]
     Process(#[from] ProcessError),
-    /// A generator ended without a result.
     #[error("{name} gave no result: {what}{tail}")]
-    NoResult {
-        name: String,
-        /// What is wrong with what it printed.
-        what: String,
-        /// The end of its log.
-        tail: String,
-    },
+    NoResult { name: String, what: String, tail: String },
     /// The tier that clients talk to answers in another protocol.
     #[error(transparent)]
     OtherProtocol(#[from] OtherProtocol),

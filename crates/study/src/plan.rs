@@ -116,7 +116,6 @@ impl Measured {
 }
 
 impl Plan {
-    /// The plan of a study file.
     pub fn of(study: &StudyFile) -> Result<Self, Refusal> {
         let measure = &study.base.measure;
         let mut plan = Self {

@@ -15,10 +15,6 @@ use crate::topology::Source;
 
 /// Refuses a study that starts a program here, in any of its configurations, that is not there; before
 /// anything is started. `program` is the `kendall` binary.
-///
-/// # Errors
-/// [`StudyError::NotInstalled`], [`StudyError::NoProgram`], [`StudyError::Lacking`] and
-/// [`StudyError::Quota`].
 pub fn check_programs(study: &StudyFile, program: &Path) -> Result<(), StudyError> {
     // What is wrong with the plan is said where the study is run.
     let Ok(plan) = Plan::of(study) else { return Ok(()) };

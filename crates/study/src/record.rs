@@ -21,7 +21,6 @@ pub(crate) enum RecordError {
     /// A histogram that cannot be read.
     #[error(transparent)]
     Histogram(#[from] DecodeError),
-    /// A counter that went back.
     #[error("two snapshots of {tier} contradict each other: {what} went back")]
     Backwards { tier: String, what: String },
 }

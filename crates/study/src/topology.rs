@@ -225,7 +225,6 @@ pub(crate) fn entry(section: &mut Section<'_>, tiers: &[TierSpec]) -> Result<Str
 }
 
 impl TierSpec {
-    /// How many instances it has.
     #[must_use]
     pub fn instances(&self) -> u32 {
         match &self.source {

@@ -37,13 +37,8 @@ pub enum JmvaError {
         /// As the document declares it, or as its first bytes say.
         encoding: String,
     },
-    /// An element is missing or makes no sense.
     #[error("{place}: {what}")]
-    Element {
-        place: String,
-        /// What is wrong, and what to write.
-        what: String,
-    },
+    Element { place: String, what: String },
     #[error("a .jmva file has no place for {what} (at `{at}`)")]
     NoPlace { what: &'static str, at: String },
 }

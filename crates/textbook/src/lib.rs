@@ -59,20 +59,10 @@ use unit::Unit;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TextbookError {
     #[error("kind: `{kind}` is not known{close}; known are {known}")]
-    Kind {
-        kind: String,
-        /// "; did you mean …?", or nothing.
-        close: String,
-        known: String,
-    },
+    Kind { kind: String, close: String, known: String },
     /// A key is not known, missing, or holds what it cannot.
     #[error("{}: {what}", kendall_keys::bracketed(path))]
-    Key {
-        /// Where, as it is written.
-        path: String,
-        /// What is wrong, and what to write.
-        what: String,
-    },
+    Key { path: String, what: String },
     /// The model makes no sense.
     #[error(transparent)]
     Model(#[from] ModelError),

@@ -16,7 +16,6 @@ pub use xml::write;
 /// A model, and what of the document it does not say.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Read {
-    /// The model.
     pub model: Layered,
     /// What was left out, or means something else.
     pub notes: Vec<String>,

@@ -29,9 +29,7 @@ pub(crate) enum Letter {
 pub(crate) enum Count {
     /// Nothing is written.
     Absent,
-    /// Without limit.
     Infinite,
-    /// Written.
     Number(u64),
     /// A letter: a key gives the number.
     Given(char),

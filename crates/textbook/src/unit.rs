@@ -18,12 +18,10 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    /// A time in this unit.
     pub(crate) fn time(self, seconds: f64) -> f64 {
         seconds / self.seconds
     }
 
-    /// A rate in this unit.
     pub(crate) fn rate(self, per_second: f64) -> f64 {
         per_second * self.seconds
     }

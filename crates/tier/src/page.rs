@@ -87,7 +87,6 @@ pub struct Routes {
 pub enum PageError {
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The system gives no thread.
     #[error("cannot start the metrics page")]
     Start(#[source] io::Error),
 }

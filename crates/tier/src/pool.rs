@@ -38,9 +38,6 @@ impl<T: Send + 'static> WorkerPool<T> {
 
     /// Changes the number of workers. Workers beyond it end after the request that they serve;
     /// returns when they have.
-    ///
-    /// # Errors
-    /// When the system has no more threads; those started before it remain.
     pub fn resize(&self, workers: usize) -> io::Result<()> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         self.queue.set_workers(workers);

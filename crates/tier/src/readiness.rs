@@ -213,9 +213,6 @@ pub fn accept(listener: impl AsFd) -> Accepted {
 
 /// The address of a `HOST:PORT`, its name resolved: the first that the system gives.
 ///
-/// # Errors
-/// What the system said of the name, or that there is none.
-///
 /// # Example
 /// ```
 /// assert!(kendall_tier::resolved("127.0.0.1:80").is_ok());

@@ -16,7 +16,6 @@ pub struct SecondLog {
 }
 
 impl SecondLog {
-    /// Starts it.
     pub fn start(instruments: Instruments, stop: Stop) -> io::Result<Self> {
         let thread = std::thread::Builder::new().name("second-log".into()).spawn(move || {
             let mut before = instruments.counts();

@@ -83,7 +83,6 @@ pub struct ListenOptions {
 pub enum WhenFull {
     /// They wait, all but one in the kernel's queue.
     Wait,
-    /// They are closed.
     Close,
 }
 
@@ -124,14 +123,10 @@ impl ListenOptions {
 /// The tier cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The address is taken or not ours.
     #[error("cannot listen on {address}; choose another with {option}")]
     Bind {
-        /// The address asked for.
         address: SocketAddr,
-        /// The option that names another.
         option: &'static str,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -303,9 +298,6 @@ impl Listener {
     /// Serves until `stop` becomes true and what was accepted is answered, within bounds.
     /// A connection lives on the runtime of `services` that has the fewest, and never leaves it.
     /// `instruments` count the connections. To be awaited on a runtime.
-    ///
-    /// # Errors
-    /// When the runtime cannot watch the socket.
     ///
     /// # Panics
     /// When `services` is empty.

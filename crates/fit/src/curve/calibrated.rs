@@ -51,7 +51,6 @@ pub(super) fn calibrated(builder: &dyn Builder, name: &str, class: Class) -> Opt
     Some(Calibrated { model, parameters: builder.parameters() })
 }
 
-/// A parameter.
 pub(super) fn parameter(of: &str, what: &str, value: f64, loads: &[f64], rule: &str) -> Parameter {
     Parameter {
         of: of.to_owned(),

@@ -62,7 +62,6 @@ struct ServiceTime {
     per_other_s: f64,
 }
 
-/// What a time was measured with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Measured {
     batch: f64,

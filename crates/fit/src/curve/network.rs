@@ -370,7 +370,6 @@ impl Builder for Parts {
 
 /// A center of the first network.
 struct Place {
-    /// Of its station.
     name: String,
     /// As a device; `None` where an equal one is shown.
     shown: Option<String>,

@@ -30,13 +30,10 @@ const UNSCORED_LOG_ERROR: f64 = 0.2;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("--what-if {text}: {reason}")]
 pub struct ChangeError {
-    /// The question.
     pub text: String,
-    /// Why.
     pub reason: String,
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Answer {
     /// What was asked, in words.

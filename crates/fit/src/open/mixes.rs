@@ -54,7 +54,6 @@ pub struct ClassNetwork {
     pub classes: Vec<NetworkClass>,
     /// How long requests stay, beside M/M/m at the mix of each window, by tier.
     pub residences: Vec<Residence>,
-    /// Windows that it was fitted on.
     pub fitted_windows: usize,
     /// How it does in the other windows, each at its own mix.
     pub score: Option<Errors>,

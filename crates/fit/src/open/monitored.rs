@@ -49,7 +49,6 @@ pub struct Window {
     pub tiers: Vec<TierMeans>,
 }
 
-/// Means of one tier in one window.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct TierMeans {
     /// λ, 1/s.

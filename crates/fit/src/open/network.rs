@@ -107,7 +107,6 @@ fn as_uneven(shares: &[f64], count: u64) -> Vec<f64> {
 /// A structure of the network, and how it does.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Structure {
-    /// Its name.
     pub name: &'static str,
     /// How it does in the windows that were not fitted, or why it cannot be made.
     pub score: Result<Errors, String>,
@@ -125,7 +124,6 @@ pub struct Network {
     pub centers: Vec<Center>,
     /// Response time at the entry that is in no tier, s.
     pub elsewhere_s: Number,
-    /// Windows that it was fitted on.
     pub fitted_windows: usize,
     /// How it does elsewhere; `None` where there are no such windows or no response time.
     pub score: Option<Errors>,

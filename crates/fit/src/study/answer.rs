@@ -46,47 +46,22 @@ const LEAST_REQUESTS: f64 = 100.0;
 /// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// No run does this kind of work.
     #[error(
         "no run was measured with {asked}, and what a request costs there follows from no other: \
          measured are {measured}. Run it once at light load and once near saturation"
     )]
-    OtherWork {
-        /// What is asked.
-        asked: String,
-        /// What was measured.
-        measured: String,
-    },
-    /// Runs that do not say what their graph does.
+    OtherWork { asked: String, measured: String },
     #[error(
         "{why}, in every run with {asked}: see that the tier before it knows all of its instances, and run it again"
     )]
-    Idle {
-        /// Which instance.
-        why: String,
-        /// What is asked.
-        asked: String,
-    },
-    /// A part whose instances ran on several hosts.
+    Idle { why: String, asked: String },
     #[error(
         "the instances of {part} ran on several hosts ({hosts}), and the model has one host for all of \
          a part: what-if questions are answered from runs in which each tier is on one host"
     )]
-    SpreadOverHosts {
-        /// Its name.
-        part: String,
-        /// Their names.
-        hosts: String,
-    },
-    /// A host of which nothing is known.
+    SpreadOverHosts { part: String, hosts: String },
     #[error("{part} ran on {host}, and the runs say nothing about that host's cores")]
-    UnknownHost {
-        /// What ran there.
-        part: String,
-        /// Its name.
-        host: String,
-    },
-    /// The runs make no twin.
+    UnknownHost { part: String, host: String },
     #[error("the runs make no model: {0}")]
     Calibration(#[from] CalibrationError),
     /// The graph makes no structure.
@@ -99,28 +74,16 @@ pub enum AskError {
     #[error(
         "the runs do not say how many {of} {tier} has: write `{of} = …` into its table of the study file, and run it"
     )]
-    UnknownPool {
-        /// The tier.
-        tier: String,
-        /// Workers, threads or connections.
-        of: String,
-    },
-    /// A host that is not there.
+    UnknownPool { tier: String, of: String },
     #[error(
         "`{name}` is not a host of these runs and nothing is placed there; the hosts are {known}"
     )]
-    NoHost {
-        /// As it was asked.
-        name: String,
-        /// Those that there are.
-        known: String,
-    },
+    NoHost { name: String, known: String },
 }
 
 /// A twin, and what its structure rests on.
 #[derive(Debug, Clone)]
 pub struct StudyModel {
-    /// The twin.
     pub twin: Twin,
     /// The kind of work.
     pub signature: Signature,
@@ -155,10 +118,8 @@ struct Sources {
 /// An answer, with what it rests on.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Answer {
-    /// The numbers.
     #[serde(flatten)]
     pub prediction: Prediction,
-    /// What was assumed.
     pub assumed: Vec<String>,
     /// Which model gave them, or most of them.
     #[serde(flatten)]
@@ -381,7 +342,6 @@ impl Common {
         (Self { facts, misses, link_threads, lanes, bytes, hosts, places, form, ends }, assumed)
     }
 
-    /// The hosts as they were measured.
     fn measured_hosts(&self) -> Vec<Host> {
         let host =
             |(name, cores): &(String, u32)| Host { name: name.clone(), cores: *cores, speed: 1.0 };

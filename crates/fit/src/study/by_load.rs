@@ -36,10 +36,7 @@ const CHANCE: f64 = 3.0;
 #[serde(tag = "model", rename_all = "kebab-case")]
 pub enum Model {
     /// The configuration was run.
-    Measured {
-        /// So often.
-        runs: usize,
-    },
+    Measured { runs: usize },
     /// Straight lines between the loads that were run.
     Line,
     /// The Universal Scalability Law.
@@ -61,7 +58,6 @@ pub enum Model {
         key: String,
         /// The levels that were run.
         levels: [f64; 2],
-        /// So many runs.
         runs: usize,
     },
     /// The structure, calibrated.
@@ -352,7 +348,6 @@ impl<'a> Along<'a> {
         }
     }
 
-    /// So many runs.
     pub(super) fn runs(&self) -> usize {
         self.runs.len()
     }

@@ -8,7 +8,6 @@ use crate::twin::{Step, System, Workload};
 /// A model in words of its own, with all that a reader needs to build it again.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelFile {
-    /// Version of this file.
     pub version: u32,
     /// Levels of what the structure does not show.
     pub kind_of_work: Vec<(String, String)>,
@@ -32,16 +31,12 @@ pub struct ModelFile {
     pub drift: f64,
     /// Half-width of a 95 % interval of all demands together, as a share.
     pub half_width: f64,
-    /// What was assumed.
     pub assumed: Vec<String>,
 }
 
-/// A process of the model.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ModelProcess {
-    /// Its name.
     pub name: String,
-    /// Its threads.
     pub threads: u32,
     /// Work of a request, in s of processor time.
     pub work_s: f64,

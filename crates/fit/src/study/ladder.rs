@@ -130,7 +130,6 @@ impl std::fmt::Display for Rung {
 /// What a model says of a question, and how it was judged.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// Which model.
     pub name: Rung,
     /// X, 1/s; of an open load its rate.
     pub throughput_per_s: f64,

@@ -47,7 +47,6 @@ pub struct StudyRun {
     pub one_client_of: Option<i64>,
 }
 
-/// The level of one factor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FactorLevel {
     /// Name of the factor: a dotted key, or those of a tuple together.
@@ -60,7 +59,6 @@ pub struct FactorLevel {
 }
 
 impl StudyRun {
-    /// The level of a factor, by its name.
     #[must_use]
     pub fn factor(&self, name: &str) -> Option<&FactorLevel> {
         self.levels.iter().find(|level| level.factor == name)
@@ -146,7 +144,6 @@ pub struct PartUse {
 pub struct TierSeen {
     /// Mean service time, in s.
     pub service_s: f64,
-    /// Its distribution.
     pub service_time: Histogram,
     /// Mean time until the last backend answered, in s; 0 without backends.
     pub backend_s: f64,
@@ -173,7 +170,6 @@ impl RunFacts {
             .then(|| format!("{stolen:.2} of a core was stolen from the machine"))
     }
 
-    /// In words.
     pub(super) fn idle(&self) -> Option<String> {
         let (tier, instance) = self.idle.as_ref()?;
         Some(format!("instance {instance} of {tier} did nothing while others of that tier worked"))

@@ -59,7 +59,6 @@ pub struct ProcessUse {
     pub switches: f64,
 }
 
-/// A run as it was measured.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MeasuredRun {
     /// Structure at its configuration.
@@ -91,15 +90,12 @@ pub struct MeasuredRun {
 /// Runs that make no twin.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CalibrationError {
-    /// A structure makes no sense.
     #[error("run {run}: {source}")]
     System {
         /// Which run, from 0.
         run: usize,
-        /// Why.
         source: SystemError,
     },
-    /// Runs of different systems.
     #[error(
         "run {run} has other processes than the first: a twin is of one system; calibrate each by \
          itself"
@@ -108,28 +104,19 @@ pub enum CalibrationError {
         /// Which run, from 0.
         run: usize,
     },
-    /// A number makes no sense.
     #[error("run {run}: {what} is {value}; it must be a finite number above 0")]
     Number {
         /// Which run, from 0.
         run: usize,
-        /// What.
         what: &'static str,
-        /// Its value.
         value: f64,
     },
-    /// Too few to tell anything.
     #[error(
         "{usable} usable configurations of {configurations}: at least two are needed, one at light \
          load and one near saturation, in which processes outside of the study use next to no \
          processor time"
     )]
-    TooFew {
-        /// Configurations without foreign CPU.
-        usable: usize,
-        /// All of them.
-        configurations: usize,
-    },
+    TooFew { usable: usize, configurations: usize },
 }
 
 /// How slow the machine is in a run, relative to the reference.
@@ -140,7 +127,6 @@ pub(super) enum Form {
     /// By the speed probe, times X^−0.2: what is done once for a batch of messages, and not once a switch,
     /// falls with load, and runs at light load tell it not from work.
     ProbeLoad,
-    /// Always alike.
     Flat,
     /// 1 + ½·(1 − U): slower where cores are idle. Empirical.
     Idle,

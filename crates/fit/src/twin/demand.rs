@@ -50,13 +50,11 @@ impl Demand {
 /// What one process used for a request in one run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Observed {
-    /// Which process.
     pub process: usize,
     /// CPU time of a request, in s.
     pub cpu_s: f64,
     /// Voluntary switches of a request.
     pub switches: f64,
-    /// Mean batch.
     pub batch: f64,
     /// h in that run.
     pub slowness: f64,
@@ -64,10 +62,8 @@ pub struct Observed {
     pub weight: f64,
 }
 
-/// Fitted demands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DemandFit {
-    /// By process.
     pub demands: Vec<Demand>,
     /// Standard deviation of log(measured/fitted), by process.
     pub residual: Vec<f64>,

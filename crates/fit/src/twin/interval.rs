@@ -5,11 +5,8 @@ use serde::Serialize;
 /// A predicted number with its 95 % prediction interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Interval {
-    /// The prediction.
     pub center: f64,
-    /// Lower end.
     pub low: f64,
-    /// Upper end.
     pub high: f64,
     /// What makes most of its width.
     pub why: Why,

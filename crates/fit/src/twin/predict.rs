@@ -41,28 +41,22 @@ const REQUESTS: (f64, f64) = (500.0, 3_000.0);
 /// before an open load is said to fall behind.
 const BEHIND: f64 = 5.0;
 
-/// What is busiest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Bottleneck {
     /// The cores of a host.
     Host {
-        /// Its name.
         name: String,
     },
     /// The tokens of a pool.
     Pool {
-        /// Its name.
         name: String,
     },
     /// The threads of a process.
     Threads {
-        /// Its name.
         name: String,
     },
-    /// A commit.
     Commit {
-        /// Its name.
         name: String,
     },
     /// Something inside the service that no counter shows: throughput no longer grows in proportion.
@@ -74,9 +68,7 @@ pub enum Bottleneck {
 /// How far a question lies from what was measured, in one level.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Distance {
-    /// Which level.
     pub level: String,
-    /// What is asked.
     pub asked: f64,
     /// Least and greatest that were measured.
     pub measured: (f64, f64),
@@ -93,13 +85,11 @@ impl Distance {
 /// A share of something in use.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Share {
-    /// Of what.
     pub name: String,
     /// The share, 0 to 1.
     pub share: Interval,
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Prediction {
     /// X, 1/s.
@@ -116,7 +106,6 @@ pub struct Prediction {
     pub hosts: Vec<Share>,
     /// Busy share of tokens, by pool (central prediction).
     pub pools: Vec<(String, f64)>,
-    /// What is busiest.
     pub bottleneck: Bottleneck,
     /// How far it lies from what was measured.
     pub distances: Vec<Distance>,
@@ -203,49 +192,27 @@ pub enum Refusal {
     /// The structure asked about makes no sense.
     #[error(transparent)]
     System(#[from] SystemError),
-    /// It has other processes than were calibrated.
     #[error(
         "the calibration knows nothing of the process `{name}`: run the system with it once at light \
          load and once near saturation"
     )]
-    UnknownProcess {
-        /// Its name.
-        name: String,
-    },
-    /// Batches were not measured.
+    UnknownProcess { name: String },
     #[error(
         "batches of up to {asked} are asked for, and no calibration run served {LEAST_BATCH} or \
          more together: work per request and per batch cannot be separated. Run it once saturated \
          with batches of {asked}"
     )]
-    Batches {
-        /// Largest batch asked for.
-        asked: u32,
-    },
-    /// Too far from what was measured.
+    Batches { asked: u32 },
     #[error(
         "`{level}` = {asked} is more than {MOST_REACH} times beyond what was measured ({low} to \
          {high}): run it once at {nearer} at least"
     )]
-    TooFar {
-        /// Which level.
-        level: String,
-        /// What is asked.
-        asked: f64,
-        /// Least measured.
-        low: f64,
-        /// Greatest measured.
-        high: f64,
-        /// A level that would make it answerable.
-        nearer: f64,
-    },
-    /// It has no steady state.
+    TooFar { level: String, asked: f64, low: f64, high: f64, nearer: f64 },
     #[error(
         "no steady state: {asked_per_s:.0}/s arrive and about {:.0}/s ({:.0} to {:.0}) can be served; choose a lower rate",
         most_per_s.center, most_per_s.low, most_per_s.high
     )]
     Overloaded {
-        /// What is offered.
         asked_per_s: f64,
         /// What can be served, the same for every rate.
         most_per_s: Interval,

@@ -51,7 +51,6 @@ pub(super) enum Place {
     Idle(usize),
     /// To this core, whose thread it interrupts.
     Preempt(usize),
-    /// It waits.
     Wait,
 }
 

@@ -24,7 +24,6 @@ const MOST_EVENTS: u64 = 60_000_000;
 pub struct Length {
     /// Forgotten at the start.
     pub warm_up_s: f64,
-    /// Counted.
     pub measured_s: f64,
 }
 
@@ -51,7 +50,6 @@ pub struct Simulated {
     pub commits: Vec<f64>,
     /// Mean number served together, over all batches; 1 without.
     pub batch: f64,
-    /// Requests counted.
     pub completions: u64,
     /// The load grew beyond all bounds: there is no steady state, or events ran out.
     pub overloaded: bool,

@@ -47,7 +47,6 @@ pub struct TierFacts {
 /// A lock, a pool, a connection: something that a tier has a few of, and a request holds for a time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hidden {
-    /// How many there are.
     pub servers: u32,
     /// Most requests that one serves together, of those that wait when it is free.
     pub batch: u32,
@@ -134,7 +133,6 @@ impl Default for TierFacts {
 pub struct Bytes {
     /// Away from the clients.
     pub out: f64,
-    /// Towards them.
     pub back: f64,
 }
 
@@ -153,7 +151,6 @@ pub struct Blueprint {
     pub generator_threads: u32,
     /// Threads of each link.
     pub link_threads: u32,
-    /// By tier.
     pub facts: BTreeMap<String, TierFacts>,
     /// Most requests that a worker serves together, by tier; none where it serves one by one.
     pub batches: BTreeMap<String, u32>,
@@ -166,24 +163,15 @@ pub struct Blueprint {
 /// A graph that cannot be put into steps.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StructureError {
-    /// Nobody says who the clients talk to.
     #[error("the results do not say which tier the clients talk to")]
     NoEntry,
-    /// Tiers that ask one another in a circle.
     #[error("the tiers of the graph call one another in a circle, at `{tier}`")]
-    Circle {
-        /// One of them.
-        tier: String,
-    },
-    /// A limit whose load is not known.
+    Circle { tier: String },
     #[error(
         "the bandwidth of the link `{link}` is limited, and the runs do not say how many bytes a \
          request is there"
     )]
-    UnknownBytes {
-        /// The link.
-        link: String,
-    },
+    UnknownBytes { link: String },
 }
 
 /// Parts of a graph that are processes of the structure, in their order: the load generators, then
@@ -206,9 +194,6 @@ fn of_link(link: &EdgeLink) -> Part {
 }
 
 /// The structure of a configuration.
-///
-/// # Errors
-/// [`StructureError`].
 pub fn structure(blueprint: &Blueprint) -> Result<System, StructureError> {
     let mut making = Making {
         blueprint,

@@ -3,9 +3,7 @@
 /// A host whose cores all of its processes share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Host {
-    /// Its name.
     pub name: String,
-    /// Processors.
     pub cores: u32,
     /// Speed of a core relative to those that were calibrated on: 2 does the work in half the time.
     pub speed: f64,
@@ -14,7 +12,6 @@ pub struct Host {
 /// A process: threads that share a queue of work.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Process {
-    /// Its name.
     pub name: String,
     /// Index of its host.
     pub host: usize,
@@ -29,7 +26,6 @@ pub struct Process {
 pub enum Spread {
     /// Not at all.
     Constant,
-    /// Exponentially.
     Exponential,
     /// Lognormally, with this squared coefficient of variation.
     Lognormal {
@@ -65,9 +61,7 @@ impl Spread {
 /// Tokens that are held while something else goes on: workers, connections.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pool {
-    /// Its name.
     pub name: String,
-    /// How many tokens there are.
     pub tokens: u32,
     /// Most requests that one token serves together, of those that wait when it is free; 1 without
     /// batches.
@@ -77,7 +71,6 @@ pub struct Pool {
 /// A resource that serves all who wait when it begins, together: a commit, a flush.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Commit {
-    /// Its name.
     pub name: String,
     /// Time of one, in s; 0 where the calibration must find it.
     pub time_s: f64,
@@ -88,7 +81,6 @@ pub struct Commit {
 /// One step of a request. Indices are those of [`System`]'s lists.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Processor time.
     Work(Work),
     /// Time that no processor is needed for, in s.
     Delay(f64),
@@ -98,7 +90,6 @@ pub enum Step {
         time_s: f64,
         /// What each of those that are served together makes it longer, in s.
         each_s: f64,
-        /// How it varies.
         spread: Spread,
     },
     /// The inner steps are done for this share of the requests.
@@ -110,7 +101,6 @@ pub enum Step {
     },
     /// A token is held while the inner steps are done.
     Hold {
-        /// Which pool.
         pool: usize,
         /// What is done meanwhile.
         inside: Vec<Step>,
@@ -122,7 +112,6 @@ pub enum Step {
 /// A visit to a process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Work {
-    /// Which process.
     pub process: usize,
     /// Share of the process's work for a request that this visit is; the shares of a process add
     /// to 1.
@@ -134,12 +123,10 @@ pub struct Work {
 pub enum Workload {
     /// Clients that think (exponentially), then wait for their answer.
     Closed {
-        /// How many.
         clients: u32,
         /// Mean think time in s; 0 for none.
         think_time_s: f64,
     },
-    /// Poisson arrivals.
     Open {
         /// Requests per second.
         rate_per_s: f64,
@@ -160,13 +147,10 @@ impl Workload {
 /// A system at one configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct System {
-    /// Hosts.
     pub hosts: Vec<Host>,
     /// Processes, the load generator and links included.
     pub processes: Vec<Process>,
-    /// Pools.
     pub pools: Vec<Pool>,
-    /// Commits.
     pub commits: Vec<Commit>,
     /// What a request does, in order.
     pub steps: Vec<Step>,
@@ -177,34 +161,12 @@ pub struct System {
 /// A structure that makes no sense.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SystemError {
-    /// Something is missing altogether.
     #[error("the system has no {what}")]
-    Empty {
-        /// What.
-        what: &'static str,
-    },
-    /// An index points nowhere.
+    Empty { what: &'static str },
     #[error("{what} {index} is not there: there are {count}")]
-    Missing {
-        /// What it should point to.
-        what: &'static str,
-        /// The index.
-        index: usize,
-        /// How many there are.
-        count: usize,
-    },
-    /// A number makes no sense.
+    Missing { what: &'static str, index: usize, count: usize },
     #[error("{what} of `{name}` is {value}; it must be {expected}")]
-    Number {
-        /// Of what.
-        name: String,
-        /// Which.
-        what: &'static str,
-        /// Its value.
-        value: f64,
-        /// What it must be.
-        expected: &'static str,
-    },
+    Number { name: String, what: &'static str, value: f64, expected: &'static str },
 }
 
 impl System {

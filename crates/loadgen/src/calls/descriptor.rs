@@ -38,7 +38,6 @@ const UNIMPLEMENTED: i32 = 12;
 pub enum DescriptorError {
     #[error("`{call}` is not a method; write it like `package.Service/Method`")]
     Form { call: String },
-    /// The compiler of `.proto` files says what and where.
     #[error("{said}")]
     Proto { said: String },
     #[error("the service has no reflection; give its `.proto` files with `--proto FILE`")]

@@ -20,14 +20,12 @@ pub struct Access {
 pub enum AccessError {
     #[error("a token consists of letters, digits and signs")]
     Token,
-    /// No token in the file.
     #[error(
         "{} has neither one token alone nor a line `TOKEN admin`",
         path.display()
     )]
     NoToken {
         path: PathBuf,
-        /// Why, where it could not be read.
         #[source]
         source: Option<std::io::Error>,
     },

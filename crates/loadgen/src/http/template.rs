@@ -35,7 +35,6 @@ pub enum PlaceholderError {
     #[error("placeholder `{name}`")]
     Values {
         name: String,
-        /// What is wrong with them.
         #[source]
         source: DistributionError,
     },

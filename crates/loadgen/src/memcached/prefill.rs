@@ -25,19 +25,12 @@ pub enum PrefillError {
     #[error("{target} closed the connection after {stored} keys were stored")]
     Broken {
         target: SocketAddr,
-        /// Keys stored until then.
         stored: u64,
         #[source]
         source: std::io::Error,
     },
     #[error("{target} refused key number {key}: `{answer}`; is it large enough for the values?")]
-    Refused {
-        target: SocketAddr,
-        /// Number of the key.
-        key: u64,
-        /// What the server said.
-        answer: String,
-    },
+    Refused { target: SocketAddr, key: u64, answer: String },
 }
 
 /// Stores every key of `keyspace` on `target`; stops early, and says how many it stored, once

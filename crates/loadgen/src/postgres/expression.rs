@@ -226,7 +226,6 @@ pub(super) fn unknown_variable(name: &str) -> String {
 }
 
 impl Expression {
-    /// Its value with these variables.
     pub(super) fn value(&self, variables: &[Value], random: &mut Random) -> Result<Value, String> {
         match self {
             Self::Value(value) => Ok(value.clone()),

@@ -49,7 +49,6 @@ pub const FILE: &[Key] = &[
     Key::new("sequence", Form::Tables(&[SEQUENCE]), "sequences of requests"),
 ];
 
-/// Keys of a sequence.
 pub const SEQUENCE: &[Key] = &[
     Key::text("name", "what it is called in the result").optional(),
     Key::new(
@@ -61,7 +60,6 @@ pub const SEQUENCE: &[Key] = &[
     Key::new("request", Form::Tables(&[REQUEST]), "its requests, one after the other"),
 ];
 
-/// Keys of a request.
 pub const REQUEST: &[Key] = &[
     Key::text("name", "what it is called in the result; unless given, method and path").optional(),
     Key::text("method", "`GET` unless given, or `POST` with a body").optional(),
@@ -111,9 +109,6 @@ impl SequencePlan {
     }
 
     /// As [`read`](Self::read), of the file's text.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
     pub fn parse(
         text: &str,
         path: &Path,

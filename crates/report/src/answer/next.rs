@@ -148,7 +148,6 @@ pub(super) fn between(key: &str, low: f64, high: f64) -> String {
     )
 }
 
-/// More of what limits.
 pub(super) fn limit(data: &Observations, at: &Configuration) -> String {
     let found = bottleneck(&at.point);
     let limiting = found.limiting.as_ref().and_then(|name| {

@@ -14,7 +14,6 @@ use tokio::sync::Notify;
 pub struct Account {
     /// Bytes of unfinished requests that are held.
     pub held: AtomicUsize,
-    /// Open uploads.
     pub uploads: AtomicUsize,
     /// Bytes of answers that were not taken.
     pub(super) answers: Level,

@@ -122,7 +122,6 @@ async fn drive<S: ServeConnection, I: AsyncRead + AsyncWrite + Unpin + Send + 's
 
 /// A connection that is served.
 pub struct Served {
-    /// What it speaks.
     pub protocol: Protocol,
     /// It, among those that are open.
     pub connection: Arc<Connection>,
@@ -136,7 +135,6 @@ impl std::fmt::Debug for Served {
     }
 }
 
-/// Speaks HTTP.
 pub(super) async fn drive_http<S: Serve, I>(service: S, io: I, served: Served) -> Enough
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -66,22 +66,17 @@ pub struct Tls {
 /// A certificate or key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The file cannot be read as PEM.
     #[error("cannot read {path} as PEM")]
     File {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: pem::Error,
     },
-    /// The file holds no certificate.
     #[error("{0} holds no certificate")]
     Empty(PathBuf),
     /// They do not fit each other, or are not understood.
     #[error("the certificate or its key cannot be used")]
     Unusable(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Not the name of a host, which certificates have.
     #[error("`{0}` is not a host name")]
     Name(String),
 }

@@ -9,7 +9,6 @@ use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 /// How a tier's file of tokens is written: a line each; empty ones and those that begin with `#` are skipped.
 #[derive(Debug)]
 pub struct TokenLine<G> {
-    /// For people.
     pub form: &'static str,
     /// The token of a line, `*` for those who send none, and what it gives.
     pub read: fn(&str) -> Result<(&str, G), &'static str>,
@@ -18,35 +17,17 @@ pub struct TokenLine<G> {
 /// A file of tokens cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokensError {
-    /// It cannot be read.
     #[error("the tokens in {path} cannot be read")]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// A line is not understood.
     #[error("{path}, line {line}: {what}; a line is {form}")]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Its line.
-        line: usize,
-        /// What is wrong with it.
-        what: &'static str,
-        /// How it is written.
-        form: &'static str,
-    },
+    Line { path: PathBuf, line: usize, what: &'static str, form: &'static str },
     /// It has no token, so that no client could come in.
     #[error("{path} holds no token; a line is {form}")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-        /// How a line is written.
-        form: &'static str,
-    },
+    Empty { path: PathBuf, form: &'static str },
 }
 
 /// Tokens, kept as hashes, so that the time of a lookup reveals nothing of them.
@@ -57,9 +38,6 @@ pub struct Tokens<G> {
 
 impl<G> Tokens<G> {
     /// Reads a file.
-    ///
-    /// # Errors
-    /// [`TokensError`], with the line.
     pub fn read(path: &Path, line: &TokenLine<G>) -> Result<Self, TokensError> {
         let (path, form) = (path.to_owned(), line.form);
         let text = match std::fs::read_to_string(&path) {

@@ -18,7 +18,6 @@ pub enum Function {
     /// SHA-256: what every client speaks.
     #[default]
     Sha256,
-    /// BLAKE3.
     Blake3,
 }
 
@@ -37,7 +36,6 @@ pub struct Digest {
 pub enum DigestError {
     #[error("a digest is missing")]
     Absent,
-    /// The hash is not hexadecimal of the right length.
     #[error("the hash {0:?} is not 64 lower-case hexadecimal characters")]
     Hash(String),
     #[error("the size {0} is not a length")]
@@ -81,7 +79,6 @@ impl Function {
         }
     }
 
-    /// The function of that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|function| function.name().eq_ignore_ascii_case(name))
     }

@@ -20,7 +20,6 @@ pub enum FolderError {
     NotOurs(PathBuf),
     #[error("cannot use {path}; choose another folder with --data DIR")]
     System {
-        /// The folder or file.
         path: PathBuf,
         #[source]
         source: io::Error,

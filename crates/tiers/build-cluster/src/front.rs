@@ -49,7 +49,6 @@ const SERVED: [&str; 4] = [
 /// How the front runs.
 #[derive(Debug, Clone)]
 pub struct FrontOptions {
-    /// How it listens.
     pub listen: ListenOptions,
     /// The servers that share the content.
     pub storage: Vec<Server>,
@@ -61,7 +60,6 @@ pub struct FrontOptions {
     pub when_down: WhenDown,
     /// How long an answer is waited for.
     pub patience: Duration,
-    /// Threads.
     pub threads: usize,
 }
 
@@ -71,12 +69,10 @@ pub enum FrontError {
     /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Threads.
     #[error("cannot start threads")]
     Threads(#[source] std::io::Error),
 }
 
-/// What answers.
 #[derive(Debug, Clone)]
 struct Front {
     storage: Arc<Servers>,
@@ -96,9 +92,6 @@ pub struct CacheFront {
 
 impl CacheFront {
     /// Starts it. The servers need not be there yet.
-    ///
-    /// # Errors
-    /// [`FrontError`].
     pub fn start(mut options: FrontOptions, clock: Clock) -> Result<Self, FrontError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads.max(1))
@@ -169,7 +162,6 @@ impl CacheFront {
         self.address
     }
 
-    /// What it counts.
     #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments

@@ -22,7 +22,6 @@ pub struct Families {
 struct Family {
     help: &'static str,
     kind: &'static str,
-    /// By labels.
     series: BTreeMap<Vec<(String, String)>, Series>,
 }
 
@@ -111,7 +110,6 @@ pub const SIZE_BOUNDS: &[u64] = &[
 ];
 
 impl Families {
-    /// None.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -207,7 +205,6 @@ impl Counter {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What was counted.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -55,19 +55,14 @@ impl std::fmt::Debug for Trust {
 /// Files that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// One cannot be read.
     #[error("cannot read {path}")]
     File {
-        /// Which.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// A token is one line of visible characters.
     #[error("{0} holds no token; write one line of letters and digits")]
     Token(PathBuf),
-    /// TLS does not take them.
     #[error("the certificate or the key for calls to the other tiers cannot be used")]
     Tls(#[source] tonic::transport::Error),
 }
@@ -79,9 +74,6 @@ fn read(path: &Path) -> Result<String, TrustError> {
 
 impl Trust {
     /// Reads the files, and sees that they can be used.
-    ///
-    /// # Errors
-    /// [`TrustError`].
     pub fn read(files: &TrustFiles) -> Result<Self, TrustError> {
         let token = match &files.token {
             None => None,
@@ -136,7 +128,6 @@ impl Trust {
 /// Another tier of the cluster.
 #[derive(Debug, Clone)]
 pub struct Peer {
-    /// Where it is.
     pub address: SocketAddr,
     /// How it is known.
     pub trust: Trust,

@@ -67,7 +67,6 @@ pub struct Known {
 pub enum RemoteError {
     #[error("{} blobs are missing from the cache", .0.len())]
     Missing(Vec<Digest>),
-    /// The content is not what its name says.
     #[error("the cache sent something else for {0}")]
     Wrong(Digest),
     /// The cache refused or could not be reached, after trying again.
@@ -143,7 +142,6 @@ impl Read {
     }
 }
 
-/// Waits.
 pub(crate) async fn pause(time: Duration) {
     // A wait for what never happens: no timer wheel of a tier's own is needed for it.
     tokio::time::timeout(time, std::future::pending::<()>()).await.unwrap_or_default();

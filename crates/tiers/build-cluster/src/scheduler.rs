@@ -55,7 +55,6 @@ const MESSAGE_BYTES: usize = 64 << 20;
 pub struct SchedulerOptions {
     /// Where it listens, for clients and workers.
     pub listen: ListenOptions,
-    /// The cache.
     pub cache: Peer,
     /// Whether requests to the cache are passed on.
     pub front: bool,
@@ -67,7 +66,6 @@ pub struct SchedulerOptions {
     pub beat_ms: u32,
     /// How long the cache may be away.
     pub patience: Duration,
-    /// Threads.
     pub threads: usize,
 }
 
@@ -77,10 +75,8 @@ pub enum SchedulerError {
     /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Threads.
     #[error("cannot start threads")]
     Threads(#[source] std::io::Error),
-    /// The descriptions of its services are unreadable.
     #[error("cannot describe the services")]
     Reflection(#[source] tonic_reflection::server::Error),
 }
@@ -97,10 +93,6 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Starts it.
-    ///
-    /// # Errors
-    /// [`SchedulerError`].
     pub fn start(mut options: SchedulerOptions, clock: Clock) -> Result<Self, SchedulerError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads)
@@ -163,7 +155,6 @@ impl Scheduler {
         self.address
     }
 
-    /// What it counts.
     #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments

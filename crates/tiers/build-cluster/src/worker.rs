@@ -92,7 +92,6 @@ pub enum WorkerError {
         #[source]
         source: io::Error,
     },
-    /// It is another's.
     #[error(transparent)]
     Taken(#[from] crate::folder::FolderError),
     #[error("cannot make a slot for actions")]
@@ -171,7 +170,6 @@ impl Worker {
         Ok(Self { runtime, instruments, table, talking, families, notes, _lock: lock })
     }
 
-    /// What it counts.
     pub fn instruments(&self) -> &Instruments {
         &self.instruments
     }

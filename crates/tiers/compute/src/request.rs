@@ -13,7 +13,6 @@ pub struct RequestLimits {
     pub size: usize,
     /// Exponent of a power.
     pub exponent: u64,
-    /// Bytes of a body.
     pub body_bytes: usize,
 }
 

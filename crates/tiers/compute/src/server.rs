@@ -74,7 +74,6 @@ pub enum ComputeError {
     /// An option that cannot be.
     #[error(transparent)]
     Options(#[from] ChangeError),
-    /// The system gives no thread or descriptor.
     #[error("cannot start the service")]
     Start(#[source] io::Error),
 }

@@ -133,19 +133,10 @@ pub struct State {
 /// A change that was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// A number of workers that cannot be.
     #[error("workers: {workers} is not from 1 to {MOST_WORKERS}")]
-    Workers {
-        /// What was asked for.
-        workers: usize,
-    },
-    /// A bound that cannot be.
+    Workers { workers: usize },
     #[error("queue: {bound} exceeds {QUEUE_HARD_CAP}; write a smaller number or \"unbounded\"")]
-    Queue {
-        /// What was asked for.
-        bound: usize,
-    },
-    /// The system gives no thread.
+    Queue { bound: usize },
     #[error("cannot start a worker")]
     Start(#[from] io::Error),
 }

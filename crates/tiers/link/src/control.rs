@@ -18,7 +18,6 @@ pub struct LinkState {
     pub routes: Vec<RouteState>,
 }
 
-/// The state of one route.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteState {
     pub listen: SocketAddr,
@@ -39,14 +38,8 @@ pub enum ControlError {
     /// A text that is not the quantity it should be.
     #[error(transparent)]
     Quantity(#[from] QuantityError),
-    /// A route that the link does not have.
     #[error("route {route} does not exist; the link has {routes}, counted from 0")]
-    NoSuchRoute {
-        /// What was asked for.
-        route: usize,
-        /// How many there are.
-        routes: usize,
-    },
+    NoSuchRoute { route: usize, routes: usize },
 }
 
 /// Longest wait for the loop to take a change over.

@@ -69,20 +69,12 @@ impl Default for Limits {
 /// A link that cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// No route was given.
     #[error("the link has no route; give --listen and --to, or --route LISTEN=TO")]
     NoRoutes,
-    /// An address that is none.
     #[error("`{address}` is not an address that can be reached; write it like `127.0.0.1:11211`")]
-    Address {
-        address: String,
-        /// What the resolver said.
-        source: io::Error,
-    },
-    /// An address that cannot be listened on.
+    Address { address: String, source: io::Error },
     #[error("cannot listen on {address}; is another program there?")]
     Listen { address: String, source: io::Error },
-    /// The event loop failed.
     #[error("the link's event loop failed")]
     EventLoop(#[from] io::Error),
 }

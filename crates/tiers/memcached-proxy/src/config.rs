@@ -17,35 +17,16 @@ use crate::tls::{ClientTls, ServerTls};
 /// A file that cannot be used. A proxy that runs keeps the configuration that it has.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// It is not TOML.
     #[error("{}:{line}: {what}", path.display())]
-    Syntax {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        line: usize,
-        /// What is wrong.
-        what: String,
-    },
-    /// A key, or its value.
+    Syntax { path: PathBuf, line: usize, what: String },
     #[error("{}:{line}: {problem}", path.display())]
-    Key {
-        /// The file.
-        path: PathBuf,
-        /// Where.
-        line: usize,
-        /// What is wrong.
-        problem: Problem,
-    },
+    Key { path: PathBuf, line: usize, problem: Problem },
     /// The same, where it is not known which file has it.
     #[error(transparent)]
     Value(#[from] Problem),
@@ -183,9 +164,6 @@ impl Config {
     }
 
     /// As [`from_file`](Self::from_file), of its text.
-    ///
-    /// # Errors
-    /// As [`from_file`](Self::from_file).
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
             let line = error.span().map_or(1, |span| line_of(text, span.start));
@@ -203,9 +181,6 @@ impl Config {
     }
 
     /// As [`from_file`](Self::from_file), of what a file would say.
-    ///
-    /// # Errors
-    /// [`ConfigError::Value`], or [`ConfigError::Tls`].
     pub fn of(table: &Table) -> Result<Self, ConfigError> {
         read(table, Path::new(""))
     }

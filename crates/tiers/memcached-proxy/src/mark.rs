@@ -10,7 +10,6 @@ const OPAQUE_BYTES: usize = 24;
 /// What a reply must show besides its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// Nothing.
     None,
     /// A key or an opaque with this hash.
     Of(u64),

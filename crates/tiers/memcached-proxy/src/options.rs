@@ -34,7 +34,6 @@ pub enum Placement {
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A port.
     Tcp(SocketAddr),
     /// A socket in the file system.
     Unix(PathBuf),
@@ -60,7 +59,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// One server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
     /// Where it listens.
@@ -122,7 +120,6 @@ pub struct Shadow {
     pub millionths: u32,
 }
 
-/// All keys.
 pub(crate) const MILLION: u32 = 1_000_000;
 
 impl Pool {

@@ -21,73 +21,28 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Options that cannot be carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// No pool.
     #[error("there is no pool: name one server at least")]
     NoPool,
-    /// More than there may be.
     #[error("{what}: {count} are too many, {most} at most")]
-    TooMany {
-        /// Of what.
-        what: String,
-        /// As many.
-        count: usize,
-        /// Allowed.
-        most: usize,
-    },
-    /// A pool without a server.
+    TooMany { what: String, count: usize, most: usize },
     #[error("pool `{pool}` has no server")]
-    NoServer {
-        /// Its name.
-        pool: String,
-    },
-    /// Two of one name.
+    NoServer { pool: String },
     #[error("two pools are called `{pool}`")]
-    TwoPools {
-        /// Their name.
-        pool: String,
-    },
-    /// Two of one prefix.
+    TwoPools { pool: String },
     #[error("two routes have the prefix `{prefix}`")]
-    TwoRoutes {
-        /// What both begin with.
-        prefix: String,
-    },
+    TwoRoutes { prefix: String },
     /// A prefix that no key begins with, or every key.
     #[error("`{prefix}` is not a prefix of keys: write 1 to {PREFIX_BYTES} bytes without blanks")]
-    Prefix {
-        /// As it is written.
-        prefix: String,
-    },
-    /// A name that no pool has.
+    Prefix { prefix: String },
     #[error("{who} names the pool `{pool}`, which does not exist (there are: {known})")]
-    UnknownPool {
-        /// Who names it.
-        who: String,
-        /// The name.
-        pool: String,
-        /// The names that there are.
-        known: String,
-    },
+    UnknownPool { who: String, pool: String, known: String },
     /// A pool that would be asked for its own keys.
     #[error("pool `{pool}` cannot be its own {what}")]
-    Itself {
-        /// Its name.
-        pool: String,
-        /// What it would be.
-        what: &'static str,
-    },
-    /// A pool that nothing leads to.
+    Itself { pool: String, what: &'static str },
     #[error("nothing leads to the pool `{pool}`: name it in a route, a warm-up or a shadow")]
-    Unused {
-        /// Its name.
-        pool: String,
-    },
-    /// A share that is none.
+    Unused { pool: String },
     #[error("the shadow of pool `{pool}` gets no key: write a share above 0")]
-    NoShare {
-        /// Its name.
-        pool: String,
-    },
+    NoShare { pool: String },
 }
 
 /// Why a configuration is refused while the proxy runs. The proxy keeps the one that it has.
@@ -96,13 +51,8 @@ pub enum ReloadError {
     /// It cannot be carried out.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// It differs in what is fixed at the start.
     #[error("{what} cannot change while the proxy runs; start it anew for that")]
-    Fixed {
-        /// What differs.
-        what: &'static str,
-    },
-    /// A network thread stands still.
+    Fixed { what: &'static str },
     #[error("a network thread did not take the configuration within 5 s")]
     Stuck,
 }

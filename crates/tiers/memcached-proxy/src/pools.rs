@@ -238,7 +238,6 @@ impl Pools {
         self.has_company
     }
 
-    /// Some pool is warmed up.
     #[inline]
     pub(crate) fn warm_up(&self) -> bool {
         self.warms
@@ -265,12 +264,10 @@ impl Pools {
         asked
     }
 
-    /// Servers of those pools.
     pub(crate) fn servers(&self) -> usize {
         self.asked().into_iter().map(|place| self[place].len()).sum()
     }
 
-    /// The pool of a key.
     #[inline]
     pub(crate) fn of_key(&self, key: &[u8]) -> usize {
         if !self.has_routes {
@@ -279,7 +276,6 @@ impl Pools {
         self.plan.routes.pool(key).map_or(self.main, |pool| self.places[pool])
     }
 
-    /// The pool of a request.
     #[inline]
     pub(crate) fn of(&self, request: &Request, bytes: &[u8]) -> Target {
         match request.command {

@@ -18,25 +18,18 @@ use crate::socket;
 /// The proxy cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address is taken or not ours.
     #[error("cannot listen at {address}; choose another with --listen HOST:PORT")]
     Listen {
-        /// The address asked for.
         address: SocketAddr,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The path is taken, or cannot be made.
     #[error("cannot listen at {}; choose another with --listen-unix PATH", path.display())]
     ListenUnix {
-        /// The path asked for.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The system gives no descriptor.
     #[error("cannot make the event queue")]
     Events(#[source] io::Error),
     /// The options cannot be carried out.
@@ -95,7 +88,6 @@ impl Proxy {
         self.address
     }
 
-    /// What it counts.
     #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments

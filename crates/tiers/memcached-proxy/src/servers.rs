@@ -25,7 +25,6 @@ pub(crate) const NOISE: &[u8] = b"SERVER_ERROR backend sent a reply to no reques
 pub(crate) const TIMED_OUT: &[u8] = b"SERVER_ERROR backend timed out\r\n";
 pub(crate) const EJECTED: &[u8] = b"SERVER_ERROR backend was ejected\r\n";
 
-/// One server.
 #[derive(Debug)]
 pub(crate) struct Backend {
     pub(crate) address: Address,
@@ -240,7 +239,6 @@ impl Servers {
         first + client % self.lanes_a_size.max(1)
     }
 
-    /// The next server in turn.
     pub(crate) fn next_in_turn(&mut self) -> usize {
         self.turn = self.turn.wrapping_add(1);
         self.live[self.turn % self.live.len()]

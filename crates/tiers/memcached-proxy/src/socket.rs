@@ -30,9 +30,7 @@ const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
 /// What became of a read or a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Moved {
-    /// So many bytes.
     Bytes(usize),
-    /// None now.
     Later,
     /// The other side closed, or the connection broke.
     Closed,

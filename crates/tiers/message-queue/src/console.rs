@@ -108,7 +108,6 @@ impl Console {
         Self { databases, dispatcher, token: token.into() }
     }
 
-    /// A listener for it.
     pub(crate) fn bind(address: SocketAddr) -> Result<Listener, ListenError> {
         Listener::bind(ListenOptions {
             option: "--console HOST:PORT",

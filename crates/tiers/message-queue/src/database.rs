@@ -196,7 +196,6 @@ fn is_down(error: &tokio_postgres::Error) -> bool {
 /// How a pool is opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PoolOptions {
-    /// Connections at most.
     pub(crate) connections: usize,
     /// Longest wait for one.
     pub(crate) timeout: Duration,

@@ -160,7 +160,6 @@ pub(crate) struct Send {
     pub(crate) content: String,
     /// Binary content, in place of the other.
     pub(crate) data: Option<Vec<u8>>,
-    /// As JSON.
     pub(crate) headers: Option<String>,
     pub(crate) priority: i32,
     pub(crate) delay_ms: i64,

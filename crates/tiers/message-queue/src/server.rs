@@ -118,17 +118,11 @@ pub enum ServerError {
     /// The address is taken or not ours, or the certificate cannot be used.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// Other hosts could reach it, and be anyone.
     #[error(
         "{address} can be reached from other hosts, and {missing}: whoever reaches it could read and take all \
          messages; give --tokens FILE, --tls-certificate FILE and --tls-key FILE, or say --open-to-anyone"
     )]
-    Open {
-        /// The address asked for.
-        address: SocketAddr,
-        /// What it lacks.
-        missing: &'static str,
-    },
+    Open { address: SocketAddr, missing: &'static str },
     /// The tokens cannot be used.
     #[error(transparent)]
     Tokens(#[from] serve::TokensError),
@@ -305,7 +299,6 @@ impl Server {
         self.console.as_deref()
     }
 
-    /// What it counts.
     pub fn instruments(&self) -> &Instruments {
         &self.instruments
     }

@@ -15,7 +15,6 @@ const HEADERS: usize = 64;
 const BODY_BYTES: usize = 64 * 1024;
 /// Requests of one connection that are answered at a time; further ones stay in the kernel.
 const PIPELINED: usize = 128;
-/// Bytes of one read.
 pub(crate) const READ_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]

@@ -53,10 +53,8 @@ pub enum SyntheticError {
     /// The address is taken or not ours.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// A station of no servers.
     #[error("servers: a station has at least one")]
     NoServers,
-    /// The event loop failed.
     #[error("the event loop failed")]
     EventLoop(#[from] io::Error),
 }

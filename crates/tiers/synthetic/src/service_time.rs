@@ -39,7 +39,6 @@ pub enum ServiceTime {
 /// A text that is not a distribution of service times.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ServiceTimeError {
-    /// Not one of the forms.
     #[error(
         "`{text}` is not a distribution of service times; write it like `5ms`, \
          `exponential:5ms`, `uniform:4ms..6ms`, `normal:5ms,1ms`, `erlang:4,5ms` or \

@@ -11,7 +11,6 @@ pub struct Station {
     free_at_ns: BinaryHeap<Reverse<u64>>,
 }
 
-/// One visit to the station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visit {
     pub arrived_ns: u64,

@@ -85,7 +85,6 @@ struct Started<'a> {
     child: Child,
     words: Vec<String>,
     address: SocketAddr,
-    /// What it writes.
     said: PathBuf,
 }
 

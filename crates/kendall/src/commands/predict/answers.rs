@@ -76,7 +76,6 @@ pub(super) enum Outcome {
 /// A run that was added.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Added {
-    /// What was run.
     pub(super) asked: Vec<(String, String)>,
     /// Half-width of the widest interval before it, as a share.
     pub(super) half_width: f64,
@@ -201,7 +200,6 @@ impl<'a> Asker<'a> {
             .unwrap_or(&self.calibration.runs[0])
     }
 
-    /// Runs of the configuration of this one.
     pub(super) fn of_configuration(&self, of: &RunFacts) -> Vec<&RunFacts> {
         let same = |facts: &&RunFacts| facts.run.configuration == of.run.configuration;
         self.calibration.runs.iter().filter(same).collect()

@@ -38,13 +38,7 @@ pub(super) enum QuestionError {
     #[error("`{first}` and `{second}` both have several values; ask for one curve at a time")]
     TwoCurves { first: String, second: String },
     #[error("{key}={value}: {what}")]
-    Value {
-        key: String,
-        value: String,
-        /// What it must be.
-        what: String,
-    },
-    /// The stored study file is not what was run.
+    Value { key: String, value: String, what: String },
     #[error(
         "the stored study file is not the one that was run: {0}; the results can be read, but \
          nothing can be asked about its keys"
@@ -52,14 +46,8 @@ pub(super) enum QuestionError {
     File(String),
     #[error("{0}")]
     Refused(#[from] Refusal),
-    /// The study file refuses what was asked.
     #[error("--what-if {key}={value}: {what}")]
-    WhatIf {
-        key: String,
-        value: String,
-        /// What is wrong with it.
-        what: String,
-    },
+    WhatIf { key: String, value: String, what: String },
     /// A key of the study where only hardware can be another.
     #[error(
         "`{key}` is a key of the study, and the other results say themselves what it was; with \
@@ -67,25 +55,21 @@ pub(super) enum QuestionError {
          tiers.TIER.…"
     )]
     OfTheStudy { key: String },
-    /// Several values where the other results have one.
     #[error(
         "`{key}` has several values, and --against compares the model with runs that were made on one \
          hardware: give it one value"
     )]
     SeveralAgainst { key: String },
-    /// The load ends by itself.
     #[error(
         "the load of this study is a job with an end, and predictions are for loads that continue; \
          fit its throughput with `kendall fit usl`"
     )]
     Job,
-    /// Not of the system, and not of its load.
     #[error(
         "`{key}` changes nothing that is predicted: a what-if is a key of `system`, `workload` or `links`, a factor of \
          the study, or hardware (cores, cpu_speed, placement, hosts.HOST.…, tiers.TIER.…)"
     )]
     ChangesNothing { key: String },
-    /// No run tells what it costs.
     #[error(
         "{key}={value}: no run tells what a request costs with it, since the study never varied \
          it. Run the study with it: kendall run STUDY.toml --set {key}={value} at light load and \

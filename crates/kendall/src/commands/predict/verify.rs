@@ -93,7 +93,6 @@ struct Verified {
     facts: RunFacts,
 }
 
-/// What is verified, and how.
 pub(super) struct Verification<'a> {
     pub(super) folder: &'a Path,
     pub(super) study: &'a StudyOfResults,

@@ -15,7 +15,6 @@ const MOST_BYTES: u64 = 64 << 20;
 pub(super) struct Point {
     /// Swept keys and their values here.
     pub(super) at: Vec<(String, f64)>,
-    /// The model with these values.
     pub(super) model: Value,
 }
 

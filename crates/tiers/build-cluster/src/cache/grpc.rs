@@ -64,7 +64,6 @@ impl Held {
         Self { budget: Arc::clone(budget), client: client.clone(), bytes: 0 }
     }
 
-    /// Holds more.
     pub(crate) fn add(&mut self, bytes: usize) -> Result<(), Status> {
         let (budget, client) = (&self.budget, &self.client);
         self.bytes += bytes;

@@ -17,7 +17,6 @@ use super::store::{Content, Key, Kind};
 use crate::digest::{Digest, Function, parse_hash};
 use crate::listen::{Incoming, PART_BYTES, Room, plain};
 
-/// Bytes of a result.
 const RESULT_BYTES: usize = 512 << 10;
 
 /// What a path names.

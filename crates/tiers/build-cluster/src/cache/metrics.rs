@@ -74,7 +74,6 @@ pub(crate) fn layout() -> Layout {
     }
 }
 
-/// All of it.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     families: Families,

@@ -22,11 +22,7 @@ pub(crate) enum Unfit {
     Path(String),
     /// An output has no digest, or not one of this function.
     #[error("the output {path:?} has no usable digest: {why}")]
-    Digest {
-        path: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    Digest { path: String, why: String },
     #[error("the content of the output {0:?} is not what its digest names")]
     Content(String),
     #[error("the output {0:?} is a link whose target is empty, or has a NUL character")]

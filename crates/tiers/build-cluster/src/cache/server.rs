@@ -31,7 +31,6 @@ const SECOND: Duration = Duration::from_secs(1);
 /// How the cache runs.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
-    /// How it listens.
     pub listen: ListenOptions,
     /// Folder of what is kept.
     pub data: PathBuf,
@@ -39,7 +38,6 @@ pub struct CacheOptions {
     pub quota: u64,
     /// Instances with a store and a quota each; empty for one store that serves every name.
     pub instances: BTreeMap<String, u64>,
-    /// Network threads.
     pub threads: usize,
     /// Refuses to change results of actions, whoever asks.
     pub read_only_results: bool,
@@ -56,7 +54,6 @@ pub enum CacheError {
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The system gives no threads.
     #[error("cannot start the network threads")]
     Threads(#[source] io::Error),
 }
@@ -144,7 +141,6 @@ impl Cache {
         self.address
     }
 
-    /// What it counts.
     #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments

@@ -68,7 +68,6 @@ enum Served {
     Write,
 }
 
-/// The method of a path.
 fn method(path: &str) -> Option<(Operation, Served)> {
     const RE: &str = "/build.bazel.remote.execution.v2.";
     const ASSET: &str = "/build.bazel.remote.asset.v1.";

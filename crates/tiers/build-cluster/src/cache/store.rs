@@ -63,27 +63,19 @@ pub(crate) struct StoreOptions {
 pub enum StoreError {
     #[error("cannot use {path}")]
     Folder {
-        /// The folder or file.
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// It is another's.
     #[error(transparent)]
     Taken(#[from] crate::folder::FolderError),
     #[error("a quota of {quota} bytes is too small: {least} at least for {lanes} threads")]
-    Quota {
-        quota: u64,
-        least: u64,
-        /// Threads that write.
-        lanes: usize,
-    },
+    Quota { quota: u64, least: u64, lanes: usize },
 }
 
 /// Something cannot be stored.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PutError {
-    /// It alone is larger than what may be kept.
     #[error("{size} bytes are more than the quota, or the disk, holds")]
     TooLarge { size: u64 },
     /// Contents on their way in take as much room as they may.
@@ -173,7 +165,6 @@ struct Prepared<'a> {
 }
 
 impl Content {
-    /// A content as it is.
     pub(crate) fn plain(key: Key, bytes: Bytes) -> Self {
         Self { key, size: bytes.len() as u64, encoded: false, bytes: vec![bytes] }
     }
@@ -239,7 +230,6 @@ impl Store {
         self.0.index.get(key, moment)
     }
 
-    /// What happened.
     pub(crate) fn counts(&self) -> &StoreCounts {
         &self.0.counts
     }

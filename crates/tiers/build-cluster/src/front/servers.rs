@@ -34,7 +34,6 @@ const FORWARDED: [&str; 2] =
 pub struct Server {
     /// As it was written: its name in the hashing, which must be the same on every front.
     pub name: String,
-    /// Where it is.
     pub address: SocketAddr,
     /// Its share beside the weights of the others.
     pub weight: u32,
@@ -89,7 +88,6 @@ pub(super) struct Servers {
     numbers: Vec<usize>,
 }
 
-/// One of them.
 #[derive(Debug)]
 pub(super) struct Shard {
     name: String,

@@ -24,9 +24,6 @@ impl Access {
     }
 
     /// Refuses a change by those who may only read.
-    ///
-    /// # Errors
-    /// PERMISSION_DENIED.
     pub fn may_write(self) -> Result<(), Box<Status>> {
         match self {
             Self::Write | Self::Work => Ok(()),
@@ -37,9 +34,6 @@ impl Access {
     }
 
     /// Refuses a worker that has no token of one: what it answers is believed.
-    ///
-    /// # Errors
-    /// PERMISSION_DENIED.
     pub fn may_work(self) -> Result<(), Box<Status>> {
         match self {
             Self::Work => Ok(()),

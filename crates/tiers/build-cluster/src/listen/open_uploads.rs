@@ -20,7 +20,6 @@ use crate::instruments::{Counter, Families};
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UploadBounds {
     pub(crate) total: usize,
-    /// From one address.
     pub(crate) peer: usize,
     pub(crate) connection: usize,
     /// Time without progress after which it gives way to another.
@@ -69,7 +68,6 @@ impl UploadBounds {
 /// Bytes that an upload must gain for its time without progress to begin anew.
 const PROGRESS: u64 = 4 << 10;
 
-/// All open uploads.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OpenUploads(Arc<Shared>);
 
@@ -106,7 +104,6 @@ impl OpenUploads {
         Self(Arc::new(Shared { bounds, ..Shared::default() }))
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }

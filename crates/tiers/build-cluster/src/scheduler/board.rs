@@ -95,18 +95,11 @@ pub struct Submission<P> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("{waiting} actions wait already, which is the most this scheduler allows")]
-    QueueFull {
-        /// How many wait.
-        waiting: usize,
-    },
+    QueueFull { waiting: usize },
     #[error("{known} operations are open already, which is the most this scheduler allows")]
-    TooManyOperations {
-        /// How many there are.
-        known: usize,
-    },
+    TooManyOperations { known: usize },
     #[error("{}", platform::no_match(asked, offers))]
     NoWorker {
-        /// What the action asks for.
         asked: Platform,
         /// What the workers offer; nothing where there are none.
         offers: Vec<Offer>,

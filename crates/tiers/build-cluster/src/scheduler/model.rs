@@ -218,7 +218,6 @@ impl World {
         }
     }
 
-    /// Something breaks.
     fn strike(&mut self, chance: &mut Chance) {
         let now = self.now();
         let worker = usize::try_from(chance.below(WORKERS as u64)).unwrap();

@@ -15,9 +15,6 @@ const V1: &str = "grpc.reflection.v1.ServerReflection";
 const V1_ALPHA: &str = "grpc.reflection.v1alpha.ServerReflection";
 
 /// Adds both versions of it; older tools know the first alone. `passes` tells whether the cache's services answer too.
-///
-/// # Errors
-/// When a description is unreadable.
 pub(super) fn add(routes: Routes, passes: bool) -> Result<Routes, Error> {
     let own = [
         re::execution_server::SERVICE_NAME,

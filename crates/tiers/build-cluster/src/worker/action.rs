@@ -33,7 +33,6 @@ const INLINE_BYTES: u64 = 16 << 10;
 pub(super) struct Kitchen {
     /// Name of the worker.
     pub name: String,
-    /// The cache.
     pub remote: Remote,
     /// Files on this disk.
     pub store: Store,
@@ -45,7 +44,6 @@ pub(super) struct Kitchen {
     pub log_bytes: u64,
     /// Where actions see their input root.
     pub seen_at: Option<String>,
-    /// The clock.
     pub clock: kendall_tier::Clock,
 }
 
@@ -61,11 +59,8 @@ pub(super) enum Outcome {
 /// Moments of an action, on the monotonic clock; 0 when it did not come so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Times {
-    /// Fetching inputs.
     pub fetching: (u64, u64),
-    /// Running.
     pub running: (u64, u64),
-    /// Uploading outputs.
     pub uploading: (u64, u64),
 }
 
@@ -74,7 +69,6 @@ pub(super) struct Times {
 enum Stopped {
     /// The client's matter.
     Client(Status),
-    /// The worker's.
     Worker(String),
 }
 

@@ -22,7 +22,6 @@ const ENTRY: u64 = 4096;
 /// The folders that an action writes to.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
-    /// Where they are.
     pub folders: Vec<PathBuf>,
     /// Who owns what the action wrote, where its inputs are another's.
     pub owner: Option<u32>,

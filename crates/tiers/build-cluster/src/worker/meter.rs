@@ -40,9 +40,6 @@ impl Had {
 
 /// What the processes below process `root` have together. Where there are more than `enough` of any kind, they are
 /// counted so far and not asked: an action that makes ever more of them is to be seen at once.
-///
-/// # Errors
-/// When there is no `/proc`.
 pub(super) fn below(root: u32, enough: u64) -> io::Result<Had> {
     let mut pids = Vec::new();
     for entry in fs::read_dir("/proc")? {

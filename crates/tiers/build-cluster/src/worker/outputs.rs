@@ -27,26 +27,17 @@ pub(super) enum OutputError {
     /// A path or a link.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// It is a device, a socket or a pipe.
     #[error("the output {0:?} is neither a file nor a directory nor a link")]
     Kind(String),
     /// A relative link that points out of the input root.
     #[error(
         "the output {link:?} is a link to {target:?}, out of the input root; only absolute links may lead there"
     )]
-    Link {
-        link: String,
-        /// Where it points.
-        target: String,
-    },
+    Link { link: String, target: String },
     #[error("an output below {0:?} has a name that is not UTF-8")]
     Name(String),
     #[error("the action made {what} than the {limit} that this worker allows")]
-    Bound {
-        /// More of what.
-        what: &'static str,
-        limit: u64,
-    },
+    Bound { what: &'static str, limit: u64 },
     #[error("cannot read the output {path:?}")]
     Read {
         path: String,
@@ -179,7 +170,6 @@ impl Finder {
         })
     }
 
-    /// Finds all that is there of what is expected.
     pub(super) fn find(mut self, expected: &Expected) -> Result<Found, OutputError> {
         for (written, from_root) in &expected.paths {
             self.output(written, from_root, expected.new_style)?;

@@ -12,9 +12,6 @@ use rustix::io::Errno;
 const DEPTH: usize = 32;
 
 /// Deletes the folder `name` in `base` with all that is in it. Nothing else may use the tree.
-///
-/// # Errors
-/// When something cannot be deleted.
 pub(super) fn tree(base: impl AsFd, name: &CStr) -> io::Result<()> {
     let mut removal = Removal { base: base.as_fd(), next: 0, brought_up: Vec::new() };
     removal.folder(base.as_fd(), name, 0)?;

@@ -64,9 +64,6 @@ fn step<T, E: Into<io::Error>>(
 impl Sandbox {
     /// Leaves the machine's namespaces: the next child is the first process of the new ones. The
     /// caller must have one thread.
-    ///
-    /// # Errors
-    /// When the system does not allow it.
     pub fn leave(&self) -> Result<(), SandboxError> {
         let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
         step(usage::leave_namespaces(!self.network, !user.is_root()), || {
@@ -148,9 +145,6 @@ impl Sandbox {
     }
 
     /// Gives up all rights, for good, and sets the bounds of actions. What could be left out is said in the notes.
-    ///
-    /// # Errors
-    /// When the system does not allow it.
     pub fn drop_rights(&self) -> Result<String, SandboxError> {
         let mut notes = String::new();
         let limit = |resource, most: u64| {

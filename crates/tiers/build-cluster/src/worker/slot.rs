@@ -42,7 +42,6 @@ pub enum SlotFailure {
         #[source]
         source: io::Error,
     },
-    /// Its process says that it cannot run actions.
     #[error("{0}")]
     Refused(String),
     #[error("the slot's process ended")]
@@ -118,9 +117,6 @@ impl Slot {
     }
 
     /// Gives a folder to the user of actions.
-    ///
-    /// # Errors
-    /// When it is not allowed.
     pub(super) fn give(&self, path: &Path) -> io::Result<()> {
         match self.program.owner {
             Some((user, group)) => std::os::unix::fs::chown(path, Some(user), Some(group)),
@@ -134,9 +130,6 @@ impl Slot {
     }
 
     /// Deletes what an action left.
-    ///
-    /// # Errors
-    /// When something cannot be deleted.
     pub(super) fn clean(&mut self) -> io::Result<()> {
         if !self.program.own_root {
             // The action may have put other folders in their place.
@@ -198,9 +191,6 @@ impl Slot {
     }
 
     /// Bytes that the last action wrote to its output (`stdout`) or its errors (`stderr`).
-    ///
-    /// # Errors
-    /// Those of reading the file.
     pub(super) fn log(&self, name: &str, bytes: u64, most: u64) -> io::Result<Vec<u8>> {
         if bytes == 0 {
             return Ok(Vec::new());

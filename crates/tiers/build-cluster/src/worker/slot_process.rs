@@ -42,7 +42,6 @@ pub enum SlotError {
     /// The place for actions.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
-    /// Anything else that the system refused.
     #[error("the slot process failed")]
     Io(#[from] io::Error),
 }

@@ -103,9 +103,6 @@ pub(super) fn write(mut socket: impl Write, message: &impl Message) -> io::Resul
 }
 
 /// Reads a message; `None` when the other side has gone.
-///
-/// # Errors
-/// Those of the socket, or a message that is none.
 pub(super) fn read<M: Message + Default>(mut socket: impl Read) -> io::Result<Option<M>> {
     let mut length = [0; 4];
     match socket.read_exact(&mut length) {
@@ -119,9 +116,6 @@ pub(super) fn read<M: Message + Default>(mut socket: impl Read) -> io::Result<Op
 }
 
 /// The length that four bytes write.
-///
-/// # Errors
-/// When it is beyond the longest message.
 pub(super) fn checked_length(bytes: [u8; 4]) -> io::Result<usize> {
     let length = u32::from_le_bytes(bytes);
     if length > LONGEST {

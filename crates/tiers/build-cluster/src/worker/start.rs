@@ -77,9 +77,6 @@ struct Errand {
 impl Starter {
     /// Room, and what actions read from. Takes the handlers of this process's signals away: the standard library
     /// has some, which write what overflowed before the process ends.
-    ///
-    /// # Errors
-    /// When there is no `/dev/null`.
     pub(super) fn new() -> io::Result<Self> {
         let ignored = drop_handlers();
         let stack = vec![MaybeUninit::uninit(); STACK].into_boxed_slice();
@@ -88,9 +85,6 @@ impl Starter {
 
     /// Starts a program that reads nothing and writes to these files; returns it and the descriptor that is readable
     /// once it has ended. It is to be waited for.
-    ///
-    /// # Errors
-    /// When there is no process to be had, or the program cannot be run.
     pub(super) fn start(
         &mut self,
         program: &Program,

@@ -283,9 +283,6 @@ impl Store {
     }
 
     /// Gives an action a file of the store at `to`; false when it is there no longer.
-    ///
-    /// # Errors
-    /// Those of the file system.
     pub(super) fn place(&self, key: &Key, to: &Path, own_copy: bool) -> io::Result<bool> {
         let from = self.path(key);
         let placed = if self.shared.link && !own_copy {

@@ -36,12 +36,7 @@ pub(super) enum TreeError {
     #[error("a directory has two entries named {0:?}")]
     Twice(String),
     #[error("the input root has {what} than the {limit} that this worker allows")]
-    Bound {
-        /// More of what.
-        what: &'static str,
-        limit: u64,
-    },
-    /// The cache.
+    Bound { what: &'static str, limit: u64 },
     #[error(transparent)]
     Remote(#[from] RemoteError),
 }

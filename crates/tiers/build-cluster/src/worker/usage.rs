@@ -59,9 +59,6 @@ fn wait4(pid: Pid) -> io::Result<(i32, libc::rusage)> {
 
 /// Leaves the machine's namespaces of mounts, processes, messages and names, that of the network with `network`,
 /// and that of users with `users`, for which the caller must have one thread.
-///
-/// # Errors
-/// When the system does not allow it.
 #[expect(unsafe_code, reason = "the wrapper is unsafe because of a flag that is not used here")]
 pub(super) fn leave_namespaces(network: bool, users: bool) -> io::Result<()> {
     let always = Flags::NEWNS | Flags::NEWPID | Flags::NEWIPC | Flags::NEWUTS;
@@ -72,9 +69,6 @@ pub(super) fn leave_namespaces(network: bool, users: bool) -> io::Result<()> {
 }
 
 /// Leaves the namespace of users. The caller must have one thread.
-///
-/// # Errors
-/// When the system does not allow it.
 #[expect(unsafe_code, reason = "the wrapper is unsafe because of a flag that is not used here")]
 pub(super) fn leave_users() -> io::Result<()> {
     // SAFETY: as above.

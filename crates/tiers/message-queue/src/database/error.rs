@@ -13,48 +13,34 @@ pub(super) const VERSION: i32 = 1;
 /// The database cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
-    /// The URL is none.
     #[error("`{url}` is not a PostgreSQL URL; write it like postgres://user@host:5432/database")]
     Url {
         /// The URL, its password left out.
         url: String,
-        /// What is wrong.
         #[source]
         source: Error,
     },
-    /// A way to use TLS that does not exist.
     #[error("`{mode}` is not an sslmode; write disable, prefer, require, verify-ca or verify-full")]
-    SslMode {
-        /// What was written.
-        mode: String,
-    },
+    SslMode { mode: String },
     #[error("the root certificate of PostgreSQL cannot be used")]
     RootCertificate(#[source] TlsError),
-    /// No trusted certificate authority.
     #[error(
         "this system has no certificates of its own to check PostgreSQL's; name a file with \
          --database-root-certificate"
     )]
     Certificates,
-    /// TLS cannot be set up.
     #[error("cannot set up TLS to PostgreSQL")]
     Tls(#[source] tokio_rustls::rustls::Error),
-    /// PostgreSQL does not answer, or refuses.
     #[error("cannot connect to PostgreSQL")]
     Connect(#[source] Error),
-    /// The certificate stands for itself.
     #[error(
         "PostgreSQL's certificate is that of an authority, which no server may show; give it one that \
          the authority signed, or one that is signed by itself and no authority (openssl req -x509 \
          -addext basicConstraints=CA:FALSE)"
     )]
     AuthorityAsServer(#[source] Error),
-    /// PostgreSQL is older than the functions need.
     #[error("PostgreSQL {found} is too old; version 15 or later is needed")]
-    Version {
-        /// What the server says.
-        found: String,
-    },
+    Version { found: String },
     /// The tables were made by another version of this program.
     #[error(
         "the schema `{SCHEMA}` has version {found}, and this program needs version {VERSION}; start the program \
@@ -64,13 +50,11 @@ pub enum DatabaseError {
         /// The stored version; 0 if there is none.
         found: i32,
     },
-    /// The schema exists, and is not the queue's.
     #[error(
         "the schema `{SCHEMA}` has {tables} tables and no version: another program made it; take another database, \
          or drop that schema"
     )]
     Foreign { tables: i64 },
-    /// The schema cannot be made.
     #[error(
         "cannot make the schema `{SCHEMA}`; the role needs CREATE on the database once (GRANT CREATE \
          ON DATABASE … TO …)"

@@ -13,7 +13,6 @@ pub(super) const START: Duration = Duration::from_secs(120);
 /// The private PostgreSQL cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivatePostgresError {
-    /// No server programs.
     #[error(
         "no PostgreSQL 15 or later is installed here (looked in $PATH and {}); install it \
          (Debian: apt-get install postgresql), or name yours with --database URL",
@@ -22,28 +21,21 @@ pub enum PrivatePostgresError {
     NotInstalled,
     #[error("cannot prepare {path}; another folder can be named with --data DIR")]
     Folder {
-        /// The folder or file.
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    /// The folder holds something else, or is somebody else's.
     #[error(
         "{path} cannot be the folder of a private PostgreSQL: {why}; name a new folder, or an empty one of \
          yours, with --data DIR"
     )]
-    NotOurs {
-        path: PathBuf,
-        /// What it is.
-        why: &'static str,
-    },
+    NotOurs { path: PathBuf, why: &'static str },
     /// PostgreSQL will not run as root, and there is no other user to run it as.
     #[error(
         "PostgreSQL does not run as root, and this machine has no user `postgres` to run it as; \
          start as another user"
     )]
     NoUser,
-    /// The user that runs the server may not enter.
     #[error(
         "PostgreSQL runs as user `postgres` here, who may not enter {folder}; take a data folder \
          elsewhere, or allow it (chmod o+x)"
@@ -53,23 +45,12 @@ pub enum PrivatePostgresError {
         folder: PathBuf,
     },
     #[error("`{program}` failed: {output}")]
-    Program {
-        program: String,
-        /// What it said.
-        output: String,
-    },
-    /// It runs already, for another middleware.
+    Program { program: String, output: String },
     #[error(
         "the PostgreSQL of {path} is running for another process (pid {pid}); stop that one, or \
          take another folder with --data DIR"
     )]
-    Running {
-        /// The data folder.
-        path: PathBuf,
-        /// The server's process.
-        pid: i32,
-    },
-    /// The folder is another process's.
+    Running { path: PathBuf, pid: i32 },
     #[error(
         "{path} is in use: another process runs the PostgreSQL in it, or is making it; stop that one, or take \
          another folder with --data DIR"
@@ -81,17 +62,9 @@ pub enum PrivatePostgresError {
          version {made} again (Debian: apt-get install postgresql-{made}), or bring the data up to date with \
          pg_upgrade"
     )]
-    OtherVersion {
-        /// The data folder.
-        path: PathBuf,
-        /// The version that made it.
-        made: u32,
-        /// The newest that is installed.
-        found: u32,
-    },
+    OtherVersion { path: PathBuf, made: u32, found: u32 },
     #[error("PostgreSQL does not start ({status}): {why}; its log is {log}", log = log.display())]
     Ended {
-        /// How it ended.
         status: std::process::ExitStatus,
         /// What it said last, and whether its disk is full.
         why: String,

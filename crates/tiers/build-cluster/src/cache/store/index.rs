@@ -18,7 +18,6 @@ const PARTS: usize = 16;
 const PIECE: usize = 1024;
 const NONE: u32 = u32::MAX;
 
-/// What is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// A blob, named by its content.
@@ -233,7 +232,6 @@ impl Index {
         Some((evicted.key, evicted.entry(), evicted.used))
     }
 
-    /// How many there are of each kind.
     pub(crate) fn count(&self) -> BTreeMap<Kind, u64> {
         let mut counts = BTreeMap::from(Kind::ALL.map(|kind| (kind, 0)));
         for index in 0..PARTS {
@@ -245,7 +243,6 @@ impl Index {
         counts
     }
 
-    /// How many there are.
     #[cfg(test)]
     pub(crate) fn len(&self) -> u64 {
         (0..PARTS).map(|index| self.lock(index).table.len() as u64).sum()

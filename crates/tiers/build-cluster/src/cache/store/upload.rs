@@ -64,7 +64,6 @@ impl Spill {
         Ok(spill)
     }
 
-    /// Appends.
     pub(crate) fn write(&mut self, parts: &[Bytes]) -> Result<(), PutError> {
         let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
         if self.stored + bytes > self.store.largest() {

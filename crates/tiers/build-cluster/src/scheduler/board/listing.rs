@@ -68,7 +68,6 @@ impl<P, R> Board<P, R> {
         self.queues.iter().map(line).collect()
     }
 
-    /// The builds.
     pub fn invocations(&self, now_ns: u64) -> Vec<InvocationLine> {
         let line = |(name, waiting, executing, slot_time_ns): (&Arc<str>, u64, u64, u128)| {
             InvocationLine { name: Arc::clone(name), waiting, executing, slot_time_ns }
@@ -112,12 +111,10 @@ impl<P, R> Board<P, R> {
         ids.into_iter().map(line).collect()
     }
 
-    /// Key of an operation's action.
     pub fn action(&self, id: OperationId) -> Option<ActionKey> {
         self.operations.get(&id).map(|operation| Arc::clone(&operation.key))
     }
 
-    /// Sums.
     pub fn totals(&self) -> Totals {
         Totals {
             waiting: self.waiting,

@@ -11,9 +11,6 @@ pub struct Unknown;
 
 impl<P, R> Board<P, R> {
     /// Where an operation is.
-    ///
-    /// # Errors
-    /// `Unknown`.
     pub fn stage(&self, id: OperationId) -> Result<Stage<R>, Unknown> {
         let operation = self.operations.get(&id).ok_or(Unknown)?;
         if let Some(ending) = &operation.ending {
@@ -25,9 +22,6 @@ impl<P, R> Board<P, R> {
     }
 
     /// Somebody watches an operation.
-    ///
-    /// # Errors
-    /// `Unknown`.
     pub fn watch(&mut self, id: OperationId) -> Result<(), Unknown> {
         self.operations.get_mut(&id).ok_or(Unknown)?.watchers += 1;
         Ok(())
@@ -45,9 +39,6 @@ impl<P, R> Board<P, R> {
     }
 
     /// Ends an operation without a result. Its task ends when no other operation waits for it.
-    ///
-    /// # Errors
-    /// `Unknown`.
     pub fn cancel(&mut self, id: OperationId, now_ns: u64) -> Result<(), Unknown> {
         let operation = self.operations.get(&id).ok_or(Unknown)?;
         if operation.ending.is_some() {
@@ -68,9 +59,6 @@ impl<P, R> Board<P, R> {
     }
 
     /// Forgets a finished operation at its client's wish; one that is not is cancelled first.
-    ///
-    /// # Errors
-    /// `Unknown`.
     pub fn delete(&mut self, id: OperationId, now_ns: u64) -> Result<(), Unknown> {
         self.cancel(id, now_ns)?;
         self.operations.remove(&id);

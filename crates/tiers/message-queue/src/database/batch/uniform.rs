@@ -76,7 +76,6 @@ pub(super) async fn take(
     Ok(row.map(|row| (taken(&row, id(Some(queue)), takes.len()), row.get(12))))
 }
 
-/// Each once.
 fn different(ids: impl Iterator<Item = i64>) -> Parameter<'static> {
     let mut ids: Vec<i64> = ids.collect();
     ids.sort_unstable();
