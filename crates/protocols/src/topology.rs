@@ -45,22 +45,16 @@ pub struct TierId(String);
 
 /// A text that cannot be the name of a tier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum TierNameError {
     /// Characters that have a meaning in paths, links or commands.
     #[error(
         "`{name}` is not a name for a tier; write a letter (of ASCII) and then letters, digits, `-` or `_`, \
          {LONGEST} at most"
     )]
-    Form {
-        /// What was written.
-        name: String,
-    },
-    /// It stands for something else.
+    Form { name: String },
     #[error("`{name}` is taken by Kendall itself; choose another name for the tier")]
-    Reserved {
-        /// What was written.
-        name: String,
-    },
+    Reserved { name: String },
 }
 
 impl TierId {

@@ -143,41 +143,17 @@ pub enum CallKind {
 
 /// Why a layered model has no solution.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum LayeredError {
-    /// Nothing happens in it.
     #[error("the model has no {0}: give at least one")]
     Empty(&'static str),
-    /// Something names what is not there.
     #[error("{place} names {what} {index}, and there are {count}")]
-    Missing {
-        /// Where.
-        place: String,
-        /// A processor, a task or an entry.
-        what: &'static str,
-        /// As written.
-        index: usize,
-        /// How many there are.
-        count: usize,
-    },
-    /// A number makes no sense.
+    Missing { place: String, what: &'static str, index: usize, count: usize },
     #[error("{name} is {value}; it must be {expected}")]
-    Number {
-        /// Which.
-        name: String,
-        /// Its value.
-        value: f64,
-        /// What it must be.
-        expected: &'static str,
-    },
+    Number { name: String, value: f64, expected: &'static str },
     /// A reference task is used as a server, or the other way round.
     #[error("task `{task}` {what}")]
-    Role {
-        /// Which.
-        task: String,
-        /// What is wrong, and what to write.
-        what: &'static str,
-    },
-    /// Tasks wait for themselves.
+    Role { task: String, what: &'static str },
     #[error("tasks call each other in a circle: {0}; a layered model has none")]
     Cycle(String),
     /// Requests that nothing holds back exceed what a task or processor can do.
@@ -185,33 +161,14 @@ pub enum LayeredError {
         "no steady state at `{name}`: with asynchronous requests and arrivals, {offered:.6} of \
          {capacity} would be busy; lower their rates, or give it more copies"
     )]
-    Unstable {
-        /// Task or processor.
-        name: String,
-        /// Mean number busy that they ask for.
-        offered: f64,
-        /// Threads or cores.
-        capacity: f64,
-    },
-    /// It would take too long.
+    Unstable { name: String, offered: f64, capacity: f64 },
     #[error("the model has {size} calls and pairs of caller and server; the limit is {limit}")]
-    TooLarge {
-        /// How many.
-        size: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// The iteration did not settle.
+    TooLarge { size: usize, limit: usize },
     #[error(
         "the layers did not settle: after {rounds} rounds waiting times still change by \
          {change:.2e}; simulate the model, or change the task nearest to saturation"
     )]
-    NotSettled {
-        /// Rounds taken.
-        rounds: u32,
-        /// Largest relative change in the last.
-        change: f64,
-    },
+    NotSettled { rounds: u32, change: f64 },
 }
 
 impl Copies {

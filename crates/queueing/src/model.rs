@@ -316,63 +316,36 @@ impl Default for SimulationOptions {
 
 /// A model that makes no sense, or goes beyond a limit.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum ModelError {
     /// A key is not known, missing, or holds what it cannot.
     #[error("{path}: {what}")]
     Key {
         /// Where, such as `stations[2].servers`.
         path: String,
-        /// What is wrong, and what to write.
         what: String,
     },
-    /// A value is not accepted.
     #[error("{path}: {value} is refused; expected {expected}")]
     Refused {
         /// Where, such as `stations[2].servers`.
         path: String,
-        /// What was there.
         value: String,
-        /// The accepted form.
         expected: String,
     },
-    /// Something is missing.
     #[error("{path} is missing; expected {expected}")]
-    Missing {
-        /// Where.
-        path: String,
-        /// The accepted form.
-        expected: String,
-    },
-    /// A limit is exceeded.
+    Missing { path: String, expected: String },
     #[error("{path}: {value} exceeds the limit of {limit}")]
-    TooLarge {
-        /// Where.
-        path: String,
-        /// What was there.
-        value: String,
-        /// The limit.
-        limit: String,
-    },
-    /// A customer of a class never gets out again.
+    TooLarge { path: String, value: String, limit: String },
     #[error(
         "class `{class}` never leaves once it is at `{station}`: give it a route to `out`, or to a \
          station from which it leaves"
     )]
-    NeverLeaves {
-        /// Which class.
-        class: String,
-        /// Where it is caught.
-        station: String,
-    },
-    /// A class has nothing to do.
+    NeverLeaves { class: String, station: String },
     #[error(
         "class `{class}` visits no station: give one a `service_time_s` or `service_demand_s` for \
          it, or remove the class"
     )]
-    VisitsNothing {
-        /// Which class.
-        class: String,
-    },
+    VisitsNothing { class: String },
 }
 
 impl ModelError {

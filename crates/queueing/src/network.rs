@@ -121,102 +121,37 @@ pub struct NetworkSolution {
 
 /// Why there is no solution.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum NetworkError {
-    /// The network has nothing in it.
     #[error("the network has no {what}: give at least one")]
-    Empty {
-        /// Classes or resources.
-        what: &'static str,
-    },
-    /// A list has the wrong length.
+    Empty { what: &'static str },
     #[error("resource {resource} has {have} demands, but there are {need} classes")]
-    Shape {
-        /// Index of the resource.
-        resource: usize,
-        /// Length of its list.
-        have: usize,
-        /// Number of classes.
-        need: usize,
-    },
-    /// A number makes no sense.
+    Shape { resource: usize, have: usize, need: usize },
     #[error("{name} is {value}; it must be {expected}")]
-    Number {
-        /// Which.
-        name: String,
-        /// Its value.
-        value: f64,
-        /// What it must be.
-        expected: &'static str,
-    },
+    Number { name: String, value: f64, expected: &'static str },
     /// A class has no work and no think time, or no demand at all where it needs some.
     #[error("class {class} visits nothing: its demands and think time are all 0")]
-    NoWork {
-        /// Index of the class.
-        class: usize,
-    },
-    /// Open classes bring more than a resource can do.
+    NoWork { class: usize },
     #[error(
         "no steady state at resource {resource}: open classes offer {offered:.6} erlangs to a \
          capacity of {capacity:.6}; lower the arrival rates below {share:.4} of what they are, or \
          add servers"
     )]
-    Unstable {
-        /// Index of the resource.
-        resource: usize,
-        /// Offered load.
-        offered: f64,
-        /// Greatest rate multiplier.
-        capacity: f64,
-        /// capacity/offered.
-        share: f64,
-    },
-    /// The solver does not know this.
+    Unstable { resource: usize, offered: f64, capacity: f64, share: f64 },
     #[error("{solver} does not handle {what}; use {instead}")]
-    Unsupported {
-        /// Which solver.
-        solver: &'static str,
-        /// What it cannot do.
-        what: &'static str,
-        /// What can.
-        instead: &'static str,
-    },
-    /// It would take too long or too much memory.
+    Unsupported { solver: &'static str, what: &'static str, instead: &'static str },
     #[error(
         "{solver} would take {steps:.3e} steps, above the limit of {limit:.1e}; use schweitzer or \
          linearizer"
     )]
-    TooLarge {
-        /// Which solver.
-        solver: &'static str,
-        /// Estimate.
-        steps: f64,
-        /// The limit.
-        limit: f64,
-    },
-    /// An iteration did not settle.
+    TooLarge { solver: &'static str, steps: f64, limit: f64 },
     #[error("{solver} did not settle: after {rounds} rounds numbers still change by {change:.2e}")]
-    NotSettled {
-        /// Which solver.
-        solver: &'static str,
-        /// Rounds taken.
-        rounds: u32,
-        /// Largest relative change in the last.
-        change: f64,
-    },
+    NotSettled { solver: &'static str, rounds: u32, change: f64 },
     /// A solution broke a law: our defect, found before anybody used the number.
     #[error(
         "{solver} gave a result that breaks {law} ({have} against {limit}); please report this"
     )]
-    BrokenLaw {
-        /// Which solver.
-        solver: &'static str,
-        /// Which law.
-        law: &'static str,
-        /// The number.
-        have: f64,
-        /// What the law allows.
-        limit: f64,
-    },
+    BrokenLaw { solver: &'static str, law: &'static str, have: f64, limit: f64 },
 }
 
 impl Resource {

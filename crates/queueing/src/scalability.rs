@@ -132,29 +132,18 @@ const REWEIGHTINGS: usize = 12;
 
 /// Measurements that the law cannot be fitted to.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum UslError {
-    /// A number makes no sense.
     #[error("measurement {index}: {what} is {value}; it must be {expected}")]
     Measurement {
         /// Which, counted from 0.
         index: usize,
-        /// Load or throughput.
         what: &'static str,
-        /// What it was.
         value: f64,
-        /// What it must be.
         expected: &'static str,
     },
-    /// An option makes no sense.
     #[error("{name} is {value}; it must be {expected}")]
-    Option {
-        /// Which.
-        name: &'static str,
-        /// What it was.
-        value: f64,
-        /// What it must be.
-        expected: &'static str,
-    },
+    Option { name: &'static str, value: f64, expected: &'static str },
     /// Too few measurements for the coefficients and an estimate of the error.
     #[error(
         "{} at {}: {coefficients} coefficients and their errors need {need} measurements at \
@@ -162,17 +151,7 @@ pub enum UslError {
         kendall_units::counted(*have, "measurement"),
         kendall_units::counted(*distinct, "different load")
     )]
-    TooFew {
-        /// Measurements.
-        have: usize,
-        /// Different loads.
-        distinct: usize,
-        /// Coefficients to fit.
-        coefficients: usize,
-        /// Measurements needed.
-        need: usize,
-    },
-    /// All throughputs are 0.
+    TooFew { have: usize, distinct: usize, coefficients: usize, need: usize },
     #[error("every throughput is 0: there is nothing to fit")]
     NoThroughput,
     /// So many throughputs are 0 that the fit would run away.
@@ -180,13 +159,7 @@ pub enum UslError {
         "{zeros} of {measurements} throughputs are 0: no law passes through them; leave out the loads \
          at which nothing completed, or measure them again"
     )]
-    Zeros {
-        /// How many.
-        zeros: usize,
-        /// Of how many.
-        measurements: usize,
-    },
-    /// The measurements do not tell the coefficients apart.
+    Zeros { zeros: usize, measurements: usize },
     #[error(
         "the loads do not separate the coefficients: measure over a wider range of loads, or fix γ"
     )]

@@ -145,22 +145,15 @@ pub struct Progress {
 /// A reason to trust the answer less.
 #[derive(Debug, Clone, PartialEq, Serialize, thiserror::Error)]
 #[serde(tag = "caveat", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum Doubt {
-    /// The intervals are wider than asked.
     #[error(
         "stopped at {most_customers} customers with ±{reached:.2} %, wanted ±{wanted:.2} %: allow \
          more customers, or ask for less",
         reached = 100.0 * reached,
         wanted = 100.0 * wanted
     )]
-    CapReached {
-        /// The cap.
-        most_customers: u64,
-        /// Relative half-width reached.
-        reached: f64,
-        /// Relative half-width wanted.
-        wanted: f64,
-    },
+    CapReached { most_customers: u64, reached: f64, wanted: f64 },
     /// The model remembers its past for so long that the intervals may be too narrow.
     #[error(
         "neighboring batches correlate by {correlation:.2} (0.3 is accepted): the run is short for \
@@ -170,18 +163,11 @@ pub enum Doubt {
         /// Lag-1 correlation of batch means.
         correlation: f64,
     },
-    /// The run is so short that its figures are without intervals.
     #[error(
         "no intervals: the start and the past last for so long that a replication is worth {worth:.1} independent batches, \
          and {needed:.1} are needed; allow more customers"
     )]
-    NoIntervals {
-        /// Independent batches that a replication is worth.
-        worth: f64,
-        /// How many it must be.
-        needed: f64,
-    },
-    /// Percentiles from this one on have no interval.
+    NoIntervals { worth: f64, needed: f64 },
     #[error(
         "no interval for the {percent} % percentile and rarer ones: too few independent busy \
          periods reached it; allow more customers",
@@ -196,12 +182,7 @@ pub enum Doubt {
         "no interval for times: customers stay for {stay_s:.3} s on average, and a replication simulates {simulated_s:.3} \
          s; allow more customers"
     )]
-    TooShortForTimes {
-        /// Mean time in the network.
-        stay_s: f64,
-        /// Simulated time of a replication, warm-up included.
-        simulated_s: f64,
-    },
+    TooShortForTimes { stay_s: f64, simulated_s: f64 },
     /// The transient may have lasted longer than what was cut.
     #[error(
         "no end of the warm-up found in {simulated_s} s of simulated time: allow more customers, \
@@ -211,7 +192,6 @@ pub enum Doubt {
         /// Simulated time of the warm-up in each replication.
         simulated_s: f64,
     },
-    /// Only visit ratios are known.
     #[error(
         "the order in which stations are visited was assumed from the visits; it matters unless \
          the network has a product form. Give routes to fix it"
@@ -221,86 +201,38 @@ pub enum Doubt {
 
 /// A model that cannot be simulated, or a simulation that cannot go on.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum SimulationError {
-    /// A setting makes no sense.
     #[error("{name} is {value}; it must be {expected}")]
-    Setting {
-        /// Which.
-        name: &'static str,
-        /// What it was.
-        value: f64,
-        /// What it must be.
-        expected: &'static str,
-    },
+    Setting { name: &'static str, value: f64, expected: &'static str },
     /// The model itself is wrong.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// More work arrives than can be done.
     #[error(
         "no steady state: station `{station}` is offered {offered:.4} times what it can do; lower \
          the arrival rate, add servers, or give it a capacity"
     )]
-    Unstable {
-        /// Where.
-        station: String,
-        /// Offered over possible work.
-        offered: f64,
-    },
-    /// A combination that is not simulated.
+    Unstable { station: String, offered: f64 },
     #[error("station `{station}`: {what} is not simulated; {instead}")]
-    Unsupported {
-        /// Where.
-        station: String,
-        /// What.
-        what: &'static str,
-        /// The way out.
-        instead: &'static str,
-    },
-    /// Beyond what is kept.
+    Unsupported { station: String, what: &'static str, instead: &'static str },
     #[error("{what} is {value}, the simulator's limit is {limit}")]
-    TooLarge {
-        /// What.
-        what: String,
-        /// How much.
-        value: u64,
-        /// The limit.
-        limit: u64,
-    },
-    /// No class brings customers.
+    TooLarge { what: String, value: u64, limit: u64 },
     #[error("nothing happens: no class has arrivals or a population that takes time for anything")]
     NothingHappens,
-    /// The number of customers grew beyond bounds.
     #[error(
         "{customers} customers are in the network after {time_s:.4} s of simulated time: it has no \
          steady state, or a limit too high to simulate"
     )]
-    Overflow {
-        /// When.
-        time_s: f64,
-        /// The limit.
-        customers: u32,
-    },
-    /// Nobody can move any more.
+    Overflow { time_s: f64, customers: u32 },
     #[error("deadlock after {time_s:.4} s of simulated time: every customer waits for another")]
-    Deadlock {
-        /// When.
-        time_s: f64,
-    },
-    /// Customers circle without time passing.
+    Deadlock { time_s: f64 },
     #[error(
         "at {time_s:.4} s of simulated time customers circle without time passing: give a station \
          on their way a service time, or the class a think time"
     )]
-    ClockStands {
-        /// When.
-        time_s: f64,
-    },
-    /// More events than are numbered.
+    ClockStands { time_s: f64 },
     #[error("more than 137 billion events in a replication by {time_s:.4} s of simulated time")]
-    TooManyEvents {
-        /// When.
-        time_s: f64,
-    },
+    TooManyEvents { time_s: f64 },
 }
 
 /// Simulates a model. `progress` is called after every round of the stopping rule.

@@ -78,52 +78,25 @@ impl FromStr for Solver {
 
 /// Why a model has no solution, or not this one.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum SolveError {
     /// The model makes no sense.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The single station has no solution.
     #[error("station `{station}`: {source}")]
-    Station {
-        /// Which.
-        station: String,
-        /// Why.
-        source: StationError,
-    },
-    /// The network has no solution.
+    Station { station: String, source: StationError },
     #[error("{source}{}", legend(.names))]
     Network {
         /// Names of the resources, in the order of their indices.
         names: Vec<String>,
-        /// Why.
         source: NetworkError,
     },
-    /// No formula covers this.
     #[error("no formula covers {feature} at `{station}`; use `solver = \"simulation\"`")]
-    NeedsSimulation {
-        /// What.
-        feature: &'static str,
-        /// Where.
-        station: String,
-    },
-    /// The solver is for other models.
+    NeedsSimulation { feature: &'static str, station: String },
     #[error("solver `{solver}` is for {what}; leave it out, or use {instead}")]
-    WrongSolver {
-        /// Which.
-        solver: &'static str,
-        /// What it is for.
-        what: &'static str,
-        /// What to use.
-        instead: &'static str,
-    },
-    /// No solver has this name.
+    WrongSolver { solver: &'static str, what: &'static str, instead: &'static str },
     #[error("`{name}` is not a solver; known are {known}")]
-    UnknownSolver {
-        /// What was written.
-        name: String,
-        /// The known ones.
-        known: String,
-    },
+    UnknownSolver { name: String, known: String },
 }
 
 fn legend(names: &[String]) -> String {

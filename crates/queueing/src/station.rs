@@ -154,45 +154,20 @@ pub struct StationSolution {
 
 /// Why there is no solution.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum StationError {
-    /// More work arrives than can be done.
     #[error(
         "no steady state: {offered:.6} erlangs are offered to {}; at least {needed} are needed, or an arrival \
          rate below {most_arrivals:.6}/s",
         kendall_units::counted(*servers, "server")
     )]
-    Unstable {
-        /// a, in erlang.
-        offered: f64,
-        /// m.
-        servers: u64,
-        /// Servers that would suffice.
-        needed: u64,
-        /// Arrival rate at which these servers saturate.
-        most_arrivals: f64,
-    },
-    /// A number makes no sense.
+    Unstable { offered: f64, servers: u64, needed: u64, most_arrivals: f64 },
     #[error("{name} is {}; it must be {expected}", shown(*value))]
-    Number {
-        /// Which number.
-        name: &'static str,
-        /// Its value.
-        value: f64,
-        /// What it must be.
-        expected: &'static str,
-    },
-    /// A limit is exceeded.
+    Number { name: &'static str, value: f64, expected: &'static str },
     #[error(
         "{name} is {value}, above the limit of {limit}: use an approximation or a smaller model"
     )]
-    TooLarge {
-        /// Which number.
-        name: &'static str,
-        /// Its value.
-        value: u64,
-        /// The limit.
-        limit: u64,
-    },
+    TooLarge { name: &'static str, value: u64, limit: u64 },
     /// The parameters of a distribution make no sense.
     #[error(transparent)]
     Distribution(#[from] crate::DistributionError),

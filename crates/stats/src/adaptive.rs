@@ -93,26 +93,15 @@ pub struct Settings {
 
 /// A search that cannot be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum SearchError {
-    /// Loads out of order.
     #[error("loads from {low} to {high}: the lowest is at least 1 and below the highest")]
-    Loads {
-        /// Lowest.
-        low: u64,
-        /// Highest.
-        high: u64,
-    },
+    Loads { low: u64, high: u64 },
     /// A stopping rule that cannot be followed.
     #[error(transparent)]
     Rule(#[from] RuleError),
-    /// A measurement that is none.
     #[error("throughput {throughput} at load {load} is not a positive number")]
-    Throughput {
-        /// The load.
-        load: u64,
-        /// What was measured.
-        throughput: f64,
-    },
+    Throughput { load: u64, throughput: f64 },
 }
 
 /// Why a run is made.

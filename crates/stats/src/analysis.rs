@@ -112,86 +112,43 @@ pub struct Analysis {
 
 /// Data that cannot be analyzed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum AnalysisError {
     /// Nothing, NaN, or a confidence outside (0, 1).
     #[error(transparent)]
     Sample(#[from] SampleError),
-    /// No factor has two levels.
     #[error(
         "no factor is varied: {factors} each have one level only; an effect needs at least two"
     )]
-    NothingVaried {
-        /// The factors.
-        factors: String,
-    },
-    /// All responses are the same.
+    NothingVaried { factors: String },
     #[error("the response variable is {value} in {}, so nothing can be explained", all(*runs))]
-    ConstantResponse {
-        /// The value.
-        value: f64,
-        /// How many runs.
-        runs: usize,
-    },
-    /// A level that a surface cannot be fitted over.
+    ConstantResponse { value: f64, runs: usize },
     #[error("factor `{factor}` has the level `{level}`: a surface is fitted over plain numbers")]
-    NoNumber {
-        /// The factor.
-        factor: String,
-        /// The level.
-        level: String,
-    },
-    /// A term to be pooled that there is not.
+    NoNumber { factor: String, level: String },
     #[error("there is no term `{name}` to pool into the error; there are {terms}")]
-    NoTerm {
-        /// Its name.
-        name: String,
-        /// Those that there are.
-        terms: String,
-    },
-    /// Responses whose squares overflow.
+    NoTerm { name: String, terms: String },
     #[error(
         "the response reaches {value:e}: above {limit:e} sums of squares are not finite; give \
          it in a larger unit"
     )]
-    TooLarge {
-        /// The largest magnitude.
-        value: f64,
-        /// The limit.
-        limit: f64,
-    },
-    /// Responses whose squares vanish.
+    TooLarge { value: f64, limit: f64 },
     #[error(
         "the response reaches {value:e} at most: below {limit:e} sums of squares are 0; give it in \
          a smaller unit"
     )]
-    TooSmall {
-        /// The largest magnitude.
-        value: f64,
-        /// The limit.
-        limit: f64,
-    },
-    /// A row with too few or too many levels.
+    TooSmall { value: f64, limit: f64 },
     #[error("observation {row} has {have} levels, there are {want} factors")]
     RaggedRow {
         /// From 1.
         row: usize,
-        /// Levels it has.
         have: usize,
-        /// Factors.
         want: usize,
     },
-    /// One observation a level of a single factor.
     #[error(
         "one observation for each of {levels} levels of `{factor}`: its effect cannot be separated from \
          the error; replicate"
     )]
-    NoError {
-        /// The factor.
-        factor: String,
-        /// Its levels.
-        levels: usize,
-    },
-    /// A multiplicative model of something that has no logarithm.
+    NoError { factor: String, levels: usize },
     #[error(
         "a multiplicative model needs positive responses, and observation {row} is {value}; use \
          the additive model"
@@ -199,28 +156,15 @@ pub enum AnalysisError {
     NotPositive {
         /// From 1.
         row: usize,
-        /// The response.
         value: f64,
     },
-    /// Main effects that the data do not tell apart.
     #[error(
         "the main effects cannot be separated: the {cells} cells that were measured always vary \
          some factors together; measure more cells"
     )]
-    Confounded {
-        /// Measured cells.
-        cells: usize,
-    },
-    /// A factor whose levels are nearly all different.
+    Confounded { cells: usize },
     #[error("factor `{factor}` has {levels} levels, the limit is {limit}: fit a curve instead")]
-    TooManyLevels {
-        /// The factor.
-        factor: String,
-        /// Its levels.
-        levels: usize,
-        /// The limit.
-        limit: usize,
-    },
+    TooManyLevels { factor: String, levels: usize, limit: usize },
 }
 
 fn all(runs: usize) -> String {

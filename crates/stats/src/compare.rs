@@ -211,24 +211,14 @@ fn is_of_no_sense(interval: &Interval) -> bool {
 
 /// Result sets that cannot be compared.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum CompareError {
-    /// Nothing to compare.
     #[error("nothing to compare: the result sets have no configuration in common")]
     Nothing,
-    /// A bound that is none.
     #[error("a bound of {bound} is not a share above 0 and below 1, such as 0.05")]
-    Bound {
-        /// What was asked for.
-        bound: f64,
-    },
-    /// A number that is none.
+    Bound { bound: f64 },
     #[error("configuration {configuration}: {source}")]
-    Sample {
-        /// Which configuration.
-        configuration: String,
-        /// What is wrong.
-        source: SampleError,
-    },
+    Sample { configuration: String, source: SampleError },
     /// A confidence outside (0, 1).
     #[error(transparent)]
     Confidence(#[from] SampleError),

@@ -106,95 +106,39 @@ pub struct PlannedRun {
 
 /// A design that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum DesignError {
-    /// Nothing is varied.
     #[error("no factors: name at least one, such as `workers=8,32`")]
     NoFactors,
-    /// A factor without a level.
     #[error("factor `{factor}` has no levels")]
-    NoLevels {
-        /// Its name.
-        factor: String,
-    },
-    /// The same level twice.
+    NoLevels { factor: String },
     #[error("factor `{factor}` has the level `{level}` twice")]
-    SameLevel {
-        /// Its name.
-        factor: String,
-        /// The level.
-        level: String,
-    },
-    /// The same factor twice.
+    SameLevel { factor: String, level: String },
     #[error("factor `{factor}` is named twice")]
-    SameFactor {
-        /// Its name.
-        factor: String,
-    },
+    SameFactor { factor: String },
     /// A two-level design with a factor of more or fewer.
     #[error(
         "factor `{factor}` has {levels} levels; a two-level design needs exactly 2 (or use a full design)"
     )]
-    NotTwoLevels {
-        /// Its name.
-        factor: String,
-        /// Its number of levels.
-        levels: usize,
-    },
-    /// A center point between levels that are not numbers.
+    NotTwoLevels { factor: String, levels: usize },
     #[error(
         "factor `{factor}` has no center: `{level}` is not a plain number; leave out the center points"
     )]
-    NoCenter {
-        /// Its name.
-        factor: String,
-        /// The level.
-        level: String,
-    },
-    /// More configurations than anyone could want.
+    NoCenter { factor: String, level: String },
     #[error(
         "{configurations} configurations; the limit is {limit}: take fewer levels or a fraction"
     )]
-    TooLarge {
-        /// How many there would be.
-        configurations: u128,
-        /// The limit.
-        limit: usize,
-    },
-    /// More factors than a screening design takes.
+    TooLarge { configurations: u128, limit: usize },
     #[error("{factors} factors: the limit is {limit}; take a fraction, or screen them in groups")]
-    TooManyFactors {
-        /// How many.
-        factors: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// A number of factors that a design is not made for.
+    TooManyFactors { factors: usize, limit: usize },
     #[error("{factors} factors: this design takes {least} to {most}")]
-    FactorCount {
-        /// How many.
-        factors: usize,
-        /// Fewest.
-        least: usize,
-        /// Most.
-        most: usize,
-    },
-    /// A number of runs out of range.
+    FactorCount { factors: usize, least: usize, most: usize },
     #[error("{runs} runs: a Latin hypercube takes 2 to 100,000")]
-    Runs {
-        /// How many were asked for.
-        runs: usize,
-    },
-    /// Every mirror image is there already.
+    Runs { runs: usize },
     #[error("every run's mirror image is in the design already: there is nothing to fold over")]
     NoMirror,
-    /// An interaction that makes no blocks.
     #[error("blocks by `{word}`: {why}")]
-    Block {
-        /// The interaction.
-        word: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
+    Block { word: String, why: &'static str },
     /// A fraction that cannot be made.
     #[error(transparent)]
     Fraction(#[from] FractionError),

@@ -9,36 +9,24 @@ use crate::estimate::{Caveat, Estimate, Interval};
 
 /// Numbers that no statistic can be made of.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum SampleError {
-    /// There is nothing.
     #[error("no observations")]
     Empty,
-    /// NaN or infinite.
     #[error("observation {index} is {value}, not a finite number")]
     NotFinite {
         /// Position, from 0.
         index: usize,
-        /// What it is.
         value: f64,
     },
-    /// Zero or below where a positive number is due.
     #[error("{value} is not a positive number")]
-    NotPositive {
-        /// What it is.
-        value: f64,
-    },
+    NotPositive { value: f64 },
     /// A confidence level that is not strictly between 0 and 1.
     #[error("a confidence of {confidence} is not between 0 and 1, such as 0.95")]
-    Confidence {
-        /// What was asked for.
-        confidence: f64,
-    },
+    Confidence { confidence: f64 },
     /// A quantile that is not strictly between 0 and 1.
     #[error("a quantile of {quantile} is not between 0 and 1, such as 0.99")]
-    Quantile {
-        /// What was asked for.
-        quantile: f64,
-    },
+    Quantile { quantile: f64 },
 }
 
 /// Refuses nothing, NaN and infinity.

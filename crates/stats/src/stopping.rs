@@ -36,21 +36,13 @@ pub struct StoppingRule {
 
 /// A rule that cannot be followed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum RuleError {
-    /// Fewer than 2, or more than the cap.
     #[error("repetitions from {min} to {max}: the least is 2, and min must not exceed max")]
-    Repetitions {
-        /// Smallest number.
-        min: u64,
-        /// Largest number.
-        max: u64,
-    },
+    Repetitions { min: u64, max: u64 },
     /// A width that no number of repetitions reaches, or that is not a width.
     #[error("a relative half-width of {width} is not between 0 and 1, such as 0.02")]
-    Width {
-        /// What was asked for.
-        width: f64,
-    },
+    Width { width: f64 },
     /// The observations or the confidence.
     #[error(transparent)]
     Sample(#[from] SampleError),

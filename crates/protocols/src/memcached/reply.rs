@@ -71,11 +71,10 @@ pub enum Element {
 
 /// A reply that this protocol does not have: the stream can no longer be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum BadReply {
-    /// A line without an end.
     #[error("a reply's line is longer than {REPLY_LINE_BYTES} bytes")]
     LongLine,
-    /// A line that is not a header.
     #[error("a header of a value has no length")]
     Header,
 }

@@ -39,30 +39,21 @@ pub struct MapFit {
 
 /// Times that no process can be fitted to.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum MapFitError {
-    /// Too few.
     #[error("{count} times are too few for their correlations; at least {FEWEST} are needed")]
-    TooFew {
-        /// How many.
-        count: usize,
-    },
-    /// Not a time.
+    TooFew { count: usize },
     #[error("time {index} is {value}; it must be a finite number, 0 or above")]
     NoTime {
         /// Its place, from 0.
         index: usize,
-        /// What it is.
         value: f64,
     },
-    /// They hardly vary.
     #[error(
         "the times hardly vary (squared coefficient of variation {scv:.4}, at least 0.01 is needed): \
          use a deterministic or an empirical distribution"
     )]
-    NoSpread {
-        /// c².
-        scv: f64,
-    },
+    NoSpread { scv: f64 },
 }
 
 /// Fits a process of two phases, in the order in which times were measured: their mean, spread and

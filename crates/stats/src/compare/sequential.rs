@@ -35,17 +35,12 @@ pub struct Looks {
 
 /// Numbers of blocks that allow no session.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum LooksError {
-    /// Too few, or out of order.
     #[error(
         "blocks from {first} to {most}: at least 3 are needed, and the first must not exceed the last"
     )]
-    Blocks {
-        /// Blocks of the first look.
-        first: u64,
-        /// Blocks of the last.
-        most: u64,
-    },
+    Blocks { first: u64, most: u64 },
     /// A confidence outside (0, 1).
     #[error(transparent)]
     Confidence(#[from] SampleError),

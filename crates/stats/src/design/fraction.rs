@@ -95,48 +95,22 @@ impl TryFrom<String> for Word {
 
 /// A fraction that cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum FractionError {
-    /// A text that is not a generator.
     #[error("`{text}` is not a generator; write it like `D=ABC`")]
-    Generator {
-        /// The text.
-        text: String,
-    },
+    Generator { text: String },
     /// A generator that defines a basic factor, or one twice, or uses one that is not basic.
     #[error(
         "generator `{text}`: the left side must be one of the last factors, each once, and the \
          right side only of the {basic} basic ones ({letters})"
     )]
-    Misplaced {
-        /// The generator.
-        text: String,
-        /// Number of basic factors.
-        basic: usize,
-        /// Their letters.
-        letters: String,
-    },
-    /// A number of factors out of range.
+    Misplaced { text: String, basic: usize, letters: String },
     #[error("{factors} factors: a fraction takes 3 to {MOST_FACTORS}")]
-    Factors {
-        /// How many.
-        factors: usize,
-    },
-    /// No fraction has this resolution.
+    Factors { factors: usize },
     #[error("no fraction of {factors} factors has resolution {resolution}; run the full design")]
-    Resolution {
-        /// Factors.
-        factors: usize,
-        /// Resolution that was asked for.
-        resolution: u32,
-    },
-    /// The fraction is of another number of factors.
+    Resolution { factors: usize, resolution: u32 },
     #[error("the generators speak of {expected} factors, the design has {factors}")]
-    OtherFactors {
-        /// Factors of the design.
-        factors: usize,
-        /// Factors of the fraction.
-        expected: usize,
-    },
+    OtherFactors { factors: usize, expected: usize },
 }
 
 /// A regular 2^(k−p) fraction: p factors are set by products of the k−p basic ones, and whatever
