@@ -10,9 +10,10 @@ mod processes;
 mod synthetic;
 
 use kendall_keys::Form;
+use serde_json::json;
 
 use crate::section::{Key, Keys, Problem, Section};
-use crate::topology::Topology;
+use crate::topology::{TierSpec, Topology, entry};
 
 /// Refuses effective values of `[system]` and `[workload]` that do not go together.
 pub type Check = fn(&serde_json::Value, &serde_json::Value) -> Result<(), Problem>;
@@ -36,6 +37,27 @@ pub struct SystemKind {
     pub sometimes: &'static [&'static str],
 }
 
+impl SystemKind {
+    /// One that needs no programs, no database and no check.
+    const fn new(
+        name: &'static str,
+        protocol: &'static str,
+        keys: Keys,
+        read: fn(&mut Section<'_>) -> Result<Topology, Problem>,
+    ) -> Self {
+        Self {
+            name,
+            protocol,
+            keys,
+            read,
+            programs: &[],
+            database: None,
+            check: None,
+            sometimes: &[],
+        }
+    }
+}
+
 pub const SYSTEMS: &[SystemKind] = &[
     memcached::KIND,
     memcached_proxy::KIND,
@@ -56,6 +78,25 @@ const NAMES: [&str; SYSTEMS.len()] = {
     }
     names
 };
+
+/// The tiers that the study file lists, each read by `tier`, which gets those before it.
+fn listed(
+    section: &mut Section<'_>,
+    tier: impl Fn(&mut Section<'_>, &[TierSpec]) -> Result<TierSpec, Problem>,
+) -> Result<Topology, Problem> {
+    let (mut tiers, mut filled, mut effective) = (Vec::new(), Vec::new(), Vec::new());
+    for mut table in section.sections("tiers")? {
+        let spec = tier(&mut table, &tiers)?;
+        if table.flag("fill")? {
+            filled.push(spec.name.to_string());
+        }
+        tiers.push(spec);
+        effective.push(table.finish()?);
+    }
+    section.effective("tiers", json!(effective));
+    let entry = entry(section, &tiers)?;
+    Ok(Topology { tiers, entry, filled })
+}
 
 /// The key of `[system]` that says which other keys it has.
 pub const KIND: &[Key] = &[Key::new("kind", Form::Choice(&NAMES), "what is measured")];

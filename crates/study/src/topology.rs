@@ -225,6 +225,18 @@ pub(crate) fn entry(section: &mut Section<'_>, tiers: &[TierSpec]) -> Result<Str
 }
 
 impl TierSpec {
+    /// A tier that the study starts and that talks to no other.
+    pub(crate) fn started(name: &'static str, kind: &str, started: Started) -> Self {
+        Self {
+            name: TierId::fixed(name),
+            kind: kind.to_owned(),
+            backends: Vec::new(),
+            joins: Vec::new(),
+            pools: Vec::new(),
+            source: Source::Started(started),
+        }
+    }
+
     #[must_use]
     pub fn instances(&self) -> u32 {
         match &self.source {

@@ -7,19 +7,10 @@ use serde_json::json;
 use toml::Value;
 
 use crate::section::{Key, Problem, Section};
-use crate::system::SystemKind;
-use crate::topology::{Attached, Source, TierSpec, Topology, entry, tier_name};
+use crate::system::{SystemKind, listed};
+use crate::topology::{Attached, Source, TierSpec, Topology, tier_name};
 
-pub(super) const KIND: SystemKind = SystemKind {
-    name: "attached",
-    protocol: "http",
-    keys: &[KEYS],
-    read,
-    programs: &[],
-    database: None,
-    check: None,
-    sometimes: &[],
-};
+pub(super) const KIND: SystemKind = SystemKind::new("attached", "http", &[KEYS], read);
 
 const KEYS: &[Key] = &[
     Key::text(
@@ -52,18 +43,7 @@ pub(super) const TIER: &[Key] = &[
 ];
 
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
-    let (mut tiers, mut filled, mut effective) = (Vec::new(), Vec::new(), Vec::new());
-    for mut tier in section.sections("tiers")? {
-        let spec = self::tier(&mut tier, &tiers)?;
-        tiers.push(spec);
-        if tier.flag("fill")? {
-            filled.extend(tiers.last().map(|tier: &TierSpec| tier.name.to_string()));
-        }
-        effective.push(tier.finish()?);
-    }
-    section.effective("tiers", json!(effective));
-    let entry = entry(section, &tiers)?;
-    Ok(Topology { tiers, entry, filled })
+    listed(section, tier)
 }
 
 fn tier(section: &mut Section<'_>, before: &[TierSpec]) -> Result<TierSpec, Problem> {

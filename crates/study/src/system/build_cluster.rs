@@ -2,23 +2,17 @@
 
 use kendall_host::launch::Ready;
 use kendall_keys::Form;
-use kendall_protocols::topology::{Pool, PoolKind, TierId};
+use kendall_protocols::topology::{Pool, PoolKind};
 use kendall_units::exact_f64;
 use serde_json::json;
 
 use crate::section::{BYTES, Key, Problem, Quantities as _, SHARE, Section};
 use crate::system::SystemKind;
-use crate::topology::{Source, Started, TierSpec, Topology};
+use crate::topology::{Started, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind = SystemKind {
-    name: "build-cluster",
-    protocol: "reapi",
-    keys: &[KEYS],
-    read,
-    programs: &[],
-    database: None,
-    check: None,
     sometimes: &[FRONT, SCHEDULER, WORKERS],
+    ..SystemKind::new("build-cluster", "reapi", &[KEYS], read)
 };
 
 const CORE: &[Form] = &[Form::Quantity(&SHARE), Form::Choice(&["unlimited"])];
@@ -87,12 +81,8 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
     arguments.extend(scheduler_options);
     let scheduler = TierSpec {
-        name: TierId::fixed(SCHEDULER),
-        kind: "build-scheduler".into(),
         backends: vec![store.into()],
-        joins: Vec::new(),
-        pools: Vec::new(),
-        source: Source::Started(Started::kendall(1, arguments)),
+        ..TierSpec::started(SCHEDULER, "build-scheduler", Started::kendall(1, arguments))
     };
     tiers.extend([scheduler, workers]);
     Ok(Topology { tiers, entry: SCHEDULER.into(), filled: Vec::new() })
@@ -116,12 +106,8 @@ fn front(options: Vec<String>) -> TierSpec {
     let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
     arguments.extend(options);
     TierSpec {
-        name: TierId::fixed(FRONT),
-        kind: "build-cache-front".into(),
         backends: vec![CACHE.into()],
-        joins: Vec::new(),
-        pools: Vec::new(),
-        source: Source::Started(Started::kendall(1, arguments)),
+        ..TierSpec::started(FRONT, "build-cache-front", Started::kendall(1, arguments))
     }
 }
 
@@ -143,12 +129,8 @@ fn cache(section: &mut Section<'_>, caches: u32, core: Option<f64>) -> Result<Ti
     started.scratch = Some(data.into());
     started.cores = cores.zip(core).map(|(cores, core)| cores * core);
     Ok(TierSpec {
-        name: TierId::fixed(CACHE),
-        kind: "build-cache".into(),
-        backends: Vec::new(),
-        joins: Vec::new(),
         pools: vec![Pool { of: PoolKind::Threads, servers: threads }],
-        source: Source::Started(started),
+        ..TierSpec::started(CACHE, "build-cache", started)
     })
 }
 
@@ -183,12 +165,10 @@ fn workers(
     started.scratch = Some("{folder}/data".into());
     started.cores = cores.zip(core).map(|(cores, core)| cores * core);
     Ok(Some(TierSpec {
-        name: TierId::fixed(WORKERS),
-        kind: "build-worker".into(),
         backends: vec![store.into()],
         joins: vec![SCHEDULER.into()],
         pools: vec![Pool { of: PoolKind::Workers, servers: slots }],
-        source: Source::Started(started),
+        ..TierSpec::started(WORKERS, "build-worker", started)
     }))
 }
 

@@ -1,21 +1,12 @@
 //! `kind = "compute"`: Kendall's compute service.
 
-use kendall_protocols::topology::{Pool, PoolKind, TierId};
+use kendall_protocols::topology::{Pool, PoolKind};
 
 use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
-use crate::topology::{Source, Started, TierSpec, Topology};
+use crate::topology::{Started, TierSpec, Topology};
 
-pub(super) const KIND: SystemKind = SystemKind {
-    name: "compute",
-    protocol: "http",
-    keys: &[KEYS],
-    read,
-    programs: &[],
-    database: None,
-    check: None,
-    sometimes: &[],
-};
+pub(super) const KIND: SystemKind = SystemKind::new("compute", "http", &[KEYS], read);
 
 const KEYS: &[Key] = &[
     Key::count("instances", 1, 64, "processes; clients are spread over them in turn").or("1"),
@@ -41,12 +32,8 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
 /// A system of one tier, to which the clients talk.
 pub(super) fn one_tier(kind: &'static str, workers: u32, started: Started) -> Topology {
     let tier = TierSpec {
-        name: TierId::fixed(kind),
-        kind: kind.to_owned(),
-        backends: Vec::new(),
-        joins: Vec::new(),
         pools: vec![Pool { of: PoolKind::Workers, servers: workers }],
-        source: Source::Started(started),
+        ..TierSpec::started(kind, kind, started)
     };
     Topology { tiers: vec![tier], entry: kind.to_owned(), filled: Vec::new() }
 }

@@ -1,21 +1,15 @@
 //! `kind = "memcached"`: servers without anything before them.
 
 use kendall_host::launch::{AddressFrom, StopSignal};
-use kendall_protocols::topology::{Pool, PoolKind, TierId};
+use kendall_protocols::topology::{Pool, PoolKind};
 
 use crate::section::{BYTES, Key, Problem, Quantities as _, Section};
 use crate::system::SystemKind;
-use crate::topology::{Source, Started, TierSpec, Topology};
+use crate::topology::{Started, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind = SystemKind {
-    name: "memcached",
-    protocol: "memcached",
-    keys: &[KEYS],
-    read,
     programs: &[("memcached", "memcached")],
-    database: None,
-    check: None,
-    sometimes: &[],
+    ..SystemKind::new("memcached", "memcached", &[KEYS], read)
 };
 
 /// Keys that all systems with memcached share.
@@ -52,11 +46,7 @@ pub(super) fn servers(section: &mut Section<'_>) -> Result<TierSpec, Problem> {
     started.stop = StopSignal::Kill;
     started.environment = vec![("MEMCACHED_PORT_FILENAME".into(), "{folder}/port".into())];
     Ok(TierSpec {
-        name: TierId::fixed(SERVERS),
-        kind: "memcached".into(),
-        backends: Vec::new(),
-        joins: Vec::new(),
         pools: vec![Pool { of: PoolKind::Threads, servers: threads }],
-        source: Source::Started(started),
+        ..TierSpec::started(SERVERS, "memcached", started)
     })
 }

@@ -1,20 +1,14 @@
 //! `kind = "memcached-proxy"`: Kendall's middleware before memcached servers.
 
-use kendall_protocols::topology::{Pool, PoolKind, TierId};
+use kendall_protocols::topology::{Pool, PoolKind};
 
 use crate::section::{Key, Problem, Section};
 use crate::system::{SystemKind, memcached};
-use crate::topology::{Source, Started, TierSpec, Topology};
+use crate::topology::{Started, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind = SystemKind {
-    name: "memcached-proxy",
-    protocol: "memcached",
-    keys: &[memcached::KEYS, KEYS],
-    read,
     programs: &[("memcached", "memcached")],
-    database: None,
-    check: None,
-    sometimes: &[],
+    ..SystemKind::new("memcached-proxy", "memcached", &[memcached::KEYS, KEYS], read)
 };
 
 const KEYS: &[Key] = &[
@@ -45,12 +39,9 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     }
     arguments.extend(section.words("proxy_options")?);
     let proxies = TierSpec {
-        name: TierId::fixed("proxies"),
-        kind: "memcached-proxy".into(),
         backends: vec![servers.name.to_string()],
-        joins: Vec::new(),
         pools: vec![Pool { of: PoolKind::Workers, servers: workers }],
-        source: Source::Started(Started::kendall(instances, arguments)),
+        ..TierSpec::started("proxies", "memcached-proxy", Started::kendall(instances, arguments))
     };
     let filled = vec![servers.name.to_string()];
     Ok(Topology { tiers: vec![servers, proxies], entry: "proxies".into(), filled })

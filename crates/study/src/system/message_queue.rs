@@ -8,17 +8,12 @@ use kendall_protocols::topology::{Pool, PoolKind, TierId};
 
 use crate::section::{Key, Problem, Section};
 use crate::system::SystemKind;
-use crate::topology::{Source, Started, TierSpec, Topology};
+use crate::topology::{Started, TierSpec, Topology};
 
 pub(super) const KIND: SystemKind = SystemKind {
-    name: "message-queue",
-    protocol: "queue",
-    keys: &[KEYS],
-    read,
-    programs: &[],
     database: Some(DATABASE),
     check: Some(check),
-    sometimes: &[],
+    ..SystemKind::new("message-queue", "queue", &[KEYS], read)
 };
 
 const KEYS: &[Key] = &[
@@ -75,15 +70,12 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let url = format!("postgres://kendall:{{secret}}@{{{DATABASE}}}/kendall");
     started.environment = vec![("KENDALL_QUEUE_DATABASE".into(), url)];
     let middlewares = TierSpec {
-        name: TierId::fixed(MIDDLEWARES),
-        kind: "message-queue".into(),
         backends: vec![DATABASE.into()],
-        joins: Vec::new(),
         pools: vec![
             Pool { of: PoolKind::Workers, servers: workers },
             Pool { of: PoolKind::Connections(TierId::fixed(DATABASE)), servers: connections },
         ],
-        source: Source::Started(started),
+        ..TierSpec::started(MIDDLEWARES, "message-queue", started)
     };
     let database = database(section, database_cores)?;
     Ok(Topology {
@@ -140,14 +132,7 @@ fn database(section: &mut Section<'_>, cores: Vec<String>) -> Result<TierSpec, P
     // Its programs are in no folder of PATH on many systems; it knows where to look itself.
     started.check = Some(&["serve", "queue-database", "--check"]);
     started.environment = vec![("KENDALL_QUEUE_PASSWORD".into(), "{secret}".into())];
-    Ok(TierSpec {
-        name: TierId::fixed(DATABASE),
-        kind: "postgresql".into(),
-        backends: Vec::new(),
-        joins: Vec::new(),
-        pools: Vec::new(),
-        source: Source::Started(started),
-    })
+    Ok(TierSpec::started(DATABASE, "postgresql", started))
 }
 
 /// What to put before a command so that it runs on these cores only: nothing for `all`.

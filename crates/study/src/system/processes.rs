@@ -9,19 +9,10 @@ use serde_json::json;
 use toml::Value;
 
 use crate::section::{Key, Problem, Quantities as _, Section, TIME};
-use crate::system::SystemKind;
-use crate::topology::{Source, Started, TierSpec, Topology, entry, tier_name};
+use crate::system::{SystemKind, listed};
+use crate::topology::{Source, Started, TierSpec, Topology, tier_name};
 
-pub(super) const KIND: SystemKind = SystemKind {
-    name: "processes",
-    protocol: "http",
-    keys: &[KEYS],
-    read,
-    programs: &[],
-    database: None,
-    check: None,
-    sometimes: &[],
-};
+pub(super) const KIND: SystemKind = SystemKind::new("processes", "http", &[KEYS], read);
 
 const KEYS: &[Key] = &[
     Key::text(
@@ -87,18 +78,7 @@ const READY: &[Key] = &[
 
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let parameters = parameters(section)?;
-    let (mut tiers, mut filled, mut effective) = (Vec::new(), Vec::new(), Vec::new());
-    for mut tier in section.sections("tiers")? {
-        let spec = self::tier(&mut tier, &parameters, &tiers)?;
-        tiers.push(spec);
-        if tier.flag("fill")? {
-            filled.extend(tiers.last().map(|tier: &TierSpec| tier.name.to_string()));
-        }
-        effective.push(tier.finish()?);
-    }
-    section.effective("tiers", json!(effective));
-    let entry = entry(section, &tiers)?;
-    Ok(Topology { tiers, entry, filled })
+    listed(section, |section, before| tier(section, &parameters, before))
 }
 
 /// The user's own values, which commands take as `{name}` and factors vary.

@@ -4,16 +4,7 @@ use crate::section::{Key, Problem, Section};
 use crate::system::{SystemKind, compute};
 use crate::topology::{Started, Topology};
 
-pub(super) const KIND: SystemKind = SystemKind {
-    name: "synthetic",
-    protocol: "http",
-    keys: &[KEYS],
-    read,
-    programs: &[],
-    database: None,
-    check: None,
-    sometimes: &[],
-};
+pub(super) const KIND: SystemKind = SystemKind::new("synthetic", "http", &[KEYS], read);
 
 const KEYS: &[Key] = &[
     Key::count("workers", 1, 1024, "m: requests that are served at a time").or("1"),
