@@ -32,7 +32,7 @@ pub const LINE: TokenLine<Grant> = TokenLine {
             _ => return Err("it begins with neither `read` nor `run`"),
         };
         match token.trim() {
-            "*" => Err("everybody would come in: name a token"),
+            "*" => Err("this would admit all: name a token"),
             token => Ok((token, grant)),
         }
     },

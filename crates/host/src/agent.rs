@@ -44,7 +44,7 @@ enum Told {
     End,
 }
 
-/// A process, and whether somebody wants it gone while it is waited for.
+/// A process, and whether it shall end while it is waited for.
 struct Kept {
     instance: Mutex<Instance>,
     unwanted: AtomicBool,
@@ -154,7 +154,7 @@ pub fn understand(bytes: &[u8]) {
     }
 }
 
-/// A folder of its own that nobody else can read.
+/// A folder of its own that no other user can read.
 fn folder() -> std::io::Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt as _;
     let base = std::env::temp_dir();
@@ -225,7 +225,7 @@ impl<W: Write + Send + 'static> Agent<W> {
         let Ok(mut text) = serde_json::to_vec(line) else { return };
         text.push(b'\n');
         let mut output = locked(&self.output);
-        // Nobody listens any more: the input ends as well, and with it the agent.
+        // The study is gone: the input ends as well, and with it the agent.
         output.write_all(&text).and_then(|()| output.flush()).unwrap_or_default();
     }
 

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 /// Pings before a run and after it.
 pub const PINGS: usize = 50;
 
-/// Share of the pings that is used: the quickest ones, which waited for nobody.
+/// Share of the pings that is used: the quickest ones, which did not wait.
 const QUICKEST: usize = 10;
 
 /// Clocks that drift apart by more than this cannot be trusted: quartz is below 0.0001.

@@ -263,7 +263,7 @@ impl Connection {
         if answer.ends_with("want") { self.carry(program, interrupted) } else { Ok(()) }
     }
 
-    /// Writes the program, on a thread of its own: a host that takes nothing holds nobody up.
+    /// Writes the program, on a thread of its own: a host that takes nothing delays no other.
     fn carry(&self, program: &Program, interrupted: &dyn Fn() -> bool) -> Result<(), String> {
         let packed = program.packed().map_err(|error| error.to_string())?;
         let (shared, input) = (Arc::clone(&self.shared), Arc::clone(&self.input));
@@ -361,7 +361,7 @@ impl Connection {
         Ticket(id)
     }
 
-    /// Sends a request whose answer nobody wants.
+    /// Sends a request whose answer is not waited for.
     pub fn tell(&self, what: What) {
         let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         send(&self.shared, &mut locked(&self.input), id, what);
@@ -784,7 +784,7 @@ mod tests {
         assert_eq!(refused, HostError::Interrupted);
     }
 
-    /// The program does not fit into the pipe, and nobody takes it: what is written waits on a thread.
+    /// The program does not fit into the pipe, and is not read: what is written waits on a thread.
     #[test]
     fn a_host_that_takes_nothing_holds_nobody_up() {
         use std::sync::atomic::{AtomicBool, Ordering};

@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_named_with_its_host_and_folder() {
         assert_eq!(Full::of(Some("h1"), "/tmp/x", Some(FULL_BYTES)), Ok(()));
-        // Where nobody knows, nothing is claimed.
+        // Unknown: nothing is claimed.
         assert_eq!(Full::of(Some("h1"), "/tmp/x", None), Ok(()));
         let said = Full::of(Some("h1"), "/tmp/x", Some(3 << 10)).unwrap_err().to_string();
         assert_eq!(said, "host h1: the disk is full: 3 KiB are free at /tmp/x");

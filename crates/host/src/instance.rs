@@ -74,7 +74,7 @@ pub struct Instance {
     /// When its end was seen.
     ended_ns: u64,
     scratch: Option<PathBuf>,
-    /// After the process in the order of fields: a group is removed when nobody is in it.
+    /// After the process in the order of fields: a group is removed when it is empty.
     limit: Option<Limit>,
 }
 
@@ -345,7 +345,7 @@ fn listening(text: &str, host: &str) -> Option<Announced> {
     Some(Announced { listen: vec![format!("{host}:{port}")], ..Announced::default() })
 }
 
-/// A port of this address that nobody listens on now.
+/// A port of this address that is free now.
 ///
 /// From below the range that the system hands out by itself (Linux: `ip_local_port_range`): a port
 /// of that range may go to any connection of any program before the child binds it. Each call goes

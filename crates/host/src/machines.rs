@@ -199,7 +199,7 @@ impl Machines {
         })
     }
 
-    /// Ports that nobody listens on there: one of the host's address, one of its loopback.
+    /// Free ports there: one of the host's address, one of its loopback.
     pub fn free_ports(&self, at: At, name: &str) -> Result<(u16, u16), ProcessError> {
         let address = self.address(at);
         let Some(agent) = self.agent(at)? else {

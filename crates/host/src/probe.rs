@@ -20,7 +20,7 @@ const LONGEST_NS: u64 = 300_000_000;
 /// written waits in the sender's kernel for longer than `PATIENCE`.
 const PIECE: usize = 256 * 1024;
 const PIECES: usize = 256;
-/// Nobody waits longer for the other end.
+/// Longest wait for the other end.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Pause between two checks for a connection.
 const LOOK: Duration = Duration::from_millis(1);
@@ -40,7 +40,7 @@ pub fn serve(address: &str) -> Result<u16> {
     listener.set_nonblocking(true)?;
     let port = listener.local_addr()?.port();
     std::thread::Builder::new().name("probe".into()).spawn(move || {
-        // Whoever asks sees that there is no answer.
+        // The other end sees that there is no answer.
         answer(&listener).unwrap_or_default();
     })?;
     Ok(port)
@@ -179,7 +179,7 @@ mod tests {
         assert!(of("bytes_per_s") > 0.0);
     }
 
-    /// Between hosts somebody may be behind a wall: then there is no figure, and nobody waits for ever.
+    /// A firewall may be between hosts: then there is no figure, and no wait without end.
     #[test]
     fn where_nobody_answers_there_is_no_figure() {
         let closed = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();

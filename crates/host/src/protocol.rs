@@ -35,7 +35,7 @@ pub enum What {
     Check {
         arguments: Vec<String>,
     },
-    /// A port on this address that nobody listens on.
+    /// A free port of this address.
     FreePort {
         address: String,
     },

@@ -109,7 +109,7 @@ impl Processors {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first of the allowed ones that nobody has; none where there are too few.
+    /// The first of the allowed ones that are free; none where there are too few.
     fn take(&self, count: usize, allowed: &[usize]) -> Option<Pinned> {
         let mut taken = self.taken();
         let free = allowed.iter().copied().filter(|one| !taken.contains(one));
@@ -409,7 +409,7 @@ mod tests {
                 ("cgroup.controllers", "cpu memory"),
                 ("cgroup.subtree_control", ""),
                 ("cgroup.type", "domain"),
-                // Process 1 is nobody's child, and stays where it is.
+                // Process 1 has no parent, and stays where it is.
                 ("cgroup.procs", &format!("1\n{pid}\n")),
             ],
         );

@@ -52,10 +52,10 @@ pub fn main() -> ExitCode {
     };
     let lost = log.as_ref().map_or(0, |(_, dropped)| dropped.dropped_lines());
     if lost > 0 {
-        // By the log's own thread: where still nobody reads, this must not wait.
+        // By the log's own thread: where the log is still not read, this must not wait.
         tracing::warn!(
             lost,
-            "lines of this log were dropped: nobody read it as fast as it was written"
+            "lines of this log were dropped: it was read more slowly than it was written"
         );
     }
     exit
@@ -83,7 +83,7 @@ fn start_log(serves: bool) -> Option<(WorkerGuard, ErrorCounter)> {
         .with_writer(writer)
         // Colors are for people: a file or a pipe gets plain lines.
         .with_ansi(std::io::stderr().is_terminal())
-        // Nobody reads the log any more: that must not take the tier down with it.
+        // The reader of the log is gone: that must not end the tier.
         .log_internal_errors(false)
         .init();
     guard

@@ -23,7 +23,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Whether a result could not be written, though somebody may wait for it: the disk of its file is full.
+/// Whether a result could not be written, such as where the disk of its file is full.
 static LOST: AtomicBool = AtomicBool::new(false);
 
 /// Prints a result. A reader that went away (a closed pipe) is not an error; a full disk is, see [`lost`].
@@ -42,7 +42,7 @@ pub(crate) fn note_lost(outcome: std::io::Result<()>) {
     }
 }
 
-/// Whether a result was lost: whoever reads the file must not take what is there for all of it.
+/// Whether a result was lost: what is in the file must not be taken for all of it.
 pub(crate) fn lost() -> bool {
     LOST.load(Ordering::Relaxed)
 }
@@ -59,7 +59,7 @@ pub(crate) fn kept<T>(work: impl FnOnce() -> T) -> (T, String) {
     (value, KEPT.take().unwrap_or_default())
 }
 
-/// Prints a result after which others come: whoever prints them ends when nobody reads any more.
+/// Prints a result after which others come; an error ends them: the reader is gone.
 pub(crate) fn written(text: &str) -> std::io::Result<()> {
     let keeps = |kept: &mut Option<String>| kept.as_mut().map(|kept| kept.push_str(text));
     if KEPT.with_borrow_mut(keeps).is_some() {

@@ -178,7 +178,7 @@ fn hosts(measured: &Measured) -> Vec<(String, u32)> {
     if used.is_empty() { vec![("localhost".to_owned(), 1)] } else { used }
 }
 
-/// Processor time that nobody of the study used on the hosts of the system, in cores.
+/// Processor time that others than the study used on the hosts of the system, in cores.
 fn foreign_cores(measured: &Measured) -> f64 {
     let used = measured.hosts_in_use();
     let busy: f64 = used
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(idle(&[0.1, 0.0]), Some(1));
         assert_eq!(idle(&[0.1, 0.05]), None);
         assert_eq!(idle(&[0.1]), None);
-        // Nobody works: nothing is told.
+        // No worker is busy: nothing is told.
         assert_eq!(idle(&[0.001, 0.0]), None);
     }
 }

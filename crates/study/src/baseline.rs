@@ -25,7 +25,7 @@ const CLIENTS: u32 = 4;
 const SECONDS: f64 = 3.0;
 /// The role and the database of `kendall serve queue-database`.
 const ROLE: &str = "kendall";
-/// Filling takes about a second; nobody waits longer for it than this.
+/// Longest wait for filling, which takes about a second.
 const FILLING: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(5);
 

@@ -25,7 +25,7 @@ const PORT_TRIES: u32 = 3;
 pub(crate) struct Running {
     /// In the order of starting.
     pub(crate) members: Vec<Member>,
-    /// How everybody is reached: by who asks, whom, and for a link the host that asks.
+    /// How each is reached: by who asks, whom, and for a link the host that asks.
     addresses: BTreeMap<(String, String, Option<At>), Vec<String>>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Starter<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) folder: &'a Path,
     pub(crate) seed: u64,
-    /// Letters and digits that nobody else knows, the same for all tiers of a run.
+    /// Secret letters and digits, the same for all tiers of a run.
     pub(crate) secret: &'a str,
     pub(crate) interrupted: &'a dyn Fn() -> bool,
 }
@@ -99,7 +99,7 @@ impl Running {
         killed
     }
 
-    /// Asks all to stop at once, whoever needs whom, and kills what has not within this time.
+    /// Asks all to stop at once, in any order, and kills what has not within this time.
     pub(crate) fn stop_within(self, within: Duration, machines: &mut Machines) {
         let members = self.members.into_iter();
         let processes = members.filter_map(|member| Some((member.process?, member.stop))).collect();

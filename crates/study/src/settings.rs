@@ -97,7 +97,7 @@ impl Measure {
 }
 
 /// How long the client that is measured alone sends requests before those that count, as a share of the time
-/// that counts: the first ones meet connections and memory that nobody has used.
+/// that counts: the first ones meet connections and memory that were not used before.
 pub(crate) const UNCOUNTED_SHARE: f64 = 0.25;
 /// How long one client alone is measured in a calibration.
 const USUAL_ONE_CLIENT: Seconds = Seconds::new(1.0);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     /// Its CPU time is its own: what a unit takes is more than a thousandth of what the same thread is
-    /// charged for a hundred of them, whoever else runs.
+    /// charged for a hundred of them, whatever else runs.
     #[test]
     fn a_unit_is_charged_to_the_thread_that_does_it() {
         unit();

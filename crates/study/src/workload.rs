@@ -436,7 +436,7 @@ impl Workload {
 
     /// The same of a job.
     fn job(&self, generator: u32, targets: &[String], longest: &str, seed: u64) -> Vec<String> {
-        // Its tasks are given out by whoever is asked; one address is enough.
+        // Each instance gives out all tasks; one address is enough.
         let target = targets.get(usize::try_from(generator).unwrap_or(0) % targets.len().max(1));
         let mut arguments = vec![self.protocol.to_owned()];
         arguments.extend(target.map(|address| self.target(address)));

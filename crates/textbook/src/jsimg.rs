@@ -163,7 +163,7 @@ impl<'a> File<'a> {
                 front.extend(self.route(at, &from, class, &mut routes)?);
             }
         }
-        // A class that nobody is has no place in a model.
+        // A class without customers has no place in a model.
         let mut names = self.classes.iter().map(|class| class.name);
         classes.retain(|_| {
             let name = names.next().unwrap_or_default();
@@ -272,7 +272,7 @@ impl<'a> File<'a> {
         let (mut to, mut last) = (Table::new(), at);
         let mut ends = Vec::new();
         let mut routing = self.routing(at, class)?;
-        // A rule of a router that is the only way counts for whoever leads there.
+        // A rule of a router that is the only way counts for all that lead there.
         for _ in 0..MOST_ROUTERS {
             let only = match &routing {
                 Routing::Shares(shares) if shares.len() == 1 => {

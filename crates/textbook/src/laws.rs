@@ -250,7 +250,7 @@ impl Known {
         Ok(())
     }
 
-    /// A key from which nothing follows is refused, so that nobody believes that it counted.
+    /// A key from which nothing follows is refused: it would not count.
     fn all_used(&self) -> Result<(), TextbookError> {
         match self.given.iter().find(|(name, _)| !self.used.contains(*name)) {
             None => Ok(()),

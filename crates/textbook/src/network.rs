@@ -447,7 +447,7 @@ impl Network {
             let closed = !self.is_open(class);
             let leaves: Vec<f64> =
                 matrix.iter().map(|row| left(1.0 - row.iter().sum::<f64>())).collect();
-            // Nobody leaves a closed network: a round begins at the first station.
+            // No customer leaves a closed network: a round begins at the first station.
             let round = closed && leaves.iter().all(|share| *share <= 0.0);
             let mut to_first = Table::new();
             for (station, share) in entry.iter().enumerate().filter(|(_, share)| **share > 0.0) {

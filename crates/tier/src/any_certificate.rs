@@ -1,4 +1,4 @@
-//! TLS to servers under test, whose certificates nobody signed that the system knows.
+//! TLS to servers under test, whose certificates no authority that the system knows signed.
 
 use std::sync::Arc;
 

@@ -58,7 +58,7 @@ impl LevelWriter {
         self.set(now_ns, self.state[CURRENT].saturating_sub(by));
     }
 
-    /// Sets the level, at a moment not before the latest for which somebody read it.
+    /// Sets the level, at a moment not before the latest for which it was read.
     #[inline]
     pub fn set(&mut self, now_ns: u64, level: u64) {
         let before = self.state[CURRENT];
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(at(&cell, 200).integral_ns, 100);
         writer.subtract(150, 1);
         assert_eq!(at(&cell, 210).integral_ns, 100);
-        // Where nobody read it in between, the planned moment counts.
+        // Where it was not read in between, the planned moment counts.
         writer.add(300, 1);
         writer.subtract(350, 1);
         assert_eq!(at(&cell, 400).integral_ns, 150);

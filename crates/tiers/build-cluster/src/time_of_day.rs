@@ -19,7 +19,7 @@ pub fn timestamp(unix_ns: u64) -> Timestamp {
 }
 
 /// How far the time of day is ahead of the machine's monotonic clock: makes stamps of the latter
-/// ones of the former, in their order even when somebody sets the time of day meanwhile.
+/// ones of the former, in their order even when the time of day is set meanwhile.
 #[derive(Debug, Clone, Copy)]
 pub struct Ahead(u64);
 

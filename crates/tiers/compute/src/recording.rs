@@ -18,7 +18,7 @@ pub struct Recorded {
     pub to_ns: u64,
     /// Requests answered with a result.
     pub completions: u64,
-    /// Busy share of each core of the machine, from 0 to 1, whoever used it; empty where the
+    /// Busy share of each core of the machine, from 0 to 1, by all programs; empty where the
     /// system does not tell.
     pub core_utilization: Vec<f64>,
     /// CPU time of this process.

@@ -93,7 +93,7 @@ impl DelayLine {
         self.end = Some((end, due_ns));
     }
 
-    /// Forgets all that it holds: nobody is left to receive it.
+    /// Forgets all that it holds: the receiver is gone.
     pub(crate) fn discard(&mut self) {
         *self = Self { end: self.end, ..Self::default() };
     }

@@ -51,7 +51,7 @@ pub enum Jitter {
 pub enum Fault {
     #[default]
     None,
-    /// Nothing is forwarded and nobody is let in; all that arrives is held until the stop ends.
+    /// Nothing is forwarded and no connection is accepted; all that arrives is held until the stop ends.
     Stop,
     /// All connections are reset, and each new one is reset at once.
     Cut,

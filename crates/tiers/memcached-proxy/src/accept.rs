@@ -310,7 +310,7 @@ impl Engine {
         while let Some(id) = self.requests.next_waiting(&mut self.tools) {
             let Some(entry) = self.requests.get(id) else { continue };
             if entry.is_read && !self.clients.takes_answers(entry.client, entry.generation) {
-                // Nobody waits for what it would read.
+                // No client waits for what it would read.
                 self.finish(id);
                 continue;
             }

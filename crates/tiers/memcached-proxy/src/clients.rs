@@ -146,7 +146,7 @@ impl Clients {
         self.slab.get_mut(index).filter(|client| client.generation == generation)
     }
 
-    /// Whether somebody would get an answer.
+    /// Whether a client would get an answer.
     pub(crate) fn takes_answers(&self, index: usize, generation: u64) -> bool {
         self.slab.get(index).is_some_and(|c| c.generation == generation && !c.gone)
     }
@@ -224,7 +224,7 @@ impl Clients {
         self.request_bytes += bytes.len();
     }
 
-    /// Puts bytes of an answer behind those before it, unless nobody takes them.
+    /// Puts bytes of an answer behind those before it, unless the client is gone.
     #[inline]
     pub(crate) fn append(&mut self, index: usize, bytes: &[u8]) {
         if self.change_out(index, |client| client.append(bytes)) {
@@ -474,7 +474,7 @@ impl Clients {
             || !self.next.resuming.is_empty()
     }
 
-    /// A new turn: everybody has a share again.
+    /// A new turn: every client has a share again.
     pub(crate) fn begin_turn(&mut self) {
         self.peak = self.peak.max(self.held());
         self.large_left = TURN_LARGE_BYTES;

@@ -35,7 +35,7 @@ pub(crate) enum Role {
     Count,
     /// It is an item of the warm pool, the so-manieth that the request has brought over.
     Fetch(usize),
-    /// It is dropped: nobody waits for it.
+    /// It is dropped.
     Shadow,
 }
 

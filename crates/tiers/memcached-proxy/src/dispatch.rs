@@ -230,7 +230,7 @@ impl Engine {
         }
     }
 
-    /// Who is asked for which keys. `None` when nobody can be.
+    /// Who is asked for which keys. `None` when no server can be.
     pub(crate) fn parts(
         &mut self,
         request: &Request,

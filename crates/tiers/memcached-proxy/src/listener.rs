@@ -127,7 +127,7 @@ impl Door {
         self.opens_ns > 0
     }
 
-    /// Nobody comes in any more.
+    /// Accepts no more clients.
     pub(crate) fn shut(&mut self, tools: &mut Tools) {
         self.close(tools);
         self.listeners = Vec::new();

@@ -258,7 +258,7 @@ pub(crate) const TURN_REQUESTS: usize = 256;
 /// goes back to the system.
 pub(crate) const TRIM_BYTES: usize = 16 << 20;
 /// How long it must have been free: to give tens of megabytes back takes milliseconds, and to get them again as
-/// long, in which nobody is served.
+/// long, in which no client is served.
 pub(crate) const TRIM_AFTER_NS: u64 = 1_000_000_000;
 /// Longest time from a client's connection to the end of its TLS handshake. Until then it has shown no
 /// certificate, and takes the place of one that has.

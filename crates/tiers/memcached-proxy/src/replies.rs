@@ -339,7 +339,7 @@ impl Engine {
         self.check_answer_memory(to.client);
     }
 
-    /// So many bytes of an answer come; says where they go. `None` when nobody waits for them.
+    /// So many bytes of an answer come; says where they go. `None` when they are dropped.
     fn begin_answer(&mut self, id: usize, bytes: usize) -> Option<AnswerTo> {
         let entry = self.requests.get_mut(id)?;
         if entry.instead.is_some() || entry.is_silent() {

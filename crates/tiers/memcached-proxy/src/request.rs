@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     pub(crate) reply: Buffer,
     /// Whether bytes of the answer went to the client already.
     pub(crate) begun: bool,
-    /// Bytes of the answer so far, whether somebody takes them or not.
+    /// Bytes of the answer so far, those that are dropped included.
     pub(crate) answered: usize,
     /// Bytes that its answer was thought to have when it was taken.
     pub(crate) reserved: usize,
@@ -153,7 +153,7 @@ impl Entry {
         }
     }
 
-    /// Nobody takes its answer: what there is of it is dropped.
+    /// Its answer is dropped.
     pub(crate) fn forget_answer(&mut self) {
         self.reply = Buffer::default();
         for part in self.gather.iter_mut().flat_map(|gather| &mut gather.parts) {

@@ -1,5 +1,5 @@
 //! Requests that are not answered yet, and who serves them: workers, with the queue of those that
-//! wait for one; or nobody in particular.
+//! wait for one; or none of both.
 
 use std::collections::VecDeque;
 
@@ -101,7 +101,7 @@ impl Requests {
             tools.recorder.workers_busy.add(tools.now_ns, 1);
             return Place::Lane(shared);
         }
-        // A worker is taken only when nobody waits before this request; one that is popped and
+        // A worker is taken only when no request waits before this one; one that is popped and
         // not used would never work again.
         let worker = if self.queue.is_empty() { self.idle.pop() } else { None };
         if let Some(worker) = worker {

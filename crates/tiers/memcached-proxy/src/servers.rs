@@ -61,7 +61,7 @@ pub(crate) struct Policy {
     pub(crate) probe_every_ns: u64,
     /// Connections that were closed are opened before they are needed.
     pub(crate) keeps_open: bool,
-    /// They get copies of requests, and nobody waits for what they answer.
+    /// They get copies of requests, and their answers are dropped.
     pub(crate) is_shadow: bool,
 }
 
@@ -434,7 +434,7 @@ impl Servers {
         self.send(index, flight, 0, |out| out.extend_from_slice(b"version\r\n"), tools);
     }
 
-    /// As [`send`](Self::send), of a copy that nobody waits for. `false` when the server is not asked, or
+    /// As [`send`](Self::send), of a copy whose answer is dropped. `false` when the server is not asked, or
     /// owes so much already that the copy is dropped.
     pub(crate) fn send_copy(
         &mut self,
@@ -488,7 +488,7 @@ impl Servers {
         }
     }
 
-    /// Reads what a server sent; says how much. `None` when there is nothing or nobody.
+    /// Reads what a server sent; says how much. `None` when there is nothing, or no connection.
     pub(crate) fn read(
         &mut self,
         index: usize,
@@ -605,7 +605,7 @@ impl Servers {
             return;
         }
         self.ask_version(index, Role::Probe, tools);
-        // One that could not be sent is repeated later; nobody waits for it.
+        // One that could not be sent is repeated later; no client waits for it.
         self.lost.retain(|lost| lost.role != Role::Probe);
     }
 

@@ -276,7 +276,7 @@ pub(crate) struct Path(PathBuf);
 
 impl Drop for Path {
     fn drop(&mut self) {
-        // One that somebody took away already leaves nothing behind.
+        // One that was removed already leaves nothing behind.
         std::fs::remove_file(&self.0).unwrap_or_default();
     }
 }
@@ -290,7 +290,7 @@ pub(crate) fn listener(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Err
     Ok((socket, SocketAddr::try_from(real).unwrap_or(address)))
 }
 
-/// Listens at a path. A socket on which nobody listens any more is replaced; anything else is not.
+/// Listens at a path. A socket without a listener is replaced; anything else is not.
 pub(crate) fn unix_listener(path: &FilePath) -> io::Result<(OwnedFd, Path)> {
     let address = SocketAddrUnix::new(path)?;
     let left_over = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());

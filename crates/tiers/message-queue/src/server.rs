@@ -446,7 +446,7 @@ fn tokens(options: &QueueOptions) -> Result<Option<Arc<Tokens>>, ServerError> {
     match missing {
         Some(missing) if !any => return Err(ServerError::Open { address, missing }),
         Some(missing) if !address.ip().is_loopback() => {
-            tracing::warn!(%address, missing, "open to whoever reaches it");
+            tracing::warn!(%address, missing, "open to all who reach it");
         }
         _ => {}
     }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// When servers become free. Since nobody overtakes and nothing is interrupted, begin and end of
+/// When servers become free. Since no request overtakes and none is interrupted, begin and end of
 /// a visit are known when it arrives (the recursion of Kiefer and Wolfowitz, 1955); a timer that
 /// fires late delays one answer but never the visits after it.
 #[derive(Debug, Clone)]

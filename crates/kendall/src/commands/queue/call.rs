@@ -431,7 +431,7 @@ impl Caller {
         Ok(json!({ "message": answer.message.as_ref().map(message), "lease_id": lease_id }))
     }
 
-    /// Says why there may be no message where some wait: a surprise to whoever tries the queue out
+    /// Says why there may be no message where some wait: a surprise when one tries the queue out
     /// under one name.
     async fn found(&mut self, message: Option<&wire::Message>, queue_id: u64) {
         if message.is_some() || self.format == Format::Json {

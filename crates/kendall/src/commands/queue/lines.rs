@@ -124,7 +124,7 @@ impl Sender {
     }
 }
 
-/// Ends at the end of the input, at the first line that is none, and when nobody wants more.
+/// Ends at the end of the input, at the first line that is none, and when no more are taken.
 fn read_lines(input: impl BufRead, lines: &mpsc::Sender<Read>) {
     for (place, line) in input.lines().enumerate() {
         let line = match line {

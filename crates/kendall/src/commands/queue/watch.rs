@@ -49,7 +49,7 @@ pub(super) async fn watch(
             Format::Human => show::watched(&rows, not_shown),
         };
         let before = if clear { CLEAR } else { "" };
-        // Nobody reads any more: that is an end, and no failure.
+        // The reader is gone: that is an end, and no failure.
         if output::written(&format!("{before}{text}")).is_err() {
             break;
         }

@@ -70,7 +70,7 @@ pub(crate) struct ClientFlags {
 #[derive(Debug, clap::Args)]
 pub(crate) struct AccessFlags {
     /// File of tokens, one per line: `read TOKEN`, `write TOKEN`, or `work TOKEN` for workers;
-    /// `read *` lets everybody read
+    /// `read *` lets all clients read
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 

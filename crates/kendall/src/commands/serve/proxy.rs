@@ -125,9 +125,9 @@ impl Proxy {
         let (ended, end) = sync_channel(1);
         std::thread::Builder::new().name("network".into()).spawn(move || {
             let outcome = catch_unwind(AssertUnwindSafe(|| middleware.run(&asked)));
-            // However it ended, the program must not wait for a signal that nobody sends.
+            // However it ended, the program must not wait for a signal that does not come.
             asked.request();
-            // Nobody listens when it came too late.
+            // The receiver is gone when it came too late.
             ended.send(outcome).unwrap_or_default();
         })?;
         std::thread::Builder::new()

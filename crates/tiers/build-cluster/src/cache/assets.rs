@@ -1,6 +1,6 @@
 //! Remote Asset: what was pushed under a URI is fetched by it.
 //!
-//! Nothing is downloaded here: a fetch of what nobody pushed is a miss, and the client goes where
+//! Nothing is downloaded here: a fetch of what was not pushed is a miss, and the client goes where
 //! the URI points itself.
 
 use bytes::Bytes;

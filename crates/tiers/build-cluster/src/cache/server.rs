@@ -39,7 +39,7 @@ pub struct CacheOptions {
     /// Instances with a store and a quota each; empty for one store that serves every name.
     pub instances: BTreeMap<String, u64>,
     pub threads: usize,
-    /// Refuses to change results of actions, whoever asks.
+    /// Refuses all clients' changes of results of actions.
     pub read_only_results: bool,
     /// Whether a front checks that the blobs of a result exist, instead of this cache.
     pub behind_front: bool,

@@ -314,7 +314,7 @@ impl Servers {
     }
 }
 
-/// Whether a status says that nobody was there, and not what somebody said.
+/// True for a connection failure, false for a reply.
 pub(super) fn is_unreachable(status: &Status) -> bool {
     matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Cancelled)
 }

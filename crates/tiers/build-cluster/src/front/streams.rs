@@ -44,7 +44,7 @@ impl ByteStream for Front {
         };
         let (storage, mut timed) = (Arc::clone(&self.storage), Some(timed));
         let pieces = pieces.map(move |piece| noted(&storage, server, piece));
-        // The request is answered when its last piece has been handed on, or nobody wants it any more.
+        // The request is answered when its last piece has been handed on, or the client is gone.
         let end = tokio_stream::once(()).filter_map(move |()| {
             drop(timed.take());
             None

@@ -34,7 +34,7 @@ pub struct Limits {
     pub reconnect_ns: u64,
     /// How long tasks wait for a worker of their platform when there is none.
     pub no_worker_ns: u64,
-    /// An operation that nobody watches for so long is cancelled.
+    /// An operation that is not watched for so long is cancelled.
     pub unwatched_ns: u64,
     /// How long the result of a finished operation is kept for those who come back for it.
     pub kept_ns: u64,
@@ -120,7 +120,7 @@ pub enum Ending<R> {
     },
     /// No worker of its platform was there for too long.
     NoWorker(Refusal),
-    /// Somebody cancelled it.
+    /// It was cancelled.
     Cancelled,
     /// Its worker did not end it in time.
     TimeLimit,
@@ -274,7 +274,7 @@ pub struct Join {
     pub uid: Arc<str>,
     pub slots: usize,
     pub offer: Offer,
-    /// What it is at, or has a result of that nobody took.
+    /// Leases that run, or whose result is not acknowledged.
     pub held: Vec<Held>,
     /// Whether it takes no more tasks.
     pub draining: bool,
@@ -295,7 +295,7 @@ pub struct Board<P, R> {
     limits: Limits,
     next: u64,
     operations: HashMap<OperationId, Operation<R>>,
-    /// Finished operations, and open ones that somebody stopped watching, each with the moment from
+    /// Finished operations, and open ones that a client stopped watching, each with the moment from
     /// which its time is counted, as far as was known: none is checked before that time is over.
     finished: Turns,
     left: Turns,

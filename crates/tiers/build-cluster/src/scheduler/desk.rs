@@ -61,7 +61,7 @@ struct Known {
 /// What a worker's stream carries: messages, and at last why it ends.
 pub(super) type Said = Result<FromScheduler, Status>;
 
-/// An operation that somebody watches.
+/// An operation that is watched.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) id: OperationId,
@@ -244,7 +244,7 @@ impl Desk {
         })
     }
 
-    /// A worker's answer. The worker gets an acknowledgement, whoever the answer was for.
+    /// A worker's answer. The worker gets an acknowledgement in any case.
     pub(super) fn finish(&self, stream: StreamId, lease: LeaseId, response: Vec<u8>) -> bool {
         let answered = Answered::read(&response);
         self.hear(stream, |state, worker, now_ns| {

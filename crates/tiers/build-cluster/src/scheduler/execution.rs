@@ -103,7 +103,7 @@ impl Service {
     }
 
     /// The result in the cache, if it may be used, or the action: failed actions and those that must not be cached
-    /// are not answered from there, whoever put them there.
+    /// are not answered from there, whichever client put them there.
     async fn known(&self, instance: &str, digest: Digest) -> Result<Known, Status> {
         let cacheable = {
             let mut cacheable = self.cacheable.lock().unwrap_or_else(PoisonError::into_inner);
@@ -390,7 +390,7 @@ fn refused(error: RemoteError) -> Status {
     }
 }
 
-/// The stream of an operation's states. As long as it is there, somebody watches.
+/// The stream of an operation's states. As long as it is there, its client watches.
 #[derive(Debug)]
 pub(super) struct Watching {
     service: Service,

@@ -178,7 +178,7 @@ impl Report {
         });
     }
 
-    /// An answer that somebody waited for.
+    /// An answer that a client waited for.
     pub(super) fn answered(&mut self, answered: &Answered) {
         self.completed[answered.outcome].add(1);
         let stages = [answered.fetching_ns, answered.running_ns, answered.uploading_ns];

@@ -24,7 +24,7 @@ const MESSAGE_BYTES: usize = 64 << 20;
 /// First and longest wait before a connection is made again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest wait of a worker that the scheduler refuses: somebody has to change something first.
+/// The longest wait of a worker that the scheduler refuses: its token or its address must be changed first.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// How long a worker that stops waits for its last results to be received, whether there is a scheduler or not.
 pub(super) const FAREWELL: Duration = Duration::from_secs(10);

@@ -113,7 +113,7 @@ fn unlink(folder: impl AsFd, name: &CStr, flags: AtFlags) -> io::Result<()> {
     }
 }
 
-/// Gives the owner of a folder all rights to it. It is a folder and no link: nobody else is at work here.
+/// Gives the owner of a folder all rights to it. It is a folder and no link: no other process is at work here.
 fn unlock(parent: impl AsFd, name: &CStr) -> io::Result<()> {
     match rustix::fs::chmodat(parent.as_fd(), name, Mode::RWXU, AtFlags::empty()) {
         // The folder that it is in is locked itself.

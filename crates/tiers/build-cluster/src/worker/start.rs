@@ -157,7 +157,7 @@ fn spawn(stack: &mut [MaybeUninit<u128>], errand: &mut Errand) -> io::Result<(Pi
     // is used by one process at a time, and stays, with what the errand points to, until the call returns: that is
     // when the new process has memory of its own or has ended. No handler can run in it meanwhile: its signals are
     // blocked until just before its program runs, and a `Starter`, whose stack this is, has left none to run.
-    // The descriptor is a new one, which nobody else closes.
+    // The descriptor is a new one, which is closed here only.
     unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) =
             (std::mem::zeroed(), std::mem::zeroed());

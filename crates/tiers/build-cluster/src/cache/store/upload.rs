@@ -137,7 +137,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Has bytes counted. What nobody finishes must not push out what is kept: all files that are not kept yet take
+    /// Has bytes counted. What is never finished must not push out what is kept: all files that are not kept yet take
     /// half of the room at most, but one of them may be as large as a content may, where the others are small.
     fn reserve(&mut self, bytes: u64) -> Result<(), PutError> {
         let store = &self.store.0;

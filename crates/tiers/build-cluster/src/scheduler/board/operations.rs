@@ -21,13 +21,13 @@ impl<P, R> Board<P, R> {
         Ok(if executing { Stage::Executing } else { Stage::Queued })
     }
 
-    /// Somebody watches an operation.
+    /// A client watches an operation.
     pub fn watch(&mut self, id: OperationId) -> Result<(), Unknown> {
         self.operations.get_mut(&id).ok_or(Unknown)?.watchers += 1;
         Ok(())
     }
 
-    /// Somebody watches it no longer.
+    /// A client stopped watching it.
     pub fn unwatch(&mut self, id: OperationId, now_ns: u64) {
         if let Some(operation) = self.operations.get_mut(&id) {
             operation.watchers = operation.watchers.saturating_sub(1);
@@ -66,7 +66,7 @@ impl<P, R> Board<P, R> {
         Ok(())
     }
 
-    /// Ends a task that nobody waits for.
+    /// Ends a task that no operation waits for.
     fn abandon(&mut self, id: TaskId, now_ns: u64) {
         match self.tasks.get(&id).and_then(|task| task.lease) {
             Some(lease) => {
@@ -146,7 +146,7 @@ impl<P, R> Board<P, R> {
         self.dispatch(now_ns);
     }
 
-    /// Cancels open operations that nobody came back to. Only those are checked that somebody left so
+    /// Cancels open operations that no client came back to. Only those are checked that a client left so
     /// long ago.
     fn cancel_unwatched(&mut self, now_ns: u64) {
         let limit = self.limits.unwatched_ns;
@@ -165,7 +165,7 @@ impl<P, R> Board<P, R> {
         }
     }
 
-    /// Forgets finished operations that nobody watched for long enough.
+    /// Forgets finished operations that were not watched for long enough.
     fn forget_finished(&mut self, now_ns: u64) {
         let limit = self.limits.kept_ns;
         let mut kept = Vec::new();
@@ -189,7 +189,7 @@ impl<P, R> Board<P, R> {
         self.finished.extend(kept);
     }
 
-    /// Forgets the oldest finished operation that nobody watches, if there is one.
+    /// Forgets the oldest finished operation that is not watched, if there is one.
     pub(super) fn forget_one(&mut self) {
         let mut watched = Vec::new();
         while let Some(Reverse((since_ns, id))) = self.finished.pop() {

@@ -212,7 +212,7 @@ impl<P, R> Board<P, R> {
         self.dispatch(now_ns);
     }
 
-    /// The scheduler itself stood still for so long, and could hear nobody: no worker was silent then.
+    /// The scheduler itself stood still for so long, and could hear no worker: none was silent then.
     pub fn stood_still(&mut self, for_ns: u64, now_ns: u64) {
         let later = |moment_ns: u64| moment_ns.saturating_add(for_ns).min(now_ns);
         for worker in self.workers.values_mut() {
