@@ -54,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     target("monitoring-query", 10_000, files::query),
     target("monitoring-files", 5_000, files::observed),
     target("sequence-file", 3_000, kendall_loadgen::fuzzing::sequence),
+    target("postgres-script", 10_000, kendall_loadgen::fuzzing::postgres_script),
     target("har-openapi", 5_000, kendall::fuzz_requests),
     target("grpc-message", 10_000, kendall_loadgen::fuzzing::grpc_message),
     target("grpc-proto", 1_500, kendall_loadgen::fuzzing::grpc_proto),

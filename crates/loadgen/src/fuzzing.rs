@@ -13,7 +13,7 @@ use crate::calls::descriptor::{described, fuzz_method};
 use crate::calls::fuzz_message;
 use crate::driver::{ErrorKind, Progress, Reply};
 use crate::sequence::{self, SequencePlan};
-use crate::{http, memcached, redis};
+use crate::{http, memcached, postgres, redis};
 
 /// Pieces that a reply comes in: as it was, byte by byte, and in between.
 const PIECES: [usize; 3] = [usize::MAX, 1, 7];
@@ -67,6 +67,16 @@ pub fn sequence(bytes: &[u8]) {
     match SequencePlan::parse(text, Path::new("sequence.toml"), Vec::new()) {
         Ok(plan) => plan.fuzz(),
         Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// A script of transactions.
+///
+/// # Panics
+/// When it is refused without a word, or does not come to its end.
+pub fn postgres_script(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        postgres::fuzz_script(text);
     }
 }
 

@@ -110,6 +110,9 @@ pub enum LoadError {
         #[source]
         source: std::io::Error,
     },
+    /// It would not let the load in, or does not speak its protocol.
+    #[error("{target} refused the connection: {said}")]
+    Refused { target: SocketAddr, said: String },
     #[error("a generator thread failed")]
     Thread(#[source] std::io::Error),
 }

@@ -24,10 +24,10 @@ use crate::load::{LoadError, LoadPlan, LoadProgress, Place, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::refusals::Said;
-use crate::tasks::{self, Client, Timer};
+use crate::tasks::{self, Client, Parts, Timer};
 use crate::tls::{Tls, TlsError};
 use crate::turns::Weighted;
-use client::{Connection, Connector, Failure};
+use client::{Connection, Connector, Failure, Fault};
 use expression::Value;
 use kendall_protocols::load_result::LoadResult;
 use script::Action;
@@ -66,11 +66,32 @@ pub enum PostgresLoadError {
     Script(#[from] ScriptError),
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The server would not let the load in, or does not speak its protocol.
-    #[error("{target} refused the connection: {said}")]
-    Refused { target: SocketAddr, said: String },
     #[error("{script}, line {line}: {target} cannot prepare the statement: {said}")]
     Statement { target: SocketAddr, script: String, line: usize, said: String },
+}
+
+/// For `fuzz/`: a script, with a value in place of each that a query would give.
+pub(crate) fn fuzz_script(text: &str) {
+    let given = given(&[("a".to_owned(), String::new())], &[]);
+    let script = match Script::parse(("fuzz", 1.0), text, &given) {
+        Ok(script) => script,
+        Err(error) => {
+            assert!(!error.what.is_empty());
+            return;
+        }
+    };
+    let mut random = stream(1, Purpose::Requests, 0);
+    let (mut values, mut actions) = (vec![Value::Whole(3); given.len()], Vec::new());
+    let mut at = 0;
+    while !script.is_over(at) {
+        let Ok(next) = script.draw(at, &mut values, &mut random, &mut actions) else { return };
+        assert!(next > at, "step {at} leads back to {next}");
+        at = next;
+        values
+            .iter_mut()
+            .filter(|one| **one == Value::Unset)
+            .for_each(|one| *one = Value::Whole(7));
+    }
 }
 
 /// What the clients of a load share.
@@ -121,7 +142,7 @@ fn check(plan: &LoadPlan, shared: &Arc<Shared>) -> Result<(), PostgresLoadError>
     let (mut values, mut actions) = (Vec::new(), Vec::new());
     for script in &shared.plan.scripts {
         shared.give(0, &mut values, &mut random);
-        script.draw(&mut values, &mut random, &mut actions)?;
+        script.draw(0, &mut values, &mut random, &mut actions)?;
     }
     shared.plan.varied.iter().for_each(|(_, varied)| varied.restart());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -130,20 +151,11 @@ fn check(plan: &LoadPlan, shared: &Arc<Shared>) -> Result<(), PostgresLoadError>
         for target in &plan.targets {
             match open(*target, shared, plan.timeout_ns).await {
                 Ok(_connection) => {}
-                Err(Failure::Connect(source)) => {
-                    return Err(LoadError::Connect { target: *target, source }.into());
-                }
-                Err(Failure::Refused { said, .. }) => {
-                    return Err(PostgresLoadError::Refused { target: *target, said });
-                }
                 Err(Failure::Statement { script, line, said }) => {
-                    return Err(PostgresLoadError::Statement {
-                        target: *target,
-                        script,
-                        line,
-                        said,
-                    });
+                    let target = *target;
+                    return Err(PostgresLoadError::Statement { target, script, line, said });
                 }
+                Err(failure) => return Err(failure.of(*target).into()),
             }
         }
         Ok(())
@@ -166,8 +178,7 @@ async fn connect_all(
     let mut clients = Vec::new();
     for (target, number) in place.connections().into_iter().zip(place.clients()) {
         let connection = open(target, shared, place.plan.timeout_ns).await;
-        let connection = connection
-            .map_err(|failure| LoadError::Connect { target, source: failure.into_io() })?;
+        let connection = connection.map_err(|failure| failure.of(target))?;
         clients.push(PostgresClient {
             target,
             number,
@@ -176,8 +187,10 @@ async fn connect_all(
             connection: Some(connection),
             timer: Timer::new().map_err(LoadError::Thread)?,
             script: 0,
+            at: 0,
             values: Vec::new(),
             actions: Vec::new(),
+            more_bytes: 0,
             wrong: None,
         });
     }
@@ -210,10 +223,67 @@ struct PostgresClient {
     connection: Option<Connection>,
     timer: Timer,
     script: usize,
+    /// The step of the script that follows what was drawn.
+    at: usize,
     values: Vec<Value>,
     actions: Vec<Action>,
+    /// Bytes of what was drawn while the transaction ran.
+    more_bytes: u64,
     /// Why the script could not be drawn.
     wrong: Option<ScriptError>,
+}
+
+fn bytes_of(actions: &[Action]) -> u64 {
+    let bytes = actions.iter().map(|action| match action {
+        Action::Sleep(_) => 0,
+        Action::Execute(_, parameters) => parameters.iter().map(String::len).sum::<usize>(),
+    });
+    bytes.sum::<usize>() as u64
+}
+
+impl PostgresClient {
+    async fn connected(&mut self) -> Result<Connection, ErrorKind> {
+        if let Some(connection) = self.connection.take().filter(|known| !known.is_closed()) {
+            return Ok(connection);
+        }
+        let shared = &self.shared;
+        let opened = shared.connector.open(self.target, &shared.plan.scripts).await;
+        opened.map_err(|failure| {
+            let kind = failure.kind();
+            let name = &shared.plan.scripts[self.script].name;
+            shared.said.note(name, &failure.to_string());
+            kind
+        })
+    }
+
+    /// Does what was drawn, and what its results decide, to the end of the script. Adds the bytes that are read.
+    async fn transact(&mut self, on: &Connection, bytes: &mut u64) -> Result<(), Fault> {
+        let shared = Arc::clone(&self.shared);
+        let script = &shared.plan.scripts[self.script];
+        loop {
+            for action in &self.actions {
+                match action {
+                    Action::Sleep(time_ns) => {
+                        let until = crate::clock::now_ns().saturating_add(*time_ns);
+                        let slept = self.timer.sleep_until(until).await;
+                        slept.map_err(|_| Fault::Broken(ErrorKind::TimedOut))?;
+                    }
+                    Action::Execute(number, parameters) => {
+                        let number = (self.script, *number);
+                        *bytes += on.execute(number, parameters, &mut self.values).await?;
+                    }
+                }
+            }
+            if script.is_over(self.at) {
+                return Ok(());
+            }
+            let mut random = self.random.borrow_mut();
+            let drawn = script.draw(self.at, &mut self.values, &mut random, &mut self.actions);
+            self.at =
+                drawn.map_err(|wrong| Fault::Refused(ErrorKind::ClientError, wrong.to_string()))?;
+            self.more_bytes += bytes_of(&self.actions);
+        }
+    }
 }
 
 impl Client for PostgresClient {
@@ -222,54 +292,44 @@ impl Client for PostgresClient {
         self.script = self.shared.mix.draw(&mut random);
         self.shared.give(self.number, &mut self.values, &mut random);
         let script = &self.shared.plan.scripts[self.script];
-        self.wrong = script.draw(&mut self.values, &mut random, &mut self.actions).err();
-        let bytes = self.actions.iter().map(|action| match action {
-            Action::Sleep(_) => 0,
-            Action::Execute(_, parameters) => parameters.iter().map(String::len).sum::<usize>(),
-        });
-        (self.script, bytes.sum::<usize>() as u64)
+        let drawn = script.draw(0, &mut self.values, &mut random, &mut self.actions);
+        (self.at, self.wrong) = drawn.map_or_else(|wrong| (0, Some(wrong)), |at| (at, None));
+        (self.script, bytes_of(&self.actions))
     }
 
     async fn exchange(&mut self) -> Result<(Reply, u64), ErrorKind> {
         let shared = Arc::clone(&self.shared);
-        let script = &shared.plan.scripts[self.script];
+        let name = &shared.plan.scripts[self.script].name;
         if let Some(wrong) = self.wrong.take() {
-            shared.said.note(&script.name, &wrong.to_string());
+            shared.said.note(name, &wrong.to_string());
             return Ok((Reply::refused(ErrorKind::ClientError), 0));
         }
-        if self.connection.as_ref().is_none_or(Connection::is_closed) {
-            let opened = shared.connector.open(self.target, &shared.plan.scripts).await;
-            self.connection = Some(opened.map_err(|failure| {
-                let kind = failure.kind();
-                shared.said.note(&script.name, &failure.into_io().to_string());
-                kind
-            })?);
-        }
-        let Some(connection) = &self.connection else { return Err(ErrorKind::ConnectFailed) };
+        let connection = self.connected().await?;
         let mut bytes = 0;
-        for action in &self.actions {
-            match action {
-                Action::Sleep(time_ns) => {
-                    let until = crate::clock::now_ns().saturating_add(*time_ns);
-                    self.timer.sleep_until(until).await.map_err(|_| ErrorKind::TimedOut)?;
+        let reply = match self.transact(&connection, &mut bytes).await {
+            Ok(()) => Reply::default(),
+            Err(Fault::Broken(kind)) => return Err(kind),
+            Err(Fault::Refused(kind, said)) => {
+                shared.said.note(name, &said);
+                // The connection is for the next transaction, whatever this one had begun.
+                if connection.roll_back().await.is_err() {
+                    return Ok((Reply::refused(kind), bytes));
                 }
-                Action::Execute(statement, parameters) => {
-                    match connection.execute((self.script, *statement), parameters).await {
-                        Ok(read) => bytes += read,
-                        Err(error) => {
-                            let (kind, said) = client::kind(&error)?;
-                            shared.said.note(&script.name, &said);
-                            // The connection is for the next transaction, whatever this one had begun.
-                            if connection.roll_back().await.is_err() {
-                                self.connection = None;
-                            }
-                            return Ok((Reply::refused(kind), bytes));
-                        }
-                    }
-                }
+                Reply::refused(kind)
             }
-        }
-        Ok((Reply::default(), bytes))
+        };
+        self.connection = Some(connection);
+        Ok((reply, bytes))
+    }
+
+    async fn perform(
+        &mut self,
+        parts: &Parts<'_>,
+        limit: Duration,
+    ) -> Result<(Reply, u64), ErrorKind> {
+        let outcome = tokio::time::timeout(limit, self.exchange()).await;
+        parts.more_bytes(std::mem::take(&mut self.more_bytes));
+        outcome.unwrap_or(Err(ErrorKind::TimedOut))
     }
 
     fn failed(&mut self, _kind: ErrorKind) {

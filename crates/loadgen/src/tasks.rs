@@ -95,6 +95,11 @@ impl Parts<'_> {
         self.due.set(done);
     }
 
+    /// Counts bytes that were not known when the request was drawn.
+    pub(crate) fn more_bytes(&self, bytes: u64) {
+        self.shared.borrow_mut().recorder.onward(self.operation, bytes, Reply::default());
+    }
+
     /// Waits before the next part.
     pub(crate) async fn pause(&self, timer: &Timer, time_ns: u64) -> Result<(), ErrorKind> {
         self.shared.borrow_mut().in_flight[self.client] = None;

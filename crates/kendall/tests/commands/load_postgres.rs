@@ -161,11 +161,16 @@ fn errors_have_their_kinds_and_the_connection_goes_on() {
         ("SELECT 1 / (:client_id::int - :client_id::int)", "client_error"),
         ("SELECT pg_terminate_backend(pg_backend_pid())", "unavailable"),
         ("SELECT pg_sleep(100)", "timed_out"),
+        ("BEGIN; SELECT generate_series(1, 2) AS x \\gset", "client_error"),
     ] {
         let (json, code) = server.result(&["--sql", sql, "-n", "2", "-c", "1", "--timeout", "2s"]);
         let errors = &json["operations"]["sql"]["errors"];
         assert_eq!((code, &errors[kind]), (Some(5), &Value::from(2)), "{sql}: {json:#}");
     }
+    let drop = ["--sql", "DROP TABLE IF EXISTS nowhere", "-n", "2", "-c", "1"];
+    let output = server.load(PASSWORD, &drop);
+    let notices = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !notices.contains("NOTICE"), "{notices}");
     let missing = server.write("missing.sql", "SELECT 1;\nSELECT * FROM nowhere;\n");
     for (password, arguments, code, why) in [
         ("wrong", &["--sql", "SELECT 1"][..], 3, "password authentication failed"),
@@ -174,7 +179,9 @@ fn errors_have_their_kinds_and_the_connection_goes_on() {
         (PASSWORD, &["--sql", "SELECT 1", "--database", "other"], 3, "\"other\""),
         (PASSWORD, &["--sql", "SELECT :x"], 2, "`:x` is set nowhere"),
         (PASSWORD, &["--sql", "\\set a 1 / 0\nSELECT :a"], 2, "divides by zero"),
-        (PASSWORD, &["--sql", "SELECT 1 \\gset"], 2, "`\\gset` is not supported"),
+        (PASSWORD, &["--sql", "SELECT 1 \\aset"], 2, "`\\aset` is not supported"),
+        (PASSWORD, &["--sql", "SELECT 1 AS x \\gset\nSELECT :y"], 3, "`:y` is no column"),
+        (PASSWORD, &["--sql", "SELECT now() AS x \\gset\nSELECT :x"], 3, "x::text"),
         (PASSWORD, &["--script", "x.sql@none"], 2, "is not a weight"),
         (PASSWORD, &[], 2, "--script"),
     ] {
@@ -202,16 +209,27 @@ fn a_script_of_pgbench_does_here_what_it_does_there() {
         "pow(2, 10) + power(2, 0.5)",
         "double(5) / 2 + 5 / 2",
         "least(3, 2.5) + greatest(1, 2, 0 - 9)",
+        "case when :client_id = 0 and not 2 > 3 or false then 7 % 4 | 4 else 1 end",
+        "CASE WHEN 1.5 <> 1.5 THEN 1 WHEN 2 <= 2.0 THEN 1 << 4 # 3 ELSE 5 & 6 END",
     ];
+    // What queries answer decides, and is written.
+    let decided = "SELECT count(*) AS n, 12.50 AS d, 'it''s' AS t, count(*) > 5 AS b, NULL AS z, 1.5::float4 AS f, 2::int2 AS i \
+                   FROM numbers \\gset got_\n\\if :got_b\nINSERT INTO numbers VALUES (:got_t, :got_n);\n\
+                   \\if :got_n < 5\nINSERT INTO numbers VALUES ('no', 0);\n\\elif :got_d > 12\n\
+                   INSERT INTO numbers VALUES ('d' || :got_z, :got_d);\n\\else\nINSERT INTO numbers VALUES ('no', 0);\n\\endif\n\
+                   \\else\nINSERT INTO numbers VALUES ('no', 0);\n\\endif\n\
+                   SELECT 3 AS three; \\gset\n\\set s :got_f + :got_i + :three\nINSERT INTO numbers VALUES ('s', :s);\n";
     let line = |(number, expression): (usize, &&str)| {
         let set = format!("\\set n \\\n  {expression}\nINSERT INTO numbers");
         format!("{set} VALUES ('{number:02}', :n);\n")
     };
     let text = expressions.iter().enumerate().map(line).collect::<String>();
-    let script = server.write("numbers.sql", &format!("BEGIN;\n{text}\\sleep 1 us\nEND;\n"));
+    let script =
+        server.write("numbers.sql", &format!("BEGIN;\n{text}{decided}\\sleep 1 us\nEND;\n"));
     let output = Command::new("pgbench")
         .args(["-h", &server.address.ip().to_string(), "-p", &server.address.port().to_string()])
         .args(["-U", &server.role, "-n", "-t", "1", "-D", "default_seed=5432", "-f", &script])
+        .args(["-M", "prepared"])
         .arg(&server.role)
         .env("PGPASSWORD", PASSWORD)
         .output()
@@ -219,7 +237,7 @@ fn a_script_of_pgbench_does_here_what_it_does_there() {
     assert!(output.status.success(), "{}", said(&output));
     let numbers = || server.psql("SELECT name, round(number, 9) FROM numbers ORDER BY name");
     let theirs = numbers();
-    assert_eq!(theirs.lines().count(), expressions.len(), "{theirs}");
+    assert_eq!(theirs.lines().count(), expressions.len() + 3, "{theirs}");
     server.psql("TRUNCATE numbers");
     let ours = ["-f", &script, "-n", "1", "-c", "1", "-D", "default_seed=5432"];
     let (json, code) = server.result(&ours);

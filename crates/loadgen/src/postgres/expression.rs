@@ -1,6 +1,8 @@
-//! Expressions of `\set`: what pgbench's are, as far as numbers go.
+//! Expressions of `\set` and `\if`: what pgbench's are, as far as numbers and truth values go.
 
-use kendall_units::exact_f64;
+use std::cmp::Ordering;
+
+use kendall_units::{exact_f64, printable};
 use rand_distr::Distribution as _;
 
 use crate::distribution::{index_below, unit_interval};
@@ -8,6 +10,25 @@ use crate::random::Random;
 
 /// Parentheses and signs inside one another.
 const DEEPEST: usize = 50;
+
+/// Operators of one expression.
+const MOST_OPERATORS: usize = 200;
+
+/// Operators between two values, from those that bind least on. Of two with the same beginning, the longer comes first.
+const OPERATORS: [&[&str]; 6] = [
+    &["or"],
+    &["and"],
+    &["<=", ">=", "<>", "!=", "<", ">", "="],
+    &["<<", ">>", "|", "#", "&"],
+    &["+", "-"],
+    &["*", "/", "%"],
+];
+
+/// `not` binds less than what is there.
+const COMPARISONS: usize = 2;
+
+/// Letters of a wrong expression that an error shows.
+const SHOWN: usize = 60;
 
 /// The variable that hashes begin with.
 pub(super) const DEFAULT_SEED: &str = "default_seed";
@@ -22,7 +43,10 @@ const LEAST_GAUSSIAN: f64 = 2.0;
 pub(super) enum Value {
     Whole(i64),
     Real(f64),
+    Truth(bool),
     Text(String),
+    /// Of a column that no `\gset` has read yet.
+    Unset,
 }
 
 impl std::fmt::Display for Value {
@@ -30,7 +54,9 @@ impl std::fmt::Display for Value {
         match self {
             Self::Whole(number) => number.fmt(f),
             Self::Real(number) => number.fmt(f),
+            Self::Truth(truth) => truth.fmt(f),
             Self::Text(text) => f.write_str(text),
+            Self::Unset => Ok(()),
         }
     }
 }
@@ -41,8 +67,11 @@ pub(super) enum Expression {
     Value(Value),
     Variable(usize),
     Minus(Box<Self>),
-    Two(char, Box<(Self, Self)>),
+    Not(Box<Self>),
+    Two(&'static str, Box<(Self, Self)>),
     Call(Function, Vec<Self>),
+    /// Conditions with their values, and the value where none holds.
+    Case(Vec<(Self, Self)>, Box<Self>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,113 +125,143 @@ impl Function {
 /// Reads an expression. `variable` knows the numbers of the variables.
 pub(super) fn parse(
     text: &str,
-    variable: &dyn Fn(&str) -> Option<usize>,
+    variable: &mut dyn FnMut(&str) -> Option<usize>,
 ) -> Result<Expression, String> {
-    let mut parser = Parser { rest: text.trim(), variable, depth: 0 };
-    let expression = parser.sum()?;
-    if parser.rest.is_empty() {
-        Ok(expression)
-    } else {
-        Err(format!("`{}` is not understood", parser.rest))
-    }
+    let mut parser = Parser { rest: text.trim(), variable, depth: 0, operators: 0 };
+    let read = parser.joined(0).and_then(|expression| match parser.rest {
+        "" => Ok(expression),
+        rest => Err(not_understood(rest)),
+    });
+    read.map_err(|what| format!("`{}` {what}", printable(text.trim(), SHOWN)))
+}
+
+fn not_understood(rest: &str) -> String {
+    format!("`{}` is not understood", printable(rest, SHOWN))
 }
 
 struct Parser<'a> {
     rest: &'a str,
-    variable: &'a dyn Fn(&str) -> Option<usize>,
+    variable: &'a mut dyn FnMut(&str) -> Option<usize>,
     depth: usize,
+    operators: usize,
 }
 
 impl<'a> Parser<'a> {
-    /// The next sign, if it is one of these.
-    fn sign(&mut self, signs: &[char]) -> Option<char> {
-        let sign = self.rest.chars().next().filter(|sign| signs.contains(sign))?;
-        self.rest = self.rest[1..].trim_start();
-        Some(sign)
+    /// Takes a sign, or a word in small or capital letters, if it is there.
+    fn takes(&mut self, what: &str) -> bool {
+        let Some((head, rest)) = self.rest.split_at_checked(what.len()) else { return false };
+        let goes_on = what.starts_with(char::is_alphabetic) && rest.starts_with(is_inside_word);
+        let is_there = head.eq_ignore_ascii_case(what) && !goes_on;
+        if is_there {
+            self.rest = rest.trim_start();
+        }
+        is_there
     }
 
-    /// Letters, digits and underscores, or the digits and points of a number.
-    fn word(&mut self, more: &str) -> &'a str {
-        let is_inside = |letter: char| letter.is_ascii_alphanumeric() || more.contains(letter);
+    fn needs(&mut self, what: &str) -> Result<(), String> {
+        if self.takes(what) { Ok(()) } else { Err(format!("a `{what}` is missing")) }
+    }
+
+    fn word(&mut self, is_inside: impl Fn(char) -> bool) -> &'a str {
         let end = self.rest.find(|letter| !is_inside(letter)).unwrap_or(self.rest.len());
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest.trim_start();
         word
     }
 
-    fn sum(&mut self) -> Result<Expression, String> {
-        let mut left = self.product()?;
-        while let Some(sign) = self.sign(&['+', '-']) {
-            left = Expression::Two(sign, Box::new((left, self.product()?)));
+    /// Values with operators between them that bind as this level does or more.
+    fn joined(&mut self, level: usize) -> Result<Expression, String> {
+        let Some(operators) = OPERATORS.get(level) else { return self.nested(Self::single) };
+        if level == COMPARISONS && self.takes("not") {
+            let inside = self.nested(|parser| parser.joined(level))?;
+            return Ok(Expression::Not(Box::new(inside)));
+        }
+        let mut left = self.joined(level + 1)?;
+        while let Some(operator) = operators.iter().find(|operator| self.takes(operator)) {
+            self.operators += 1;
+            if self.operators > MOST_OPERATORS {
+                return Err(format!("has more than {MOST_OPERATORS} operators"));
+            }
+            left = Expression::Two(*operator, Box::new((left, self.joined(level + 1)?)));
         }
         Ok(left)
     }
 
-    fn product(&mut self) -> Result<Expression, String> {
-        let mut left = self.single()?;
-        while let Some(sign) = self.sign(&['*', '/', '%']) {
-            left = Expression::Two(sign, Box::new((left, self.single()?)));
-        }
-        Ok(left)
-    }
-
-    fn single(&mut self) -> Result<Expression, String> {
+    fn nested(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<Expression, String>,
+    ) -> Result<Expression, String> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(format!("is nested more than {DEEPEST} deep"));
         }
-        let single = self.single_inside();
+        let inside = read(self);
         self.depth -= 1;
-        single
+        inside
     }
 
-    fn single_inside(&mut self) -> Result<Expression, String> {
-        if self.sign(&['-']).is_some() {
-            return Ok(Expression::Minus(Box::new(self.single()?)));
+    fn single(&mut self) -> Result<Expression, String> {
+        if self.takes("-") {
+            return Ok(Expression::Minus(Box::new(self.nested(Self::single)?)));
         }
-        if self.sign(&['(']).is_some() {
-            let inside = self.sum()?;
-            return self.close().map(|()| inside);
+        if self.takes("(") {
+            let inside = self.joined(0)?;
+            return self.needs(")").map(|()| inside);
         }
-        if self.sign(&[':']).is_some() {
-            let name = self.word("_");
+        if self.takes(":") {
+            let name = self.word(is_inside_word);
             let number = (self.variable)(name);
             return number.map(Expression::Variable).ok_or_else(|| unknown_variable(name));
         }
         if self.rest.starts_with(|letter: char| letter.is_ascii_digit() || letter == '.') {
-            let word = self.word(".");
+            let word = self.word(|letter| letter.is_ascii_alphanumeric() || letter == '.');
             let whole = word.parse().map(Value::Whole);
             let value = whole.or_else(|_| word.parse().map(Value::Real));
-            let value = value.map_err(|_| format!("`{word}` is not a number"))?;
+            let value =
+                value.map_err(|_| format!("`{}` is not a number", printable(word, SHOWN)))?;
             return Ok(Expression::Value(value));
         }
-        let name = self.word("_");
-        if name.is_empty() {
-            return Err(match self.rest {
-                "" => "ends where a value should be".to_owned(),
-                rest => format!("`{rest}` is not understood"),
-            });
+        let name = self.word(is_inside_word).to_ascii_lowercase();
+        match (name.as_str(), self.rest) {
+            ("", "") => Err("ends where a value should be".to_owned()),
+            ("", rest) => Err(not_understood(rest)),
+            ("true" | "false", _) => Ok(Expression::Value(Value::Truth(name == "true"))),
+            ("case", _) => self.case(),
+            _ => self.call(&name),
         }
-        self.call(name)
+    }
+
+    fn case(&mut self) -> Result<Expression, String> {
+        let mut cases = Vec::new();
+        while self.takes("when") {
+            let condition = self.joined(0)?;
+            self.needs("then")?;
+            cases.push((condition, self.joined(0)?));
+        }
+        self.needs("else")?;
+        let other = self.joined(0)?;
+        self.needs("end")?;
+        Ok(Expression::Case(cases, Box::new(other)))
     }
 
     fn call(&mut self, name: &str) -> Result<Expression, String> {
         let known = Function::ALL.iter().find(|known| known.0 == name);
         let Some((_, function, fewest, most)) = known else {
             let names = Function::ALL.map(|known| known.0).join(", ");
+            let name = printable(name, SHOWN);
             return Err(format!("there is no function `{name}` here (there are {names})"));
         };
-        if self.sign(&['(']).is_none() {
+        if !self.takes("(") {
             return Err(format!("`{name}` needs its arguments in parentheses"));
         }
         let mut arguments = Vec::new();
         if *most > 0 {
-            arguments.push(self.sum()?);
+            arguments.push(self.joined(0)?);
         }
-        while self.sign(&[',']).is_some() {
-            arguments.push(self.sum()?);
+        while self.takes(",") {
+            arguments.push(self.joined(0)?);
         }
-        self.close()?;
+        self.needs(")")?;
         let is_seeded = matches!(function, Function::Murmur | Function::Fnv | Function::Permute);
         if is_seeded && arguments.len() == *fewest {
             let seed = (self.variable)(DEFAULT_SEED);
@@ -215,13 +274,14 @@ impl<'a> Parser<'a> {
             Err(format!("`{name}` has {} arguments, and needs {fewest}", arguments.len()))
         }
     }
+}
 
-    fn close(&mut self) -> Result<(), String> {
-        self.sign(&[')']).map(drop).ok_or_else(|| "a `)` is missing".to_owned())
-    }
+fn is_inside_word(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || letter == '_'
 }
 
 pub(super) fn unknown_variable(name: &str) -> String {
+    let name = printable(name, SHOWN);
     format!("`:{name}` is set nowhere before; set it with `\\set`, --vary or --define")
 }
 
@@ -234,17 +294,41 @@ impl Expression {
                 Value::Whole(number) => {
                     number.checked_neg().map(Value::Whole).ok_or_else(too_large)
                 }
-                other => Ok(Value::Real(-real(&other))),
+                other => Ok(Value::Real(-real(&number(other)?))),
             },
-            Self::Two(sign, both) => {
+            Self::Not(inside) => Ok(Value::Truth(!inside.holds(variables, random)?)),
+            Self::Two(operator @ ("and" | "or"), both) => {
+                // The second decides where the first does not.
+                let left = both.0.holds(variables, random)?;
+                let decides = left == (*operator == "or");
+                let holds = if decides { left } else { both.1.holds(variables, random)? };
+                Ok(Value::Truth(holds))
+            }
+            Self::Two(operator, both) => {
                 let left = both.0.value(variables, random)?;
-                two(*sign, &left, &both.1.value(variables, random)?)
+                two(operator, left, both.1.value(variables, random)?)
             }
             Self::Call(function, arguments) => {
-                let values: Result<Vec<Value>, String> =
-                    arguments.iter().map(|argument| argument.value(variables, random)).collect();
+                let value = |argument: &Self| argument.value(variables, random).and_then(number);
+                let values: Result<Vec<Value>, String> = arguments.iter().map(value).collect();
                 call(*function, &values?, random)
             }
+            Self::Case(cases, other) => {
+                for (condition, value) in cases {
+                    if condition.holds(variables, random)? {
+                        return value.value(variables, random);
+                    }
+                }
+                other.value(variables, random)
+            }
+        }
+    }
+
+    /// Whether it is true, or a number other than 0.
+    pub(super) fn holds(&self, variables: &[Value], random: &mut Random) -> Result<bool, String> {
+        match self.value(variables, random)? {
+            Value::Truth(truth) => Ok(truth),
+            other => Ok(real(&number(other)?).abs() > 0.0),
         }
     }
 }
@@ -253,11 +337,29 @@ fn too_large() -> String {
     "has a result beyond 64 bits".to_owned()
 }
 
+/// What a variable is where its text is a number or a truth value.
 fn numeric(value: &Value) -> Result<Value, String> {
-    let Value::Text(text) = value else { return Ok(value.clone()) };
-    let whole = text.parse().map(Value::Whole);
-    let value = whole.or_else(|_| text.parse().map(Value::Real));
-    value.map_err(|_| format!("needs a number where it has `{text}`"))
+    match value {
+        Value::Text(text) => {
+            let whole = text.parse().map(Value::Whole);
+            let value = whole.or_else(|_| text.parse().map(Value::Real));
+            value.or_else(|_| text.parse().map(Value::Truth)).map_err(|_| no_number(text))
+        }
+        Value::Unset => Err("needs a variable that is not set there".to_owned()),
+        other => Ok(other.clone()),
+    }
+}
+
+/// Refuses what is no number.
+fn number(value: Value) -> Result<Value, String> {
+    if matches!(value, Value::Whole(_) | Value::Real(_)) {
+        return Ok(value);
+    }
+    Err(no_number(&value.to_string()))
+}
+
+fn no_number(text: &str) -> String {
+    format!("needs a number where it has `{}`", printable(text, SHOWN))
 }
 
 fn real(value: &Value) -> f64 {
@@ -267,7 +369,7 @@ fn real(value: &Value) -> f64 {
             if *number < 0 { -size } else { size }
         }
         Value::Real(number) => *number,
-        Value::Text(_) => f64::NAN,
+        Value::Truth(_) | Value::Text(_) | Value::Unset => f64::NAN,
     }
 }
 
@@ -277,27 +379,54 @@ fn nearest_f64(number: u64) -> f64 {
     exact_f64(number >> 32).mul_add(HALF, exact_f64(number & 0xFFFF_FFFF))
 }
 
-fn two(sign: char, left: &Value, right: &Value) -> Result<Value, String> {
+fn two(operator: &str, left: Value, right: Value) -> Result<Value, String> {
+    let order = match (&left, &right) {
+        (Value::Truth(left), Value::Truth(right)) => Some(left.cmp(right)),
+        (Value::Whole(left), Value::Whole(right)) => Some(left.cmp(right)),
+        _ => real(&left).partial_cmp(&real(&right)),
+    };
+    let holds = match operator {
+        "=" => order.map(Ordering::is_eq),
+        "<>" | "!=" => order.map(Ordering::is_ne),
+        "<" => order.map(Ordering::is_lt),
+        "<=" => order.map(Ordering::is_le),
+        ">" => order.map(Ordering::is_gt),
+        ">=" => order.map(Ordering::is_ge),
+        _ => return calculated(operator, &number(left)?, &number(right)?),
+    };
+    let holds = holds.map(Value::Truth);
+    holds.ok_or_else(|| format!("compares `{left}` with `{right}`"))
+}
+
+/// The result for two numbers.
+fn calculated(operator: &str, left: &Value, right: &Value) -> Result<Value, String> {
     if let (Value::Whole(left), Value::Whole(right)) = (left, right) {
-        if matches!(sign, '/' | '%') && *right == 0 {
+        if matches!(operator, "/" | "%") && *right == 0 {
             return Err("divides by zero".to_owned());
         }
-        let result = match sign {
-            '+' => left.checked_add(*right),
-            '-' => left.checked_sub(*right),
-            '*' => left.checked_mul(*right),
-            '/' => left.checked_div(*right),
-            _ => left.checked_rem(*right),
+        let places = u32::try_from(*right).ok();
+        let result = match operator {
+            "+" => left.checked_add(*right),
+            "-" => left.checked_sub(*right),
+            "*" => left.checked_mul(*right),
+            "/" => left.checked_div(*right),
+            "%" => left.checked_rem(*right),
+            "<<" => places.and_then(|places| left.checked_shl(places)),
+            ">>" => places.and_then(|places| left.checked_shr(places)),
+            "|" => Some(left | right),
+            "#" => Some(left ^ right),
+            _ => Some(left & right),
         };
         return result.map(Value::Whole).ok_or_else(too_large);
     }
     let (left, right) = (real(left), real(right));
-    let result = match sign {
-        '+' => left + right,
-        '-' => left - right,
-        '*' => left * right,
-        '/' => left / right,
-        _ => left % right,
+    let result = match operator {
+        "+" => left + right,
+        "-" => left - right,
+        "*" => left * right,
+        "/" => left / right,
+        "%" => left % right,
+        _ => return Err(format!("has `{operator}`, which needs whole numbers")),
     };
     if result.is_finite() { Ok(Value::Real(result)) } else { Err(too_large()) }
 }
@@ -315,7 +444,7 @@ fn call(function: Function, values: &[Value], random: &mut Random) -> Result<Val
         }
         Function::Least => values.iter().min_by(by_size),
         Function::Greatest => values.iter().max_by(by_size),
-        Function::Modulo => return two('%', &values[0], &values[1]),
+        Function::Modulo => return calculated("%", &values[0], &values[1]),
         Function::Murmur => return hashed(murmur2, values),
         Function::Fnv => return hashed(fnv1a, values),
         Function::Permute => return permuted(values),
@@ -457,9 +586,9 @@ mod tests {
 
     fn value(text: &str) -> Result<Value, String> {
         let known = ["scale", "name", DEFAULT_SEED];
-        let variable = |name: &str| known.iter().position(|known| *known == name);
+        let mut variable = |name: &str| known.iter().position(|known| *known == name);
         let variables = [Value::Whole(10), Value::Text("7.5".to_owned()), Value::Whole(5432)];
-        parse(text, &variable)?.value(&variables, &mut stream(1, Purpose::Requests, 0))
+        parse(text, &mut variable)?.value(&variables, &mut stream(1, Purpose::Requests, 0))
     }
 
     #[test]
@@ -473,6 +602,14 @@ mod tests {
             (":name - 0.5", Value::Real(7.0)),
             ("abs(-4) + least(3, 2) + greatest(1, :scale)", Value::Whole(16)),
             ("random(5, 5)", Value::Whole(5)),
+            ("1 + 1 << 2 | 1", Value::Whole(9)),
+            ("NOT 1 > 2 AND 7 & 3 = 3 OR 1 / 0 = 1", Value::Truth(true)),
+            ("1 <> 1.5 and 2 >= 2", Value::Truth(true)),
+            ("true = (1 != 1)", Value::Truth(false)),
+            (
+                "case when :scale < 5 then 1 when :scale < 20 then 2 else 1 / 0 end * 3",
+                Value::Whole(6),
+            ),
         ] {
             assert_eq!(value(text), Ok(expected), "{text}");
         }
@@ -481,6 +618,7 @@ mod tests {
     #[test]
     fn what_cannot_be_calculated_says_why() {
         let deep = "(".repeat(60) + "1" + &")".repeat(60);
+        let long = "1+".repeat(300_000) + "1";
         for (text, said) in [
             ("", "ends where"),
             ("1 +", "ends where"),
@@ -498,6 +636,13 @@ mod tests {
             ("random(1, 2", "a `)` is missing"),
             ("1.2.3", "not a number"),
             (&deep, "nested more than"),
+            (&"not ".repeat(60), "nested more than"),
+            (&long, "has more than 200 operators"),
+            ("1 < true", "compares `1` with `true`"),
+            ("1 + (2 > 1)", "needs a number where it has `true`"),
+            ("1.5 & 1", "needs whole numbers"),
+            ("1 << 64", "beyond 64 bits"),
+            ("case when 1 then 2 end", "a `else` is missing"),
             ("sqrt(-1)", "no finite result"),
             ("int(1e19)", "beyond 64 bits"),
             ("int(pow(10, 19))", "beyond 64 bits"),
@@ -534,7 +679,7 @@ mod tests {
     fn draws_have_the_shares_of_their_distribution() {
         let mut random = stream(7, Purpose::Requests, 0);
         let mut counts = |text: &str| {
-            let expression = parse(text, &|_| None).unwrap();
+            let expression = parse(text, &mut |_| None).unwrap();
             let mut counts = [0_i32; 10];
             for _ in 0..10_000 {
                 let Ok(Value::Whole(drawn)) = expression.value(&[], &mut random) else { panic!() };

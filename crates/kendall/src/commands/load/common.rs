@@ -475,7 +475,7 @@ pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
             );
             exit_with(Exit::NotReady, what)
         }
-        LoadError::Connect { .. } => exit_with(Exit::NotReady, error),
+        LoadError::Connect { .. } | LoadError::Refused { .. } => exit_with(Exit::NotReady, error),
         LoadError::Thread(_) => error.into(),
     }
 }

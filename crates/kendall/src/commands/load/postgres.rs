@@ -12,7 +12,7 @@ use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 /// Loads PostgreSQL with transactions
 ///
 /// A request is a script: SQL statements, prepared once on each connection, with `:NAME` for parameters, which are
-/// drawn anew for each request. Scripts of pgbench do as they are, as far as `\set` and `\sleep` go.
+/// drawn anew for each request. Scripts of pgbench do as they are, with `\set`, `\sleep`, `\if` and `\gset`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  kendall load postgres 127.0.0.1:5432 --user app --sql 'SELECT * FROM items WHERE id = \
@@ -131,8 +131,6 @@ fn postgres_error(error: PostgresLoadError) -> anyhow::Error {
     match error {
         PostgresLoadError::Load(error) => load_error(error),
         PostgresLoadError::Script(_) | PostgresLoadError::Tls(_) => refused(error),
-        PostgresLoadError::Refused { .. } | PostgresLoadError::Statement { .. } => {
-            exit_with(Exit::NotReady, error)
-        }
+        PostgresLoadError::Statement { .. } => exit_with(Exit::NotReady, error),
     }
 }
