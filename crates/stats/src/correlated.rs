@@ -230,15 +230,15 @@ pub fn mean_of_histograms(windows: &[Histogram], confidence: f64) -> Result<Esti
     };
     let variance = all.standard_deviation().unwrap_or(0.0).powi(2);
     let effective = batches.and_then(|batches| batches.effective(variance));
-    match effective.filter(|effective| *effective < EFFECTIVE_FOR_MEAN) {
-        Some(effective) if spread.interval.is_some() => Ok(Estimate { interval: None, ..spread }
-            .doubt(Caveat::Autocorrelated { count: whole_u64(count), effective })
-            .doubt(Caveat::TooCorrelated {
-                batches: whole_u64(effective),
-                need: whole_u64(EFFECTIVE_FOR_MEAN),
-            })),
-        _ => Ok(spread),
+    // One value in all has windows that do not differ, and says nothing of the error.
+    let effective = effective.map_or(count, |effective| effective.min(count));
+    if spread.interval.is_none() || effective >= EFFECTIVE_FOR_MEAN {
+        return Ok(spread);
     }
+    let (batches, need) = (whole_u64(effective), whole_u64(EFFECTIVE_FOR_MEAN));
+    Ok(Estimate { interval: None, ..spread }
+        .doubt(Caveat::Autocorrelated { count: whole_u64(count), effective })
+        .doubt(Caveat::TooCorrelated { batches, need }))
 }
 
 /// Whether the largest values fall off like a power at which the variance is infinite: Hill's
@@ -276,7 +276,12 @@ pub fn rate_of_windows(
     confidence: f64,
 ) -> Result<Estimate, SampleError> {
     check_confidence(confidence)?;
-    Ok(ratio_of_windows(counts, lengths, confidence)?.0)
+    let mut rate = ratio_of_windows(counts, lengths, confidence)?.0;
+    // However wide its error, no rate is below 0.
+    if let Some(interval) = &mut rate.interval {
+        interval.low = interval.low.max(0.0);
+    }
+    Ok(rate)
 }
 
 /// Σ`above`/Σ`below`, with an error by the residuals of a ratio: a window with twice the weight has

@@ -244,6 +244,17 @@ mod tests {
     }
 
     #[test]
+    fn one_answer_in_many_windows_has_no_interval_of_its_time_and_no_rate_below_0() {
+        let run = windows(30, |number| u64::from(number == 7));
+        let found = within_run(&run, &Histogram::new(), &[0.5], 0.95).unwrap();
+        let mean = found.response_time_mean_s.unwrap();
+        assert!(mean.interval.is_none() && !mean.caveats.is_empty(), "{mean:?}");
+        assert!(found.response_time_quantiles_s[0].value_s.interval.is_none());
+        let rate = found.throughput_per_s.interval.unwrap();
+        assert!(rate.low >= 0.0 && rate.high > 0.0, "{rate:?}");
+    }
+
+    #[test]
     fn nothing_answered_and_no_window_are_no_panic() {
         let run = windows(12, |_| 0);
         let found = within_run(&run, &Histogram::new(), &[0.99], 0.95).unwrap();

@@ -146,6 +146,9 @@ fn refusal(figure: &Figure) -> String {
         Caveat::TooFewSamples { effective, need, .. } => {
             Some(format!("none: worth {effective:.0} independent requests, and it needs {need:.0}"))
         }
+        Caveat::Autocorrelated { effective, .. } => {
+            Some(format!("none: worth {effective:.0} independent requests, which are too few"))
+        }
         Caveat::TooCorrelated { .. } => {
             Some("none: its requests depend on one another for too long".to_owned())
         }
