@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use chrono::DateTime;
-use kendall_units::{exact_f64, whole_u64};
+use kendall_protocols::load_result::{Remark, RemarkKind};
+use kendall_units::{counted, exact_f64, whole_u64};
 
 const SECOND_NS: f64 = 1e9;
 
@@ -71,6 +72,17 @@ impl Replay {
             return Err(ReplayError::TooLong { path: name, days });
         }
         Ok(Self::of(&text, &seconds, *first, speed))
+    }
+
+    /// What the result says of lines that were left out.
+    #[must_use]
+    pub fn remark(&self) -> Option<Remark> {
+        let text = format!(
+            "{} of the log left out, beside {}: no GET, or not to be sent",
+            counted(self.left_out, "line"),
+            counted(self.paths.len(), "request"),
+        );
+        (self.left_out > 0).then_some(Remark { kind: RemarkKind::Other, text })
     }
 
     fn of(text: &str, seconds: &BTreeMap<i64, Vec<&str>>, first: i64, speed: f64) -> Self {

@@ -263,9 +263,12 @@ impl Common {
         let last_ns = moments_ns.last().copied().unwrap_or(0);
         let whole = self.duration.is_none() && self.requests.is_none();
         let rest_ns = last_ns.saturating_add(self.timeout.as_nanos());
-        let duration_ns = if whole { rest_ns } else { plan.duration_ns };
+        // All that were answered end it sooner.
+        let all = NonZeroU64::new(moments_ns.len() as u64);
+        let (duration_ns, requests) =
+            if whole { (rest_ns, all) } else { (plan.duration_ns, plan.requests) };
         let pace = PacePlan::Open { arrivals: ArrivalPlan::Trace(moments_ns) };
-        LoadPlan { duration_ns, pace, ..plan }
+        LoadPlan { duration_ns, requests, pace, ..plan }
     }
 
     /// Closed, unless arrivals or a rate are given.

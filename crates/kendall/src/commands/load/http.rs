@@ -10,11 +10,11 @@ use kendall_loadgen::replay::Replay;
 use kendall_loadgen::sequence::{self, SequencePlan};
 use kendall_loadgen::tls::Secure;
 use kendall_loadgen::web::{self, WebPlan};
+use kendall_protocols::load_result::LoadResult;
 
 use super::common::{Common, Family, load_error, resolve_as};
 use super::secure::Trust;
 use crate::exit::{Exit, refused, stop_at_a_signal};
-use crate::output;
 
 /// Loads an HTTP service
 #[derive(Debug, clap::Args)]
@@ -111,6 +111,11 @@ impl LoadHttp {
         let mut content = self.content(&url)?;
         let sequences = self.sequences(&url, &mut content)?;
         let replay = self.replay(&url)?;
+        let left_out = replay.as_ref().and_then(Replay::remark);
+        let print = |mut result: LoadResult| {
+            result.caveats.extend(left_out);
+            self.common.print(&result)
+        };
         if let Some(replay) = &replay {
             content.path = "{request}".to_owned();
             content.placeholders =
@@ -143,13 +148,13 @@ impl LoadHttp {
                 Some(sequences) => sequence::run(&plan, &web, sequences, &stop, &mut progress),
                 None => web::run(&plan, &web, &template, &stop, &mut progress),
             };
-            return self.common.print(&result.map_err(load_error)?);
+            return print(result.map_err(load_error)?);
         }
         let driver =
             |thread| Http::new(&content, &template, stream(plan.seed, Purpose::Requests, thread));
         let result = load::run("http", &plan, &driver, &stop, &mut self.common.progress()?)
             .map_err(load_error)?;
-        self.common.print(&result)
+        print(result)
     }
 
     /// How https is encrypted.
@@ -187,16 +192,7 @@ impl LoadHttp {
             return Err(refused(format!("--speed {} is not a number above 0", self.speed)));
         }
         self.without_path(url, "--replay", "log")?;
-        let replay = Replay::read(log, self.speed).map_err(refused)?;
-        if replay.left_out > 0 && !self.common.quiet {
-            output::note(&format!(
-                "{}: {} requests; {} left out, which are no GET or could not be sent",
-                log.display(),
-                replay.paths.len(),
-                kendall_units::counted(replay.left_out, "line"),
-            ));
-        }
-        Ok(Some(replay))
+        Replay::read(log, self.speed).map(Some).map_err(refused)
     }
 
     /// The first URL, by which requests are made, and where each of them goes.
