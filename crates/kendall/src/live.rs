@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kendall_console::LIVE_PAGE;
 use kendall_tier::{Clock, Exposition, Instruments, Layout, Page, PageResponse, Routes};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::exit::{Exit, exit_with};
-use crate::output;
+use crate::output::{self, Format};
 
 /// Seconds and lines that the page shows.
 const SECONDS: usize = 600;
@@ -56,14 +56,14 @@ struct Shown {
 }
 
 impl LiveFlag {
-    /// Serves the page where it is asked for.
-    pub(crate) fn page(&self, title: &str) -> anyhow::Result<Option<LivePage>> {
-        self.live.map(|address| LivePage::start(address, title)).transpose()
+    /// Serves the page where it is asked for, and notes where that is, as the progress is noted.
+    pub(crate) fn page(&self, title: &str, progress: Format) -> anyhow::Result<Option<LivePage>> {
+        self.live.map(|address| LivePage::start(address, title, progress)).transpose()
     }
 }
 
 impl LivePage {
-    fn start(address: SocketAddr, title: &str) -> anyhow::Result<Self> {
+    fn start(address: SocketAddr, title: &str, progress: Format) -> anyhow::Result<Self> {
         let shown = Shown { title: title.to_owned(), ..Shown::default() };
         let shown = Arc::new(Mutex::new(shown));
         let (live, metrics) = (Arc::clone(&shown), Arc::clone(&shown));
@@ -76,7 +76,11 @@ impl LivePage {
         let instruments = Instruments::new(layout, Clock::monotonic());
         let page = Page::start("--live=HOST:PORT", address, instruments, routes)
             .map_err(|error| exit_with(Exit::NotReady, error))?;
-        output::note(&format!("live: http://{}/", page.address()));
+        let url = format!("http://{}/", page.address());
+        output::note(&match progress {
+            Format::Human => format!("live: {url}"),
+            Format::Json => json!({ "event": "page", "url": url }).to_string(),
+        });
         Ok(Self { shown, _page: page })
     }
 

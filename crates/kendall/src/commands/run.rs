@@ -216,7 +216,7 @@ pub(crate) fn run_study(
     flags: &RunFlags,
 ) -> anyhow::Result<Exit> {
     let interrupted = stop_at_a_signal()?;
-    let page = flags.live.page(&study.title)?;
+    let page = flags.live.page(&study.title, flags.progress)?;
     if let Some((pass, place)) = first::due(study, folder)? {
         match Outcome::of(&pass, &place, flags, page.as_ref(), &interrupted) {
             Ok(first) if first.summary.interrupted => return first.print(&pass, flags.format),

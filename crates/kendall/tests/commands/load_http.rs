@@ -332,10 +332,11 @@ fn a_load_is_shown_while_it_runs() {
     let stderr = BufReader::new(child.stderr.take().unwrap());
     let _load = Process(child);
     let mut lines = stderr.lines().map(Result::unwrap);
-    let address = lines.find_map(|line| line.strip_prefix("live: http://").map(str::to_owned));
-    let address: SocketAddr = address.unwrap().trim_end_matches('/').parse().unwrap();
-    let second = lines.find(|line| line.starts_with('{')).unwrap();
-    let second: serde_json::Value = serde_json::from_str(&second).unwrap();
+    let mut next = || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap()).unwrap();
+    let page = next();
+    let url = page["url"].as_str().and_then(|url| url.strip_prefix("http://")).unwrap();
+    let address: SocketAddr = url.trim_end_matches('/').parse().unwrap();
+    let second = next();
     assert!(second["throughput_per_s"].as_u64().unwrap() > 0 && second["errors"] == 0, "{second}");
     assert!(second["response_time_p99_s"].as_f64().unwrap() >= 0.001, "{second}");
     let page = |path| kendall_testing::page(address, path).unwrap().body;

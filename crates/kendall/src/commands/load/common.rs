@@ -306,7 +306,7 @@ impl Common {
     ///
     /// On a terminal one picture that is drawn again each second, elsewhere a line a second.
     pub(crate) fn progress(&self) -> anyhow::Result<impl FnMut(&LoadProgress) + use<>> {
-        let page = self.live.page("kendall load")?;
+        let page = self.live.page("kendall load", self.progress)?;
         let (quiet, json) = (self.quiet, self.progress == Format::Json);
         let draws = !quiet && !json && std::io::stderr().is_terminal();
         let mut live = draws.then(Live::default);

@@ -97,10 +97,14 @@ impl<'a> Progress<'a> {
                     || "as an earlier session measured it".to_owned(),
                     |clients| format!("measured in closed loops of up to {clients} clients"),
                 );
-                output::note(&format!("capacity: {}, {how}", Rate::per_second(*per_s)));
+                self.json(|| json!({ "event": "capacity", "per_s": per_s, "clients": clients }));
+                self.note(|| format!("capacity: {}, {how}", Rate::per_second(*per_s)));
             }
             Event::Baseline => {
-                output::note("measuring the database by itself (pgbench), for a few seconds");
+                self.json(|| json!({ "event": "baseline" }));
+                self.note(|| {
+                    "measuring the database by itself (pgbench), for a few seconds".to_owned()
+                });
             }
             Event::Live(live) => {
                 let second = || {
@@ -124,7 +128,11 @@ impl<'a> Progress<'a> {
 
     fn opened(&mut self, runs: usize, exact: bool, ended: usize, failed: usize) {
         (self.runs, self.exact, self.ended) = (runs, exact, ended);
-        self.json(|| json!({ "event": "opened", "runs": runs, "exact": exact, "ended": ended }));
+        self.json(|| {
+            json!({
+                "event": "opened", "runs": runs, "exact": exact, "ended": ended, "failed": failed,
+            })
+        });
         let most = if exact { "" } else { "at most " };
         let count = format!("{most}{}", counted(runs, "run"));
         let earlier = match (ended, failed) {
@@ -134,7 +142,7 @@ impl<'a> Progress<'a> {
                 ", {ended} already done, {failed} of them failed: --retry-failed tries these again"
             ),
         };
-        output::note(&format!("{}: {count}{earlier}", self.title));
+        self.note(|| format!("{}: {count}{earlier}", self.title));
         if std::io::stderr().is_terminal() && self.format == Format::Human {
             let bar = ProgressBar::new(u64::try_from(runs).unwrap_or(u64::MAX));
             let template = "{bar:24} {pos}/{len}  {prefix}\n{msg}";
@@ -155,8 +163,7 @@ impl<'a> Progress<'a> {
                 bar.set_length(u64::try_from(self.runs).unwrap_or(u64::MAX));
                 bar.suspend(|| output::note(&note()));
             }
-            None if self.format == Format::Human => output::note(&note()),
-            None => {}
+            None => self.note(note),
         }
     }
 
@@ -186,6 +193,13 @@ impl<'a> Progress<'a> {
                 });
             }
             None => output::note(&line),
+        }
+    }
+
+    /// A line for people.
+    fn note(&self, text: impl FnOnce() -> String) {
+        if self.format == Format::Human {
+            output::note(&text());
         }
     }
 
