@@ -192,6 +192,8 @@ impl ErrorKind {
             io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => Self::ConnectionClosed,
             io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
                 let of_tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
+                // The library of HTTP/2 keeps only the words.
+                let of_tls = of_tls || error.to_string().contains("fatal alert");
                 if of_tls { Self::TlsFailed } else { Self::Garbage }
             }
             io::ErrorKind::NotConnected | io::ErrorKind::ConnectionRefused => Self::ConnectFailed,
@@ -205,6 +207,23 @@ impl ErrorKind {
             Self::TlsFailed | Self::ConnectionClosed => Self::TlsFailed,
             _ if error.kind() == io::ErrorKind::ConnectionReset => Self::TlsFailed,
             _ => Self::ConnectFailed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As HTTP/2's library passes on that a server wants a certificate: without the error inside.
+    #[test]
+    fn an_alert_is_a_failure_of_tls_and_other_nonsense_is_none() {
+        for (text, kind) in [
+            ("received fatal alert: CertificateRequired", ErrorKind::TlsFailed),
+            ("frame with an invalid size", ErrorKind::Garbage),
+        ] {
+            let error = io::Error::new(io::ErrorKind::InvalidData, text);
+            assert_eq!(ErrorKind::of_socket(&error), kind);
         }
     }
 }

@@ -120,6 +120,12 @@ impl Connection {
         }
     }
 
+    /// Whether a call failed as its encrypted connection ended.
+    pub(crate) fn ended_encryption(&self, refusal: &Refusal) -> bool {
+        let ended = [ErrorKind::TlsFailed, ErrorKind::ConnectionClosed, ErrorKind::ConnectionReset];
+        self.access.is_encrypted() && ended.contains(&refusal.kind())
+    }
+
     pub(crate) fn with_window(self, bytes: u32) -> Self {
         Self { window: Some(bytes), ..self }
     }

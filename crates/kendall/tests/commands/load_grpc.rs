@@ -59,7 +59,17 @@ fn protos() -> (tempfile::TempDir, String) {
 fn calls_are_described_by_the_service_or_by_files() {
     let (_service, address) = service();
     let (_folder, file) = protos();
-    for more in [&[][..], &["--proto", &file], &["--connections", "2", "--threads", "2"]] {
+    let (alone, apart) = protos();
+    std::fs::remove_file(alone.path().join("message.proto")).unwrap();
+    let imports = tempfile::tempdir().unwrap();
+    std::fs::write(imports.path().join("message.proto"), MESSAGE).unwrap();
+    let imports = imports.path().display().to_string();
+    for more in [
+        &[][..],
+        &["--proto", &file],
+        &["--proto", &apart, "--proto-path", &imports],
+        &["--connections", "2", "--threads", "2"],
+    ] {
         let call = ["--call", CHECK, "-c", "4", "-n", "100", "--fail-if", "errors > 0%"];
         let output = load(address, &[&call[..], more].concat());
         let json = printed(&output);

@@ -46,6 +46,11 @@ pub enum DescriptorError {
         "the service does not describe itself: {said}; see that it speaks gRPC there, with `--tls` where it is encrypted"
     )]
     Refused { said: String },
+    #[error(
+        "the service ended the TLS connection; it may want a certificate of its clients (`--client-certificate`, \
+         `--client-key`)"
+    )]
+    Tls,
     #[error("there is no service `{service}` (there are {known})")]
     NoService { service: String, known: String },
     #[error("`{service}` has no method `{method}` (it has {known})")]
@@ -56,7 +61,7 @@ impl DescriptorError {
     /// Whether what was asked for is wrong, and not the service.
     #[must_use]
     pub fn is_of_usage(&self) -> bool {
-        !matches!(self, Self::NoReflection | Self::Refused { .. })
+        !matches!(self, Self::NoReflection | Self::Refused { .. } | Self::Tls)
     }
 }
 
@@ -70,19 +75,21 @@ fn parts(call: &str) -> Result<(&str, &str), DescriptorError> {
         .ok_or_else(|| DescriptorError::Form { call: call.to_owned() })
 }
 
-/// As files describe it. Imports are looked for in folders, or beside the files.
+/// As files describe it. Imports are looked for in folders, then beside the files.
 pub(super) fn compiled(
     call: &str,
     files: &[PathBuf],
     folders: &[PathBuf],
 ) -> Result<MethodDescriptor, DescriptorError> {
     let refused = |said: String| DescriptorError::Proto { said };
-    let mut folders = folders.to_vec();
-    if folders.is_empty() {
-        folders.extend(files.iter().filter_map(|file| file.parent()).map(|folder| {
-            if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }
-        }));
+    for file in files {
+        std::fs::metadata(file)
+            .map_err(|error| refused(format!("cannot read {}: {error}", file.display())))?;
     }
+    let mut folders = folders.to_vec();
+    folders.extend(files.iter().filter_map(|file| file.parent()).map(|folder| {
+        if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }
+    }));
     let set = described_by(files, folders).map_err(refused)?;
     let pool = DescriptorPool::from_file_descriptor_set(set)
         .map_err(|error| refused(error.to_string()))?;
@@ -243,6 +250,7 @@ impl Reflection<'_> {
                 Ok(MessageResponse::ErrorResponse(ErrorResponse::default()))
             }
             Err(Refusal::Status { code: UNIMPLEMENTED, .. }) => Err(DescriptorError::NoReflection),
+            Err(refusal) if self.connection.ended_encryption(&refusal) => Err(DescriptorError::Tls),
             Err(refusal) => Err(DescriptorError::Refused { said: refusal.to_string() }),
         }
     }

@@ -74,8 +74,12 @@ impl Access {
         self.token.as_ref()
     }
 
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
     pub(crate) fn scheme(&self) -> &'static str {
-        if self.tls.is_some() { "https" } else { "http" }
+        if self.is_encrypted() { "https" } else { "http" }
     }
 
     pub(crate) async fn connect(&self, target: SocketAddr) -> Result<Reached, std::io::Error> {

@@ -52,7 +52,7 @@ pub(crate) struct LoadGrpc {
     #[arg(long, value_name = "FILE")]
     proto: Vec<PathBuf>,
 
-    /// Folder of what those import; may be repeated [default: the folders of the files]
+    /// Folder of what those import, beside the folders of the files; may be repeated
     #[arg(long, value_name = "FOLDER", requires = "proto")]
     proto_path: Vec<PathBuf>,
 
