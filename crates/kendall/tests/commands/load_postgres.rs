@@ -140,6 +140,16 @@ fn transactions_do_in_the_database_what_they_say() {
     // 80 · 3/4 = 60 ± 4 · 3.9.
     assert!(of("read.sql").abs_diff(60) < 16, "{json:#}");
     assert!(json["operations"]["read.sql"]["bytes_in"].as_u64().unwrap() >= 8 * of("read.sql"));
+
+    let output = kendall()
+        .args(["init", "--attach", &server.address.to_string(), "-o", "database.toml"])
+        .envs([("PGUSER", server.role.as_str()), ("PGPASSWORD", PASSWORD)])
+        .current_dir(server.folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let study = std::fs::read_to_string(server.folder.path().join("database.toml")).unwrap();
+    assert!(study.contains("protocol = \"postgres\""), "{study}");
     server.stop();
 }
 

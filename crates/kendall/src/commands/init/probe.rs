@@ -42,7 +42,12 @@ pub(super) enum Protocol {
     Grpc,
     Memcached,
     Redis,
+    Postgres,
 }
+
+/// PostgreSQL's question whether a connection may be encrypted, and the answers: yes, no.
+const MAY_ENCRYPT: &[u8] = &[0, 0, 0, 8, 4, 210, 22, 47];
+const ENCRYPTS: [&str; 2] = ["S", "N"];
 
 /// What does nothing, where no other method is named.
 pub(super) const HEALTH: &str = "/grpc.health.v1.Health/Check";
@@ -66,6 +71,9 @@ impl Found {
             Protocol::Grpc => "gRPC",
             Protocol::Memcached => "memcached's protocol",
             Protocol::Redis => "Redis's protocol",
+            Protocol::Postgres => {
+                "PostgreSQL's protocol (asked as PGUSER, PGPASSWORD and PGDATABASE say)"
+            }
         }
     }
 
@@ -265,7 +273,7 @@ pub(super) fn look(address: &str, path: &str, deadline: Seconds) -> anyhow::Resu
 /// Asks in HTTP, and waits for the answer until `end`: many services listen before they can answer.
 fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Result<Found, String> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    let (answer, found) = first_answer(address, path, &request, end)?;
+    let (answer, found) = first_answer(address, path, request.as_bytes(), end)?;
     if let Some(found) = found {
         return Ok(found);
     }
@@ -277,7 +285,8 @@ fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Resu
                 "GET {path} was answered with {status}; give a path that it serves with --path"
             ));
         }
-        return Ok(Found { protocol: Protocol::Http, time: timed(address, &request) });
+        let time = timed(address, request.as_bytes());
+        return Ok(Found { protocol: Protocol::Http, time });
     }
     Err(match answer {
         Answer::Silent => format!(
@@ -286,13 +295,13 @@ fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Resu
         ),
         Answer::Closed => format!(
             "closed each connection without an answer to GET {path}, for {deadline}; `kendall init` knows HTTP, gRPC and the \
-             protocols of memcached and Redis"
+             protocols of memcached, Redis and PostgreSQL"
         ),
         Answer::Said(text) => {
             let start = kendall_units::printable(&text, 40);
             format!(
-                "answered GET {path} with `{}`, which is neither HTTP nor gRPC nor the protocol of memcached or \
-                 Redis, which are what `kendall init` knows",
+                "answered GET {path} with `{}`, which is neither HTTP nor gRPC nor the protocol of memcached, \
+                 Redis or PostgreSQL, which are what `kendall init` knows",
                 start.trim()
             )
         }
@@ -304,7 +313,7 @@ fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Resu
 fn first_answer(
     address: &str,
     path: &str,
-    request: &str,
+    request: &[u8],
     end: u64,
 ) -> Result<(Answer, Option<Found>), String> {
     loop {
@@ -325,17 +334,21 @@ fn status(text: &str) -> Option<&str> {
     text.starts_with("HTTP/").then(|| text.split_whitespace().nth(1).unwrap_or("no status"))
 }
 
-/// Whether it is a cache, or speaks gRPC.
+/// Whether it is a cache or PostgreSQL, or speaks gRPC.
 fn other(address: &str, path: &str) -> Result<Option<Found>, String> {
     for (protocol, request, begins) in [
-        (Protocol::Memcached, "version\r\n", &["VERSION"][..]),
-        (Protocol::Redis, "PING\r\n", &["+PONG", "-NOAUTH", "-DENIED", "-LOADING"][..]),
+        (Protocol::Memcached, &b"version\r\n"[..], &["VERSION"][..]),
+        (Protocol::Redis, &b"PING\r\n"[..], &["+PONG", "-NOAUTH", "-DENIED", "-LOADING"][..]),
     ] {
         if let Answer::Said(text) = ask(address, request, Duration::from_secs(1))?
             && begins.iter().any(|begin| text.starts_with(begin))
         {
             return Ok(Some(Found { protocol, time: timed(address, request) }));
         }
+    }
+    let answer = ask(address, MAY_ENCRYPT, Duration::from_secs(1))?;
+    if matches!(answer, Answer::Said(text) if ENCRYPTS.contains(&text.as_str())) {
+        return Ok(Some(Found { protocol: Protocol::Postgres, time: None }));
     }
     let Ok(target) = address.parse() else { return Ok(None) };
     let services = calls::services(target, Duration::from_secs(1)).map_err(|_| {
@@ -367,11 +380,11 @@ enum Answer {
     Silent,
 }
 
-fn ask(address: &str, request: &str, patience: Duration) -> Result<Answer, String> {
+fn ask(address: &str, request: &[u8], patience: Duration) -> Result<Answer, String> {
     let failed = |error: std::io::Error| format!("cannot be asked: {error}");
     let mut stream = TcpStream::connect(address).map_err(failed)?;
     stream.set_read_timeout(Some(patience)).map_err(failed)?;
-    stream.write_all(request.as_bytes()).map_err(failed)?;
+    stream.write_all(request).map_err(failed)?;
     let mut bytes = [0_u8; 512];
     Ok(match stream.read(&mut bytes) {
         Ok(0) => Answer::Closed,
@@ -384,7 +397,7 @@ fn ask(address: &str, request: &str, patience: Duration) -> Result<Answer, Strin
 }
 
 /// Median of a few requests, connecting included.
-fn timed(address: &str, request: &str) -> Option<Seconds> {
+fn timed(address: &str, request: &[u8]) -> Option<Seconds> {
     let mut times = Vec::new();
     for _ in 0..TIMED {
         let start = now_ns();

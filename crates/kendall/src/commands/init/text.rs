@@ -74,7 +74,7 @@ fn tier(asked: &Asked<'_>, (looked, calls): (&Looked, &Calls), speaks: Option<Pr
         |words: &[String]| words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(", ");
     let ready = match speaks {
         Some(Protocol::Http | Protocol::Https) => format!("{{ http = {} }}", quoted(asked.path)),
-        Some(Protocol::Grpc | Protocol::Memcached | Protocol::Redis) | None => "\"tcp\"".to_owned(),
+        _ => "\"tcp\"".to_owned(),
     };
     let fill = if speaks.is_some_and(Protocol::is_filled) { "fill = true\n" } else { "" };
     let is_seen = |other: &String| calls.contains(&(looked.name.clone(), other.clone()));
@@ -163,6 +163,17 @@ fn workload(found: &Found, path: &str) -> String {
             "[workload]\nprotocol = \"{}\"\n{closed}mix = {{ set = 1, get = 10 }}\nvalue_size = \"1KiB\"\nkeys = 10_000\n",
             if found.protocol == Protocol::Redis { "redis" } else { "memcached" }
         ),
+        Protocol::Postgres => {
+            let user = std::env::var("PGUSER").unwrap_or_else(|_| "postgres".to_owned());
+            let database = std::env::var("PGDATABASE").unwrap_or_else(|_| user.clone());
+            format!(
+                "[workload]\nprotocol = \"postgres\"\n{closed}user = {}                      # its password: \
+                 PGPASSWORD, in the environment of `kendall run`\ndatabase = {}\nsql = \"SELECT 1\"                       \
+                 # what a client asks; or scripts = [\"FILE\"], also those of pgbench\n",
+                quoted(&user),
+                quoted(&database)
+            )
+        }
         Protocol::Grpc => {
             let call = if path == "/" { HEALTH } else { path };
             format!(
@@ -212,8 +223,8 @@ mod tests {
     #[test]
     fn what_is_written_is_accepted_whatever_the_command_holds() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<String>>();
-        use Protocol::{Grpc, Http, Https, Memcached, Redis};
-        for protocol in [Http, Https, Grpc, Memcached, Redis] {
+        use Protocol::{Grpc, Http, Https, Memcached, Postgres, Redis};
+        for protocol in [Http, Https, Grpc, Memcached, Redis, Postgres] {
             let found = Found { protocol, time: Some(Seconds::new(0.002)) };
             for command in ["./shop -w 1 -b :80", "./shop 'a\"b\\c' {x} ''' -b {address}"] {
                 let command = words(command);
