@@ -173,9 +173,10 @@ fn plan(
     let mut given = data.names.clone();
     given.extend(varied.iter().map(|(name, _)| name.clone()));
     for (place, name) in given.iter().enumerate() {
-        is_name(name).map_err(|what| section.problem("data", what))?;
+        let key = if place < data.names.len() { "data" } else { "vary" };
+        is_name(name).map_err(|what| section.problem(key, what))?;
         if given[..place].contains(name) {
-            return Err(section.problem("vary", format!("`{name}` is given twice")));
+            return Err(section.problem(key, format!("`{name}` is given twice")));
         }
     }
     let common =
