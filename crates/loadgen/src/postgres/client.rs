@@ -287,9 +287,15 @@ impl<'a> FromSql<'a> for Stored {
 /// sign, the number of decimal places, and the groups.
 fn numeric(raw: &[u8]) -> Option<String> {
     const NEGATIVE: u16 = 0x4000;
+    const NO_NUMBER: u16 = 0xC000;
     let words: Vec<u16> =
         raw.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]])).collect();
-    let [_, first, sign @ (0 | NEGATIVE), places, groups @ ..] = &words[..] else { return None };
+    let [_, first, sign @ (0 | NEGATIVE | NO_NUMBER), places, groups @ ..] = &words[..] else {
+        return None;
+    };
+    if *sign == NO_NUMBER {
+        return Some("NaN".to_owned());
+    }
     let first = i32::from(first.cast_signed());
     let group = |number: i32| {
         let group = usize::try_from(number).ok().and_then(|number| groups.get(number));
@@ -359,7 +365,7 @@ mod tests {
             (vec![1, 1, 0x4000, 0, 5], Some("-50000")),
             (vec![1, 0xffff, 0, 3, 10], Some("0.001")),
             (vec![1, 0xfffe, 0, 8, 1], Some("0.00000001")),
-            (vec![0, 0, 0xc000, 0], None),
+            (vec![0, 0, 0xc000, 0], Some("NaN")),
             (vec![1], None),
         ] {
             let raw: Vec<u8> = words.iter().flat_map(|word: &u16| word.to_be_bytes()).collect();
