@@ -497,8 +497,9 @@ mod tests {
         let address = service("HTTP/1.1 200 OK\r\n\r\n", Duration::from_millis(5_200));
         let (end, deadline) = (now_ns() + 20_000_000_000, Seconds::new(20.0));
         let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\n\r\n");
-        assert!(matches!(ask(&address, &request, Duration::from_millis(500)), Ok(Answer::Silent)));
-        assert!(matches!(first_answer(&address, "/", &request, end), Ok((Answer::Said(_), None))));
+        let request = request.as_bytes();
+        assert!(matches!(ask(&address, request, Duration::from_millis(500)), Ok(Answer::Silent)));
+        assert!(matches!(first_answer(&address, "/", request, end), Ok((Answer::Said(_), None))));
         let error = look_from(&address, "/", (now_ns() + 300_000_000, deadline)).unwrap_err();
         assert!(error.contains("gave no answer to GET / within 20"), "{error}");
     }
@@ -516,5 +517,6 @@ mod tests {
         assert!(look("HTTP/1.1 404 No\r\n\r\n").unwrap_err().contains("--path"));
         assert_eq!(look("HTTP/1.1 200 OK\r\n\r\n").unwrap().protocol, Protocol::Http);
         assert_eq!(look("VERSION 1.6\r\n").unwrap().protocol, Protocol::Memcached);
+        assert_eq!(look("N").unwrap().protocol, Protocol::Postgres);
     }
 }
