@@ -591,7 +591,8 @@ fn forced_flow(system: &System, observed: &Observed) -> Vec<LawCheck> {
             let (entry, other) = if best.1 { (ahead, behind) } else { (behind, ahead) };
             let both = Together::of(entry, other)?;
             let unrelated = both.varies() && both.correlation.high < FOLLOWS;
-            if !unrelated && both.correlation.low <= 0.0 {
+            // What neither follows the entry clearly nor clearly does not tests nothing.
+            if !unrelated && both.correlation.low < FOLLOWS {
                 return None;
             }
             let explanation = if unrelated {
@@ -617,7 +618,7 @@ fn forced_flow(system: &System, observed: &Observed) -> Vec<LawCheck> {
 /// Blocks of time over which the throughputs of two tiers are compared: a step has too few requests.
 const BLOCKS: usize = 24;
 /// Spread of the entry's throughput over them, as a share, from which another must follow it, and the correlation
-/// below which it does not.
+/// below which it does not, and from which it does.
 const VARIES: f64 = 0.1;
 const FOLLOWS: f64 = 0.5;
 
