@@ -306,6 +306,7 @@ fn draw(network: &Network, rate: f64, seed: u64) -> Vec<Option<(f64, Vec<f64>)>>
                     center.service_time_s.off_by(StandardNormal.sample(&mut random));
                 draw_residence(&mut center.residence, &mut random);
             }
+            drawn.keep_sums(network);
             drawn.elsewhere_s.value = drawn.elsewhere_s.off_by(StandardNormal.sample(&mut random));
             drawn.at(rate).ok().map(|point| (point.response_time_s, point.utilizations))
         })

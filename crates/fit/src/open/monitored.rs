@@ -143,10 +143,25 @@ impl Monitored {
         let mut busy = window.tiers[index].busy?;
         if held {
             for called in &self.tiers[index].calls {
-                let other = &window.tiers[*called];
-                busy -= other.throughput_per_s? * other.response_time_s?;
+                busy -= self.requests_at(window, *called)?;
             }
         }
         Some(busy)
+    }
+
+    /// Tiers that a tier calls whose response time no window says.
+    pub(super) fn known_by_busy(&self, windows: &[Window], index: usize) -> Vec<usize> {
+        let untimed = |called: &&usize| {
+            windows.iter().all(|window| window.tiers[**called].response_time_s.is_none())
+        };
+        self.tiers[index].calls.iter().filter(untimed).copied().collect()
+    }
+
+    /// Requests at a tier, those below it included. Where a last tier's response time is not known (most exporters of
+    /// stores give none), those in service: all but the ones that wait for it.
+    pub(super) fn requests_at(&self, window: &Window, index: usize) -> Option<f64> {
+        let means = &window.tiers[index];
+        let stayed = means.throughput_per_s.zip(means.response_time_s).map(|(x, r)| x * r);
+        stayed.or_else(|| means.busy.filter(|_| self.tiers[index].calls.is_empty()))
     }
 }

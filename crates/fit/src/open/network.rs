@@ -49,6 +49,10 @@ pub struct Center {
     /// It is the only way to those below, so that its servers are held for every visit there.
     #[serde(skip)]
     pub(crate) only_way: bool,
+    /// Tiers that it calls whose time is known by how busy they are alone. With them, its service time is known to its
+    /// standard error: what these take less of it, it takes more.
+    #[serde(skip)]
+    parts: Vec<usize>,
 }
 
 impl Center {
@@ -249,14 +253,30 @@ impl Network {
     /// What a request takes that waits nowhere, s.
     pub(crate) fn quickest_s(&self) -> Number {
         let mut all = self.elsewhere_s;
-        for center in &self.centers {
+        let is_part = |index: &usize| self.centers.iter().any(|other| other.parts.contains(index));
+        for (index, center) in self.centers.iter().enumerate() {
             let (service, held_up) = (center.service_time_s, center.residence.held_up);
             let error = (service.standard_error * held_up.value)
                 .hypot(service.value * held_up.standard_error);
             all.value += center.visits * service.value * held_up.value;
-            all.standard_error = all.standard_error.hypot(center.visits * error);
+            if !is_part(&index) {
+                all.standard_error = all.standard_error.hypot(center.visits * error);
+            }
         }
         all
+    }
+
+    /// After services were drawn: those that are known with their parts make up for these.
+    pub(super) fn keep_sums(&mut self, mean: &Self) {
+        let more = |(drawn, mean): (&Center, &Center)| {
+            mean.visits * (drawn.service_time_s.value - mean.service_time_s.value)
+        };
+        let more: Vec<f64> = self.centers.iter().zip(&mean.centers).map(more).collect();
+        for center in self.centers.iter_mut().filter(|center| !center.parts.is_empty()) {
+            let of_parts: f64 = center.parts.iter().map(|part| more[*part]).sum();
+            let service = &mut center.service_time_s.value;
+            *service = (*service - of_parts / center.visits).max(f64::MIN_POSITIVE);
+        }
     }
 
     fn scored(&self, monitored: &Monitored, kept: &[Window]) -> Option<Errors> {
@@ -372,7 +392,12 @@ fn center(
         return Err(lacks(monitored, seen, index));
     }
     // Load beyond the first part shifts demands; the mean over windows has their spread.
-    let service_time_s = mean_of(&services);
+    let mut service_time_s = mean_of(&services);
+    let parts = if held { monitored.known_by_busy(seen, index) } else { Vec::new() };
+    if !parts.is_empty() {
+        let whole = seen.iter().filter_map(|window| own_service(monitored, window, index, false));
+        service_time_s.standard_error = mean_of(&whole.collect::<Vec<f64>>()).standard_error;
+    }
     let service = service_time_s.value;
     if service <= 0.0 {
         return Err(format!(
@@ -398,6 +423,7 @@ fn center(
         shares: tier.shares.clone(),
         below: monitored.below(index),
         only_way: monitored.another_way(index).is_none(),
+        parts,
     };
     center.few_enough()?;
     Ok(center)
@@ -410,7 +436,8 @@ fn lacks(monitored: &Monitored, seen: &[Window], index: usize) -> String {
     if !known(&|window| window.tiers[index].busy) {
         return format!("`{}`: no query gives how many of its servers are busy", tier.name);
     }
-    let below = tier.calls.iter().flat_map(|called| {
+    let unknown = |called: &&usize| !known(&|window| monitored.requests_at(window, **called));
+    let below = tier.calls.iter().filter(unknown).flat_map(|called| {
         let response = known(&|window| window.tiers[*called].response_time_s);
         let throughput = known(&|window| window.tiers[*called].throughput_per_s);
         [(*called, "response_time", response), (*called, "throughput", throughput)]

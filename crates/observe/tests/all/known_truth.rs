@@ -803,11 +803,42 @@ fn what_is_missing_is_asked_of_the_tier_that_lacks_it() {
     let system =
         System::parse(&SYSTEM.replace("calls = ['db']", "held = true\ncalls = ['db']")).unwrap();
     observed.tiers[1].series.remove(&Quantity::ResponseTime);
+    observed.tiers[1].series.remove(&Quantity::Busy);
     let said = analyze(&system, &observed).unwrap().network.unwrap_err();
     assert!(said.contains("no query gives: `response_time` of `db`"), "{said}");
     observed.tiers[0].series.remove(&Quantity::Busy);
     let said = analyze(&system, &observed).unwrap().network.unwrap_err();
     assert!(said.contains("`web`: no query gives how many of its servers are busy"), "{said}");
+}
+
+/// Most exporters of stores give no response time: that of which workers wait there is then in their own, and what keeps the
+/// store busy is not counted twice.
+#[test]
+fn workers_are_held_by_a_store_that_tells_no_response_time() {
+    let (_, mut observed) = observed(60, 60.0, 1.0);
+    let held = "servers = 8\nheld = true\ncalls = ['db']";
+    let system = System::parse(&SYSTEM.replace("servers = 4\ncalls = ['db']", held)).unwrap();
+    let db_r = observed.tiers[1].series.remove(&Quantity::ResponseTime).unwrap();
+    let db_x = observed.tiers[1].series[&Quantity::Throughput].clone();
+    let busy = observed.tiers[0].series.get_mut(&Quantity::Busy).unwrap();
+    for (busy, (x, r)) in busy.iter_mut().zip(db_x.iter().zip(&db_r)) {
+        *busy += x * r;
+    }
+    // How busy it is was sampled: the windows scatter by a quarter.
+    let sampled = observed.tiers[1].series.get_mut(&Quantity::Busy).unwrap();
+    for (at, busy) in sampled.iter_mut().enumerate() {
+        *busy *= 1.0 + if at / 6 % 2 == 0 { 0.25 } else { -0.25 };
+    }
+    let analysis = analyze(&system, &observed).unwrap();
+    let changes = [change("rate=50/s", &system).unwrap()];
+    let answer = analysis.fitted().answer(&changes, "rate=50/s", 7).unwrap();
+    let time = answer.response_time.unwrap();
+    let truth = WEB_S + DB_VISITS * mmm(50.0 * DB_VISITS, 2, DB_S);
+    // The wait there is 0.3 ms of 4 ms on average, three times.
+    assert!((time.center / truth - 1.0).abs() < 0.1, "{time:?} for {truth} s");
+    // What keeps the workers busy is known to a hundredth, however it divides.
+    let interval = time.interval.unwrap();
+    assert!(interval.low > 0.85 * truth && interval.high < 1.25 * truth, "{time:?}");
 }
 
 /// A tier whose busy servers are of something else is not one that says nothing, and a time inside the worker is one.
