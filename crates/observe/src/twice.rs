@@ -18,9 +18,11 @@ use crate::system::{System, Tier};
 const MOMENTS: u64 = 8;
 
 /// Two scrapes of one counter come at different moments, and so do the ends of what they saw: by so much, as a share, may
-/// increases differ over one moment, and over all of them.
+/// increases differ over one moment, and over all of them. What came at once near the end of a moment is in one increase
+/// of the one and in the next of the other: so many of the moments, as a share, may differ by more.
 const OF_ONE: f64 = 0.1;
 const OF_ALL: f64 = 0.01;
+const APART: f64 = 0.25;
 
 /// An application that is scraped twice, asked for by queries that take no label matcher.
 #[derive(Debug, thiserror::Error)]
@@ -113,14 +115,13 @@ fn alike(label: &str, found: &[Series]) -> Option<(String, String)> {
     let there = |series: &Series| series.values.iter().filter(|value| **value > 0.0).count();
     let same = |one: &Series, other: &Series| {
         let both = one.values.iter().zip(&other.values).filter(|(a, b)| **a > 0.0 && **b > 0.0);
-        let (mut sums, mut pairs) = ((0.0, 0.0), 0_u64);
+        let (mut sums, mut pairs, mut apart) = ((0.0, 0.0), 0_u64, 0_u64);
         for (a, b) in both {
-            if (a - b).abs() > OF_ONE * a.max(*b) {
-                return false;
-            }
+            apart += u64::from((a - b).abs() > OF_ONE * a.max(*b));
             (sums, pairs) = ((sums.0 + a, sums.1 + b), pairs + 1);
         }
         pairs > 0
+            && exact_f64(apart) <= APART * exact_f64(pairs)
             && exact_f64(pairs) * 2.0 >= exact_f64(one.values.len() as u64)
             && (sums.0 - sums.1).abs() <= OF_ALL * sums.0.max(sums.1)
     };
@@ -191,6 +192,21 @@ fn without(query: &str, label: &str, value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What came at once is in the increase of another moment there; another application grew otherwise.
+    #[test]
+    fn counters_that_grew_alike_may_differ_at_single_moments() {
+        let of = |replica: &str, values: &[f64]| Series {
+            labels: [("replica".to_owned(), replica.to_owned())].into(),
+            values: values.to_vec(),
+        };
+        let one = of("a", &[100.0, 110.0, 90.0, 1000.0, 100.0, 95.0, 105.0, 100.0]);
+        let late = of("b", &[100.0, 110.0, 90.0, 800.0, 300.0, 95.0, 105.0, 100.0]);
+        let other = of("c", &[120.0, 90.0, 110.0, 800.0, 300.0, 75.0, 105.0, 100.0]);
+        let found = alike("replica", &[one.clone(), late]);
+        assert_eq!(found, Some(("a".to_owned(), "b".to_owned())));
+        assert_eq!(alike("replica", &[one, other]), None);
+    }
 
     #[test]
     fn every_metric_of_a_query_leaves_the_second_out() {
