@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::discover::Job;
 use crate::grid::Grid;
-use crate::source::{Series, Source, SourceError};
+use crate::source::{Series, Source, SourceError, without_credentials};
 
 /// How long one answer is waited for.
 const TIME_OUT: Duration = Duration::from_secs(30);
@@ -115,12 +115,12 @@ impl Prometheus {
                 Err(ureq::Error::Timeout(during))
                     if !matches!(during, ureq::Timeout::Connect | ureq::Timeout::Resolve) =>
                 {
-                    let (url, seconds) = (self.url.clone(), self.time_out.as_secs());
+                    let (url, seconds) = (self.shown(), self.time_out.as_secs());
                     return Err(SourceError::Silent { url, seconds });
                 }
                 Err(_) if tried < TRIES => {}
                 Err(error) => {
-                    let (url, source) = (self.url.clone(), Box::new(error));
+                    let (url, source) = (self.shown(), Box::new(error));
                     return Err(SourceError::Unreachable { url, source });
                 }
             }
@@ -139,7 +139,12 @@ impl Prometheus {
             }
         };
         let begin: String = text.trim().chars().take(SHOWN).collect();
-        SourceError::Status { url: self.url.clone(), status, begin, remedy }
+        SourceError::Status { url: self.shown(), status, begin, remedy }
+    }
+
+    /// Its address, for messages.
+    fn shown(&self) -> String {
+        without_credentials(&self.url)
     }
 
     fn ask_once(&self, path: &str, form: &[(&str, String)]) -> Result<(u16, String), ureq::Error> {

@@ -3,13 +3,14 @@
 //! One JSON file a query and chunk of time, as the server's API writes it, and `index.json` with
 //! which query is where. Files of the same form that come from elsewhere can be put there by hand.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::grid::Grid;
 use crate::prometheus;
-use crate::source::{Series, Source, SourceError};
+use crate::source::{Series, Source, SourceError, without_credentials};
 use crate::system::System;
 
 /// Name of the list of answers.
@@ -71,11 +72,10 @@ impl Source for Recording {
             folder: self.folder.display().to_string(),
             query: query.to_owned(),
         };
-        let entry = self
-            .entries
-            .iter()
-            .find(|entry| entry.query == query && entry.grid == *grid)
-            .ok_or_else(missing)?;
+        let kept = without_credentials(query);
+        let is_it =
+            |entry: &&Entry| (entry.query == query || entry.query == kept) && entry.grid == *grid;
+        let entry = self.entries.iter().find(is_it).ok_or_else(missing)?;
         // A name from a file that others may have written: it stays in its folder.
         let name = Path::new(&entry.file).file_name().ok_or_else(missing)?;
         let path = self.folder.join(name);
@@ -130,7 +130,7 @@ impl Source for Recorder<'_> {
         let file = format!("answer-{:04}.json", self.entries.len() + 1);
         let path = self.folder.join(&file);
         std::fs::write(&path, written(&series, grid)).map_err(failed(&path))?;
-        self.entries.push(Entry { query: query.to_owned(), grid: *grid, file });
+        self.entries.push(Entry { query: without_credentials(query), grid: *grid, file });
         Ok(series)
     }
 
@@ -140,7 +140,7 @@ impl Source for Recorder<'_> {
 }
 
 /// A system file that is analyzed with the answers beside it, with the step that they have. It has neither the address of
-/// the server, in which a password may be, nor comments.
+/// the server nor comments, nor credentials in the addresses of its selectors.
 fn portable(text: &str, system: &System) -> String {
     let mut table: toml::Table = text.parse().unwrap_or_default();
     table.remove("prometheus");
@@ -148,7 +148,7 @@ fn portable(text: &str, system: &System) -> String {
     table.insert("recorded".to_owned(), ".".into());
     table.insert("step".to_owned(), seconds(system.step_s));
     table.insert("scrape".to_owned(), seconds(system.scrape_s));
-    table.to_string()
+    without_credentials(&table.to_string())
 }
 
 /// As the server's API writes it, gaps left out.
@@ -168,7 +168,10 @@ fn written(series: &[Series], grid: &Grid) -> String {
                     (grid.from_s + index * grid.step_s, text)
                 })
                 .collect();
-            serde_json::json!({ "metric": series.labels, "values": values })
+            let labels = series.labels.iter();
+            let labels: BTreeMap<&String, String> =
+                labels.map(|(name, value)| (name, without_credentials(value))).collect();
+            serde_json::json!({ "metric": labels, "values": values })
         })
         .collect();
     let data = serde_json::json!({ "resultType": "matrix", "result": result });
@@ -186,7 +189,9 @@ mod tests {
             let values = (0..grid.len())
                 .map(|i| if i == 1 { f64::NAN } else { kendall_units::exact_f64(i as u64) / 3.0 })
                 .collect();
-            Ok(vec![Series { labels: [("le".into(), "0.5".into())].into(), values }])
+            let labels =
+                [("le".into(), "0.5".into()), ("uri".into(), "redis://:secret@r:6379".into())];
+            Ok(vec![Series { labels: labels.into(), values }])
         }
     }
 
@@ -196,25 +201,31 @@ mod tests {
         let grid = Grid::new(0, 100, 10).unwrap();
         let mut fixed = Fixed;
         let mut recorder = Recorder::new(&mut fixed, folder.path()).unwrap();
-        let first = recorder.range("up", &grid).unwrap();
+        let query = "up{uri!=\"redis://:secret@r:6379\"}";
+        let first = recorder.range(query, &grid).unwrap();
         let text = "# of my own\nname = 'x'\nentry = 'a'\nstep = '5s'\nprometheus = 'http://me:secret@p:9090'\n\
-                    [tiers.a]\nservers = 1\nqueries.throughput = 'up'\n";
+                    [tiers.a]\nservers = 1\nqueries.throughput = 'up{uri!=\"redis://:secret@r:6379\"}'\n";
         recorder.finish(text, &System::parse_at(text, Some(10)).unwrap()).unwrap();
+        for file in std::fs::read_dir(folder.path()).unwrap() {
+            let kept = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            assert!(!kept.contains("secret") && !kept.contains("of my own"), "{kept}");
+        }
         let kept = std::fs::read_to_string(folder.path().join("system.toml")).unwrap();
-        assert!(!kept.contains("secret") && !kept.contains("of my own"), "{kept}");
         let system = System::parse(&kept).unwrap();
+        let own = &system.tiers[0].queries[&crate::Quantity::Throughput];
         assert_eq!(
             (system.step_s, system.scrape_s, system.recorded.as_deref()),
             (10, 5, Some("."))
         );
         let mut recording = Recording::open(folder.path()).unwrap();
         assert_eq!(recording.grid(), Some(grid));
-        let again = recording.range("up", &grid).unwrap();
+        let again = recording.range(query, &grid).unwrap();
+        assert!(recording.range(own, &grid).is_ok());
         let bits = |series: &[Series]| -> Vec<u64> {
             series[0].values.iter().map(|v| if v.is_nan() { 0 } else { v.to_bits() }).collect()
         };
         assert_eq!(bits(&first), bits(&again));
-        assert_eq!(first[0].labels, again[0].labels);
+        assert_eq!(again[0].labels["uri"], "redis://r:6379");
         assert!(matches!(recording.range("down", &grid), Err(SourceError::NotRecorded { .. })));
         assert!(Recorder::new(&mut fixed, folder.path()).is_err());
     }
