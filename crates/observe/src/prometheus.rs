@@ -205,8 +205,12 @@ impl Prometheus {
     /// What it scrapes, by job, with the names of the metrics of each.
     pub fn jobs(&mut self) -> Result<Vec<Job>, SourceError> {
         // What stands in front of several servers has no targets of its own.
-        let targets: Option<Targets> = self.data("/api/v1/targets?state=active", "targets").ok();
-        let targets = targets.map_or_else(Vec::new, |found| found.active_targets);
+        let targets = match self.data("/api/v1/targets?state=active", "targets") {
+            Err(error @ (SourceError::Unreachable { .. } | SourceError::Silent { .. })) => {
+                return Err(error);
+            }
+            found => found.map_or_else(|_| Vec::new(), |found: Targets| found.active_targets),
+        };
         let names: Vec<String> = self.data("/api/v1/label/job/values", "names of jobs")?;
         let of_job = |name: String| -> Result<Job, SourceError> {
             let own = targets.iter().filter(|target| target.labels.get("job") == Some(&name));
