@@ -59,10 +59,14 @@ impl Look {
             // In a window that is not steady, and so is in no law.
             let now = utilization.filter(|used| *used > MOST_BUSY && found.impossible.is_none());
             busier += usize::from(now.is_some());
-            let why = match (now, &found.demand) {
-                (Some(used), _) => Some(too_busy(used, exact_f64(found.servers)).why),
-                (None, Err(why)) => Some(why.clone()),
-                (None, Ok(_)) => (found.headroom.is_none())
+            let broken = analysis.laws.iter().find(|law| !law.holds && law.tier == tier.name);
+            let why = match (now, &found.demand, broken) {
+                (Some(used), ..) => Some(too_busy(used, exact_f64(found.servers)).why),
+                (None, Err(why), _) => Some(why.clone()),
+                (None, Ok(_), Some(law)) => {
+                    Some(format!("{} does not hold; usually {}", law.law, law.explanation))
+                }
+                (None, Ok(_), None) => (found.headroom.is_none())
                     .then(|| "its demand is not significantly above 0".to_owned()),
             };
             TierLook {

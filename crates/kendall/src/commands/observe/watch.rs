@@ -108,6 +108,8 @@ impl Watch<'_> {
                 Err(error) if last.is_none() && self.looks == Some(looks + 1) => return Err(error),
                 Err(error) => {
                     output::error(&error);
+                    // It failed for what growth may have failed for too.
+                    growth = None;
                     shown.lock().unwrap_or_else(PoisonError::into_inner).failed();
                 }
             }
