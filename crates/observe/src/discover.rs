@@ -5,13 +5,14 @@
 
 use std::fmt::Write as _;
 
+use crate::fetch::metrics;
 use crate::preset::{PRESETS, Preset, Stands};
 use crate::quantity::Quantity;
 
 /// Scrape interval where the server does not tell it.
 const USUAL_SCRAPE_S: u64 = 15;
 
-/// Processors that a program in Go uses at most.
+/// Processors that a program in Go uses at most: its own, or those of the exporter beside another.
 const GO_PROCESSORS: &str = "go_sched_gomaxprocs_threads";
 
 /// What a process has used of its processors.
@@ -52,9 +53,20 @@ struct Found<'a> {
 impl Found<'_> {
     /// Whether its page has a metric that the query of its preset names.
     fn gives(&self, quantity: Quantity) -> bool {
-        let queries = self.preset.queries();
-        let query = queries.get(&quantity);
-        query.is_some_and(|query| self.job.metrics.iter().any(|metric| query.contains(metric)))
+        let query = self.preset.queries().remove(&quantity);
+        query.is_some_and(|query| metrics(&query).iter().any(|metric| self.has(metric)))
+    }
+
+    /// Whether the page tells its own CPU time, so that its servers are processors.
+    fn by_its_processor(&self) -> bool {
+        let busy = self.preset.queries().remove(&Quantity::Busy);
+        !self.preset.aside
+            && self.has(CPU_TIME)
+            && busy.is_none_or(|query| query.contains(CPU_TIME))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.job.metrics.iter().any(|metric| metric == name)
     }
 }
 
@@ -119,7 +131,8 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
     let scrape_s = used.iter().filter_map(|one| one.job.scrape_s).max();
     let step = scrape_s.unwrap_or(USUAL_SCRAPE_S);
     let mut text = format!(
-        "# Recognized at {url}. Who calls whom is a guess from what each tier speaks: correct `calls`.\n\
+        "# Recognized at {url}. Who calls whom, and which tier is the entry unless `--entry` named it, is a\n\
+         # guess from what each speaks: correct `calls` and `entry`.\n\
          name = \"my system\"\nentry = \"{entry}\"\nprometheus = \"{url}\"\nstep = \"{step}s\"\nscrape = \"{step}s\"{}\n",
         if scrape_s.is_none() {
             "          # a guess: the server does not tell its scrape interval"
@@ -136,18 +149,20 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
             0 | 1 => String::new(),
             count => format!("; the sum of {count} instances"),
         };
+        let held = if one.preset.held { "held = true  # while those below work\n" } else { "" };
         write!(
             text,
-            "\n# {}{instances}\n[tiers.{}]\npreset = \"{}\"\nselector = {}\ncalls = [{}]\n{}",
+            "\n# {}{instances}\n[tiers.{}]\npreset = \"{}\"\nselector = {}\ncalls = [{}]\n{}{}",
             one.preset.what,
             one.name,
             one.preset.name,
             quoted(&matcher("job", &one.job.name)),
             called.join(", "),
+            held,
             servers(one, machines)
         )
         .unwrap_or_default();
-        if !one.gives(Quantity::Busy) && one.job.metrics.iter().any(|metric| metric == CPU_TIME) {
+        if one.by_its_processor() && !one.gives(Quantity::Busy) {
             let query =
                 format!("sum(rate({CPU_TIME}{{{}}}[{{window}}]))", matcher("job", &one.job.name));
             writeln!(text, "queries.busy = {}", quoted(&query)).unwrap_or_default();
@@ -173,17 +188,15 @@ fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
     if one.gives(Quantity::Servers) {
         return String::new();
     }
-    let of_job = matcher("job", &one.job.name);
-    if one.job.metrics.iter().any(|metric| metric == GO_PROCESSORS) {
-        return format!(
-            "queries.servers = {}\n",
-            quoted(&format!("sum({GO_PROCESSORS}{{{of_job}}})"))
-        );
+    if one.by_its_processor() && one.has(GO_PROCESSORS) {
+        let query = format!("sum({GO_PROCESSORS}{{{}}})", matcher("job", &one.job.name));
+        return format!("queries.servers = {}\n", quoted(&query));
     }
     let host =
         |instance: &str| instance.rsplit_once(':').map_or(instance, |(host, _)| host).to_owned();
     let own: Vec<String> = one.job.instances.iter().map(|instance| host(instance)).collect();
-    let hosts = machines.iter().filter(|machine| machine.preset.name == "host");
+    let is_host = |machine: &&Found| machine.preset.name == "host" && !one.preset.held;
+    let hosts = machines.iter().filter(is_host);
     let mut of_hosts = hosts.flat_map(|machine| {
         machine.job.instances.iter().map(|instance| (machine.job.name.as_str(), instance.as_str()))
     });
@@ -192,7 +205,8 @@ fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
         Some((job, instance)) => {
             let of_host = format!("{},{}", matcher("job", job), matcher("instance", instance));
             let query = format!("count(node_cpu_seconds_total{{mode=\"idle\",{of_host}}})");
-            format!("queries.servers = {}  # the processors of its host\n", quoted(&query))
+            let guess = if one.by_its_processor() { "" } else { "a guess: " };
+            format!("queries.servers = {}  # {guess}the processors of its host\n", quoted(&query))
         }
         None => "servers = 1               # a guess: how many workers or cores does it have?\n"
             .to_owned(),
@@ -264,6 +278,35 @@ mod tests {
         assert!(query(2, Quantity::Servers).contains("instance=\"10.0.0.2:9100\""), "{text}");
         assert!(text.contains("Left out, since it counts no requests: node"), "{text}");
         assert!(!text.contains("prometheus ("), "{text}");
+    }
+
+    /// Most exporters are programs in Go: their processors and CPU time are not those of what they report.
+    #[test]
+    fn an_exporters_processors_are_not_its_tiers() {
+        let own = [GO_PROCESSORS, CPU_TIME];
+        let of = |name, metrics: &[&str]| job(name, "10.0.0.2:1", &[metrics, &own].concat());
+        let jobs = [
+            of("front", &["nginx_http_requests_total"]),
+            of("app", &["gunicorn_request_duration_count", "gunicorn_requests", "up"]),
+            of(
+                "cache",
+                &["redis_commands_processed_total", "redis_cpu_user_main_thread_seconds_total"],
+            ),
+            of("db", &["pg_stat_database_xact_commit"]),
+            job("node", "10.0.0.2:9100", &["node_cpu_seconds_total"]),
+        ];
+        let text = system_file("http://p:9090", &jobs, None).unwrap();
+        assert!(!text.contains(GO_PROCESSORS) && !text.contains("process_cpu"), "{text}");
+        let system = System::parse(&text).unwrap();
+        let tier = |name: &str| system.tiers.iter().find(|tier| tier.name == name).unwrap();
+        let servers = |name: &str| tier(name).queries.get(&Quantity::Servers).map(String::as_str);
+        assert_eq!(
+            servers("cache"),
+            Some("count(redis_cpu_user_main_thread_seconds_total{job=\"cache\"})")
+        );
+        assert!(servers("db").is_some_and(|query| query.contains("node_cpu")), "{text}");
+        assert_eq!((tier("app").servers, tier("app").held), (Some(1), true), "{text}");
+        assert!(!tier("front").held && text.contains("# a guess: the processors"), "{text}");
     }
 
     #[test]

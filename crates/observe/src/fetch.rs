@@ -74,7 +74,7 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
         let mut found = TierSeries { left_out, ..TierSeries::default() };
         for (quantity, query) in &tier.queries {
             let series = match whole(source, query, &grid) {
-                // Recordings of before that query was made: servers are then taken as alike.
+                // Servers are then taken as alike, or their number is that of the file.
                 Err(SourceError::NotRecorded { .. }) if tier.is_derived(*quantity) => continue,
                 found => found?,
             };
@@ -284,7 +284,7 @@ fn unknown(query: &str, known: &[String]) -> Option<String> {
 }
 
 /// Names of a query that are metrics: words with an underscore that are no function, no label and no text.
-fn metrics(query: &str) -> Vec<String> {
+pub(crate) fn metrics(query: &str) -> Vec<String> {
     let (mut found, mut word, mut quote, mut labels) = (Vec::new(), String::new(), None, false);
     for character in query.chars().chain([' ']) {
         match (quote, character) {

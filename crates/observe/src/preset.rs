@@ -18,6 +18,12 @@ pub struct Preset {
     /// A metric by which a server that has it is recognized.
     pub sign: String,
     pub stands: Stands,
+    /// Its page is that of another process beside it, whose processors and CPU time are not its own.
+    #[serde(default)]
+    pub aside: bool,
+    /// Its servers are held while the tiers below work, and `busy` counts that.
+    #[serde(default)]
+    pub held: bool,
     /// Times of its requests.
     histogram: Option<Histogram>,
     /// One query a quantity, in place of one that the histogram gives.

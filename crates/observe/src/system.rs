@@ -43,9 +43,9 @@ pub struct Tier {
 }
 
 impl Tier {
-    /// Whether this query was made of another one of a preset.
+    /// Whether this query of a preset is one that recordings of older versions lack.
     pub(crate) fn is_derived(&self, quantity: Quantity) -> bool {
-        quantity == Quantity::Each && self.of_preset.contains(&quantity)
+        matches!(quantity, Quantity::Each | Quantity::Servers) && self.of_preset.contains(&quantity)
     }
 
     /// Whether a preset gives all of these.
