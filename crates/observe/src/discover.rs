@@ -75,7 +75,16 @@ impl Found<'_> {
 /// # Errors
 /// [`DiscoverError`] where nothing is recognized, or where it cannot be known which tier is the entry.
 pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<String, DiscoverError> {
-    let all: Vec<Found> = jobs.iter().flat_map(recognized).collect();
+    let mut all: Vec<Found> = jobs.iter().flat_map(recognized).collect();
+    for place in 1..all.len() {
+        let (before, rest) = all.split_at_mut(place);
+        let one = &mut rest[0];
+        let is_taken = |name: &String| before.iter().any(|other| other.name == *name);
+        let mut others = (2..).map(|number| format!("{}-{number}", one.name));
+        if is_taken(&one.name) {
+            one.name = others.find(|name| !is_taken(name)).unwrap_or_default();
+        }
+    }
     let (machines, mut tiers): (Vec<Found>, Vec<Found>) =
         all.into_iter().partition(|one| one.preset.stands == Stands::Machine);
     tiers.sort_by_key(|one| one.preset.stands);
@@ -116,6 +125,10 @@ fn recognized(job: &Job) -> Vec<Found<'_>> {
         known.iter().copied().filter(|preset| preset.stands == Stands::Pool && requests.is_some());
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let name: String = job.name.chars().map(plain).collect();
+    let name = match name.trim_matches('-') {
+        "" => "tier".to_owned(),
+        name => name.to_owned(),
+    };
     let found = |name: String, preset| Found { name, job, preset };
     main.map(|preset| found(name.clone(), preset))
         .into_iter()
@@ -307,6 +320,16 @@ mod tests {
         assert!(servers("db").is_some_and(|query| query.contains("node_cpu")), "{text}");
         assert_eq!((tier("app").servers, tier("app").held), (Some(1), true), "{text}");
         assert!(!tier("front").held && text.contains("# a guess: the processors"), "{text}");
+    }
+
+    #[test]
+    fn jobs_whose_names_differ_in_signs_alone_are_tiers_of_their_own() {
+        let names = ["a/b", "a-b", "é", "", "a-b-2"];
+        let jobs = names.map(|name| job(name, "10.0.0.2:1", &["nginx_http_requests_total"]));
+        let text = system_file("http://p:9090", &jobs, Some("a-b")).unwrap();
+        let system = System::parse(&text).unwrap();
+        let names: Vec<&str> = system.tiers.iter().map(|tier| tier.name.as_str()).collect();
+        assert_eq!(names, ["a-b", "a-b-2", "tier", "tier-2", "a-b-2-2"], "{text}");
     }
 
     #[test]
