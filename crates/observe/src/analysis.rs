@@ -8,7 +8,7 @@ use kendall_fit::open::{
 use kendall_queueing::model::MOST_SERVERS;
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample;
-use kendall_units::exact_f64;
+use kendall_units::{counted, exact_f64};
 
 use crate::arrivals::dispersion;
 use crate::bins::{counts, square_bounds};
@@ -483,8 +483,9 @@ pub(crate) fn too_busy(utilization: f64, m: f64) -> Impossible {
         format!("more than {:.0} %", 100.0 * MOST_PERCENT)
     };
     let why = format!(
-        "it was up to {share} busy, which {m:.0} servers cannot be: correct `servers` or the query for \
-         `busy`, or analyze the time since their number changed"
+        "it was up to {share} busy, which {} cannot be: correct `servers` or the query for \
+         `busy`, or analyze the time since their number changed",
+        counted(m, "server")
     );
     Impossible { why, beyond: utilization - 1.0 }
 }

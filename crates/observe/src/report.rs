@@ -240,7 +240,11 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
                 .to_owned(),
         ),
         Err(candidates) => {
-            let names: Vec<String> = candidates.iter().map(|i| format!("`{}`", name(*i))).collect();
+            let of = |index: &usize| {
+                let capacity = &analysis.tiers[*index].headroom.as_ref()?.capacity_per_s;
+                Some(format!("`{}` at {}", name(*index), with_interval(capacity, per_second)))
+            };
+            let nearest: Vec<String> = candidates.iter().filter_map(of).collect();
             let without = |fitted: bool| -> Vec<String> {
                 let tiers = analysis.tiers.iter().enumerate();
                 let tiers = tiers.filter(|(_, tier)| tier.headroom.is_none());
@@ -260,7 +264,7 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             };
             Some(format!(
                 "Cannot tell what saturates first; nearest is {} ({what}).",
-                names.join(" or ")
+                nearest.join(" or ")
             ))
         }
     }

@@ -853,6 +853,7 @@ fn what_is_given_and_not_used_is_not_said_to_be_missing() {
     let page = report::report(&system, &observed, &analysis, &[]);
     let page = serde_json::to_string(&page).unwrap();
     assert!(page.contains("how busy `web` is does not follow the load"), "{page}");
+    assert!(page.contains("nearest is `db` at 16"), "{page}");
     assert!(!page.contains("no query gives how busy"), "{page}");
 }
 
