@@ -230,8 +230,9 @@ impl Saturation {
 ///
 /// A curve saturates where its last step gains no more than [`PLATEAU`], and also where it gains
 /// more but something was full at its highest load: then the step led into saturation, and the
-/// utilization law leaves no more to gain. With few levels of load a step can do that. An open
-/// loop is known to go on growing while it answers what is offered.
+/// utilization law leaves no more to gain. With few levels of load a step can do that. Of a step
+/// of more than a doubling the last doubling counts: the rest may lie below the knee. An open loop
+/// is known to go on growing while it answers what is offered.
 ///
 /// Growth and fall are those of one curve through all runs ([`load_curve`]). Nothing is said that the
 /// runs do not show: both must be significant by their interval, and where neither growth nor
@@ -260,7 +261,12 @@ pub fn saturation(loads: &[MeasuredLoad], confidence: f64) -> Option<Saturation>
         .iter()
         .map(|point| point.load)
         .rfind(|load| *load < knee.load && known_below.is_some_and(|low| *load < low));
-    let ends = Ends { before, last, maximum, last_gain: &last_gain, fall: &fall };
+    let (from, growth) = match curve.as_ref().filter(|_| last.load > 2.0 * before.load) {
+        Some(curve) => (last.load / 2.0, &curve.last_doubling),
+        None => (before.load, &last_gain),
+    };
+    let repetitions = before.runs.len().min(last.runs.len());
+    let ends = Ends { from, last, maximum, growth, fall: &fall, repetitions };
     let judged = match loads.iter().find_map(|point| unbalanced(point)) {
         Some(unbalanced) => Err(unbalanced),
         None => shape(&ends, full.is_some()),
@@ -333,21 +339,27 @@ fn unbalanced(at: &MeasuredLoad) -> Option<Unknown> {
 
 /// What a shape is judged by.
 struct Ends<'a> {
-    before: &'a MeasuredLoad,
+    /// The load from which growth is judged.
+    from: f64,
     last: &'a MeasuredLoad,
     maximum: &'a MeasuredLoad,
-    last_gain: &'a Estimate,
+    growth: &'a Estimate,
     fall: &'a Estimate,
+    /// Of the last two loads.
+    repetitions: usize,
 }
 
 fn shape(ends: &Ends<'_>, full: bool) -> Result<Shape, Unknown> {
-    let Ends { before, last, maximum, last_gain, fall } = *ends;
+    let Ends { from, last, maximum, growth, fall, repetitions } = *ends;
     if fall.center < -PLATEAU {
         return match fall.interval {
             Some(interval) if interval.high < 0.0 => Ok(Shape::Overloaded),
             // Whether it falls or not, what is full leaves nothing to gain.
             _ if full => Ok(Shape::Saturated),
-            interval => Err(unknown(maximum, last, fall.center, interval)),
+            interval => {
+                let runs = maximum.runs.len().min(last.runs.len());
+                Err(unknown([maximum.load, last.load], runs, fall.center, interval))
+            }
         };
     }
     if full {
@@ -358,52 +370,41 @@ fn shape(ends: &Ends<'_>, full: bool) -> Result<Shape, Unknown> {
         let answered = throughput(last) >= offered * (1.0 - PLATEAU);
         return Ok(if answered { Shape::StillGrowing } else { Shape::Saturated });
     }
-    let grows = still_growing(before, last, last_gain.center);
-    let Some(interval) = last_gain.interval else {
-        return Err(unknown(before, last, last_gain.center, None));
-    };
-    if grows && interval.low > 0.0 {
-        return Ok(Shape::StillGrowing);
+    let step = if from > 0.0 { last.load / from - 1.0 } else { 0.0 };
+    let grows = still_growing(step, growth.center);
+    if let Some(interval) = growth.interval {
+        if grows && interval.low > 0.0 {
+            return Ok(Shape::StillGrowing);
+        }
+        if !grows && interval.high <= little(step) {
+            return Ok(Shape::Saturated);
+        }
     }
-    if !grows && interval.high <= little(before, last) {
-        return Ok(Shape::Saturated);
-    }
-    Err(unknown(before, last, last_gain.center, Some(interval)))
+    Err(unknown([from, last.load], repetitions, growth.center, growth.interval))
 }
 
 /// Growth by a step that a saturated system does not exceed: [`PLATEAU`], or half of what a system
 /// that grows in proportion would gain.
-fn little(before: &MeasuredLoad, last: &MeasuredLoad) -> f64 {
-    let step = if before.load > 0.0 { last.load / before.load - 1.0 } else { 0.0 };
+fn little(step: f64) -> f64 {
     PLATEAU.max(0.5 * step)
 }
 
-fn unknown(
-    from: &MeasuredLoad,
-    to: &MeasuredLoad,
-    change: f64,
-    interval: Option<Interval>,
-) -> Unknown {
+fn unknown([from, to]: [f64; 2], runs: usize, change: f64, interval: Option<Interval>) -> Unknown {
     let Some(interval) = interval else {
-        return Unknown::OneRun { from: from.load, to: to.load };
+        return Unknown::OneRun { from, to };
     };
     // Half-widths shrink with the root of the runs.
-    let runs = from.runs.len().min(to.runs.len());
     let wider = ((1.0 + interval.high) / (1.0 + interval.low).max(f64::MIN_POSITIVE)).ln() / 2.0;
     let wanted = (1.0 + change.abs().max(PLATEAU)).ln() / 2.0;
     let repetitions = (kendall_units::exact_f64(runs) * (wider / wanted).powi(2)).ceil().min(1e6);
     let repetitions = kendall_units::whole_u64(repetitions).max(2);
-    Unknown::Interval { from: from.load, to: to.load, change, interval, repetitions }
+    Unknown::Interval { from, to, change, interval, repetitions }
 }
 
 /// Whether the last step up still paid: more than [`PLATEAU`] of throughput for it, with at
 /// least a tenth of the return that a proportional system would give.
-fn still_growing(before: &MeasuredLoad, last: &MeasuredLoad, gain: f64) -> bool {
+fn still_growing(step: f64, gain: f64) -> bool {
     const RETURN: f64 = 0.1;
-    if throughput(before) <= 0.0 || before.load <= 0.0 {
-        return true;
-    }
-    let step = last.load / before.load - 1.0;
     gain > PLATEAU || (gain > RETURN * step && gain > PLATEAU / 2.0)
 }
 
@@ -544,7 +545,6 @@ mod tests {
     #[test]
     fn a_step_into_saturation_is_told_by_what_is_full() {
         let mut curve = asymptotic(&[4.0, 13.0, 64.0], 5_762.0, 0.0026, 0.01);
-        assert_eq!(saturation(&curve, 0.95).unwrap().shape, Shape::StillGrowing);
         curve[2].point.tiers = vec![pool(0.998, 5_762.0)];
         let found = saturation(&curve, 0.95).unwrap();
         assert!((found.full.as_ref().unwrap().left_to_gain() - 0.002).abs() < 1e-5);
@@ -552,6 +552,22 @@ mod tests {
         let gain = &found.last_gain;
         assert!(gain.interval.unwrap().contains(0.1523), "{gain:?}");
         assert!((gain.center - 0.1523).abs() < 0.02, "{gain:?}");
+    }
+
+    /// Steps of four. What grew since 16 clients was called growth at 64, where the knee lies at 22 and nothing
+    /// was gained from 32 on.
+    #[test]
+    fn growth_before_the_knee_is_no_growth_at_the_highest_load() {
+        let curve = asymptotic(&[1.0, 4.0, 16.0, 64.0], 376.0, 0.0585, 0.02);
+        let found = saturation(&curve, 0.95).unwrap();
+        assert!(found.last_gain.interval.unwrap().low > 0.2, "{found:?}");
+        assert_eq!(found.shape, Shape::Saturated, "{found:?}");
+        // Where the runs scatter, nothing is known of the highest load.
+        let scattered = saturation(&asymptotic(&[1.0, 4.0, 16.0, 64.0], 376.0, 0.0585, 0.2), 0.95);
+        let found = scattered.unwrap();
+        assert_ne!(found.shape, Shape::StillGrowing, "{found:?}");
+        let line = saturation(&asymptotic(&[1.0, 4.0, 16.0, 64.0], 1e9, 0.01, 0.02), 0.95);
+        assert_eq!(line.unwrap().shape, Shape::StillGrowing);
     }
 
     /// An open loop of constant gaps beyond what the tier can do: clients counted the offered rate

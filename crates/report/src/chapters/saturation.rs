@@ -18,8 +18,8 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let mut section = Section::new("saturation", "Saturation and bottleneck");
     if !data.curves.is_empty() {
         section.text(format!(
-            "A curve is saturated where its last step gained no more than {plateau}, or where \
-             something of the system was {full} busy at the highest load: by the utilization law X \
+            "A curve is saturated where its last step gained no more than {plateau} (its last doubling, where the step \
+             was a larger one), or where something of the system was {full} busy at the highest load: by the utilization law X \
              = U·m/D nothing is left to gain then, however much the last step gained on its way \
              there. Where the interval of that step contains both growth and none, the shape is \
              unknown. The knee is the lowest load whose throughput lies within {plateau} of the \
@@ -88,7 +88,9 @@ fn verdict(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Str
     let because = full.map_or_else(|| step.clone(), |full| format!("{full} ({step})"));
     Some(match found.shape {
         Shape::StillGrowing => format!("{}: not saturated in the range; {step}.", curve.name),
-        Shape::Saturated => format!("{}: saturated; {because}.{knee}", curve.name),
+        Shape::Saturated => {
+            format!("{}: saturated; {because}{}.{knee}", curve.name, doubled(found))
+        }
         Shape::Overloaded => {
             format!("{}: overloaded, it falls beyond its maximum; {step}.{knee}", curve.name)
         }
@@ -96,6 +98,16 @@ fn verdict(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Str
             let why = found.unknown.as_ref().map_or_else(|| step.clone(), |why| why.in_words(unit));
             format!("{}: cannot tell; {why}.", curve.name)
         }
+    })
+}
+
+/// What a curve that is saturated after a step that gained much gained at its end.
+fn doubled(found: &Saturation) -> String {
+    let much = found.full.is_none() && found.last_gain.center > PLATEAU;
+    let doubling = found.curve.as_ref().map(|curve| &curve.last_doubling).filter(|_| much);
+    doubling.map_or_else(String::new, |gain| {
+        let gained = number::signed_percent(gain.center);
+        format!(", but by {gained}{} in its last doubling", in_interval(gain.interval))
     })
 }
 
