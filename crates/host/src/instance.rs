@@ -1,6 +1,7 @@
 //! One process that a study started: from the spawn, over being ready, to its end.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -18,7 +19,7 @@ use crate::quota::{Limit, QuotaError};
 /// Time between two checks for something that is waited for.
 const LOOK: Duration = Duration::from_millis(3);
 
-/// How long one connection or request of a ready check may take.
+/// How long one connection of a ready check may take, and its first request.
 const CHECK_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Bytes of a log's end that an error quotes.
@@ -288,9 +289,14 @@ pub fn wait_ready(
         })?,
         Ready::Http(path) => {
             let check = format!("GET {path}");
+            let mut patience = CHECK_DEADLINE;
             instance.wait_for(deadline, &check, interrupted, || {
-                let (status, _) = http::get(&address, path, CHECK_DEADLINE).ok()?;
-                (200..400).contains(&status).then_some(())
+                let status = http::status(&address, path, patience);
+                // A slow service answers the same way each time.
+                if status.as_ref().is_err_and(timed_out) {
+                    patience = (2 * patience).min(deadline);
+                }
+                (200..400).contains(&status.ok()?).then_some(())
             })?;
         }
         Ready::Announced => {}
@@ -302,6 +308,10 @@ pub fn wait_ready(
     // What answers may be another program that took the port; ours must be alive.
     instance.check_alive()?;
     Ok(announced)
+}
+
+fn timed_out(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 fn connects(address: &str) -> bool {
