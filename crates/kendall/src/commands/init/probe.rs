@@ -280,9 +280,19 @@ fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Resu
     if let Answer::Said(text) = &answer
         && let Some(status) = status(text)
     {
-        if !status.starts_with(['2', '3']) {
+        if !status.starts_with('2') {
+            let header = |line: &str| {
+                let (name, value) = line.split_once(':')?;
+                name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
+            };
+            let to = text.lines().find_map(header).map_or_else(String::new, |to| {
+                format!(
+                    " (to `{}`), which the load does not follow",
+                    kendall_units::printable(&to, 80)
+                )
+            });
             return Err(format!(
-                "GET {path} was answered with {status}; give a path that it serves with --path"
+                "GET {path} was answered with {status}{to}; give a path that it serves with --path"
             ));
         }
         let time = timed(address, request.as_bytes());
