@@ -10,7 +10,9 @@ use kendall_stats::estimate::{Caveat, OtherProgram};
 use kendall_stats::histogram::Histogram;
 use kendall_stats::law;
 use kendall_stats::sample::enough_for;
-use kendall_store::{Generator, HostSample, MeasuredWindow, Period, Process, ProcessSample, Run};
+use kendall_store::{
+    Extent, Generator, HostSample, MeasuredWindow, Period, Process, ProcessSample, Run,
+};
 use kendall_units::{Seconds, exact_f64, ratio};
 
 use crate::record::{Totals, totals};
@@ -83,14 +85,20 @@ impl Judgement {
     pub(crate) fn numbers(&mut self, settings: &Settings, generators: &[Generator]) {
         let totals = totals(generators);
         if totals.completed == 0 {
-            self.rejections.push("no request was completed in the measured window".to_owned());
+            let failed = match most_failed(generators) {
+                Some(most) => format!("; {} failed, {most}", totals.failed),
+                None => String::new(),
+            };
+            let none = "no request was completed in the measured window";
+            self.rejections.push(format!("{none}{failed}"));
             return;
         }
         let requests = totals.completed + totals.failed;
         let failed = ratio(totals.failed, requests).unwrap_or(0.0);
         let errors = Caveat::Errors { errors: totals.failed, requests };
         if failed > FAILED_SHARE {
-            self.rejections.push(errors.to_string());
+            let most = most_failed(generators).unwrap_or_default();
+            self.rejections.push(format!("{errors}, {most}"));
         } else if totals.failed > 0 {
             self.doubt(errors);
         }
@@ -244,6 +252,14 @@ fn one_machine(
     } else {
         full.then_some(Caveat::MachineFull { run_queue_wait_share })
     }
+}
+
+/// Of the measured window: `most with status_5xx`.
+fn most_failed(generators: &[Generator]) -> Option<String> {
+    let rows = generators.iter().flat_map(|generator| &generator.operations);
+    let measured = rows.filter(|row| row.extent == Extent::Measured);
+    let kinds = measured.flat_map(|row| &row.counts.errors);
+    kinds.max_by_key(|(_, count)| **count).map(|(kind, _)| format!("most with {kind}"))
 }
 
 fn kind_of(kind: RemarkKind) -> String {
