@@ -238,6 +238,15 @@ pub struct OtherProgram {
     pub cores: f64,
 }
 
+/// Of this share of a run, or of so many times a run, threads were ready and had no core.
+fn waited(share: f64) -> String {
+    if share < 1.0 {
+        format!("{:.1} % spent waiting for a core", 100.0 * share)
+    } else {
+        format!("{share:.1} threads waiting for a core on average")
+    }
+}
+
 impl OtherProgram {
     /// After a word that leads to them; empty where there are none.
     #[must_use]
@@ -395,9 +404,9 @@ pub enum Caveat {
     },
     /// Others used the machine during the run.
     #[error(
-        "noisy neighbor: {stolen:.1} % of the time stolen, {wait:.1} % spent waiting for a core{named}",
+        "noisy neighbor: {stolen:.1} % of the time stolen, {waited}{named}",
         stolen = 100.0 * steal_share,
-        wait = 100.0 * run_queue_wait_share,
+        waited = waited(*run_queue_wait_share),
         named = OtherProgram::all_in_words("; of other programs used most ", programs)
     )]
     NoisyNeighbor {

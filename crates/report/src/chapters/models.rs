@@ -205,6 +205,15 @@ impl<'a> Ranked<'a> {
 
     /// `mean error of 7.3 % for the throughput, at most 12 % at any point`.
     pub(crate) fn errors_in_words(&self) -> String {
+        // Beyond it, digits say nothing.
+        const MOST: f64 = 2.0;
+        if self.mean > MOST {
+            return format!(
+                "mean error of more than {} for the {}",
+                number::percent(MOST),
+                self.variable.name()
+            );
+        }
         format!(
             "mean error of {} for the {}, at most {} at any point",
             number::percent(self.mean),
