@@ -1,6 +1,6 @@
 //! Runs that stand out from all others of a curve, and what was different in them.
 
-use kendall_fit::bottleneck::cores_of_others;
+use kendall_fit::bottleneck::{DISTURBED, cores_of_others};
 use kendall_fit::measured::OperatingPoint;
 use kendall_fit::saturation::Saturation;
 use kendall_observations::{Configuration, Curve, Observations, Repetition};
@@ -43,6 +43,54 @@ pub(super) fn in_words(data: &Observations, curve: &Curve, found: &Saturation) -
         .collect();
     (!named.is_empty())
         .then(|| format!(" Stands out from all other runs and counts less: {}.", named.join("; ")))
+}
+
+/// Where the service works in one way in some runs and in another in the rest: loads whose runs fall into two groups
+/// that lie further apart than the runs of each, and are the same at all these loads.
+pub(super) fn two_modes(data: &Observations, curve: &Curve) -> Option<String> {
+    let of_load = |c: &Configuration| -> Vec<f64> {
+        let sound = c.repetitions.iter().filter(|repetition| repetition.weight >= DISTURBED);
+        sound.map(|repetition| repetition.point.client.throughput_per_s).collect()
+    };
+    let loads: Vec<Vec<f64>> = data.along(curve).map(of_load).collect();
+    let [slow, fast] = modes(&loads)?;
+    let range = |runs: &[f64]| match runs {
+        [first, .., last] => format!("{} to {}", number::rate(*first), number::rate(*last)),
+        _ => String::new(),
+    };
+    Some(format!(
+        " It works in two modes: of the runs at loads where both are seen, {} carry {} and {} carry {}.",
+        slow.len(),
+        range(&slow),
+        fast.len(),
+        range(&fast)
+    ))
+}
+
+/// Throughputs of the slow runs and of the fast ones, rising, of the loads that have both.
+fn modes(loads: &[Vec<f64>]) -> Option<[Vec<f64>; 2]> {
+    /// Ratio from which they are two.
+    const APART: f64 = 1.2;
+    /// Power of the ratio between them by which runs of one may differ.
+    const ALIKE: f64 = 1.0 / 3.0;
+    let differ = |runs: &&Vec<f64>| {
+        let (low, high) =
+            runs.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), x| (l.min(*x), h.max(*x)));
+        high > APART * low
+    };
+    let both: Vec<&Vec<f64>> = loads.iter().filter(differ).collect();
+    let mut runs: Vec<f64> = both.iter().copied().flatten().copied().collect();
+    runs.sort_by(f64::total_cmp);
+    let apart = |at: &usize| runs[*at] / runs[*at - 1];
+    let at = (2..runs.len().saturating_sub(1)).max_by(|a, b| apart(a).total_cmp(&apart(b)))?;
+    let (ratio, fast) = (apart(&at), runs.split_off(at));
+    let alike = |mode: &[f64]| mode[mode.len() - 1] <= mode[0] * ratio.powf(ALIKE);
+    let seen = |load: &&Vec<f64>| {
+        let slow = load.iter().filter(|x| **x < fast[0]).count();
+        slow > 0 && slow < load.len()
+    };
+    let told = ratio >= APART && alike(&runs) && alike(&fast) && both.len() > 1;
+    (told && both.iter().all(seen)).then_some([runs, fast])
 }
 
 /// What was recorded otherwise than in the other repetitions of its configuration.
@@ -91,6 +139,28 @@ mod tests {
     use kendall_fit::measured::{ProcessView, View};
 
     use super::*;
+
+    /// A lock that is held for 2 or for 5 ms, as chance decides at each start.
+    #[test]
+    fn runs_of_two_modes_are_told_from_runs_that_scatter() {
+        let two = [
+            vec![404.3, 177.3, 383.3],
+            vec![182.3, 182.3, 182.8],
+            vec![180.7, 414.1, 183.6],
+            vec![415.1, 186.7, 177.7],
+        ];
+        let [slow, fast] = modes(&two).unwrap();
+        assert_eq!((slow.len(), fast.len()), (5, 4));
+        assert!((slow[0] - 177.3).abs() < 1e-9 && (fast[3] - 415.1).abs() < 1e-9);
+        let scatter =
+            [vec![250.0, 310.0, 208.0], vec![320.0, 360.0, 291.0], vec![283.0, 351.0, 247.0]];
+        assert_eq!(modes(&scatter), None);
+        let one_run = [vec![572.0, 612.0, 37.0, 385.0], vec![609.0, 606.0, 609.0]];
+        assert_eq!(modes(&one_run), None);
+        let levels = [vec![100.0, 101.0], vec![200.0, 201.0], vec![400.0, 401.0]];
+        assert_eq!(modes(&levels), None);
+        assert_eq!(modes(&[vec![1.0], Vec::new()]), None);
+    }
 
     #[test]
     fn what_was_recorded_otherwise_is_named() {
