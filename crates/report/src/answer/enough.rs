@@ -152,8 +152,9 @@ fn answer<'a>(data: &Prepared<'_>, factor: &Factor, levels: &[Level<'a>]) -> Fou
             };
             (
                 format!(
-                    "{} {things}, which carry {carries}{up_to}: {}.",
-                    plain(enough),
+                    "{}, which {} {carries}{up_to}: {}.",
+                    number::load(&plain(enough), &things),
+                    if enough.number > 1.0 { "carry" } else { "carries" },
                     why.join("; ")
                 ),
                 next,
