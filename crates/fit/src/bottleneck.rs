@@ -205,11 +205,12 @@ fn used_cores(point: &OperatingPoint) -> f64 {
     of_system(point).map(|process| process.cpu_cores).sum()
 }
 
-/// Threads of the system that ran or waited for a core, on average; `None` where nothing says who waited.
+/// Threads of the system that ran or waited for a core, on average; `None` where nothing says who waited, or no process
+/// of it is seen.
 #[must_use]
 pub fn ready_threads(point: &OperatingPoint) -> Option<f64> {
-    let waited: Option<f64> = of_system(point).map(|process| process.run_queue_wait).sum();
-    Some(used_cores(point) + waited?)
+    let waited = of_system(point).map(|process| process.run_queue_wait);
+    waited.reduce(|a, b| Some(a? + b?))?.map(|waited| used_cores(point) + waited)
 }
 
 /// Share of the response time by which other programs may have delayed requests, from which it is

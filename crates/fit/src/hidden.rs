@@ -45,6 +45,22 @@ impl HiddenStation {
             _ => None,
         }
     }
+
+    /// It, where a request that takes so long at light load holds it all the time: m is near X·R then. As it is, where no
+    /// size that the runs leave is near.
+    #[must_use]
+    pub fn held_throughout(&self, response_time_s: f64) -> Self {
+        let size = self.capacity_per_s.center * response_time_s;
+        let near = |at: &&(u32, f64)| (f64::from(at.0) / size).ln().abs() < NEAR;
+        let sizes: Vec<(u32, f64)> = self.sizes.iter().filter(near).copied().collect();
+        if sizes.is_empty() {
+            return self.clone();
+        }
+        let mut found = Self { sizes, ..self.clone() };
+        let size = f64::from(found.size());
+        found.hold_s = found.capacity_per_s.map(|per_s| size / per_s);
+        found
+    }
 }
 
 /// A station that serves what waits together, as the curve shows it.
@@ -82,6 +98,8 @@ pub(crate) enum Family {
     Batches,
 }
 
+/// Ratio, as a logarithm, up to which a size is near another: less than so much of a response time at light load is spent elsewhere.
+const NEAR: f64 = 0.2;
 /// Loads up to which the candidates are solved.
 const HIGHEST_LOAD: f64 = 2_000.0;
 /// Share of the probability that sizes must hold together to be told.
@@ -415,6 +433,20 @@ mod tests {
         let interval = found.hold_s.interval.unwrap();
         assert!(interval.contains(10e-3) && interval.half_width() < 1e-3, "{found:?}");
         assert!(found.worst_error < 0.1, "{found:?}");
+    }
+
+    /// Processes of which each serves one connection from its acceptance to its end.
+    #[test]
+    fn what_a_request_holds_all_the_time_has_the_size_of_all_that_is_served() {
+        let sizes = vec![(1, 0.3), (2, 0.3), (3, 0.4)];
+        let capacity = Estimate::exact(265.0);
+        let hold_s = Estimate::exact(3.0 / 265.0);
+        let station = HiddenStation { sizes, capacity_per_s: capacity, hold_s, worst_error: 0.03 };
+        assert_eq!(station.held_throughout(12.1e-3).only_size(), Some(3));
+        let one = station.held_throughout(3.9e-3);
+        assert_eq!(one.only_size(), Some(1));
+        assert!((one.hold_s.center - 1.0 / 265.0).abs() < 1e-12);
+        assert_eq!(station.held_throughout(0.1), station, "what follows takes longer");
     }
 
     /// Where nothing is reached, no size can be told.

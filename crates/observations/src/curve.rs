@@ -102,13 +102,11 @@ const LOADS: [(&str, &str, &str); 4] = [
     ("workload.connections", "connections", "connections"),
 ];
 
-pub(crate) fn load_factor(
-    factors: &[Factor],
-    configurations: &[Configuration],
-) -> Option<LoadFactor> {
-    // Two levels are a factor of an experiment, not a curve.
+/// Of those whose runs failed, too: what was measured below them is the start of a curve.
+pub(crate) fn load_factor(factors: &[Factor]) -> Option<LoadFactor> {
+    // Two levels of several factors are an experiment, not a curve.
     let curve = |key: &str| {
-        configurations.len() > 2 && factors.iter().any(|f| f.key == key && f.levels.len() > 2)
+        factors.iter().any(|f| f.key == key && (f.levels.len() > 2 || factors.len() == 1))
     };
     let (key, label, unit) = LOADS.iter().find(|(key, ..)| curve(key))?;
     let [key, label, unit] = [key, label, unit].map(|text| (*text).to_owned());

@@ -82,7 +82,7 @@ impl Observations {
             let read = Configuration::read(results, &runs, study.confidence, &all)?;
             configurations.push(read);
         }
-        let load = curve::load_factor(&factors, &configurations);
+        let load = curve::load_factor(&factors);
         let curves = load
             .as_ref()
             .map_or_else(Vec::new, |load| curve::curves(&configurations, &factors, &load.key));

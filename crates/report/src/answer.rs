@@ -75,6 +75,8 @@ struct Found<'a> {
     estimate: Option<Estimate>,
     /// What limits, where the curve shows it.
     limit: Option<Limit>,
+    /// Whether a processor that others filled held back little of what the curve shows.
+    spared: bool,
 }
 
 /// What limits, in a sentence; or why that cannot be told, and what would tell.
@@ -82,7 +84,7 @@ type Limit = Result<String, String>;
 
 impl<'a> Found<'a> {
     fn new(sentence: String, told: bool, about: &'a Configuration, next: String) -> Self {
-        Self { sentence, told, about, next, estimate: None, limit: None }
+        Self { sentence, told, about, next, estimate: None, limit: None, spared: false }
     }
 }
 
@@ -110,7 +112,7 @@ pub(crate) fn of(data: &Prepared<'_>) -> Answer {
         None => enough::of(data, fastest).unwrap_or_else(|| without_a_number(data, fastest)),
     };
     let mut limit = bottleneck(&found.about.point);
-    if matches!(found.limit, Some(Ok(_))) {
+    if found.spared || matches!(found.limit, Some(Ok(_))) {
         // A host that others filled hides nothing of what the curve shows.
         limit.cannot_tell = None;
     }

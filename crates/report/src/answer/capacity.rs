@@ -8,6 +8,7 @@ use kendall_fit::waits::{Holder, Place, place};
 use kendall_observations::{Configuration, Curve, Observations};
 use kendall_protocols::topology::Role;
 use kendall_stats::estimate::{Estimate, Interval};
+use kendall_store::Run;
 
 use super::{Found, Limit, best_curve, next, outliers, rate_of, rivals, single, with_interval};
 use crate::chapters::{one_of, response_in_words};
@@ -19,20 +20,56 @@ const NO_ANSWER: f64 = 2.0;
 
 /// Where a system saturates, and at how much.
 pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Found<'a> {
-    let Some((curve, found)) = best_curve(data, fastest) else { return single(data, fastest) };
+    let lost = lost(data);
+    let Some((curve, found)) = best_curve(data, fastest) else {
+        let mut only = single(data, fastest);
+        only.sentence.extend(lost);
+        return only;
+    };
     let with = if data.curves.len() > 1 {
         format!(" with {}", rivals(data, curve))
     } else {
         String::new()
     };
     let (mut sentence, told) = sentence(data, fastest, found, &with);
-    if let Some(spoiled) = outliers::in_words(data, curve, found) {
-        sentence.push_str(&spoiled);
-    }
+    let unlike =
+        outliers::two_modes(data, curve).or_else(|| outliers::in_words(data, curve, found));
+    sentence.extend(unlike);
     let estimate = found.curve.as_ref().map(|curve| curve.capacity.clone());
     let limit = limit(data, curve, found);
-    let next = next::after(data, fastest, found, matches!(limit, Some(Ok(_))));
-    Found { estimate, limit, ..Found::new(sentence, told, fastest, next) }
+    let next = match &lost {
+        Some(_) => "What makes those runs fail, and the same study again.".to_owned(),
+        None => next::after(data, fastest, found, matches!(limit, Some(Ok(_)))),
+    };
+    sentence.extend(lost);
+    let last = data.along(curve).last().map(|last| &last.point);
+    let spared = found.station.as_ref().zip(last).is_some_and(|(station, last)| {
+        let least = station.sizes.first().map_or(1, |(size, _)| *size);
+        ready_share(last, least).is_some_and(|share| share <= MOST_READY)
+    });
+    Found { estimate, limit, spared, ..Found::new(sentence, told, fastest, next) }
+}
+
+/// Loads of which no run can be used, and why not.
+fn lost(data: &Observations) -> Option<String> {
+    let load = data.load.as_ref()?;
+    let level = |run: &Run| run.factors.iter().find(|level| level.factor == load.key)?.number;
+    let used = |level: f64| {
+        let mut loads = data.configurations.iter().map(|c| data.load_of(c));
+        loads.any(|load| load.total_cmp(&level).is_eq())
+    };
+    let runs: Vec<(f64, &Run)> = data
+        .unusable()
+        .filter_map(|run| Some((level(run)?, run)))
+        .filter(|(level, _)| !used(*level))
+        .collect();
+    let reason = runs.last()?.1.reasons.first()?.lines().next()?;
+    let mut levels: Vec<f64> = runs.iter().map(|(level, _)| *level).collect();
+    levels.sort_by(f64::total_cmp);
+    levels.dedup();
+    let levels: Vec<String> = levels.into_iter().map(number::plain).collect();
+    let levels = number::load(&levels.join(" and "), &load.unit);
+    Some(format!(" At {levels} no run can be used: {reason}."))
 }
 
 fn sentence(
@@ -181,7 +218,12 @@ fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Limit
     }
     let light = data.along(curve).next().map(|lightest| &lightest.point);
     let place = light.and_then(|light| place(station, light, last));
-    of_station(station, place.as_ref(), &counted, last)
+    let served = place.as_ref().is_some_and(|place| place.holder == Holder::AcceptQueue);
+    let held = light.filter(|_| served).map_or_else(
+        || station.clone(),
+        |light| station.held_throughout(light.client.response_time_s),
+    );
+    of_station(&held, place.as_ref(), &counted, last)
 }
 
 /// What limits, where the curve shows a station.
@@ -191,8 +233,15 @@ fn of_station(
     counted: &Bottleneck,
     last: &OperatingPoint,
 ) -> Option<Limit> {
-    let ready = ready_threads(last).map(|ready| ready / f64::from(station.size()));
+    let ready = ready_share(last, station.size());
     let filled_by_others = counted.cannot_tell.is_some();
+    if !last.processes.iter().any(|process| process.part.role.is_of_the_system()) {
+        return Some(Err(format!(
+            "the curve is that of a {}, which may also be the cores of a processor, since no process of the \
+             service is seen; to name its processes in the study (`pids` or `cgroups`) would tell",
+            kind_of(station)
+        )));
+    }
     let beside = match ready {
         // What holds the station may be a processor.
         Some(share) if share > MOST_READY => {
@@ -225,6 +274,11 @@ fn of_station(
     };
     let words = in_words(station, place, last);
     Some(words.map(|words| format!("{words}{beside}.")))
+}
+
+/// Share of the time in which a station of this size is held, for which threads of the system ran or waited for a core.
+fn ready_share(last: &OperatingPoint, size: u32) -> Option<f64> {
+    ready_threads(last).map(|ready| ready / f64::from(size))
 }
 
 /// The tier that computes all the time in which a station of one is held.
@@ -412,6 +466,15 @@ mod tests {
         assert!(said.contains("inside the service: the curve is that of one lock"), "{said}");
         assert!(said.contains("waited for a core for only 25 % of that time"), "{said}");
         assert!(said.contains("for less time would raise the capacity"), "{said}");
+    }
+
+    /// Of a service that runs already, as another user's process, `−0 %` of the time was said to be known.
+    #[test]
+    fn a_service_whose_processes_are_not_seen_may_lack_a_processor() {
+        for busy in [0.4, 1.97] {
+            let why = said(&[(2, 1.0)], &point(busy, &[])).unwrap().unwrap_err();
+            assert!(why.starts_with("the curve is that of a pool of 2, which may also"), "{why}");
+        }
     }
 
     /// What holds it may be a processor that is short.
