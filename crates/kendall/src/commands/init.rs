@@ -204,6 +204,15 @@ impl Init {
         }
         let (found, calls) = probe::started(tiers, &self.path, self.ready_deadline)?;
         note_found(&found);
+        for Looked { name, unnamed, .. } in tiers.last() {
+            let seen = |other: &&String| calls.contains(&(name.clone(), (*other).clone()));
+            for other in unnamed.iter().filter(|other| !seen(other)) {
+                output::note(&format!(
+                    "clients talk to {name}, the last tier, which was not seen to call {other}; if they talk to \
+                     {other}, give it last"
+                ));
+            }
+        }
         let of_tiers = self.tier.iter().map(|tier| format!("--tier '{tier}'"));
         let arguments = if self.tier.is_empty() {
             format!("-- {}", self.command.join(" "))

@@ -77,6 +77,15 @@ impl Looked {
             looked.find_address_unless_stated().map_err(what)?;
             all.push(looked);
         }
+        for (place, (tier, text)) in all.iter().zip(written).enumerate() {
+            let named = |later: &&Self| text.contains(&format!("{{{}}}", later.name));
+            if let Some(later) = all.iter().skip(place + 1).find(named) {
+                return Err(format!(
+                    "tier `{}` names `{{{}}}`, which is started after it; give that --tier first",
+                    tier.name, later.name
+                ));
+            }
+        }
         let called: Vec<String> = all.iter().flat_map(|tier| tier.backends.clone()).collect();
         if let Some((last, others)) = all.split_last_mut() {
             last.find_workers();
@@ -303,6 +312,7 @@ mod tests {
             (&["web=./web {port}", "web=./web {port}"], "two tiers are called"),
             (&["clients=./web {port}"], "clients"),
             (&["web=./web"], "tier `web`: nothing in the command"),
+            (&["web=./web {port} {db}", "db=./db {port}"], "`{db}`, which is started after"),
         ] {
             let error = tiers(written).unwrap_err();
             assert!(error.contains(says), "{written:?}: {error}");
