@@ -204,7 +204,7 @@ impl Init {
         }
         let (found, calls) = probe::started(tiers, &self.path, self.ready_deadline)?;
         note_found(&found);
-        for Looked { name, unnamed, .. } in tiers.last() {
+        if let Some(Looked { name, unnamed, .. }) = tiers.last() {
             let seen = |other: &&String| calls.contains(&(name.clone(), (*other).clone()));
             for other in unnamed.iter().filter(|other| !seen(other)) {
                 output::note(&format!(
