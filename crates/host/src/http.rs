@@ -83,7 +83,7 @@ mod tests {
     fn a_status_is_known_before_the_connection_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let (seen, until_seen) = std::sync::mpsc::channel::<()>();
+        let (seen, until_seen) = std::sync::mpsc::sync_channel(1);
         let service = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();

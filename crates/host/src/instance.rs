@@ -292,9 +292,9 @@ pub fn wait_ready(
             let mut patience = CHECK_DEADLINE;
             instance.wait_for(deadline, &check, interrupted, || {
                 let status = http::status(&address, path, patience);
-                // A slow service answers the same way each time.
+                // A slow service answers the same way each time; there is time for some more requests.
                 if status.as_ref().is_err_and(timed_out) {
-                    patience = (2 * patience).min(deadline);
+                    patience = (2 * patience).min(deadline / 4).max(CHECK_DEADLINE);
                 }
                 (200..400).contains(&status.ok()?).then_some(())
             })?;
