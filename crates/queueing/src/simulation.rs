@@ -50,8 +50,11 @@ use serde::Serialize;
 use crate::model::{Model, ModelError};
 pub use results::{ClassResult, Simulated, StationClassResult, StationResult};
 
-/// Customers in the network at once from which a replication is given up.
+/// Customers in the network at once, of all replications together and beside those of closed classes,
+/// from which a simulation is given up: about 600 MB.
 const MOST_PRESENT: u32 = 8_000_000;
+/// What a replication may have of them in any case.
+const PRESENT: u32 = 10_000;
 
 /// How a model is simulated.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,13 +88,17 @@ impl Settings {
         if quantiles.is_empty() {
             quantiles = vec![0.5, 0.9, 0.95, 0.99];
         }
+        let closed: u64 = model.classes.iter().map(crate::model::Class::population).sum();
+        let replications =
+            if options.replications < run::FEWEST_REPLICATIONS { 1 } else { options.replications };
+        let present = (MOST_PRESENT / replications).max(PRESENT);
         Self {
             seed: options.seed,
             confidence: options.confidence,
             relative_half_width: options.relative_half_width,
             replications: options.replications,
             most_customers: options.most_customers,
-            most_present: MOST_PRESENT,
+            most_present: present.saturating_add(u32::try_from(closed).unwrap_or(u32::MAX)),
             threads: 1,
             quantiles,
         }

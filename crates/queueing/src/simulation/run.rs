@@ -14,7 +14,7 @@ const WARM_UP_BATCHES: usize = 200;
 /// Batches of a replication whose dependence is judged, at least.
 const BATCHES: usize = 20;
 /// Fewest replications from which an interval is made of their means.
-const FEWEST_REPLICATIONS: u32 = 5;
+pub(super) const FEWEST_REPLICATIONS: u32 = 5;
 /// Batches that stand for replications where fewer were asked for.
 const BATCH_MEANS: u32 = 32;
 /// Events for each customer that may end, after which it ends in any case.
