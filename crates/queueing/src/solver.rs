@@ -399,13 +399,13 @@ fn percentiles(model: &Model, solution: &mut Solution) -> Result<(), SolveError>
     if model.quantiles.is_empty() || known {
         return Ok(());
     }
-    let rates = if solution.station.is_none() && model.stations.len() > 1 {
-        tandem::rates(model, &model.visits()?)
+    let paths = if solution.station.is_none() && model.stations.len() > 1 {
+        tandem::paths(model, &model.visits()?)
     } else {
         None
     };
-    if let Some(rates) = rates {
-        let of = |q: &f64| tandem::quantile(&rates, *q).map(|t| (*q, t));
+    if let Some(paths) = paths {
+        let of = |q: &f64| tandem::quantile(&paths, *q).map(|t| (*q, t));
         solution.response_quantiles = model.quantiles.iter().filter_map(of).collect();
     } else {
         solution.caveats.push(Caveat::NoPercentiles);

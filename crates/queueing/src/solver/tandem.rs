@@ -1,62 +1,158 @@
-//! Percentiles of response time in a series of single servers.
+//! Percentiles of response time in open networks whose customers do not overtake each other.
 
-use crate::model::{Discipline, Model, Place, Workload};
+use std::collections::BTreeSet;
+
+use crate::model::{Discipline, Model, Place, Station, Workload};
 use crate::numeric::{Complex, falls_to, invert_laplace};
+use crate::station::mmm;
 
-/// Rates µ − λ of the stations, when the model is a series of M/M/1 stations that every customer
-/// goes through once, in one order. Then nobody overtakes, the times at the stations are
-/// independent and exponential, and the response is their sum.
+/// Most paths through a network, and most stations.
+const MOST_PATHS: usize = 1_000;
+const MOST_STATIONS: usize = 64;
+
+/// A station on the way: µ, and with a probability a wait before at a rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Stop {
+    service: f64,
+    waits: f64,
+    wait: f64,
+}
+
+/// A way through the network, how probable it is, and what stands on it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Path {
+    probability: f64,
+    stops: Vec<Stop>,
+}
+
+/// The paths of a network of M/M/1 stations, M/M/m or delays at their ends, when who is behind on a path
+/// cannot come before: no two stations of it are joined by a second way. Then the times at the stations
+/// of a path are independent.
 ///
 /// # Source
-/// Reich 1957, Burke 1972; [HB13 ch. 17].
-pub(super) fn rates(model: &Model, visits: &[Vec<f64>]) -> Option<Vec<f64>> {
+/// Reich 1957, Burke 1969 and 1972; Walrand and Varaiya 1980; [HB13 ch. 17].
+pub(super) fn paths(model: &Model, visits: &[Vec<f64>]) -> Option<Vec<Path>> {
     let [class] = &model.classes[..] else { return None };
     let Workload::Open { arrival_rate_per_s, interarrival, .. } = &class.workload else {
         return None;
     };
-    let straight = model.routes.iter().all(|leg| (leg.probability - 1.0).abs() < 1e-12);
-    // Without routes an order is assumed; with visits of 1 any order is a series.
-    let entered = model.routes.iter().filter(|leg| leg.from == Place::Outside).count() <= 1;
-    if !(straight && entered && interarrival.is_exponential() && model.pools.is_empty()) {
+    let small = model.stations.len() <= MOST_STATIONS;
+    if !(small && interarrival.is_exponential() && model.pools.is_empty()) {
         return None;
     }
-    let mut rates = Vec::new();
-    for (station, visits) in model.stations.iter().zip(visits) {
-        let demand = station.demand_at(0)?;
-        let single = !station.is_delay()
-            && station.servers == 1
-            && station.discipline == Discipline::Fcfs
-            && station.rate_multipliers.is_empty()
-            && station.fork.is_none();
-        let once = (visits[0] - 1.0).abs() < 1e-12;
-        if !(single && once && demand.service.is_exponential() && demand.service.mean() > 0.0) {
-            return None;
+    let ways = if model.routes.is_empty() {
+        // An order is assumed; with visits of 1 any order is a series.
+        vec![(1.0, (0..model.stations.len()).collect())]
+    } else {
+        ways(model)?
+    };
+    let mut checked = BTreeSet::new();
+    let mut paths = Vec::new();
+    for (probability, way) in ways {
+        let mut stops = Vec::new();
+        for (place, at) in way.iter().enumerate() {
+            let between = place > 0 && place + 1 < way.len();
+            let station = &model.stations[*at];
+            let visits = visits[*at][0];
+            if between && (station.is_delay() || station.servers != 1)
+                || model.routes.is_empty() && (visits - 1.0).abs() > 1e-12
+            {
+                return None;
+            }
+            stops.push(stop(station, arrival_rate_per_s * visits)?);
+            for later in way.iter().skip(place + 2) {
+                let around = [*at, way[place + 1], *later];
+                if checked.insert(around) && overtakes(model, around) {
+                    return None;
+                }
+            }
         }
-        rates.push(1.0 / demand.service.mean() - arrival_rate_per_s);
+        paths.push(Path { probability, stops });
     }
-    rates.iter().all(|rate| *rate > 0.0).then_some(rates)
+    Some(paths)
 }
 
-/// Quantile of a sum of independent exponential times; about 1e-8.
-pub(super) fn quantile(rates: &[f64], quantile: f64) -> Option<f64> {
+fn stop(station: &Station, arrival_rate: f64) -> Option<Stop> {
+    let demand = station.demand_at(0)?;
+    let plain = station.rate_multipliers.is_empty()
+        && station.fork.is_none()
+        && (station.is_delay() || station.discipline == Discipline::Fcfs);
+    if !(plain && demand.service.is_exponential() && demand.service.mean() > 0.0) {
+        return None;
+    }
+    let service = 1.0 / demand.service.mean();
+    if station.is_delay() {
+        return Some(Stop { service, waits: 0.0, wait: 1.0 });
+    }
+    let alone = mmm(arrival_rate, service, station.servers).ok()?;
+    let wait = kendall_units::exact_f64(station.servers) * service - arrival_rate;
+    (wait > 0.0).then_some(Stop { service, waits: alone.p_queueing?, wait })
+}
+
+/// All ways from outside to outside with their probabilities; none where they are too many or lead round.
+fn ways(model: &Model) -> Option<Vec<(f64, Vec<usize>)>> {
+    let mut open = vec![(1.0, Vec::new())];
+    let mut done = Vec::new();
+    while let Some((probability, way)) = open.pop() {
+        let from = way.last().map_or(Place::Outside, |station| Place::Station(*station));
+        for leg in model.routes.iter().filter(|leg| leg.from == from && leg.probability > 0.0) {
+            let probability = probability * leg.probability;
+            match leg.to {
+                Place::Outside => done.push((probability, way.clone())),
+                Place::Station(next) if way.contains(&next) => return None,
+                Place::Station(next) => {
+                    let mut longer = way.clone();
+                    longer.push(next);
+                    open.push((probability, longer));
+                }
+            }
+        }
+        if open.len() + done.len() > MOST_PATHS {
+            return None;
+        }
+    }
+    Some(done)
+}
+
+/// Whether there is a way from the first to the last beside the one in the middle.
+fn overtakes(model: &Model, [from, beside, to]: [usize; 3]) -> bool {
+    let (mut open, mut seen) = (vec![from], BTreeSet::from([from, beside]));
+    while let Some(station) = open.pop() {
+        for leg in model.routes.iter().filter(|leg| leg.from == Place::Station(station)) {
+            if let Place::Station(next) = leg.to
+                && leg.probability > 0.0
+                && seen.insert(next)
+            {
+                open.push(next);
+            }
+        }
+    }
+    seen.contains(&to)
+}
+
+/// Quantile of the time along one of the paths; about 1e-8.
+pub(super) fn quantile(paths: &[Path], quantile: f64) -> Option<f64> {
     if !(quantile > 0.0 && quantile < 1.0) {
         return None;
     }
-    let mean: f64 = rates.iter().map(|rate| 1.0 / rate).sum();
+    let time = |stop: &Stop| 1.0 / stop.service + stop.waits / stop.wait;
+    let mean: f64 =
+        paths.iter().map(|path| path.probability * path.stops.iter().map(time).sum::<f64>()).sum();
     let one = Complex::new(1.0, 0.0);
-    let survival = |t: f64| {
-        if t <= 0.0 {
-            return 1.0;
-        }
-        let transform = |s: Complex| {
-            let sum = rates
-                .iter()
-                .map(|rate| one.over(one.plus(s.scaled(1.0 / rate))))
-                .fold(one, Complex::times);
-            one.plus(sum.scaled(-1.0)).over(s)
+    let transform = |s: Complex| {
+        let of = |stop: &Stop| {
+            let wait = one.over(one.plus(s.scaled(1.0 / stop.wait))).scaled(stop.waits);
+            let service = one.over(one.plus(s.scaled(1.0 / stop.service)));
+            wait.plus(Complex::new(1.0 - stop.waits, 0.0)).times(service)
         };
-        invert_laplace(transform, t).clamp(0.0, 1.0)
+        let along = |path: &Path| {
+            path.stops.iter().map(of).fold(Complex::new(path.probability, 0.0), Complex::times)
+        };
+        let sum = paths.iter().map(along).fold(Complex::new(0.0, 0.0), Complex::plus);
+        one.plus(sum.scaled(-1.0)).over(s)
     };
+    let survival =
+        |t: f64| if t <= 0.0 { 1.0 } else { invert_laplace(transform, t).clamp(0.0, 1.0) };
     falls_to(survival, 1.0 - quantile, mean)
 }
 
@@ -64,17 +160,31 @@ pub(super) fn quantile(rates: &[f64], quantile: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
+    fn mm1(service: f64, arrivals: f64) -> Stop {
+        Stop { service, waits: arrivals / service, wait: service - arrivals }
+    }
+
     /// Two equal stages: P(T > t) = (1 + rt)·e^(−rt); at t = 3/r that is 4·e^(−3).
     #[test]
     fn equal_stages_are_erlang() {
+        let path = |rates: &[f64]| {
+            let stops = rates.iter().map(|rate| mm1(rate + 1.0, 1.0)).collect();
+            Path { probability: 1.0, stops }
+        };
         let level = 4.0 * (-3.0_f64).exp();
-        let t = quantile(&[2.0, 2.0], 1.0 - level).unwrap();
+        let t = quantile(&[path(&[2.0, 2.0])], 1.0 - level).unwrap();
         assert!((t - 1.5).abs() < 1e-7, "{t}");
         // Unequal ones: P(T > t) = (a·e^(−bt) − b·e^(−at))/(a − b).
         let (a, b, t) = (3.0_f64, 1.0_f64, 2.0);
         let level = (a * (-b * t).exp() - b * (-a * t).exp()) / (a - b);
-        let found = quantile(&[a, b], 1.0 - level).unwrap();
+        let found = quantile(&[path(&[a, b])], 1.0 - level).unwrap();
         assert!((found - t).abs() < 1e-7, "{found}");
-        assert!(quantile(&[1.0], 1.5).is_none());
+        assert!(quantile(&[path(&[1.0])], 1.5).is_none());
+        // One of two: 0.25·e^(−t) + 0.75·e^(−3t) at t = 1.
+        let ways = [(0.25, 1.0), (0.75, 3.0)]
+            .map(|(probability, rate)| Path { probability, ..path(&[rate]) });
+        let level = 0.25 * (-1.0_f64).exp() + 0.75 * (-3.0_f64).exp();
+        let found = quantile(&ways, 1.0 - level).unwrap();
+        assert!((found - 1.0).abs() < 1e-7, "{found}");
     }
 }

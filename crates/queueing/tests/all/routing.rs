@@ -139,3 +139,52 @@ fn choices_need_stations_alike_and_the_simulator() {
     let random: Model = toml::from_str(&closed.replace(", choose = 'round-robin'", "")).unwrap();
     assert!(response(&model, 0.01).center < response(&random, 0.01).center);
 }
+
+/// Percentiles of the response on ways that do not overtake, beside a simulation: two servers where
+/// customers enter, a database or a cache behind them, two servers where the former leave.
+#[test]
+fn percentiles_of_ways_are_those_of_a_simulation() {
+    let stations = "stations = [{ name = 'web', servers = 2, service_time_s = 0.5 },
+        { name = 'cache', service_time_s = 0.2 }, { name = 'database', service_time_s = 0.6 },
+        { name = 'disk', servers = 2, service_time_s = 1.0 }]\npercentiles = [50, 95]\n";
+    let routes = "routes = [{ from = 'in', to = { web = 1 } },
+        { from = 'web', to = { cache = 0.6, database = 0.4 } }, { from = 'cache', to = { out = 1 } },
+        { from = 'database', to = { disk = 1 } }, { from = 'disk', to = { out = 1 } }]";
+    let text = format!("arrival_rate_per_s = 2.5\n{stations}{routes}");
+    let model: Model = toml::from_str(&text).unwrap();
+    let solution = solve(&model, Solver::Auto).unwrap();
+    let settings = Settings {
+        confidence: 0.999,
+        relative_half_width: 0.01,
+        most_customers: 1_000_000,
+        ..Settings::of(&model)
+    };
+    let truth = simulate(&model, &settings, &mut |_| {}).unwrap();
+    let truth = &truth.classes[0].response_time_quantiles_s;
+    assert_eq!(solution.response_quantiles.len(), 2);
+    for ((_, time), (quantile, found)) in solution.response_quantiles.iter().zip(truth) {
+        let half = found.half_width.unwrap();
+        assert!((time - found.center).abs() < half, "{quantile}: {time} beside {found:?}");
+    }
+    // A second way around the database, or several servers between others: only a simulation knows.
+    for (from, to) in [
+        (
+            "web', to = { cache = 0.6, database = 0.4 }",
+            "web', to = { cache = 0.3, disk = 0.3, database = 0.4 }",
+        ),
+        ("'database', service", "'database', servers = 2, service"),
+        ("'disk', to = { out = 1 }", "'disk', to = { out = 0.9, web = 0.1 }"),
+    ] {
+        let changed = text.replace(from, to);
+        assert_ne!(changed, text);
+        let model: Model = toml::from_str(&changed).unwrap();
+        assert!(solve(&model, Solver::Auto).unwrap().response_quantiles.is_empty(), "{changed}");
+    }
+}
+
+/// Beyond what the stations can do, a simulation is given up before it holds a gigabyte of customers.
+#[test]
+fn an_overloaded_simulation_is_given_up_in_time() {
+    let settings = Settings::of(&balanced(2, 1e5, "choose = 'shortest-queue'"));
+    assert!(settings.most_present <= 8_000_000 / settings.replications, "{settings:?}");
+}
