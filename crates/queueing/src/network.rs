@@ -15,7 +15,9 @@ mod open;
 use kendall_units::exact_f64;
 
 pub use crate::station::Accuracy;
-pub use approximate::{Iteration, MeasuredError, MultiServer, bard, linearizer, schweitzer};
+pub use approximate::{
+    Iteration, MeasuredError, MultiServer, bard, linearizer, schweitzer, seidmann_exact,
+};
 pub use bounds::{
     Bottleneck, Bounds, arrival_bounds, asymptotic_bounds, balanced_bounds, bottleneck,
     geometric_bounds, multi_class_bounds, proportional_bounds,

@@ -33,6 +33,8 @@ pub enum Solver {
     Schweitzer,
     /// Bard–Schweitzer, several servers after Seidmann.
     Seidmann,
+    /// Exact mean value analysis, several servers after Seidmann.
+    SeidmannMva,
     /// Bard's approximation for many customers.
     Bard,
     /// Linearizer.
@@ -45,12 +47,13 @@ pub enum Solver {
 
 impl Solver {
     /// All of them, with their names in files and on the command line.
-    pub const ALL: [(&'static str, Self); 13] = [
+    pub const ALL: [(&'static str, Self); 14] = [
         ("auto", Self::Auto),
         ("mva", Self::Mva),
         ("convolution", Self::Convolution),
         ("schweitzer", Self::Schweitzer),
         ("seidmann", Self::Seidmann),
+        ("seidmann-mva", Self::SeidmannMva),
         ("bard", Self::Bard),
         ("linearizer", Self::Linearizer),
         ("allen-cunneen", Self::Ggm(GgmFormula::AllenCunneen)),
@@ -534,6 +537,7 @@ pub fn by(network: &network::Network, solver: Solver) -> Result<NetworkSolution,
         Solver::Convolution => network::convolution(network),
         Solver::Schweitzer => network::schweitzer(network, Iteration::default()),
         Solver::Seidmann => network::schweitzer(network, seidmann),
+        Solver::SeidmannMva => network::seidmann_exact(network),
         Solver::Bard => network::bard(network, Iteration::default().tolerance),
         Solver::Linearizer => network::linearizer(network, Iteration::default()),
         _ => network::mixed(network),

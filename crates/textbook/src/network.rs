@@ -165,6 +165,7 @@ fn answer(kind: &str, lowered: &Lowered, wanted: &[String]) -> Result<Answer, Te
     for (name, solver) in [
         ("schweitzer_", Solver::Schweitzer),
         ("seidmann_", Solver::Seidmann),
+        ("seidmann_mva_", Solver::SeidmannMva),
         ("bard_", Solver::Bard),
         ("linearizer_", Solver::Linearizer),
     ] {

@@ -34,6 +34,7 @@ pub const MODEL: &[Key] = &[
             "convolution",
             "schweitzer",
             "seidmann",
+            "seidmann-mva",
             "bard",
             "linearizer",
             "allen-cunneen",

@@ -4,7 +4,7 @@ use kendall_units::exact_f64;
 
 use super::accelerate::Anderson;
 use super::fork_join::order_statistic_factor;
-use super::{Accuracy, Kind, Network, NetworkError, NetworkSolution, Resource};
+use super::{Accuracy, Kind, Network, NetworkError, NetworkSolution, Resource, mva_exact};
 
 /// Most rounds of an iteration.
 const MOST_ROUNDS: u32 = 200_000;
@@ -39,17 +39,23 @@ impl MeasuredError {
     }
 }
 
-/// Errors with one class and with several, at single servers; the same at several servers.
+/// Errors with one class, with several and with many, at single servers; the same at several servers.
 struct Errors {
     one: MeasuredError,
     several: MeasuredError,
+    /// Up to 20 classes, against simulations.
+    many: MeasuredError,
     servers: MeasuredError,
     several_servers: MeasuredError,
 }
 
+/// Fewest stations of those with many classes.
+const FEWEST: usize = 20;
+
 const BARD_SCHWEITZER: Errors = Errors {
     one: MeasuredError::new(6.5, 22.0),
     several: MeasuredError::new(22.0, 28.5),
+    many: MeasuredError::new(22.0, 28.5),
     // With conditional waiting.
     servers: MeasuredError::new(11.5, 22.0),
     several_servers: MeasuredError::new(17.5, 21.0),
@@ -59,9 +65,16 @@ const SEIDMANN: Errors = Errors {
     several_servers: MeasuredError::new(24.0, 31.0),
     ..BARD_SCHWEITZER
 };
+/// With exact mean value analysis: an error at several servers only.
+const SEIDMANN_EXACT: Errors = Errors {
+    servers: MeasuredError::new(14.0, 16.0),
+    several_servers: MeasuredError::new(20.0, 25.0),
+    ..BARD_SCHWEITZER
+};
 const LINEARIZER: Errors = Errors {
     one: MeasuredError::new(0.9, 6.0),
     several: MeasuredError::new(9.5, 20.5),
+    many: MeasuredError::new(9.5, 20.5),
     // After Seidmann.
     servers: MeasuredError::new(13.5, 15.5),
     several_servers: MeasuredError::new(20.0, 24.5),
@@ -82,6 +95,7 @@ impl Errors {
             (1, ..=60, ..=1) => Some(self.one),
             (1, ..=60, ..=8) => Some(self.servers),
             (..=3, ..=8, ..=1) => Some(self.several),
+            (..=20, ..=9, ..=1) if network.resources.len() >= FEWEST => Some(self.many),
             (..=2, ..=6, ..=4) => Some(self.several_servers),
             _ => None,
         }
@@ -169,6 +183,52 @@ pub fn bard(network: &Network, tolerance: f64) -> Result<NetworkSolution, Networ
     let mut solution = reduced.expand(network, SOLVER, &core);
     solution.iterations = Some((rounds, change));
     solution.verified(network)
+}
+
+/// Exact mean value analysis with several servers after Seidmann: one server m times as fast, and a
+/// delay of (m−1)/m of the service time.
+///
+/// # Errors
+/// As [`mva_exact`], and [`NetworkError::Unsupported`] for general load dependence.
+///
+/// # Source
+/// Seidmann, Schweitzer, Shalev-Oren 1987 \[SSS87\]. Errors: the table of `docs/models.md`.
+pub fn seidmann_exact(network: &Network) -> Result<NetworkSolution, NetworkError> {
+    const SOLVER: &str = "exact MVA after Seidmann";
+    network.check()?;
+    refuse_dependent(network, SOLVER)?;
+    let share = |resource: &Resource, kind, share: f64| Resource {
+        kind,
+        demands: resource.demands.iter().map(|demand| demand * share).collect(),
+    };
+    let mut split = Network { classes: network.classes.clone(), resources: Vec::new() };
+    let mut plain = true;
+    for resource in &network.resources {
+        let Kind::Servers(m) = resource.kind else {
+            split.resources.push(resource.clone());
+            continue;
+        };
+        plain &= m == 1;
+        let one = 1.0 / exact_f64(m);
+        split.resources.push(share(resource, Kind::Queue, one));
+        split.resources.push(share(resource, Kind::Delay, 1.0 - one));
+    }
+    let solved = mva_exact(&split)?;
+    let mut rows = solved.residence.into_iter();
+    let residence = network.resources.iter().map(|resource| {
+        let mut row = rows.next().unwrap_or_default();
+        if matches!(resource.kind, Kind::Servers(_)) {
+            let delays = rows.next().unwrap_or_default();
+            row.iter_mut().zip(delays).for_each(|(queue, delay)| *queue += delay);
+        }
+        row
+    });
+    let residence = residence.collect();
+    let accuracy = if plain { Accuracy::Exact } else { Accuracy::Approximation };
+    let solution =
+        NetworkSolution::from_residence(network, SOLVER, accuracy, solved.throughput, residence);
+    let measured_error = if plain { None } else { SEIDMANN_EXACT.of(network) };
+    NetworkSolution { measured_error, ..solution }.verified(network)
 }
 
 /// For iterations that know queues, servers and delays only.

@@ -5,7 +5,7 @@ use kendall_queueing::Distribution;
 use kendall_queueing::model::{Batch, Class, Fork, Model, Station, Workload};
 use kendall_queueing::network::{
     Accuracy, Iteration, Load, MultiServer, Network, NetworkSolution, Resource, balanced_bounds,
-    bard as network_bard, convolution, linearizer, mva_exact, schweitzer,
+    bard as network_bard, convolution, linearizer, mva_exact, schweitzer, seidmann_exact,
 };
 use kendall_queueing::solver::{Caveat, Solver, solve};
 
@@ -138,16 +138,16 @@ fn three_classes_err_as_documented() {
     linear.within("Linearizer, 3 classes", THREE_LINEARIZER.0, THREE_LINEARIZER.1);
 }
 
-/// Draws networks of some classes, customers and servers a station, and holds three approximations to the largest
-/// errors that are documented: conditional waits, Seidmann, Linearizer.
+/// Draws networks of some classes, customers and servers a station, and holds four approximations to the largest
+/// errors that are documented: conditional waits, Seidmann, the same by exact analysis, Linearizer.
 fn several_servers_err(
     (seed, what): (u64, &str),
     (classes, customers, servers): (u64, u64, u64),
-    documented: [Documented; 3],
+    documented: [Documented; 4],
 ) {
     let mut draw = Draw(seed);
     let (mut conditional, mut seidmann) = (Errors::default(), Errors::default());
-    let mut linear = Errors::default();
+    let (mut linear, mut split) = (Errors::default(), Errors::default());
     for _ in 0..NETWORKS {
         let n = network(&mut draw, classes, customers, servers);
         let exact = convolution(&n).expect("a valid network");
@@ -158,8 +158,17 @@ fn several_servers_err(
         conditional.add(&by(MultiServer::Conditional), &exact);
         seidmann.add(&by(MultiServer::Seidmann), &exact);
         linear.add(&linearizer(&n, Iteration::default()).expect("a valid network"), &exact);
+        let solved = seidmann_exact(&n).expect("a valid network");
+        if solved.accuracy == Accuracy::Approximation {
+            split.add(&solved, &exact);
+        }
     }
-    let found = [("conditional", conditional), ("Seidmann", seidmann), ("Linearizer", linear)];
+    let found = [
+        ("conditional", conditional),
+        ("Seidmann", seidmann),
+        ("exact MVA after Seidmann", split),
+        ("Linearizer", linear),
+    ];
     for ((name, errors), (throughput, response)) in found.into_iter().zip(documented) {
         errors.within(&format!("{name}, {what}"), throughput, response);
     }
@@ -167,13 +176,14 @@ fn several_servers_err(
 
 #[test]
 fn several_servers_err_as_documented() {
-    let documented = [CONDITIONAL, SEIDMANN, LINEARIZER_SERVERS];
+    let documented = [CONDITIONAL, SEIDMANN, SEIDMANN_EXACT, LINEARIZER_SERVERS];
     several_servers_err((3, "up to 8 servers"), (1, 60, 8), documented);
 }
 
 #[test]
 fn several_classes_at_several_servers_err_as_documented() {
-    let documented = [CONDITIONAL_SEVERAL, SEIDMANN_SEVERAL, LINEARIZER_SEVERAL];
+    let documented =
+        [CONDITIONAL_SEVERAL, SEIDMANN_SEVERAL, SEIDMANN_EXACT_SEVERAL, LINEARIZER_SEVERAL];
     several_servers_err((4, "2 classes at up to 4 servers"), (2, 6, 4), documented);
 }
 
@@ -253,6 +263,8 @@ const THREE_CLASSES: Documented = ([2.7, 12.5, 22.0], [4.0, 16.0, 28.5]);
 const THREE_LINEARIZER: Documented = ([0.2, 2.2, 9.5], [0.3, 2.8, 20.5]);
 const CONDITIONAL: Documented = ([1.8, 8.5, 11.5], [2.6, 15.0, 22.0]);
 const SEIDMANN: Documented = ([2.8, 14.0, 17.5], [4.6, 20.0, 24.0]);
+const SEIDMANN_EXACT: Documented = ([1.3, 11.0, 14.0], [2.3, 14.0, 16.0]);
+const SEIDMANN_EXACT_SEVERAL: Documented = ([4.0, 14.5, 20.0], [6.1, 17.5, 25.0]);
 const LINEARIZER_SERVERS: Documented = ([1.3, 11.0, 13.5], [2.2, 13.5, 15.5]);
 const CONDITIONAL_SEVERAL: Documented = ([3.5, 13.0, 17.5], [4.6, 15.5, 21.0]);
 const SEIDMANN_SEVERAL: Documented = ([6.0, 18.5, 24.0], [8.8, 23.0, 31.0]);

@@ -438,3 +438,55 @@ fn open_networks_err_as_printed() {
 
 /// What the error of the response stays below, in percent; the answers themselves say that it is unknown.
 const QNA: f64 = 100.0;
+
+/// Twenty classes of 1 to 9 customers at fifty single servers, which nothing solves exactly: against long
+/// simulations.
+#[test]
+#[ignore = "minutes; part of `make bench-models`"]
+fn many_classes_at_many_stations_err_as_their_answers_say() {
+    let solvers = [
+        (Solver::Linearizer, ["Linearizer, 20 classes at 50 stations, X", "the same, R"]),
+        (Solver::Schweitzer, ["Bard–Schweitzer, 20 classes at 50 stations, X", "the same, R"]),
+    ];
+    let mut errors = solvers.map(|(solver, names)| (solver, names.map(Errors::new), None));
+    let mut draw = Draw(51);
+    for seed in 0..4 {
+        let classes = (0..20).map(|class| {
+            let think = if draw.below(2) == 0 { 0.0 } else { 20.0 * draw.unit() };
+            Class::closed(&format!("c{class}"), 1 + draw.below(9), think)
+        });
+        let classes: Vec<Class> = classes.collect();
+        let stations = (0..50).map(|at| {
+            let time = draw.demand();
+            (0..classes.len()).fold(Station::queue(&format!("s{at}"), 1), |station, class| {
+                station.with_service_time(class, time).with_visits(class, 2.0 * draw.unit())
+            })
+        });
+        let stations: Vec<Station> = stations.collect();
+        let model = Model::new("m", classes, stations).unwrap();
+        let settings = Settings {
+            seed,
+            relative_half_width: 0.004,
+            most_customers: 1_500_000,
+            threads: 2,
+            ..Settings::of(&model)
+        };
+        let truth = simulate(&model, &settings, &mut |_| {}).unwrap();
+        for (solver, [x, r], most) in &mut errors {
+            let found = solve(&model, *solver).unwrap();
+            for (class, truth) in found.classes.iter().zip(&truth.classes) {
+                let took = truth.response_time_mean_s.unwrap();
+                // What is not certain to 2 % is left out.
+                if took.half_width.is_some_and(|half| half < 0.02 * took.center) {
+                    x.add(class.throughput, truth.throughput_per_s.unwrap().center);
+                    r.add(class.system_response, took.center);
+                }
+            }
+            *most = Some(said(&found));
+        }
+    }
+    for (_, [x, r], most) in errors {
+        x.within(most.unwrap().throughput_percent);
+        r.within(most.unwrap().response_percent);
+    }
+}
