@@ -1,6 +1,6 @@
 //! Demands from utilizations and throughputs.
 
-use kendall_fit::demands::{LoadPoint, Options, regress};
+use kendall_fit::demands::{LoadPoint, Options, Weighting, regress_weighted};
 use kendall_keys::{Form, Key};
 
 use crate::fields::{CONFIDENCE, entries_for, rows};
@@ -14,6 +14,8 @@ pub(crate) const KEYS: &[Key] = &[
         "measured at each load point",
     ),
     Key::number("servers", "m; 1 unless given"),
+    Key::new("weights", Form::Numbers, "how much each load point counts").optional(),
+    Key::flag("robust", "whether load points far off the others count less (Huber)").or("false"),
     Key::flag("background", "whether something is busy without load").or("false"),
     CONFIDENCE,
 ];
@@ -39,7 +41,15 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
         background: section.flag("background")?,
         confidence: section.number("confidence")?.unwrap_or(0.95),
     };
-    let fit = regress(&points, &options)?;
+    let weighting = match (section.numbers("weights")?, section.flag("robust")?) {
+        (Some(_), true) => {
+            return Err(section.problem("robust", "is beside weights: write one of them").into());
+        }
+        (Some(weights), false) => Weighting::Given(weights),
+        (None, true) => Weighting::Robust,
+        (None, false) => Weighting::Equal,
+    };
+    let fit = regress_weighted(&points, &weighting, &options)?;
     let mut answer = Answer::new("utilization regression, no negative demand", "estimate");
     let found: Vec<f64> = fit.demands.iter().map(|demand| demand.estimate.center).collect();
     answer.list("service_demand", found, "s");
@@ -49,6 +59,9 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
     }
     if let Some(background) = &fit.background {
         answer.number("background", background.estimate.center, "servers");
+    }
+    if !fit.weights.is_empty() {
+        answer.list("weights", fit.weights.clone(), "1");
     }
     answer.maybe("r_squared", fit.r_squared, "1");
     answer.number("condition_number", fit.condition_number, "1");
