@@ -174,7 +174,8 @@ fn arrivals(text: &str) -> Option<(Letter, bool)> {
     if text == "m^[x]" {
         return Some((Letter::Markov, true));
     }
-    letter(text).map(|letter| (letter, false))
+    let letter = if matches!(text, "map" | "mmpp") { Some(Letter::General) } else { letter(text) };
+    letter.map(|letter| (letter, false))
 }
 
 fn letter(text: &str) -> Option<Letter> {
@@ -182,7 +183,7 @@ fn letter(text: &str) -> Option<Letter> {
         "m" => Letter::Markov,
         "d" => Letter::Deterministic,
         "ek" | "e_k" => Letter::Erlang(None),
-        "g" | "gi" => Letter::General,
+        "g" | "gi" | "ph" | "cox" => Letter::General,
         "h2" | "hk" | "h_k" => Letter::Hyperexponential,
         other => Letter::Erlang(Some(other.strip_prefix('e')?.parse().ok()?)),
     })
@@ -224,6 +225,7 @@ mod tests {
         assert_eq!(parse("M/M/m+G").unwrap().suffix, Suffix::ImpatientGeneral);
         assert_eq!(parse("M/G/1-SRPT").unwrap().suffix, Suffix::Srpt);
         assert!(parse("M^[x]/M/1").unwrap().batches);
+        assert_eq!(parse("MAP/PH/m").unwrap().arrivals, Letter::General);
         for none in ["", "M", "M/M", "M/M/", "M/X/1", "M/M/1/2/3/4", "M/M/1-slow", "mm1", "E/M/1"] {
             assert!(parse(none).is_none(), "{none}");
         }
