@@ -44,13 +44,15 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
             return Err(section.problem(key, what).into());
         }
         let solved = fork_join_unequal(lambda, &times)?;
+        let slowest = times.iter().copied().fold(0.0, f64::max);
         let mut answer = Answer::new(solved.method, solved.accuracy.name());
         if solved.accuracy == Accuracy::Approximation {
             let caveat = solved.measured_error.map_or(Caveat::UnknownError, Caveat::MeasuredError);
             answer.caveats.push(caveat.to_string());
         }
         answer.list("utilization", times.iter().map(|time| lambda * time).collect(), "1");
-        describe(&mut answer, &solved, lambda, case.unit);
+        let idle = fork_join_unequal(idle(lambda, slowest), &times)?.upper_bound;
+        describe(&mut answer, &solved, lambda, idle, case.unit);
         return Ok(answer);
     }
     // A distribution may hold its own mean.
@@ -81,7 +83,9 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
     answer.caveats = solution.caveats.iter().map(ToString::to_string).collect();
     answer.number("utilization", lambda * demand.service.mean(), "1");
     let response_time = solution.classes[0].system_response;
-    describe(&mut answer, &ForkJoin { response_time, ..bounds }, lambda, case.unit);
+    let idle = idle(lambda, demand.service.mean());
+    let idle = fork_join_general(idle, &demand.service, fork.branches, fork.needed)?.upper_bound;
+    describe(&mut answer, &ForkJoin { response_time, ..bounds }, lambda, idle, case.unit);
     Ok(answer)
 }
 
@@ -107,10 +111,17 @@ fn lowered(
     one_station(&class, &station)
 }
 
-fn describe(answer: &mut Answer, solved: &ForkJoin, lambda: f64, unit: Unit) {
+/// A rate at which nobody waits.
+fn idle(lambda: f64, service_time: f64) -> f64 {
+    lambda.min(1e-9 / service_time)
+}
+
+/// `idle` is the mean time until enough branches are done where nobody waits.
+fn describe(answer: &mut Answer, solved: &ForkJoin, lambda: f64, idle: f64, unit: Unit) {
     answer.number("mean_response", unit.time(solved.response_time), unit.name);
     answer.number("branch_response", unit.time(solved.branch_response_time), unit.name);
     answer.number("response_lower", unit.time(solved.lower_bound), unit.name);
+    answer.number("no_queue_response", unit.time(idle), unit.name);
     answer.number("response_upper", unit.time(solved.upper_bound), unit.name);
     answer.number("mean_jobs", lambda * solved.response_time, "jobs");
 }
