@@ -3,20 +3,24 @@
 //!
 //! A [`Layered`] model is what LQNS solves: reference tasks bring customers, the entries of other
 //! tasks serve calls in one or more phases, of which all but the first run after the reply. Left
-//! out: activity graphs, priorities, replication, semaphores.
+//! out: activities that are no forks and joins of calls, priorities, replication, semaphores.
 
 mod plan;
 mod solve;
 mod station;
+mod wire;
 
 pub use solve::{
     CallResult, EntryResult, LayeredSolution, PhaseResult, ProcessorResult, TaskResult, solve,
 };
+pub use wire::{ENTRY, FORK, LAYERED, PHASE, PROCESSOR, TASK};
 
 use std::fmt::Write as _;
 
 /// Most phases of an entry.
 pub const MOST_PHASES: usize = 3;
+/// Most calls of a fork.
+pub const MOST_BRANCHES: usize = 64;
 
 /// A layered model. Tasks, entries and calls name others by their place in these lists.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -111,13 +115,25 @@ pub struct Phase {
     pub think_time: f64,
     /// Mean numbers of calls.
     pub calls: Vec<Call>,
+    /// Calls that are made at once.
+    pub forks: Vec<Fork>,
     /// Whether calls are exactly as many as their means, rather than geometrically distributed.
     pub deterministic: bool,
 }
 
 impl Default for Phase {
     fn default() -> Self {
-        Self { demand: 0.0, scv: 1.0, think_time: 0.0, calls: Vec::new(), deterministic: false }
+        let (calls, forks) = (Vec::new(), Vec::new());
+        Self { demand: 0.0, scv: 1.0, think_time: 0.0, calls, forks, deterministic: false }
+    }
+}
+
+impl Phase {
+    /// Mean number of slices of work: one, and one behind each call or fork.
+    #[must_use]
+    pub fn slices(&self) -> f64 {
+        let calls: f64 = self.calls.iter().map(|call| call.mean).sum();
+        1.0 + calls + self.forks.iter().map(|fork| fork.mean).sum::<f64>()
     }
 }
 
@@ -130,6 +146,15 @@ pub struct Call {
     pub mean: f64,
     /// Whether it waits.
     pub kind: CallKind,
+}
+
+/// Calls that a phase makes at once, and goes on when all have replied.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fork {
+    /// Who is called, each once.
+    pub entries: Vec<usize>,
+    /// How often in the mean.
+    pub mean: f64,
 }
 
 /// Whether a caller waits for the reply.
@@ -259,9 +284,7 @@ impl Layered {
             let name = format!("sum of forwarding probabilities of `{name}`");
             return Err(LayeredError::Number { name, value: share, expected: "at most 1" });
         }
-        let targets = entry.forwards.iter().map(|(to, _)| *to);
-        let calls = entry.phases.iter().flat_map(|phase| &phase.calls);
-        for to in targets.chain(calls.map(|call| call.entry)) {
+        for to in entry.targets() {
             index(name, "entry", to, self.entries.len())?;
             let server = &self.tasks[self.entries[to].task];
             if is_reference(server) {
@@ -272,8 +295,12 @@ impl Layered {
             number(&format!("host demand of `{name}`"), phase.demand)?;
             number(&format!("variation of the host demand of `{name}`"), phase.scv)?;
             number(&format!("think time of `{name}`"), phase.think_time)?;
-            for call in &phase.calls {
-                number(&format!("number of calls of `{name}`"), call.mean)?;
+            if phase.forks.iter().any(|fork| !(1..=MOST_BRANCHES).contains(&fork.entries.len())) {
+                return self.role(task, "makes no call at once, or more than 64");
+            }
+            let calls = phase.calls.iter().map(|call| call.mean);
+            for mean in calls.chain(phase.forks.iter().map(|fork| fork.mean)) {
+                number(&format!("number of calls of `{name}`"), mean)?;
             }
         }
         Ok(())
@@ -283,9 +310,7 @@ impl Layered {
     pub(crate) fn order(&self) -> Result<Vec<usize>, LayeredError> {
         let mut called = vec![Vec::new(); self.tasks.len()];
         for entry in &self.entries {
-            let calls = entry.phases.iter().flat_map(|phase| &phase.calls);
-            let targets = calls.map(|call| call.entry).chain(entry.forwards.iter().map(|f| f.0));
-            called[entry.task].extend(targets.map(|to| self.entries[to].task));
+            called[entry.task].extend(entry.targets().map(|to| self.entries[to].task));
         }
         let mut callers = vec![0_usize; self.tasks.len()];
         for to in called.iter().flatten() {
@@ -331,6 +356,16 @@ impl Layered {
             write!(text, "{arrow}`{}`", self.tasks[*task].name).unwrap_or_default();
         }
         text
+    }
+}
+
+impl Entry {
+    /// Whom it calls or forwards to.
+    fn targets(&self) -> impl Iterator<Item = usize> {
+        let calls = self.phases.iter().flat_map(|phase| &phase.calls).map(|call| call.entry);
+        let forks = self.phases.iter().flat_map(|phase| &phase.forks);
+        let forks = forks.flat_map(|fork| fork.entries.iter().copied());
+        calls.chain(forks).chain(self.forwards.iter().map(|(to, _)| *to))
     }
 }
 

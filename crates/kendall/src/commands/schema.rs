@@ -1,5 +1,6 @@
 //! `kendall schema`: JSON schemas of the files that the program reads, for editors.
 
+use kendall_queueing::lqn::LAYERED;
 use kendall_queueing::model::keys::MODEL;
 use serde_json::{Value, json};
 
@@ -38,7 +39,7 @@ impl Schema {
     }
 }
 
-/// A full model, or a short form, whose keys depend on its kind.
+/// A full model, a layered one, or a short form, whose keys depend on its kind.
 fn model() -> Value {
     let mut full = kendall_keys::schema(&[MODEL]);
     with_sweeps(&mut full);
@@ -47,7 +48,11 @@ fn model() -> Value {
         "title": "Kendall model",
         "if": { "anyOf": [{ "required": ["kind"] }, { "required": ["cases"] }, { "required": ["model"] }] },
         "then": { "type": "object" },
-        "else": full,
+        "else": {
+            "if": { "required": ["tasks"] },
+            "then": kendall_keys::schema(&[LAYERED]),
+            "else": full,
+        },
     })
 }
 

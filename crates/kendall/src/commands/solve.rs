@@ -75,6 +75,7 @@ pub(crate) struct Solve {
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
     /// Writes the model for JMT's analytical solver (file ending .jmva), a layered one for LQNS (.lqnx)
+    /// or as a model file (.toml)
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// How to print the result
@@ -100,6 +101,12 @@ impl Solve {
         }
         let file = self.document()?;
         let mut document = file.value.clone();
+        if document.get("tasks").is_some() {
+            let read = input::table(&document).and_then(|table| Layered::read(&table));
+            let model =
+                read.map_err(|problem| refused(file.refuse(Some(&problem.key), &problem)))?;
+            return self.layered(&model);
+        }
         if self.bench {
             let answer =
                 kendall_console::bench_answer(&model(&file, &document)?).map_err(refused)?;
@@ -169,8 +176,14 @@ impl Solve {
         let solution = kendall_queueing::lqn::solve(model)
             .map_err(|error| refused(anyhow!("{}: {error}", self.model)))?;
         if let Some(path) = &self.write {
-            ending(path, "lqnx")?;
-            output::file(path, &kendall_textbook::lqn::write(model))?;
+            let toml = path.extension().is_some_and(|ending| ending == "toml");
+            let text = if toml {
+                model.to_toml()
+            } else {
+                ending(path, "lqnx")?;
+                kendall_textbook::lqn::write(model)
+            };
+            output::file(path, &text)?;
         }
         output::print(self.format, &layered::json(model, &solution), || {
             layered::human(model, &solution)

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kendall_keys::{Form, Key, Need};
+use kendall_queueing::lqn;
 use kendall_queueing::model::keys;
 use serde_json::Value;
 
@@ -23,6 +24,12 @@ fn tables() -> Vec<(String, Vec<&'static [Key]>)> {
         ("model.routes", keys::ROUTE),
         ("model.pools", keys::POOL),
         ("model.simulation", keys::SIMULATION),
+        ("layered", lqn::LAYERED),
+        ("layered.processors", lqn::PROCESSOR),
+        ("layered.tasks", lqn::TASK),
+        ("layered.entries", lqn::ENTRY),
+        ("layered.entries.phases", lqn::PHASE),
+        ("layered.entries.calls_at_once", lqn::FORK),
         ("proxy.tls", kendall_memcached_proxy::TLS),
         ("proxy.pools", kendall_memcached_proxy::POOL),
         ("proxy.pools.warm_up", kendall_memcached_proxy::WARM_UP),
@@ -189,13 +196,14 @@ fn check(value: &Value, schema: &Value, path: &str) -> Result<(), String> {
 #[test]
 fn the_schema_of_models_holds_every_model_that_comes_with_the_program() {
     let schema = schema("model");
-    let full = &schema["else"];
+    let (layered, full) = (&schema["else"]["then"], &schema["else"]["else"]);
     let mut count = 0;
     for entry in std::fs::read_dir(root().join("studies/models")).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let model: Value = toml::from_str(&text).unwrap();
-        check(&model, full, path.to_str().unwrap()).unwrap();
+        let own = if model.get("tasks").is_some() { layered } else { full };
+        check(&model, own, path.to_str().unwrap()).unwrap();
         count += 1;
     }
     assert!(count >= 14);

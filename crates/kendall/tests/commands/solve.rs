@@ -530,4 +530,21 @@ fn a_layered_model_of_lqns_is_solved_and_written() {
     assert_eq!(answer["processors"][1]["utilization"], answer["tasks"][0]["utilization"]);
     let refused = refusal(&["solve", path, "--sweep", "N=1:2:1"]);
     assert!(refused.contains("--sweep is for model files"), "{refused}");
+    // Calls at once, second phases: the same from each kind of file.
+    let path = root().join("studies/models/layered.toml");
+    let path = path.to_str().unwrap();
+    let answer = json(&["solve", path, "--format", "json", "--write", copy]);
+    assert_eq!(answer["calls"][2]["kind"], "at once", "{answer}");
+    let x = |answer: &Value| answer["classes"][0]["throughput_per_s"].as_f64().unwrap();
+    let again = x(&json(&["solve", copy, "--format", "json"]));
+    assert!((again / x(&answer) - 1.0).abs() < 1e-6, "{again}: {answer}");
+    let copy = folder.path().join("copy.toml");
+    let copy = copy.to_str().unwrap();
+    assert!(kendall(&["solve", path, "--write", copy]).status.success());
+    let again = x(&json(&["solve", copy, "--format", "json"]));
+    assert!((again / x(&answer) - 1.0).abs() < 1e-6, "{again}: {answer}");
+    let wrong = std::fs::read_to_string(copy).unwrap().replace("page = 1.0", "pag = 1.0");
+    std::fs::write(copy, wrong).unwrap();
+    let refused = refusal(&["solve", copy]);
+    assert!(refused.contains("did you mean `page`?"), "{refused}");
 }

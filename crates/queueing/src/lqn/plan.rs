@@ -1,8 +1,8 @@
 //! A layered model as the rounds of its solution need it: who uses which station how often.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CallKind, Entry, Layered, LayeredError, Role, Sharing};
+use super::{Call, CallKind, Entry, Layered, LayeredError, Role, Sharing};
 
 /// Most visits, and pairs of a client and a station times reference tasks.
 const MOST_SIZE: usize = 200_000;
@@ -33,6 +33,27 @@ pub(super) struct Visit {
     pub(super) entry: Option<usize>,
     /// Whether the phase waits for it.
     pub(super) waits: bool,
+    /// Which branch of which fork of the phase it belongs to.
+    pub(super) branch: Option<(usize, usize)>,
+}
+
+/// A call of a phase, or of who answers it elsewhere.
+#[derive(Debug, Clone, Copy)]
+struct Called {
+    entry: usize,
+    mean: f64,
+    waits: bool,
+    branch: Option<(usize, usize)>,
+}
+
+/// Two tasks that a phase calls at once, or one that it calls twice.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Siblings {
+    pub(super) tasks: [usize; 2],
+    /// Mean numbers of calls of each in a run of the phase.
+    pub(super) numbers: [f64; 2],
+    /// Entry, phase and fork.
+    pub(super) of: [usize; 3],
 }
 
 /// A client task of finite population at a station.
@@ -57,8 +78,9 @@ pub(super) struct Plan<'a> {
     pub(super) pairs: Vec<Pair>,
     /// Pairs of each station.
     pub(super) at: Vec<Vec<usize>>,
-    /// Tasks that wait for replies of a task.
-    pub(super) callers: Vec<Vec<usize>>,
+    /// Tasks that wait for replies of a task, and for how many at once.
+    pub(super) callers: Vec<Vec<(usize, f64)>>,
+    pub(super) siblings: Vec<Siblings>,
     /// Whether all who have requests at a task wait for them.
     waited: Vec<bool>,
     /// Whether it goes on after a reply.
@@ -102,6 +124,7 @@ impl<'a> Plan<'a> {
             at: vec![Vec::new(); stations.len()],
             stations,
             callers: vec![Vec::new(); model.tasks.len()],
+            siblings: Vec::new(),
             waited: vec![true; model.tasks.len()],
             later: vec![false; model.tasks.len()],
         };
@@ -115,26 +138,33 @@ impl<'a> Plan<'a> {
     }
 
     /// Calls that a phase waits for, with those that are answered elsewhere; and the others.
-    fn calls(&self, entry: usize, phase: usize, position: &[usize]) -> Vec<(usize, f64, bool)> {
+    fn calls(&self, entry: usize, phase: usize, position: &[usize]) -> Vec<Called> {
         let model = self.model;
-        let calls = &model.entries[entry].phases[phase].calls;
+        let phase = &model.entries[entry].phases[phase];
         let place = |entry: usize| (position[model.entries[entry].task], entry);
-        // By the place in the order, so that each is complete before it is forwarded.
-        let mut waiting: BTreeMap<(usize, usize), f64> = BTreeMap::new();
+        // By branch, and by the place in the order, so that each is complete before it is forwarded.
+        let mut waiting = BTreeMap::new();
         let mut list = Vec::new();
-        for call in calls.iter().filter(|call| call.mean > 0.0) {
-            match call.kind {
+        for Call { entry, mean, kind } in phase.calls.iter().filter(|call| call.mean > 0.0) {
+            match kind {
                 CallKind::Synchronous => {
-                    *waiting.entry(place(call.entry)).or_default() += call.mean;
+                    *waiting.entry((None, place(*entry))).or_default() += mean;
                 }
-                CallKind::Asynchronous => list.push((call.entry, call.mean, false)),
+                CallKind::Asynchronous => {
+                    list.push(Called { entry: *entry, mean: *mean, waits: false, branch: None });
+                }
             }
         }
-        while let Some(((_, to), mean)) = waiting.pop_first() {
-            list.push((to, mean, true));
-            for (next, probability) in &model.entries[to].forwards {
+        for (number, fork) in phase.forks.iter().enumerate().filter(|(_, fork)| fork.mean > 0.0) {
+            for (branch, entry) in fork.entries.iter().enumerate() {
+                waiting.insert((Some((number, branch)), place(*entry)), fork.mean);
+            }
+        }
+        while let Some(((branch, (_, entry)), mean)) = waiting.pop_first() {
+            list.push(Called { entry, mean, waits: true, branch });
+            for (next, probability) in &model.entries[entry].forwards {
                 if *probability > 0.0 {
-                    *waiting.entry(place(*next)).or_default() += mean * probability;
+                    *waiting.entry((branch, place(*next))).or_default() += mean * probability;
                 }
             }
         }
@@ -143,24 +173,63 @@ impl<'a> Plan<'a> {
 
     fn add_callers(&mut self, position: &[usize]) {
         let model = self.model;
-        for entry in &self.order {
-            let Entry { task, arrival_rate, phases, forwards, .. } = &model.entries[*entry];
+        for entry in self.order.clone() {
+            let Entry { task, arrival_rate, phases, forwards, .. } = &model.entries[entry];
             let server = matches!(model.tasks[*task].role, Role::Server(_));
             self.waited[*task] &= *arrival_rate <= 0.0;
             self.later[*task] |= server && phases.len() > 1;
             for phase in 0..phases.len() {
-                for (to, _, waits) in self.calls(*entry, phase, position) {
-                    let to = model.entries[to].task;
-                    self.waited[to] &= waits;
-                    if waits && !self.callers[to].contains(task) {
-                        self.callers[to].push(*task);
-                    }
+                let calls = self.calls(entry, phase, position);
+                for called in &calls {
+                    let to = model.entries[called.entry].task;
+                    self.waited[to] &= called.waits;
                 }
+                self.add_waits(entry, phase, &calls);
             }
             // What is forwarded may have no caller who waits.
             let waited = self.waited[*task];
             for (to, _) in forwards {
                 self.waited[model.entries[*to].task] &= waited;
+            }
+        }
+    }
+
+    /// Who waits for how many replies of whom at once; the calls of one fork stand together.
+    fn add_waits(&mut self, entry: usize, phase: usize, calls: &[Called]) {
+        let model = self.model;
+        let caller = model.entries[entry].task;
+        let fork = |called: &Called| called.branch.map(|(fork, _)| fork);
+        for calls in calls.chunk_by(|a, b| fork(a) == fork(b)) {
+            let mut branches: BTreeMap<usize, (BTreeSet<_>, f64)> = BTreeMap::new();
+            for called in calls.iter().filter(|called| called.waits) {
+                let (own, number) = branches.entry(model.entries[called.entry].task).or_default();
+                own.insert(called.branch);
+                *number += called.mean;
+            }
+            for (to, (own, _)) in &branches {
+                let width = kendall_units::exact_f64(own.len());
+                match self.callers[*to].iter_mut().find(|known| known.0 == caller) {
+                    Some((_, known)) => *known = known.max(width),
+                    None => self.callers[*to].push((caller, width)),
+                }
+            }
+            let Some(fork) = calls.first().and_then(fork) else { continue };
+            for (one, (own, a)) in &branches {
+                let of = [entry, phase, fork];
+                for (other, (others, b)) in branches.range(..one) {
+                    if own.len() > 1 || own != others {
+                        self.siblings.push(Siblings {
+                            tasks: [*one, *other],
+                            numbers: [*a, *b],
+                            of,
+                        });
+                    }
+                }
+                if own.len() > 1 {
+                    let others = 1.0 - 1.0 / kendall_units::exact_f64(own.len());
+                    let numbers = [*a, a * others];
+                    self.siblings.push(Siblings { tasks: [*one; 2], numbers, of });
+                }
             }
         }
     }
@@ -174,7 +243,8 @@ impl<'a> Plan<'a> {
         }
         for task in &self.tasks {
             if let Role::Server(threads) = self.model.tasks[*task].role {
-                let above: f64 = self.callers[*task].iter().map(|task| populations[*task]).sum();
+                let above = self.callers[*task].iter();
+                let above: f64 = above.map(|(task, width)| populations[*task] * width).sum();
                 let above = if self.callers[*task].is_empty() && !self.waited[*task] {
                     f64::INFINITY
                 } else if self.waited[*task] && !self.later[*task] {
@@ -209,20 +279,20 @@ impl<'a> Plan<'a> {
                 };
                 if phase.demand > 0.0 {
                     let station = model.tasks[entry.task].processor;
-                    let number = 1.0 + phase.calls.iter().map(|call| call.mean).sum::<f64>();
+                    let number = phase.slices();
                     let pair = pair(self, station, true);
-                    let (entry, waits) = (None, true);
-                    visits.push(Visit { number, station, pair, entry, waits });
+                    let (entry, waits, branch) = (None, true, None);
+                    visits.push(Visit { number, station, pair, entry, waits, branch });
                 }
-                for (to, mean, waits) in self.calls(index, number, position) {
-                    let station = self.task_station(model.entries[to].task);
+                for Called { entry, mean, waits, branch } in self.calls(index, number, position) {
+                    let station = self.task_station(model.entries[entry].task);
                     let pair = pair(self, station, waits);
-                    let entry = Some(to);
-                    visits.push(Visit { number: mean, station, pair, entry, waits });
+                    let entry = Some(entry);
+                    visits.push(Visit { number: mean, station, pair, entry, waits, branch });
                 }
                 size += visits.len();
                 let size = size + self.pairs.len() * self.references.len();
-                let size = size + model.tasks.len() * model.tasks.len();
+                let size = size + model.tasks.len() * model.tasks.len() + self.siblings.len();
                 if size > MOST_SIZE {
                     return Err(LayeredError::TooLarge { size, limit: MOST_SIZE });
                 }

@@ -1,8 +1,10 @@
 //! The method of layers: each task and processor as a station of its own, whose clients are delayed
 //! elsewhere for as long as the other stations say, round after round until nothing changes.
 
-use super::plan::{Plan, Visit};
-use super::station::{Counts, Flow, Found, overtaking};
+use std::collections::BTreeMap;
+
+use super::plan::{Plan, Siblings, Visit};
+use super::station::{Counts, Flow, Found, LARGEST_STEPS, largest, overtaking};
 use super::{Call, CallKind, Layered, LayeredError, Role};
 use crate::network::MeasuredError;
 
@@ -75,6 +77,8 @@ pub struct CallResult {
     pub number: f64,
     /// Whether the caller waits for the reply.
     pub synchronous: bool,
+    /// The fork of the phase that it belongs to.
+    pub fork: Option<usize>,
     /// Mean wait of one for a thread, in s.
     pub waiting: f64,
 }
@@ -171,6 +175,10 @@ struct Rounds<'a> {
     /// By two tasks, in their order: how probably requests of both are the same caller's, so that
     /// they never meet.
     met: Vec<Vec<f64>>,
+    /// Likewise, what part of the requests of one those of the other find because both are calls of one
+    /// fork; and of calls of one fork to the same task.
+    beside: Vec<Vec<f64>>,
+    twins: Vec<f64>,
 }
 
 /// An entry in this round.
@@ -182,6 +190,8 @@ struct Running {
     shares: Vec<f64>,
     /// Mean and variance of each phase.
     phases: Vec<(f64, f64)>,
+    /// By phase, how long each fork lasts.
+    forks: Vec<Vec<f64>>,
 }
 
 impl Running {
@@ -214,6 +224,7 @@ impl<'a> Rounds<'a> {
         let entries = plan.model.entries.iter().map(|entry| Running {
             shares: vec![0.0; references],
             phases: phases(entry),
+            forks: vec![Vec::new(); entry.phases.len()],
             ..Running::default()
         });
         let mut rounds = Self {
@@ -233,6 +244,8 @@ impl<'a> Rounds<'a> {
             called: vec![vec![0.0; tasks]; tasks],
             bound: vec![(0.0, 0.0); tasks],
             met: vec![vec![0.0; tasks]; tasks],
+            beside: vec![vec![0.0; tasks]; tasks],
+            twins: vec![0.0; tasks],
         };
         rounds.times();
         for reference in 0..references {
@@ -263,7 +276,10 @@ impl<'a> Rounds<'a> {
         let visits: usize = plan.visits.iter().flatten().map(Vec::len).sum();
         let size = visits + plan.pairs.len() * (1 + plan.references.len()) + plan.stations.len();
         let size = size + plan.at.iter().map(|pairs| pairs.len() * pairs.len()).sum::<usize>();
-        let size = size + plan.model.tasks.len() * plan.model.tasks.len();
+        let size = size + plan.model.tasks.len() * plan.model.tasks.len() + plan.siblings.len();
+        let phases = plan.model.entries.iter().flat_map(|entry| &entry.phases);
+        let branches = phases.flat_map(|phase| &phase.forks).map(|fork| fork.entries.len());
+        let size = size + branches.sum::<usize>() * 2 * LARGEST_STEPS;
         let most = u32::try_from(MOST_WORK / size.max(1)).unwrap_or(MOST_ROUNDS).min(MOST_ROUNDS);
         let (mut step, mut last) = (1.0_f64, f64::INFINITY);
         for round in 1..=most {
@@ -396,7 +412,8 @@ impl<'a> Rounds<'a> {
                     Some(pair) => &mut self.flows[pair],
                     None => &mut self.open[visit.station],
                 };
-                flow.add(rate, first, second, bound.filter(|_| visit.waits));
+                let shares = bound.filter(|_| visit.waits);
+                flow.add(rate, first, second, shares);
                 let (visits, of_callers) = &mut self.bound[entry.task];
                 *visits += rate;
                 *of_callers += bound.map_or(0.0, |_| rate);
@@ -408,7 +425,7 @@ impl<'a> Rounds<'a> {
                 } else {
                     running.open += rate;
                 }
-                if let Some(shares) = bound.filter(|_| visit.waits) {
+                if let Some(shares) = shares {
                     for (sum, share) in running.shares.iter_mut().zip(shares) {
                         *sum += rate * share;
                     }
@@ -453,6 +470,8 @@ impl<'a> Rounds<'a> {
         let load = load.min(1.0);
         let own = |pair: &usize| self.flows[*pair].found(self.counts[*pair], station, load);
         let own: Vec<Found> = pairs.iter().map(own).collect();
+        let task = index.checked_sub(plan.model.processors.len());
+        let twins = task.map_or(0.0, |task| self.twins[task]);
         for pair in pairs {
             let flow = &self.flows[*pair];
             if flow.rate <= 0.0 {
@@ -464,6 +483,11 @@ impl<'a> Rounds<'a> {
                 let meet = 1.0 - self.met[plan.pairs[*pair].task][task];
                 let fewer = self.flows[*other].found(self.fewer(flow, *other), station, load);
                 found += (*own * meet).least(fewer);
+                let mut beside = self.beside[plan.pairs[*pair].task][task];
+                if other == pair {
+                    beside += twins;
+                }
+                found += *own * beside;
             }
             let overtaken = self.overtaken(*pair);
             let mut wait = found.wait(station, overtaken, flow.second_left());
@@ -491,7 +515,7 @@ impl<'a> Rounds<'a> {
 
     /// A thread or customer that waits has one request below it. So requests that both come from task
     /// c are of one thread with probability 1/N_c; those of two tasks come from the callers of the later
-    /// one, and so on upwards.
+    /// one, and so on upwards. Calls of a fork do meet: as long as it lasts, each finds the other.
     fn meet(&mut self) {
         let plan = self.plan;
         let from = |rounds: &Self, task: usize, caller: usize| {
@@ -505,27 +529,61 @@ impl<'a> Rounds<'a> {
                 rounds.called[task][caller] / all * bound / visits
             }
         };
+        let forks = self.forks();
         for (place, later) in plan.tasks.iter().enumerate() {
             let callers = &plan.callers[*later];
             let shares: Vec<f64> =
-                callers.iter().map(|caller| from(self, *later, *caller)).collect();
-            let above = |rounds: &Self, other: usize| -> f64 {
+                callers.iter().map(|(caller, _)| from(self, *later, *caller)).collect();
+            let above = |of: &[Vec<f64>], other: usize| -> f64 {
                 callers
                     .iter()
                     .zip(&shares)
-                    .map(|(caller, share)| share * rounds.met[*caller][other])
+                    .map(|((caller, _), share)| share * of[*caller][other])
                     .sum()
             };
+            let called =
+                |one: usize, other: usize| forks.get(&[one.max(other), one.min(other)]).copied();
             for earlier in &plan.tasks[..place] {
-                let met = above(self, *earlier);
-                self.met[*later][*earlier] = met;
-                self.met[*earlier][*later] = met;
+                let met = above(&self.met, *earlier);
+                let beside = above(&self.beside, *earlier);
+                let beside = beside + called(*later, *earlier).unwrap_or_default();
+                for (one, other) in [(*later, *earlier), (*earlier, *later)] {
+                    self.met[one][other] = met;
+                    self.beside[one][other] = beside;
+                }
             }
-            let twice =
-                callers.iter().zip(&shares).map(|(caller, share)| share * above(self, *caller));
+            let both = |of: &[Vec<f64>]| -> f64 {
+                callers
+                    .iter()
+                    .zip(&shares)
+                    .map(|((caller, _), share)| share * above(of, *caller))
+                    .sum()
+            };
+            let (twice, beside) = (both(&self.met), both(&self.beside));
             let one = 1.0 / self.populations[*later].max(1.0);
-            self.met[*later][*later] = twice.sum::<f64>().max(one);
+            self.met[*later][*later] = twice.max(one);
+            self.twins[*later] = called(*later, *later).unwrap_or_default();
+            self.beside[*later][*later] = beside + self.twins[*later];
         }
+    }
+
+    /// By two tasks that are called at once: how probable both are of such a call, over the mean number
+    /// of such calls under way; and half of it, since of two that begin at once either is first.
+    fn forks(&self) -> BTreeMap<[usize; 2], f64> {
+        let mut forks = BTreeMap::new();
+        for Siblings { tasks, numbers, of: [entry, phase, fork] } in &self.plan.siblings {
+            let running = &self.entries[*entry];
+            let called = self.plan.model.entries[*entry].phases[*phase].forks[*fork].mean;
+            let last = running.forks[*phase].get(*fork).copied().unwrap_or_default();
+            let under_way = running.rate * called * last;
+            if under_way > 0.0 {
+                let share = |place: usize| {
+                    (running.rate * numbers[place] / self.tasks[tasks[place]].0).min(1.0)
+                };
+                *forks.entry(*tasks).or_default() += 0.5 * share(0) * share(1) / under_way;
+            }
+        }
+        forks
     }
 
     /// Arrivals that nothing bounds find what is there on average.
@@ -580,7 +638,9 @@ impl<'a> Rounds<'a> {
     fn times(&mut self) {
         for entry in self.plan.order.iter().rev() {
             for phase in 0..self.entries[*entry].phases.len() {
-                self.entries[*entry].phases[phase] = self.time(*entry, phase);
+                let (time, forks) = self.time(*entry, phase);
+                self.entries[*entry].phases[phase] = time;
+                self.entries[*entry].forks[phase] = forks;
             }
         }
     }
@@ -593,25 +653,44 @@ impl<'a> Rounds<'a> {
     }
 
     /// A phase is a slice, and as many pairs of a call and a slice as there are calls: a geometric
-    /// number, or the mean. Waits count as exponential.
-    fn time(&self, entry: usize, phase: usize) -> (f64, f64) {
+    /// number, or the mean. Waits count as exponential. Also how long each fork lasts.
+    fn time(&self, entry: usize, phase: usize) -> ((f64, f64), Vec<f64>) {
         let about = &self.plan.model.entries[entry].phases[phase];
         let (mut slice, mut slices, mut calls) = ((0.0, 0.0), 0.0, 0.0);
         let (mut call, mut call_square) = (0.0, 0.0);
+        let mut forks: Vec<Vec<(f64, f64)>> =
+            about.forks.iter().map(|fork| vec![(0.0, 0.0); fork.entries.len()]).collect();
         for visit in &self.plan.visits[entry][phase] {
             let wait = self.waiting(entry, phase, visit);
             let [mean, second] = self.service(entry, phase, visit).0;
             let (mean, variance) = (mean + wait, second - mean * mean + wait * wait);
-            match visit.entry {
-                None => (slice, slices) = ((mean, variance), visit.number),
-                Some(_) if visit.waits => {
-                    calls += visit.number;
-                    call += visit.number * mean;
-                    call_square += visit.number * (variance + mean * mean);
+            match (visit.entry, visit.branch) {
+                (None, _) => (slice, slices) = ((mean, variance), visit.number),
+                (_, Some((fork, branch))) => {
+                    let share = visit.number / about.forks[fork].mean;
+                    let time = &mut forks[fork][branch];
+                    time.0 += share * mean;
+                    time.1 += share * (variance + (1.0 - share) * mean * mean);
                 }
-                Some(_) => calls += visit.number,
+                _ => {
+                    calls += visit.number;
+                    if visit.waits {
+                        call += visit.number * mean;
+                        call_square += visit.number * (variance + mean * mean);
+                    }
+                }
             }
         }
+        let forks = forks.iter().map(|branches| largest(branches));
+        let forks: Vec<f64> = forks
+            .zip(&about.forks)
+            .map(|((mean, variance), fork)| {
+                calls += fork.mean;
+                call += fork.mean * mean;
+                call_square += fork.mean * (variance + mean * mean);
+                mean
+            })
+            .collect();
         let mean = slice.0 * slices + call + about.think_time;
         let mut variance = slice.1 + about.think_time * about.think_time;
         if calls > 0.0 {
@@ -620,7 +699,7 @@ impl<'a> Rounds<'a> {
             let numbers = if about.deterministic { 0.0 } else { calls * (1.0 + calls) };
             variance += calls * spread + numbers * each * each;
         }
-        (mean, variance)
+        ((mean, variance), forks)
     }
 
     fn result(&self, iterations: (u32, f64)) -> Result<LayeredSolution, LayeredError> {
@@ -658,6 +737,7 @@ impl<'a> Rounds<'a> {
         let unawaited = |call: &Call| call.kind == CallKind::Asynchronous;
         let found = [
             phases().any(|phase| (phase.scv - 1.0).abs() > 1e-9),
+            phases().any(|phase| !phase.forks.is_empty()),
             entries.iter().any(|entry| entry.phases.len() > 1),
             entries.iter().any(|entry| entry.arrival_rate > 0.0)
                 || phases().flat_map(|phase| &phase.calls).any(unawaited),
@@ -673,6 +753,7 @@ impl<'a> Rounds<'a> {
                     entry: visit.entry?,
                     number: visit.number,
                     synchronous: visit.waits,
+                    fork: visit.branch.map(|(fork, _)| fork),
                     waiting: self.waiting(index, number, visit),
                 })
             });

@@ -2,6 +2,8 @@
 
 use std::ops::{Add, AddAssign, Mul, Sub};
 
+use kendall_units::exact_f64;
+
 use super::plan::Station;
 
 /// Requests of one client at a station.
@@ -231,4 +233,75 @@ pub(super) fn overtaking(second: f64, visits: f64, active: f64, cycle: f64, resp
     let late = ((away - again * soon) / (1.0 - again)).max(0.0);
     let before = |away: f64| second / (second + away);
     again * before(soon) + (1.0 - again) * before(late)
+}
+
+/// Points of the integral in [`largest`].
+pub(super) const LARGEST_STEPS: usize = 256;
+
+/// Mean and variance of the largest of independent times with these: exponential behind a constant, or
+/// hyper-exponential with balanced means where they vary more than an exponential one.
+pub(super) fn largest(times: &[(f64, f64)]) -> (f64, f64) {
+    if let [time] = times {
+        return *time;
+    }
+    // Constant part, and a mixture of exponential ones.
+    let fitted = |(mean, variance): &(f64, f64)| {
+        let variance = variance.max(0.0);
+        let scv = variance / (mean * mean);
+        if scv > 1.0 {
+            let p = 0.5 * (1.0 + ((scv - 1.0) / (scv + 1.0)).sqrt());
+            (0.0, [(p, 0.5 * mean / p), (1.0 - p, 0.5 * mean / (1.0 - p))])
+        } else {
+            (mean - variance.sqrt(), [(1.0, variance.sqrt()), (0.0, 0.0)])
+        }
+    };
+    let laws: Vec<_> = times.iter().map(fitted).collect();
+    // None is done before the longest constant part; behind it all are smooth.
+    let start = laws.iter().map(|law| law.0).fold(0.0, f64::max);
+    let slowest = laws.iter().flat_map(|law| law.1).map(|part| part.1).fold(0.0, f64::max);
+    if !(slowest > 0.0 && slowest.is_finite()) {
+        return (start + slowest, 0.0);
+    }
+    let (mut mean, mut square) = (start, start * start);
+    for step in 0..LARGEST_STEPS {
+        // t = start − slowest·ln u.
+        let u = (exact_f64(step) + 0.5) / exact_f64(LARGEST_STEPS);
+        let t = start - slowest * u.ln();
+        let done: f64 = laws
+            .iter()
+            .map(|(constant, parts)| {
+                let late = parts.iter().filter(|part| part.0 > 0.0 && part.1 > 0.0);
+                1.0 - late.map(|(p, mean)| p * (-(t - constant) / mean).exp()).sum::<f64>()
+            })
+            .product();
+        let width = slowest / u / exact_f64(LARGEST_STEPS);
+        mean += (1.0 - done) * width;
+        square += 2.0 * t * (1.0 - done) * width;
+    }
+    (mean, (square - mean * mean).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// H_n of exponential ones; inclusion and exclusion; a constant beside an exponential one.
+    #[test]
+    fn the_largest_of_independent_times_is_known() {
+        let exp = |mean: f64| (mean, mean * mean);
+        let cases = [
+            (vec![exp(1.0); 2], 1.5, 1.25),
+            (vec![exp(1.0); 8], 761.0 / 280.0, 1.527_422_1),
+            (vec![exp(1.0), exp(0.2)], 1.2 - 1.0 / 6.0, f64::NAN),
+            (vec![(2.0, 0.0), (1.0, 0.0)], 2.0, 0.0),
+            (vec![(1.0, 0.0), exp(1.0)], 1.0 + (-1.0_f64).exp(), f64::NAN),
+        ];
+        for (times, mean, variance) in cases {
+            let found = largest(&times);
+            assert!((found.0 / mean - 1.0).abs() < 2e-3, "{times:?}: {found:?}");
+            assert!(!((found.1 - variance).abs() > 0.01), "{times:?}: {found:?}");
+        }
+        assert_eq!(largest(&[(3.0, 7.0)]), (3.0, 7.0));
+        assert!(largest(&[(f64::INFINITY, 1.0), (1.0, 1.0)]).0.is_infinite());
+    }
 }

@@ -5,8 +5,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use kendall_queueing::lqn::{
-    Call, CallKind, Copies, Entry, Layered, LayeredError, Phase, Processor, Role, Sharing, Task,
-    solve,
+    Call, CallKind, Copies, Entry, Fork, Layered, LayeredError, Phase, Processor, Role, Sharing,
+    Task, solve,
 };
 use rand::{RngExt as _, SeedableRng as _};
 use rand_distr::{Distribution as _, Exp, Gamma};
@@ -18,6 +18,8 @@ struct Job {
     phase: usize,
     caller: Option<usize>,
     began: f64,
+    /// Replies that it waits for.
+    replies: usize,
     /// Calls still to be made in the phase, where their number is fixed.
     fixed: Vec<(usize, bool)>,
 }
@@ -114,7 +116,7 @@ impl<'a> Simulation<'a> {
     }
 
     fn job(&mut self, entry: usize, caller: Option<usize>) -> usize {
-        let job = Job { entry, phase: 0, caller, began: self.now, fixed: Vec::new() };
+        let job = Job { entry, phase: 0, caller, began: self.now, replies: 0, fixed: Vec::new() };
         if let Some(place) = self.free.pop() {
             self.jobs[place] = job;
             return place;
@@ -212,8 +214,7 @@ impl<'a> Simulation<'a> {
 
     fn slice(&mut self, job: usize) {
         let about = self.about(job).unwrap();
-        let calls: f64 = about.calls.iter().map(|call| call.mean).sum();
-        let mean = about.demand / (1.0 + calls);
+        let mean = about.demand / about.slices();
         if mean <= 0.0 {
             return self.after_slice(job);
         }
@@ -275,23 +276,41 @@ impl<'a> Simulation<'a> {
 
     fn after_slice(&mut self, job: usize) {
         let about = self.about(job).unwrap();
+        let mut at = self.rng.random::<f64>() * about.slices();
         let next = if about.deterministic {
             self.jobs[job].fixed.pop()
         } else {
-            let calls: f64 = about.calls.iter().map(|call| call.mean).sum();
-            let mut at = self.rng.random::<f64>() * (1.0 + calls);
             about.calls.iter().find_map(|call| {
                 at -= call.mean;
                 (at < 0.0).then_some((call.entry, call.kind == CallKind::Synchronous))
             })
         };
-        match next {
-            Some((entry, true)) => self.request(entry, Some(job)),
-            Some((entry, false)) => {
+        let fork = about.forks.iter().find(|fork| {
+            at -= fork.mean;
+            at < 0.0
+        });
+        match (next, fork) {
+            (Some((entry, true)), _) => self.call(&[entry], job),
+            (Some((entry, false)), _) => {
                 self.request(entry, None);
                 self.slice(job);
             }
-            None => self.end_phase(job),
+            (None, Some(fork)) => self.call(&fork.entries, job),
+            (None, None) => self.end_phase(job),
+        }
+    }
+
+    fn call(&mut self, entries: &[usize], job: usize) {
+        self.jobs[job].replies = entries.len();
+        for entry in entries {
+            self.request(*entry, Some(job));
+        }
+    }
+
+    fn reply(&mut self, job: usize) {
+        self.jobs[job].replies -= 1;
+        if self.jobs[job].replies == 0 {
+            self.slice(job);
         }
     }
 
@@ -308,7 +327,7 @@ impl<'a> Simulation<'a> {
             });
             match (forward, caller) {
                 (Some((to, _)), caller) => self.request(*to, caller),
-                (None, Some(caller)) => self.slice(caller),
+                (None, Some(caller)) => self.reply(caller),
                 (None, None) => {}
             }
         }
@@ -366,6 +385,7 @@ struct Kind {
     second_phases: bool,
     unbound: bool,
     variable: bool,
+    forks: bool,
 }
 
 /// A model of 2 to 4 layers and 1 to 3 reference tasks.
@@ -450,9 +470,16 @@ fn phase(rng: &mut Xoshiro256PlusPlus, below: &[usize], kind: Kind) -> Phase {
             calls.push(Call { entry: *entry, mean: rng.random_range(0.1..most), kind: what });
         }
     }
+    let mut forks = Vec::new();
+    if kind.forks && below.len() > 1 && rng.random_bool(0.6) {
+        let count = rng.random_range(2..=below.len().min(4));
+        let first = rng.random_range(0..below.len());
+        let entries = (0..count).map(|place| below[(first + place) % below.len()]).collect();
+        forks.push(Fork { entries, mean: rng.random_range(0.2..2.0) });
+    }
     let scv = if kind.variable { [0.0, 0.25, 1.0, 4.0][rng.random_range(0..4)] } else { 1.0 };
     let demand = 0.05 * 20_f64.powf(rng.random::<f64>());
-    Phase { demand, scv, calls, ..Phase::default() }
+    Phase { demand, scv, calls, forks, ..Phase::default() }
 }
 
 fn percentile(list: &mut [f64], share: f64) -> f64 {
@@ -500,14 +527,17 @@ fn errors(model: &Layered, cycles: u64) -> Option<(Vec<f64>, Vec<f64>)> {
 fn errors_over_random_layered_models() {
     let models: u64 = std::env::var("MODELS").ok().and_then(|n| n.parse().ok()).unwrap_or(100);
     let cycles: u64 = std::env::var("CYCLES").ok().and_then(|n| n.parse().ok()).unwrap_or(200_000);
+    let none = Kind { second_phases: false, unbound: false, variable: false, forks: false };
     let kinds = [
-        ("synchronous, one phase", Kind { second_phases: false, unbound: false, variable: false }),
-        ("other variation", Kind { second_phases: false, unbound: false, variable: true }),
-        ("second phases", Kind { second_phases: true, unbound: false, variable: false }),
-        ("open and asynchronous", Kind { second_phases: false, unbound: true, variable: false }),
-        ("all", Kind { second_phases: true, unbound: true, variable: true }),
+        ("synchronous, one phase", none),
+        ("other variation", Kind { variable: true, ..none }),
+        ("second phases", Kind { second_phases: true, ..none }),
+        ("open and asynchronous", Kind { unbound: true, ..none }),
+        ("forks", Kind { forks: true, ..none }),
+        ("all", Kind { second_phases: true, unbound: true, variable: true, forks: true }),
     ];
-    for (name, kind) in kinds {
+    let only = std::env::var("KIND").unwrap_or_default();
+    for (name, kind) in kinds.into_iter().filter(|(name, _)| name.contains(&only)) {
         let (mut rates, mut times, mut count) = (Vec::new(), Vec::new(), 0);
         for seed in 0..models {
             let model = random(seed, kind);
@@ -660,9 +690,13 @@ fn the_simulation_of_layers_is_right_where_the_answer_is_known() {
 #[test]
 fn random_layered_models_are_within_the_measured_errors() {
     for seed in 0..10 {
-        for bits in 0..8 {
-            let kind =
-                Kind { second_phases: bits & 1 > 0, unbound: bits & 2 > 0, variable: bits & 4 > 0 };
+        for bits in 0..16 {
+            let kind = Kind {
+                second_phases: bits & 1 > 0,
+                unbound: bits & 2 > 0,
+                variable: bits & 4 > 0,
+                forks: bits & 8 > 0,
+            };
             let model = random(seed, kind);
             let found = match solve(&model) {
                 Err(LayeredError::Unstable { .. }) => continue,
@@ -684,7 +718,8 @@ fn random_layered_models_are_within_the_measured_errors() {
             }
         }
     }
-    let model = random(3, Kind { second_phases: false, unbound: false, variable: false });
+    let none = Kind { second_phases: false, unbound: false, variable: false, forks: false };
+    let model = random(3, none);
     let (rates, _) = errors(&model, 20_000).unwrap();
     let most = solve(&model).unwrap().measured_error.throughput_percent;
     // The simulation is certain to 2 %.

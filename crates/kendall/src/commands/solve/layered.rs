@@ -1,4 +1,4 @@
-//! Layered models: files of LQNS.
+//! Layered models: model files, and those of LQNS.
 
 use kendall_queueing::lqn::{Copies, Layered, LayeredSolution, Role};
 use kendall_queueing::solver::Caveat;
@@ -60,8 +60,10 @@ fn tables(model: &Layered, s: &LayeredSolution) -> [Table; 5] {
             .column("from", "from", Unit::Text, |(entry, ..)| entry.name.as_str())
             .column("phase", "phase", Unit::Count, |(_, number, _)| *number)
             .column("to", "to", Unit::Text, |(.., call)| model.entries[call.entry].name.as_str())
-            .column("kind", "kind", Unit::Text, |(.., call)| {
-                if call.synchronous { "synchronous" } else { "asynchronous" }
+            .column("kind", "kind", Unit::Text, |(.., call)| match (call.synchronous, call.fork) {
+                (_, Some(_)) => "at once",
+                (true, None) => "synchronous",
+                (false, None) => "asynchronous",
             })
             .column("number_mean", "number", Unit::Number, |(.., call)| call.number)
             .column("waiting_time_mean_s", "wait for a thread", TIME, |(.., call)| call.waiting)
