@@ -1,13 +1,17 @@
 //! Models of LQNS: its text files (`.lqn`) here, its XML (`.lqnx`) in `xml`.
 
+mod activities;
 mod text;
 mod xml;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_queueing::lqn::{
-    Call, CallKind, Copies, Entry, Layered, MOST_PHASES, Phase, Processor, Role, Sharing, Task,
+    Call, CallKind, Copies, Entry, Fork, Layered, MOST_PHASES, Phase, Processor, Role, Sharing,
+    Task,
 };
+
+use activities::Graph;
 
 use crate::jmva::{JmvaError, wrong};
 
@@ -49,11 +53,7 @@ struct DraftTask {
     name: String,
     processor: String,
     role: Role,
-    activities: BTreeMap<String, DraftPhase>,
-    /// The activity behind each.
-    next: BTreeMap<String, String>,
-    /// Which entries each replies to.
-    replies: Vec<(String, String)>,
+    graph: Graph,
 }
 
 #[derive(Debug, Default)]
@@ -71,49 +71,35 @@ struct DraftEntry {
 struct DraftPhase {
     phase: Phase,
     calls: Vec<(String, f64, CallKind)>,
+    /// Named branches in parallel, and how often in the mean.
+    forks: Vec<(Vec<(String, DraftPhase)>, f64)>,
+    /// How many activities it is made of that do something.
+    parts: usize,
 }
 
-impl DraftTask {
-    fn new(name: &str, processor: &str, role: Role) -> Self {
-        Self {
-            name: name.to_owned(),
-            processor: processor.to_owned(),
-            role,
-            activities: BTreeMap::new(),
-            next: BTreeMap::new(),
-            replies: Vec::new(),
-        }
+impl DraftPhase {
+    /// Whether it does nothing: it joins others.
+    fn is_idle(&self) -> bool {
+        self.phase.demand + self.phase.think_time <= 0.0 && self.calls.is_empty()
     }
 
-    /// The activities of an entry one behind the other: those to the reply are its first phase.
-    fn folded(&self, entry: &str, start: &str) -> Result<Vec<DraftPhase>, String> {
-        let mut phases = vec![DraftPhase::default()];
-        let mut parts = [0, 0];
-        let (mut at, mut passed) = (Some(start), BTreeSet::new());
-        while let Some(name) = at {
-            let activity = self.activities.get(name);
-            let activity = activity
-                .ok_or_else(|| format!("`{name}`, which is no activity of `{}`", self.name))?;
-            if !passed.insert(name) {
-                return Err(format!("activities of `{}` in a circle", self.name));
-            }
-            let place = phases.len() - 1;
-            let (DraftPhase { phase, calls }, own) = (&mut phases[place], &activity.phase);
-            phase.demand += own.demand;
-            phase.think_time += own.think_time;
-            phase.scv = if parts[place] == 0 { own.scv } else { 1.0 };
-            phase.deterministic = own.deterministic && (parts[place] == 0 || phase.deterministic);
-            calls.extend(activity.calls.iter().cloned());
-            parts[place] += 1;
-            at = self.next.get(name).map(String::as_str);
-            if at.is_some()
-                && place == 0
-                && self.replies.iter().any(|(from, to)| from == name && to == entry)
-            {
-                phases.push(DraftPhase::default());
-            }
+    /// Does another as well, so many times in the mean.
+    fn add(&mut self, other: &Self, times: f64) {
+        let phase = &mut self.phase;
+        phase.demand += times * other.phase.demand;
+        phase.think_time += times * other.phase.think_time;
+        if other.parts > 0 {
+            let first = self.parts == 0;
+            phase.scv = if first { other.phase.scv } else { 1.0 };
+            let once = (times - 1.0).abs() < 1e-12;
+            phase.deterministic =
+                once && other.phase.deterministic && (first || phase.deterministic);
+            self.parts += other.parts;
         }
-        Ok(phases)
+        let calls = other.calls.iter().map(|(to, mean, kind)| (to.clone(), times * mean, *kind));
+        self.calls.extend(calls);
+        let forks = other.forks.iter().map(|(branches, mean)| (branches.clone(), times * mean));
+        self.forks.extend(forks);
     }
 }
 
@@ -159,7 +145,13 @@ impl Draft {
                 Role::Server(threads)
             }
         };
-        self.tasks.push(DraftTask::new(name, processor, role));
+        let graph = Graph::of(name);
+        self.tasks.push(DraftTask {
+            name: name.to_owned(),
+            processor: processor.to_owned(),
+            role,
+            graph,
+        });
     }
 
     fn finished(mut self, name: &str) -> Result<Read, JmvaError> {
@@ -170,7 +162,6 @@ impl Draft {
                 self.problems.insert(format!("two entries called `{}`", entry.name));
             }
         }
-        let mut speeds = Vec::new();
         for task in &self.tasks {
             let processor = self.processors.iter().position(|(own, _)| own.name == task.processor);
             let Some(processor) = processor else {
@@ -180,44 +171,16 @@ impl Draft {
                 ));
                 continue;
             };
-            speeds.push(self.processors[processor].1);
             model.tasks.push(Task { name: task.name.clone(), processor, role: task.role });
         }
         let entries = std::mem::take(&mut self.entries);
+        let (own, branches) = (entries.len(), Vec::new());
+        let mut finish = Finish { places, own, branches, draft: &mut self, model };
         for entry in entries {
-            let mut phases = entry.phases;
-            if let (Some(start), Some(task)) = (&entry.start, self.tasks.get(entry.task)) {
-                match task.folded(&entry.name, start) {
-                    Ok(folded) => phases = folded,
-                    Err(problem) => drop(self.problems.insert(problem)),
-                }
-            }
-            let mut place = |to: &str| {
-                let place = places.get(to).copied();
-                if place.is_none() {
-                    self.problems
-                        .insert(format!("`{}` calls `{to}`, which is no entry", entry.name));
-                }
-                place
-            };
-            let speed = speeds.get(entry.task).copied().unwrap_or(1.0);
-            let forwards =
-                entry.forwards.iter().filter_map(|(to, share)| Some((place(to)?, *share)));
-            let forwards = forwards.collect();
-            let mut finished = Vec::new();
-            for DraftPhase { mut phase, calls } in phases {
-                phase.demand /= speed;
-                phase.calls = calls
-                    .iter()
-                    .filter_map(|(to, mean, kind)| {
-                        Some(Call { entry: place(to)?, mean: *mean, kind: *kind })
-                    })
-                    .collect();
-                finished.push(phase);
-            }
-            let (name, task, arrival_rate) = (entry.name, entry.task, entry.arrival_rate);
-            model.entries.push(Entry { name, task, arrival_rate, phases: finished, forwards });
+            finish.entry(entry);
         }
+        let Finish { mut model, branches, .. } = finish;
+        model.entries.extend(branches);
         if !self.problems.is_empty() {
             let problems: Vec<String> = self.problems.into_iter().collect();
             return Err(wrong(
@@ -227,6 +190,88 @@ impl Draft {
         }
         model.processors = self.processors.into_iter().map(|(processor, _)| processor).collect();
         Ok(Read { model, notes: self.notes.into_iter().collect() })
+    }
+}
+
+/// What turns a draft into a model.
+struct Finish<'a> {
+    draft: &'a mut Draft,
+    /// Where named entries stand.
+    places: BTreeMap<String, usize>,
+    /// How many there are; those of branches stand behind them.
+    own: usize,
+    branches: Vec<Entry>,
+    model: Layered,
+}
+
+impl Finish<'_> {
+    fn entry(&mut self, entry: DraftEntry) {
+        let DraftEntry { name, task, arrival_rate, mut phases, forwards, start } = entry;
+        if let (Some(start), Some(task)) = (&start, self.draft.tasks.get(task)) {
+            match task.graph.phases(&name, start) {
+                Ok(folded) => phases = folded,
+                Err(problem) => drop(self.draft.problems.insert(problem)),
+            }
+        }
+        let forwards =
+            forwards.iter().filter_map(|(to, share)| Some((self.place(&name, to)?, *share)));
+        let forwards = forwards.collect();
+        let phases = phases.into_iter().map(|phase| self.phase(&name, task, phase)).collect();
+        self.model.entries.push(Entry { name, task, arrival_rate, phases, forwards });
+    }
+
+    fn place(&mut self, from: &str, to: &str) -> Option<usize> {
+        let place = self.places.get(to).copied();
+        if place.is_none() {
+            self.draft.problems.insert(format!("`{from}` calls `{to}`, which is no entry"));
+        }
+        place
+    }
+
+    fn phase(&mut self, entry: &str, task: usize, draft: DraftPhase) -> Phase {
+        let DraftPhase { mut phase, calls, forks, .. } = draft;
+        let processor = self.model.tasks.get(task).map(|task| task.processor);
+        let speed = processor.and_then(|processor| self.draft.processors.get(processor));
+        phase.demand /= speed.map_or(1.0, |processor| processor.1);
+        for (to, mean, kind) in calls {
+            phase.calls.extend(self.place(entry, &to).map(|entry| Call { entry, mean, kind }));
+        }
+        for (branches, mean) in forks {
+            let entries = branches
+                .into_iter()
+                .filter_map(|(activity, draft)| self.branch(entry, task, &activity, draft));
+            let fork = Fork { entries: entries.collect(), mean };
+            phase.forks.push(fork);
+        }
+        phase
+    }
+
+    /// The entry that does a branch: the one that it only calls, or one of a task of its own, which
+    /// runs on the same processor with as many threads as it needs.
+    fn branch(
+        &mut self,
+        entry: &str,
+        task: usize,
+        activity: &str,
+        draft: DraftPhase,
+    ) -> Option<usize> {
+        let Phase { demand, think_time, deterministic, .. } = draft.phase;
+        if let ([(to, mean, CallKind::Synchronous)], true) =
+            (&draft.calls[..], draft.forks.is_empty())
+            && deterministic
+            && demand + think_time <= 0.0
+            && (mean - 1.0).abs() < 1e-12
+        {
+            return self.place(entry, to);
+        }
+        let name = format!("{entry}/{activity}");
+        let phase = self.phase(&name, task, draft);
+        let processor = self.model.tasks.get(task)?.processor;
+        let (role, task) = (Role::Server(Copies::Unlimited), self.model.tasks.len());
+        self.model.tasks.push(Task { name: name.clone(), processor, role });
+        let (phases, forwards) = (vec![phase], Vec::new());
+        self.branches.push(Entry { name, task, arrival_rate: 0.0, phases, forwards });
+        Some(self.own + self.branches.len() - 1)
     }
 }
 

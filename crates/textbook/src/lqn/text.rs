@@ -2,6 +2,7 @@
 
 use kendall_queueing::lqn::CallKind;
 
+use super::activities::{After, Link};
 use super::xml::whole;
 use super::{Draft, DraftEntry, DraftPhase, Read};
 use crate::jmva::{JmvaError, wrong};
@@ -23,10 +24,7 @@ pub(super) fn read(text: &str) -> Result<Read, JmvaError> {
             "T" => file.list(File::task)?,
             "E" => file.list(File::entry)?,
             "A" => {
-                let task = file.need("the name of a task")?;
-                let what = format!("activities of `{task}` as text (those of .lqnx are read)");
-                file.draft.problems.insert(what);
-                while file.need("-1, the end of activities")? != "-1" {}
+                file.activities()?;
             }
             "U" => {
                 file.draft.problems.insert("groups with shares".to_owned());
@@ -276,7 +274,10 @@ impl<'a> File<'a> {
         let name = self.draft.entries[entry].name.clone();
         match kind {
             "a" => self.draft.entries[entry].arrival_rate = self.number()?,
-            "A" => drop(self.need("the first activity")?),
+            "A" => {
+                let start = self.need("the first activity")?.to_owned();
+                self.draft.entries[entry].start = Some(start);
+            }
             "F" => {
                 let to = self.need("where it forwards")?.to_owned();
                 let share = self.number()?;
@@ -315,5 +316,112 @@ impl<'a> File<'a> {
             other => return Err(self.wrong(format!("`{other}` says nothing of an entry"))),
         }
         Ok(())
+    }
+
+    /// Numbers and calls of activities; behind a colon, what follows what.
+    fn activities(&mut self) -> Result<(), JmvaError> {
+        let name = self.need("the name of a task")?;
+        let task = self.draft.tasks.iter().position(|task| task.name == name);
+        let Some(task) = task else { return Err(self.wrong(format!("`{name}` is no task"))) };
+        loop {
+            match self.need("-1, the end of activities")? {
+                "-1" => return Ok(()),
+                ":" => break,
+                kind => self.activity(task, kind)?,
+            }
+        }
+        let mut links = String::new();
+        loop {
+            match self.need("-1, the end of activities")? {
+                "-1" => break,
+                word => links += word,
+            }
+        }
+        for text in links.split(';').filter(|text| !text.is_empty()) {
+            let (before, after) = text.split_once("->").unwrap_or((text, ""));
+            let (before, all) = self.side(task, before)?;
+            let link = match self.side_behind(task, after)? {
+                Some(after) => {
+                    Link { before: before.into_iter().map(|one| one.0).collect(), all, after }
+                }
+                None => continue,
+            };
+            if let Err(problem) = self.draft.tasks[task].graph.link(link) {
+                self.draft.problems.insert(format!("{problem} of task `{name}`"));
+            }
+        }
+        Ok(())
+    }
+
+    fn activity(&mut self, task: usize, kind: &'a str) -> Result<(), JmvaError> {
+        let name = self.need("the name of an activity")?.to_owned();
+        let call = match kind {
+            "y" => Some(CallKind::Synchronous),
+            "z" => Some(CallKind::Asynchronous),
+            _ => None,
+        };
+        let to = match call {
+            Some(_) => self.need("an entry to call")?.to_owned(),
+            None => String::new(),
+        };
+        if kind == "H" {
+            self.at += 3;
+            return Ok(());
+        }
+        let value = self.number()?;
+        let draft = self.draft.tasks[task].graph.activities.entry(name).or_default();
+        match (kind, call) {
+            (_, Some(kind)) => draft.calls.push((to, value, kind)),
+            ("s", _) => draft.phase.demand = value,
+            ("c", _) => draft.phase.scv = value,
+            ("Z", _) => draft.phase.think_time = value,
+            ("f", _) => draft.phase.deterministic = value > 0.0,
+            ("M", _) => {}
+            _ => return Err(self.wrong(format!("`{kind}` says nothing of an activity"))),
+        }
+        Ok(())
+    }
+
+    /// Activities in front of an arrow: names, entries that they reply to in brackets, numbers in
+    /// parentheses or before a star; and whether `&` stands between them.
+    fn side(&mut self, task: usize, text: &str) -> Result<(Vec<(String, f64)>, bool), JmvaError> {
+        let mut activities = Vec::new();
+        for one in text.split(['&', '+', ',']).filter(|one| !one.is_empty()) {
+            let (one, replies) = one.split_once('[').unwrap_or((one, ""));
+            let (weight, name) = match (one.strip_prefix('('), one.split_once('*')) {
+                (Some(rest), _) => rest.split_once(')').unwrap_or(("", rest)),
+                (None, Some(parts)) => parts,
+                _ => ("1", one),
+            };
+            if name.contains('(') || !(replies.is_empty() || replies.ends_with(']')) {
+                return Err(self.wrong(format!("`{text}`: a quorum, or not an activity")));
+            }
+            for entry in replies.trim_end_matches(']').split(',').filter(|entry| !entry.is_empty())
+            {
+                let reply = (name.to_owned(), entry.to_owned());
+                self.draft.tasks[task].graph.replies.insert(reply);
+            }
+            let number = weight.parse::<f64>().ok().filter(|number| number.is_finite());
+            let number =
+                number.ok_or_else(|| self.wrong(format!("`{weight}` is not a finite number")))?;
+            activities.push((name.to_owned(), number));
+        }
+        Ok((activities, text.contains('&')))
+    }
+
+    fn side_behind(&mut self, task: usize, text: &str) -> Result<Option<After>, JmvaError> {
+        let (mut activities, all) = self.side(task, text)?;
+        let bare = |list: Vec<(String, f64)>| list.into_iter().map(|one| one.0).collect();
+        Ok(match activities.len() {
+            0 => None,
+            _ if text.contains('*') => {
+                // The last has no count.
+                let last = text.rsplit(',').next().is_some_and(|last| !last.contains('*'));
+                let last = if last { activities.pop() } else { None };
+                Some(After::Loop(activities, last.map(|last| last.0)))
+            }
+            _ if all => Some(After::All(bare(activities))),
+            _ => Some(After::One(activities)),
+        })
     }
 }

@@ -1,10 +1,11 @@
 //! `.lqnx`: read, and written.
 
-use kendall_queueing::lqn::{CallKind, Copies, Layered, Role, Sharing};
+use kendall_queueing::lqn::{Call, CallKind, Copies, Entry, Layered, Phase, Role, Sharing};
 use roxmltree::Node;
 
+use super::activities::{After, Link};
 use super::{Draft, DraftEntry, DraftPhase, Read};
-use crate::jmva::{JmvaError, child, coded, document, elements, named, number, tag, wrong};
+use crate::jmva::{JmvaError, coded, document, elements, named, number, tag, wrong};
 
 /// Reads a document.
 ///
@@ -197,7 +198,7 @@ impl Draft {
                 "activity" => {
                     let name = named(part, "<activity>")?;
                     let phase = self.read_phase(part)?;
-                    self.tasks[task].activities.insert(name.to_owned(), phase);
+                    self.tasks[task].graph.activities.insert(name.to_owned(), phase);
                     if let Some(bound) = part.attribute("bound-to-entry") {
                         let entry = self.entries.iter_mut().find(|entry| entry.name == bound);
                         let entry = entry.ok_or_else(|| {
@@ -214,7 +215,7 @@ impl Draft {
                     let entry = named(part, "<reply-entry>")?;
                     for reply in elements(part) {
                         let activity = named(reply, "<reply-activity>")?.to_owned();
-                        self.tasks[task].replies.push((activity, entry.to_owned()));
+                        self.tasks[task].graph.replies.insert((activity, entry.to_owned()));
                     }
                 }
                 _ => {}
@@ -223,30 +224,40 @@ impl Draft {
         Ok(())
     }
 
-    /// One activity behind one; anything else is a graph.
+    /// What comes behind activities.
     fn read_precedence(&mut self, of: Node<'_, '_>, task: usize) -> Result<(), JmvaError> {
-        let side = |name: &str| -> Result<Option<&str>, JmvaError> {
-            let Some(side) = child(of, name) else { return Ok(None) };
-            let mut activities = elements(side).filter(|part| part.has_tag_name("activity"));
-            match (activities.next(), activities.next()) {
-                (Some(one), None) => named(one, "<activity>").map(Some),
-                _ => Ok(None),
+        let mut link = Link { before: Vec::new(), all: false, after: After::One(Vec::new()) };
+        let mut behind = false;
+        for side in elements(of) {
+            let kind = side.tag_name().name();
+            if kind == "pre-AND" && real(side, "quorum", 0.0)? > 0.0 {
+                let name = &self.tasks[task].name;
+                self.problems.insert(format!("a quorum of activities of task `{name}`"));
             }
-        };
-        let own = &mut self.tasks[task];
-        match (side("pre")?, side("post")?) {
-            (Some(before), Some(after))
-                if own.next.insert(before.to_owned(), after.to_owned()).is_none() =>
-            {
-                return Ok(());
+            let mut names = Vec::new();
+            for activity in elements(side).filter(|part| part.has_tag_name("activity")) {
+                let weight = if kind == "post-LOOP" { "count" } else { "prob" };
+                names.push((
+                    named(activity, "<activity>")?.to_owned(),
+                    real(activity, weight, 1.0)?,
+                ));
             }
-            (Some(_), None) if child(of, "post").is_none() && elements(of).count() == 1 => {
-                return Ok(());
+            let bare = |names: Vec<(String, f64)>| names.into_iter().map(|name| name.0).collect();
+            behind |= kind.starts_with("post");
+            match kind {
+                "pre" | "pre-OR" => link.before = bare(names),
+                "pre-AND" => (link.before, link.all) = (bare(names), true),
+                "post" | "post-OR" => link.after = After::One(names),
+                "post-AND" => link.after = After::All(bare(names)),
+                "post-LOOP" => {
+                    link.after = After::Loop(names, side.attribute("end").map(str::to_owned));
+                }
+                _ => return Err(wrong(tag(side), "is no part of <precedence>")),
             }
-            _ => {}
         }
-        self.problems
-            .insert(format!("branches, joins or loops of activities of task `{}`", own.name));
+        if behind && let Err(problem) = self.tasks[task].graph.link(link) {
+            self.problems.insert(format!("{problem} of task `{}`", self.tasks[task].name));
+        }
         Ok(())
     }
 }
@@ -298,41 +309,118 @@ fn write_task(text: &mut String, model: &Layered, index: usize) {
         }
     };
     *text += &format!("    <task name=\"{}\" {attributes}>\n", coded(&task.name));
+    let mut graph = String::new();
     for entry in model.entries.iter().filter(|entry| entry.task == index) {
         let name = coded(&entry.name);
         let rate = match entry.arrival_rate {
             rate if rate > 0.0 => format!(" open-arrival-rate=\"{rate:?}\""),
             _ => String::new(),
         };
-        *text += &format!("      <entry name=\"{name}\" type=\"PH1PH2\"{rate}>\n");
+        let forks = entry.phases.iter().any(|phase| !phase.forks.is_empty());
+        let kind = if forks { "NONE" } else { "PH1PH2" };
+        *text += &format!("      <entry name=\"{name}\" type=\"{kind}\"{rate}>\n");
         for (to, share) in &entry.forwards {
             let to = coded(&model.entries[*to].name);
             *text += &format!("        <forwarding dest=\"{to}\" prob=\"{share:?}\"/>\n");
         }
-        *text += "        <entry-phase-activities>\n";
-        for (number, phase) in entry.phases.iter().enumerate() {
-            let number = number + 1;
-            let order = if phase.deterministic { "DETERMINISTIC" } else { "STOCHASTIC" };
-            *text += &format!(
-                "          <activity name=\"{name}_{number}\" phase=\"{number}\" \
-                 host-demand-mean=\"{:?}\" host-demand-cvsq=\"{:?}\" think-time=\"{:?}\" \
-                 call-order=\"{order}\">\n",
-                phase.demand, phase.scv, phase.think_time
-            );
-            for call in &phase.calls {
-                let element = match call.kind {
-                    CallKind::Synchronous => "synch-call",
-                    CallKind::Asynchronous => "asynch-call",
-                };
-                let to = coded(&model.entries[call.entry].name);
-                *text += &format!(
-                    "            <{element} dest=\"{to}\" calls-mean=\"{:?}\"/>\n",
-                    call.mean
-                );
+        if forks {
+            let replies = matches!(task.role, Role::Server(_));
+            write_graph(&mut graph, model, entry, replies);
+        } else {
+            *text += "        <entry-phase-activities>\n";
+            for (number, phase) in entry.phases.iter().enumerate() {
+                let number = number + 1;
+                let phase_of = format!(" phase=\"{number}\"");
+                write_activity(text, model, &format!("{name}_{number}"), &phase_of, phase);
             }
-            *text += "          </activity>\n";
+            *text += "        </entry-phase-activities>\n";
         }
-        *text += "        </entry-phase-activities>\n      </entry>\n";
+        *text += "      </entry>\n";
+    }
+    if !graph.is_empty() {
+        *text += &format!("      <task-activities>\n{graph}      </task-activities>\n");
     }
     *text += "    </task>\n";
+}
+
+fn write_activity(text: &mut String, model: &Layered, name: &str, more: &str, phase: &Phase) {
+    let order = if phase.deterministic { "DETERMINISTIC" } else { "STOCHASTIC" };
+    *text += &format!(
+        "          <activity name=\"{name}\"{more} host-demand-mean=\"{:?}\" \
+         host-demand-cvsq=\"{:?}\" think-time=\"{:?}\" call-order=\"{order}\">\n",
+        phase.demand, phase.scv, phase.think_time
+    );
+    for call in &phase.calls {
+        let element = match call.kind {
+            CallKind::Synchronous => "synch-call",
+            CallKind::Asynchronous => "asynch-call",
+        };
+        let to = coded(&model.entries[call.entry].name);
+        *text +=
+            &format!("            <{element} dest=\"{to}\" calls-mean=\"{:?}\"/>\n", call.mean);
+    }
+    *text += "          </activity>\n";
+}
+
+/// Phases with calls that are made at once, as activities: a loop around a fork whose branches call.
+fn write_graph(text: &mut String, model: &Layered, entry: &Entry, replies: bool) {
+    let name = coded(&entry.name);
+    let listed = |names: &[String], more: &str| -> String {
+        names.iter().map(|name| format!("<activity name=\"{name}\"{more}/>")).collect()
+    };
+    let mut links = Vec::new();
+    let mut last: Option<String> = None;
+    let mut reply = String::new();
+    for (number, phase) in (1..).zip(&entry.phases) {
+        let own = format!("{name}_{number}");
+        let bound = if number == 1 { format!(" bound-to-entry=\"{name}\"") } else { String::new() };
+        write_activity(text, model, &own, &bound, phase);
+        if let Some(last) = &last {
+            links.push((
+                listed(&[last.clone()], ""),
+                "pre",
+                "post".into(),
+                listed(&[own.clone()], ""),
+            ));
+        }
+        let mut at = own.clone();
+        for (place, fork) in (1..).zip(&phase.forks) {
+            let [body, join, end] =
+                ["body", "join", "end"].map(|what| format!("{own}_{place}_{what}"));
+            let idle = Phase::default();
+            for activity in [&body, &join, &end] {
+                write_activity(text, model, activity, "", &idle);
+            }
+            let count = format!(" count=\"{:?}\"", fork.mean);
+            let to = format!("post-LOOP end=\"{end}\"");
+            links.push((listed(&[at], ""), "pre", to, listed(&[body.clone()], &count)));
+            let mut branches = Vec::new();
+            for (branch, entry) in (1..).zip(&fork.entries) {
+                let activity = format!("{own}_{place}_{branch}");
+                let call = Call { entry: *entry, mean: 1.0, kind: CallKind::Synchronous };
+                let calls = Phase { calls: vec![call], deterministic: true, ..Phase::default() };
+                write_activity(text, model, &activity, "", &calls);
+                branches.push(activity);
+            }
+            let branches = listed(&branches, "");
+            links.push((listed(&[body], ""), "pre", "post-AND".into(), branches.clone()));
+            links.push((branches, "pre-AND", "post".into(), listed(&[join], "")));
+            at = end;
+        }
+        if number == 1 {
+            reply.clone_from(&at);
+        }
+        last = Some(at);
+    }
+    for (before, from, to, after) in links {
+        let end = to.split(' ').next().unwrap_or_default();
+        *text += &format!(
+            "          <precedence><{from}>{before}</{from}><{to}>{after}</{end}></precedence>\n"
+        );
+    }
+    if replies {
+        *text += &format!(
+            "          <reply-entry name=\"{name}\"><reply-activity name=\"{reply}\"/></reply-entry>\n"
+        );
+    }
 }

@@ -146,12 +146,112 @@ fn activities_one_behind_the_other_are_phases() {
     let model = read("lqnx", &graph(r#"<post><activity name="d"/></post>"#));
     let demands: Vec<f64> = model.entries[1].phases.iter().map(|phase| phase.demand).collect();
     assert_eq!(demands, [0.5, 0.4]);
-    let branch =
+    let half = r#"<post-OR><activity name="d" prob="0.25"/><activity name="f" prob="0.75"/></post-OR>
+      </precedence><precedence><pre><activity name="x"/></pre><post><activity name="y"/></post>"#;
+    let half = graph(half)
+        .replace(r#"<activity name="d" h"#, r#"<activity name="f"/><activity name="d" h"#);
+    let demands: Vec<f64> =
+        read("lqnx", &half).entries[1].phases.iter().map(|phase| phase.demand).collect();
+    assert_eq!(demands, [0.5, 0.1]);
+    let circle =
         r#"<post-OR><activity name="d" prob="0.5"/><activity name="a" prob="0.5"/></post-OR>"#;
-    let refused = refusal("lqnx", &graph(branch));
-    assert!(refused.contains("branches, joins or loops of activities of task `s`"), "{refused}");
-    let circle = r#"<post><activity name="a"/></post>"#;
-    assert!(refusal("lqnx", &graph(circle)).contains("in a circle"));
+    let refused = refusal("lqnx", &graph(circle));
+    assert!(refused.contains("`a` reached twice"), "{refused}");
+    let more = r#"<post-OR><activity name="d" prob="0.5"/></post-OR>"#;
+    assert!(!refusal("lqnx", &graph(&more.replace("0.5", "NaN"))).is_empty());
+}
+
+/// A customer of one server, whose activities these are, behind `s`.
+fn one_server(activities: &str) -> String {
+    format!(
+        "G \"\" 1e-5 50 5 0.9 -1 P 2 p c f p cpu f -1 \
+         T 2 t c r e -1 c t s n s -1 cpu -1 E 2 s e 1 -1 y e s 1 -1 A s s -1 \
+         A s s s 0.25 s a 0.4 s b 0.6 s z 0.25 : {activities} -1"
+    )
+}
+
+/// Models 40, 41, 44 and 48 of the regression suite that LQNS 5 is kept with
+/// (github.com/layeredqueuing/V5, models/regression): throughput as its simulator found it, to 1 %. LQNS is
+/// off by 4.2 % for 40 and by 7 % for 48.
+#[test]
+fn published_activities_are_met() {
+    let fork = "s -> a & b; a & b -> z; z[s]";
+    let alone = one_server(fork)
+        .replace(
+            "T 2 t c r e -1 c t s n s -1 cpu -1 E 2 s e 1 -1 y e s 1 -1",
+            "T 1 t s r s -1 cpu -1 E 1",
+        )
+        .replace("z[s]", "z");
+    for (text, published, percent) in [
+        (one_server(fork), 0.400151, 6.0),
+        (one_server("s -> (0.25) a + (0.75) b; a + b -> z; z[s]"), 0.488887, 1.0),
+        (one_server("s -> 0.5 * b, z; z[s]").replace("s b 0.6", "s b 1"), 0.500493, 1.0),
+        (alone, 0.666314, 7.0),
+    ] {
+        let x = solve(&read("lqn", &text)).unwrap().tasks[0].throughput;
+        let error = 100.0 * (x / published - 1.0).abs();
+        assert!(error < percent, "{x} against {published}, {error:.1} %: {text}");
+    }
+}
+
+/// A search in two indexes at once, of which one looks a second time now and then.
+#[test]
+fn what_is_called_at_once_is_read_and_written() {
+    let text = one_server("s -> a & b; a & b -> z; z[s] -> w; ")
+        .replace("s z 0.25", "s z 0.25 s w 0.5 y z i 2 y b i 1")
+        .replace("P 2", "P 3 p r s m 2")
+        .replace("T 2", "T 3 t i n i j -1 r m 3")
+        .replace("E 2", "E 4 s i 0.1 -1 s j 0.2 -1 y e j 0.5 -1");
+    let model = read("lqn", &text);
+    let server = model.entries.iter().find(|entry| entry.name == "s").unwrap();
+    assert_eq!(server.phases.len(), 2);
+    assert_eq!(server.phases[0].forks.len(), 1);
+    let names: Vec<&str> =
+        server.phases[0].forks[0].entries.iter().map(|e| model.entries[*e].name.as_str()).collect();
+    assert_eq!(names, ["s/a", "s/b"]);
+    let again = read("lqnx", &write(&model));
+    let sorted = |model: &Layered| {
+        let mut entries: Vec<String> = (model.entries.iter())
+            .map(|entry| {
+                format!(
+                    "{} {:?}",
+                    entry.name,
+                    entry.phases.iter().map(|p| (p.demand, p.forks.len())).collect::<Vec<_>>()
+                )
+            })
+            .collect();
+        entries.sort();
+        entries
+    };
+    assert_eq!(sorted(&again), sorted(&model));
+    let (x, y) = (solve(&model).unwrap(), solve(&again).unwrap());
+    assert!((x.tasks[0].throughput - y.tasks[0].throughput).abs() < 1e-7 * x.tasks[0].throughput);
+    let table: toml::Table = model.to_toml().parse().unwrap();
+    let again = Layered::read(&table).unwrap();
+    assert_eq!(sorted(&again), sorted(&model));
+    let y = solve(&again).unwrap();
+    assert!((x.tasks[0].throughput - y.tasks[0].throughput).abs() < 1e-7 * x.tasks[0].throughput);
+}
+
+#[test]
+fn graphs_without_a_meaning_are_refused() {
+    for (links, what) in [
+        ("s -> a & b; a & b -> z; a[s]", "a reply or an end in one of several in parallel"),
+        ("s -> a & b; a -> z; z[s]", "a reply or an end"),
+        ("s -> a & b; a + b -> z; z[s]", "do not all meet at one join"),
+        ("s -> (0.5)a + (0.4)b; a + b -> z", "add to 0.9"),
+        ("s -> (0.5)a + (0.5)b; a & b -> z", "a join that waits for alternatives"),
+        ("s -> a; a -> s", "reached twice"),
+        ("s -> a; s -> b", "two that follow"),
+        ("s -> q", "`q`, which is none"),
+        ("s -> a & b; a & b (1) -> z", "a quorum"),
+        ("s -> x * a, z", "`x` is not a finite number"),
+    ] {
+        match reader("lqn").unwrap()(&one_server(links)) {
+            Ok(read) => panic!("{links}: {:?}", read.model.entries),
+            Err(error) => assert!(error.to_string().contains(what), "{links}: {error}"),
+        }
+    }
 }
 
 #[test]
@@ -174,7 +274,7 @@ fn what_does_not_map_is_refused_in_one_list() {
     }
     let text = TEXT.replace("log i", "log S").replace("cores s 0.0", "cores h") + "A web s a 1 -1";
     let refused = refusal("lqn", &text);
-    for part in ["scheduling `hol`", "scheduling `semaphore`", "activities of `web`"] {
+    for part in ["scheduling `hol`", "scheduling `semaphore`"] {
         assert!(refused.contains(part), "{part}: {refused}");
     }
     let variable = TEXT.replace("s buy 0.1", "s buy $work");
