@@ -22,11 +22,11 @@ const MOST_OPEN: f64 = 0.9999;
 const MOST_WAIT: f64 = 1e18;
 /// The largest errors over random models of up to four layers, eight customers of each of up to three
 /// reference tasks and six threads (`tests/all/layered.rs`): with exponential slices in one phase and
-/// calls that wait; with one of other slices, second phases, asynchronous calls and arrivals; and
-/// with more of these.
+/// calls that wait; with one of other slices, second phases, calls at once, asynchronous calls and
+/// arrivals; and with more of these.
 const ERRORS: [MeasuredError; 3] = [
     MeasuredError::new(29.0, 72.0),
-    MeasuredError::new(48.0, 90.0),
+    MeasuredError::new(48.0, 102.0),
     MeasuredError::new(88.0, 1170.0),
 ];
 
