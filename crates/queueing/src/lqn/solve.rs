@@ -26,7 +26,7 @@ const MOST_WAIT: f64 = 1e18;
 /// arrivals; and with more of these.
 const ERRORS: [MeasuredError; 3] = [
     MeasuredError::new(29.0, 72.0),
-    MeasuredError::new(48.0, 102.0),
+    MeasuredError::new(48.0, 90.0),
     MeasuredError::new(88.0, 1170.0),
 ];
 
