@@ -159,7 +159,8 @@ impl Found {
     /// The other, cut to the work of this one where it has more.
     pub(super) fn least(self, other: Self) -> Self {
         let work = |found: &Self| found.waiting + found.first_left + found.second_left;
-        let (most, all) = (work(&self), work(&other));
+        // Rounding may leave less than nothing.
+        let (most, all) = (work(&self).max(0.0), work(&other));
         other * if all > most { most / all } else { 1.0 }
     }
 
@@ -284,6 +285,14 @@ pub(super) fn largest(times: &[(f64, f64)]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_cut_to_nothing() {
+        let nothing = Found::default();
+        let less = Found { waiting: -1e-17, ..nothing };
+        let station = Station { servers: 1.0, ps: false };
+        assert!(less.least(nothing).wait(station, 0.0, 0.0).abs() < 1e-16);
+    }
 
     /// H_n of exponential ones; inclusion and exclusion; a constant beside an exponential one.
     #[test]
