@@ -7,7 +7,7 @@ use kendall_fit::study::{Answer, Calibration, Judged, Model, Question};
 use kendall_fit::twin::{CurvePoint, Interval, Solved, Workload, knee};
 use kendall_stats::estimate::figures;
 
-use super::answers::{Added, Answers, Asker, Outcome};
+use super::answers::{Added, Answers, Asker, Outcome, Point};
 use super::question::{Asked, StudyOfResults, Values, is_own};
 use super::verify::measure;
 use crate::exit::{Exit, exit_with, refused};
@@ -101,7 +101,18 @@ impl Until<'_> {
         if beyond.is_some() {
             return Ok(beyond);
         }
+        // What was run is answered by its own runs: no other load narrows it.
+        let is_measured = |point: &Point| match &point.answer {
+            Outcome::Predicted(answer) => matches!(answer.model, Model::Measured { .. }),
+            Outcome::Refused(_) => false,
+        };
         if is_narrow {
+            return Ok(None);
+        }
+        if answers.answers.iter().all(is_measured) {
+            output::note(
+                "what is asked was run: its interval is what its runs differ by, and no other load narrows it",
+            );
             return Ok(None);
         }
         let between = loads.windows(2).map(|pair| (pair[0] * pair[1]).sqrt());
