@@ -467,7 +467,9 @@ fn the_limit_of_an_open_load_is_one_number_with_an_interval() {
     near(light.throughput_per_s.center, 200.0, 1e-9);
     near(light.throughput_per_s.high / 200.0 - 1.0, 1.96 / 2_000.0_f64.sqrt(), 1e-3);
     assert!(light.response_mean_s.high.is_finite());
-    let near_it = open(375.0).unwrap();
+    // The runs of four clients carried it, to within what runs differ by.
+    assert!(limits[0].low > 375.0, "{limits:?}");
+    let near_it = open(398.0).unwrap();
     assert!(near_it.response_mean_s.high.is_infinite(), "{near_it:?}");
     assert!(near_it.caveats.iter().any(|caveat| caveat.contains("no upper end")), "{near_it:?}");
 }

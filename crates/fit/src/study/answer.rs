@@ -877,10 +877,7 @@ impl StudyModel {
         system: &System,
         (ways, slowness): (&[Way], Option<f64>),
     ) -> Result<Prediction, AskError> {
-        let mut prediction = self
-            .twin
-            .predict(system, &question.levels, slowness)
-            .map_err(|refusal| self.with_served(refusal, question))?;
+        let mut prediction = self.twin.predict(system, &question.levels, slowness)?;
         prediction.caveats.extend(self.disturbed.iter().cloned());
         for (facts, why) in ways {
             let other = self.system_of(question, facts)?;
@@ -1081,19 +1078,6 @@ impl StudyModel {
             return Err(AskError::OtherWork { asked, measured });
         };
         Ok(self.told(question, system, None, (model, five)))
-    }
-
-    /// What was served there can be served.
-    fn with_served(&self, mut refusal: Refusal, question: &Question) -> Refusal {
-        if let Refusal::Overloaded { most_per_s, .. } = &mut refusal {
-            let served = self.along(question).map_or(0.0, |along| along.most_served());
-            if served > most_per_s.low {
-                (most_per_s.low, most_per_s.why) = (served, Why::Model);
-                most_per_s.center = most_per_s.center.max(served);
-                most_per_s.high = most_per_s.high.max(most_per_s.center);
-            }
-        }
-        refusal
     }
 
     /// Where what is asked lies among the runs, whatever else it changes: by how many requests are in the system at once.

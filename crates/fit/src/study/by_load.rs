@@ -25,7 +25,7 @@ const USUAL_RATIO: f64 = 0.15;
 /// Share of what light load is in proportion below which a curve bends.
 pub(super) const BENT: f64 = 0.8;
 /// Mean response time over that of the fastest configuration from which a run tells how requests wait.
-const WAITS: f64 = 1.5;
+pub(super) const WAITS: f64 = 1.5;
 /// Share of an offered rate from which it counts as served.
 const SERVED: f64 = 0.97;
 /// Standard deviations by which Poisson arrivals may lie below their rate.
@@ -396,11 +396,6 @@ impl<'a> Along<'a> {
         let at = self.at(light);
         let mean = at.iter().map(|run| run.throughput_per_s).sum::<f64>() / exact_f64(at.len());
         throughput_per_s < BENT * mean * self.asked.load() / light
-    }
-
-    /// Throughput of the run that served most.
-    pub(super) fn most_served(&self) -> f64 {
-        self.runs.iter().map(|run| run.throughput_per_s).fold(0.0, f64::max)
     }
 
     /// The curve through all runs, at the load that is asked; none where the runs do not say how they scatter.

@@ -7,7 +7,7 @@ use kendall_units::exact_f64;
 use serde::Serialize;
 
 use super::analytic::{Solved, analytic};
-use super::calibrate::{Fitted, Form, Lack, Twin, length, logs, with_commit};
+use super::calibrate::{Fitted, Form, Lack, MeasuredRun, Twin, length, logs, with_commit};
 use super::demand::LEAST_BATCH;
 use super::interval::{Interval, Why};
 use super::simulate::{Chance, Machine, Simulated, simulate};
@@ -332,9 +332,27 @@ impl Twin {
         if let Some(most) = known {
             return Ok(most);
         }
-        let most = self.predict(&full.0, &[], slowness)?.throughput_per_s;
+        let mut most = self.predict(&full.0, &[], slowness)?.throughput_per_s;
+        // By a machine that is slower less, where processors bound it.
+        let carried = self.carried(question) / slowness.unwrap_or(1.0).max(1.0);
+        let (_, drift) = self.spreads(&self.fitted[0], slowness);
+        let surely = carried * (-NORMAL * drift).exp();
+        if surely > most.low {
+            (most.low, most.why) = (surely, Why::Drift);
+            most.center = most.center.max(carried);
+            most.high = most.high.max(carried);
+        }
         served().push((full, most));
         Ok(most)
+    }
+
+    /// What the runs that differ in the load alone carried at most, whatever their loop: that can be served.
+    fn carried(&self, question: &System) -> f64 {
+        let same = |run: &&MeasuredRun| {
+            System { workload: question.workload, ..run.system.clone() } == *question
+        };
+        let same = self.configurations.iter().filter(same);
+        same.map(|run| run.throughput_per_s).fold(0.0, f64::max)
     }
 
     /// One configuration by analysis; `None` where it does not cover the structure.
