@@ -11,7 +11,7 @@ use kendall_units::{counted, exact_f64};
 use serde::Serialize;
 
 use super::between::Between;
-use super::by_load::{Along, BENT, Five, LoadRun, Model, Place, present, tail_by_wait};
+use super::by_load::{Along, BENT, Five, LoadRun, Model, Place, WAITS, present, tail_by_wait};
 use super::ladder::{self, Judged, Ladder, LeftOut, Rung};
 use super::question::Question;
 use super::runs::{Calibration, PartUse, RunFacts, graph_level, lookup, number, small};
@@ -441,12 +441,15 @@ fn disturbed(runs: &[&RunFacts]) -> Option<String> {
     })
 }
 
-/// The run that keeps the host least busy, of those that are disturbed little more than the quietest.
+/// The run that keeps the host least busy, of those in which requests hardly wait and that are disturbed little more than
+/// the quietest of them.
 fn lightest<'a>(runs: &[&'a RunFacts], most_foreign: f64) -> &'a RunFacts {
     let all = || runs.iter().filter(|facts| facts.disturbed(most_foreign).is_none());
-    let most = all().map(|facts| facts.weight).fold(0.0, f64::max);
+    let fastest = all().map(|facts| facts.response_mean_s).fold(f64::INFINITY, f64::min);
+    let fast = || all().filter(|facts| facts.response_mean_s < WAITS * fastest);
+    let most = fast().map(|facts| facts.weight).fold(0.0, f64::max);
     let by_load = |a: &&&RunFacts, b: &&&RunFacts| a.busy().total_cmp(&b.busy());
-    all().filter(|facts| facts.weight >= DISTURBED * most).min_by(by_load).unwrap_or(&runs[0])
+    fast().filter(|facts| facts.weight >= DISTURBED * most).min_by(by_load).unwrap_or(&runs[0])
 }
 
 /// Index of the host of each part.
