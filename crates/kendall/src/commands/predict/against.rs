@@ -318,7 +318,9 @@ pub(super) fn document(scores: &Scores) -> Section {
         beside("M/M/m", |point| point.mmm),
     ];
     let others: Vec<String> = others.into_iter().flatten().collect();
-    document.text(format!("throughput, median / worst (%): {}", others.join(", ")));
+    if !others.is_empty() {
+        document.text(format!("throughput, median / worst (%): {}", others.join(", ")));
+    }
     let seen = scores.points.iter().filter(|point| point.seen).count();
     let rested = format!(
         "{} predicted from {}, {} not; {seen} more, of those configurations, not counted",
