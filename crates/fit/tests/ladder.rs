@@ -814,6 +814,17 @@ fn a_run_of_a_busy_machine_is_neither_thrown_away_nor_taken_as_an_equal() {
     assert!(equals.center < 0.95 * x.center, "{equals:?} {x:?}");
 }
 
+#[test]
+fn cores_that_are_there_already_change_nothing() {
+    let truth = &TRUTHS[1];
+    let model = model(&runs_at(truth, &[1, 4, 8], 5), 5);
+    let question = truth.question((6, 4));
+    let mut same = question.clone();
+    same.change(Change::Cores { host: "host".to_owned(), count: 2 }).unwrap();
+    let [told, also] = [question, same].map(|question| model.answer(&question, None).unwrap());
+    assert_eq!(told, also);
+}
+
 /// Others disturbed every run but those of the highest load, in which requests wait: what one takes by itself is still
 /// that of the lightest. Four at a time, 10 ms each, carry 400/s to within the error of the mean of runs of 4 s.
 #[test]

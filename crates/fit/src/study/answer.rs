@@ -11,7 +11,9 @@ use kendall_units::{counted, exact_f64};
 use serde::Serialize;
 
 use super::between::Between;
-use super::by_load::{Along, BENT, Five, LoadRun, Model, Place, WAITS, present, tail_by_wait};
+use super::by_load::{
+    Along, BENT, Five, LoadRun, Model, Place, WAITS, is_same, present, tail_by_wait,
+};
 use super::ladder::{self, Judged, Ladder, LeftOut, Rung};
 use super::question::Question;
 use super::runs::{Calibration, PartUse, RunFacts, graph_level, lookup, number, small};
@@ -856,6 +858,7 @@ impl StudyModel {
     /// # Errors
     /// [`AskError`] for what the runs say nothing about.
     pub fn answer(&self, question: &Question, slowness: Option<f64>) -> Result<Answer, AskError> {
+        let question = &self.changed(question);
         self.knows_pools(question)?;
         let system = self.system(question)?;
         if question.signature != self.signature {
@@ -867,6 +870,21 @@ impl StudyModel {
             return Ok(self.told(question, &system, along.as_ref(), (model, five)));
         }
         self.by_ladder(question, &system, (along.as_ref(), slowness))
+    }
+
+    /// Without changes to what the runs had: those leave a question about the load what it is.
+    fn changed(&self, question: &Question) -> Question {
+        let hosts = &self.common.hosts;
+        let is_host = |host: &String| hosts.iter().any(|(name, _)| name == host);
+        let changes = |change: &Change| match change {
+            Change::Cores { host, count } => !hosts.contains(&(host.clone(), *count)),
+            Change::HostSpeed { host, times } => !is_host(host) || !is_same(*times, 1.0),
+            Change::Speed { times, .. } => !is_same(*times, 1.0),
+            _ => true,
+        };
+        let mut question = question.clone();
+        question.changes.retain(changes);
+        question
     }
 
     fn along(&self, question: &Question) -> Option<Along<'_>> {
