@@ -6,10 +6,12 @@
 //! their number, k that of those at which it had no answer, σ what such a model usually errs by. A configuration whose runs
 //! were disturbed counts by their weight.
 //!
-//! Intervals are normal, of the variance Σw·s² + Σw·(f − f̄)²: of what each model errs by, here with σ = 5 % for all, and of
+//! Intervals are normal, of the variance Σw·s² + Σw·(f − f̄)²: of what each model errs by, here with σ = 3 % for all, and of
 //! what those that have a part in the answer differ by. A model of one configuration less errs more than that of all, which
 //! makes up for so few errors: in simulated systems such intervals hold what they say (`tests/ladder.rs`). Beyond
-//! the loads that were run, of an open load, and where more than the load is changed, a model's own interval is the least.
+//! the loads that were run, of an open load, and where more than the load is changed, a model's own interval is the least;
+//! an error counts there without what all runs left open at its configuration, and by how much less its model leaves open
+//! at what is asked.
 //! Where nothing could be left out the model that usually errs least answers, within its own interval and what the others
 //! say.
 //!
@@ -49,9 +51,10 @@ const WORTH: f64 = 3.0;
 /// A weight below which a model has no part in an answer.
 const NO_PART: f64 = 0.01;
 /// What a model errs by that its errors where left out say nothing else of, as σ of the logarithm.
-const LEAST_KNOWN: f64 = 0.05;
-/// What a p99 over the mean usually errs by, as σ of its logarithm, by the same medians.
-const USUAL_TAIL: f64 = 0.15;
+const LEAST_KNOWN: f64 = 0.03;
+/// What a p99 over the mean usually errs by, as σ of its logarithm, and where nothing could be left out to judge it.
+const USUAL_TAIL: f64 = 0.1;
+const UNJUDGED_TAIL: f64 = 0.3;
 /// Place of the p99 among throughput and times, and, without throughput, among the times of a run.
 const P99: usize = 4;
 /// What a model that sees nothing of what a request waits for is taken to err by.
@@ -275,7 +278,7 @@ struct Own {
 impl Own {
     /// Variance of the mean response time: what it errs by, and that of its own interval.
     fn variance(&self) -> f64 {
-        let own = self.reach.map_or(0.0, |[_, (ends, _)]| (ends[0] + ends[1]) / (2.0 * NORMAL));
+        let own = self.reach.map_or(0.0, |[_, (ends, _)]| sigma(ends));
         self.errs[1].powi(2) + own * own
     }
 }
@@ -335,10 +338,12 @@ impl Asked<'_> {
         let at = |at: usize| errors.iter().map(move |(weight, error, _)| (*weight, error[at]));
         let all: f64 = errors.iter().map(|(weight, ..)| weight).sum();
         let errs = [0, 1].map(|place| errs_by(at(place), left_out, usual));
+        let own = reach.map_or([f64::INFINITY; 2], |reach| reach.map(|(ends, _)| sigma(ends)));
         let beyond = |at: usize| {
-            let squares = move |error: &Pair, open: &Pair| error[at].powi(2) - open[at].powi(2);
             let excess = move |(weight, error, open): &(f64, Pair, Pair)| {
-                (*weight, squares(error, open).max(0.0).sqrt())
+                let squares = error[at].powi(2) - open[at].powi(2);
+                let share = if open[at] > own[at] { own[at] / open[at] } else { 1.0 };
+                (*weight, share * squares.max(0.0).sqrt())
             };
             errors.iter().map(excess)
         };
@@ -423,14 +428,13 @@ impl Ladder {
         let said = [asked.tail_by_twin.map(f64::ln), around, by_wait].into_iter().enumerate();
         ladder.tails.extend(said.filter_map(|(at, said)| {
             let errors = judges.iter().filter_map(|one| Some((one.weight, one.tails[at]?)));
-            let is_judged = errors.clone().next().is_some();
-            let errs = errs_by(errors, left_out, USUAL_TAIL);
-            is_judged.then_some((said?, errs))
+            let judged = errors.clone().next().map(|_| errs_by(errors, left_out, USUAL_TAIL));
+            Some((said?, judged.or((left_out <= 0.0).then_some(UNJUDGED_TAIL))?))
         }));
         ladder
     }
 
-    /// ln of the p99 over the mean, and how far its interval reaches to either side; none where nothing could be left out.
+    /// ln of the p99 over the mean, and how far its interval reaches to either side; none where nothing tells it.
     pub(super) fn tail(&self) -> Option<(f64, f64)> {
         let errs: Vec<f64> = self.tails.iter().map(|(_, errs)| *errs).collect();
         let weights = weights(&errs, self.left_out);
@@ -503,6 +507,11 @@ impl Ladder {
     pub(super) fn shown(&self) -> Vec<Judged> {
         self.rungs.iter().map(|(_, judged)| *judged).collect()
     }
+}
+
+/// Of an interval that reaches so far to either side.
+fn sigma(ends: [f64; 2]) -> f64 {
+    (ends[0] + ends[1]) / (2.0 * NORMAL)
 }
 
 /// What a model errs by: s, of its `errors`, by their weights, at some of the `left_out`, and of what it usually errs by.
