@@ -557,6 +557,10 @@ fn a_declared_pool_of_the_size_that_the_curve_shows_is_what_it_shows() {
         assert!(told.holds(measured), "{at:?}: {told:?} for {measured}");
         assert!((told.center / measured - 1.0).abs() < 0.1, "{at:?}: {told:?} for {measured}");
     }
+    // No run has filled it: nothing tells that it is what a request waits for.
+    let model = self::model(&runs_at(&truth, &[1, 2], 3), 3);
+    let (told, measured) = beside(&model, &truth, &truth.question((16, 4)), (16, 4));
+    assert!(told.holds(measured) && told.high > 2.0 * measured, "{told:?} for {measured}");
 }
 
 /// What is asked of a system beside its load.

@@ -103,7 +103,8 @@ pub struct StudyModel {
     left_out: Arc<OnceLock<Vec<LeftOut>>>,
     /// The same of all kinds of work.
     of_all_kinds: Vec<LoadRun>,
-    /// Nothing but the operating system tells of it what a request waits for.
+    /// Nothing but the operating system tells of it what a request waits for: neither it itself nor workers, for which what
+    /// is not explained is taken.
     tells_nothing: bool,
     /// That other programs disturbed runs, which weigh less.
     pub disturbed: Option<String>,
@@ -246,8 +247,9 @@ impl Calibration {
             one_client: one_client.iter().map(|place| self.one_client[*place].clone()).collect(),
             most_foreign,
         };
-        let tells_nothing =
-            first.tiers.is_empty() && first.graph.tiers.iter().all(|node| node.pools.is_empty());
+        let has_workers =
+            |node: &TierNode| node.pools.iter().any(|pool| pool.of == PoolKind::Workers);
+        let tells_nothing = first.tiers.is_empty() && !first.graph.tiers.iter().any(has_workers);
         let signature = signature.clone();
         let mut model = StudyModel {
             twin,
@@ -1209,12 +1211,14 @@ impl StudyModel {
         ways
     }
 
-    /// A pool of a service of which nothing is known would stand beside what it waits for, and change nothing.
+    /// A pool of a service of which none is known would stand beside what it waits for, and change nothing.
     fn knows_pools(&self, question: &Question) -> Result<(), AskError> {
+        let of_graph = |graph: &Graph| graph.tiers.iter().all(|node| node.pools.is_empty());
+        let knows_none = self.loads.iter().all(|run| of_graph(&run.graph));
         let mut pools = question.graph.tiers.iter().flat_map(|node| {
             node.pools.iter().map(move |pool| (node.tier.to_string(), pool.of.as_str().to_owned()))
         });
-        match pools.next().filter(|_| self.tells_nothing) {
+        match pools.next().filter(|_| self.tells_nothing && knows_none) {
             Some((tier, of)) => Err(AskError::UnknownPool { tier, of }),
             None => Ok(()),
         }
