@@ -977,6 +977,7 @@ impl StudyModel {
                 self.tail_by_wait(&all, Some((&self.twin, &self.common, system)), mean_s)
             },
             is_blind: along.is_some() && self.is_blind(),
+            is_full: self.is_full(),
         };
         let ladder = Ladder::of(&asked, self.left_out());
         let is_structure = ladder.leads().is_of_the_structure();
@@ -1020,8 +1021,11 @@ impl StudyModel {
     /// nothing could be left out to judge what they tell.
     fn is_blind(&self) -> bool {
         let is_inferred = self.common.facts.values().any(|facts| facts.hidden.is_some());
-        let is_full = self.sources.runs.iter().any(|facts| facts.busy() > BUSY);
-        self.tells_nothing && (self.left_out().is_empty() || !is_inferred && !is_full)
+        self.tells_nothing && (self.left_out().is_empty() || !is_inferred && !self.is_full())
+    }
+
+    fn is_full(&self) -> bool {
+        self.sources.runs.iter().any(|facts| facts.busy() > BUSY)
     }
 
     /// Each configuration, and each level of a factor, left out in turn: what the models of the others say of it.

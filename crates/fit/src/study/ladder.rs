@@ -52,8 +52,10 @@ const WORTH: f64 = 3.0;
 const NO_PART: f64 = 0.01;
 /// What a model errs by that its errors where left out say nothing else of, as σ of the logarithm.
 const LEAST_KNOWN: f64 = 0.03;
-/// What a p99 over the mean usually errs by, as σ of its logarithm, and where nothing could be left out to judge it.
+/// What a p99 over the mean usually errs by, as σ of its logarithm; where processors are full, whose scheduler makes it; and
+/// where nothing could be left out to judge it.
 const USUAL_TAIL: f64 = 0.1;
+const TAIL_OF_FULL: f64 = 0.15;
 const UNJUDGED_TAIL: f64 = 0.3;
 /// Place of the p99 among throughput and times, and, without throughput, among the times of a run.
 const P99: usize = 4;
@@ -316,6 +318,8 @@ pub(super) struct Asked<'a> {
     pub(super) tail_by_wait: &'a dyn Fn(f64) -> Option<f64>,
     /// Nothing but the operating system tells what a request waits for.
     pub(super) is_blind: bool,
+    /// In some run the processors were full.
+    pub(super) is_full: bool,
 }
 
 impl Asked<'_> {
@@ -426,9 +430,10 @@ impl Ladder {
         let around = asked.along.map(|along| along.over_mean(P99 - 1).0);
         let by_wait = ladder.mean().and_then(|[_, mean]| (asked.tail_by_wait)(mean.center));
         let said = [asked.tail_by_twin.map(f64::ln), around, by_wait].into_iter().enumerate();
+        let usual = if asked.is_full { TAIL_OF_FULL } else { USUAL_TAIL };
         ladder.tails.extend(said.filter_map(|(at, said)| {
             let errors = judges.iter().filter_map(|one| Some((one.weight, one.tails[at]?)));
-            let judged = errors.clone().next().map(|_| errs_by(errors, left_out, USUAL_TAIL));
+            let judged = errors.clone().next().map(|_| errs_by(errors, left_out, usual));
             Some((said?, judged.or((left_out <= 0.0).then_some(UNJUDGED_TAIL))?))
         }));
         ladder
