@@ -386,9 +386,9 @@ impl<S: Shape> Posterior<S> {
     /// X of one more run at a load, right after the others: median and prediction interval.
     #[must_use]
     pub fn run_at(&self, runs: &Evidence, load: f64, confidence: f64) -> Estimate {
-        // Beyond the loads that were run the scatter is as at their ends.
+        // Beyond the loads that were run the scatter is at most what it is at twice their ends.
         let ends = [runs.levels[0], runs.levels[runs.levels.len() - 1]];
-        let far = load.clamp(ends[0], ends[1]).ln() - runs.middle();
+        let far = load.clamp(0.5 * ends[0], 2.0 * ends[1]).ln() - runs.middle();
         self.spread(confidence, |part| {
             let of_run = (2.0 * part.power * far).exp() + part.misfit;
             let deviation = (part.variance * (part.of_now + of_run)).sqrt();
