@@ -182,7 +182,7 @@ impl<'a> Parser<'a> {
             if self.operators > MOST_OPERATORS {
                 return Err(format!("has more than {MOST_OPERATORS} operators"));
             }
-            left = Expression::Two(*operator, Box::new((left, self.joined(level + 1)?)));
+            left = Expression::Two(operator, Box::new((left, self.joined(level + 1)?)));
         }
         Ok(left)
     }

@@ -260,7 +260,7 @@ pub(super) fn largest(times: &[(f64, f64)]) -> (f64, f64) {
     // None is done before the longest constant part; behind it all are smooth.
     let start = laws.iter().map(|law| law.0).fold(0.0, f64::max);
     let slowest = laws.iter().flat_map(|law| law.1).map(|part| part.1).fold(0.0, f64::max);
-    if !(slowest > 0.0 && slowest.is_finite()) {
+    if !(slowest > 0.0 && (start + slowest).is_finite()) {
         return (start + slowest, 0.0);
     }
     let (mut mean, mut square) = (start, start * start);
@@ -308,7 +308,11 @@ mod tests {
         for (times, mean, variance) in cases {
             let found = largest(&times);
             assert!((found.0 / mean - 1.0).abs() < 2e-3, "{times:?}: {found:?}");
-            assert!(!((found.1 - variance).abs() > 0.01), "{times:?}: {found:?}");
+            // What the midpoint rule leaves of 2n·ln u between 0 and 1: n·ln 2 a step.
+            let left_over = exact_f64(times.len()) * 2.0_f64.ln() / exact_f64(LARGEST_STEPS);
+            let is_known = variance.is_finite();
+            let off = (found.1 - variance).abs();
+            assert!(!is_known || off < 1.1 * left_over + 1e-9, "{times:?}: {found:?}");
         }
         assert_eq!(largest(&[(3.0, 7.0)]), (3.0, 7.0));
         assert!(largest(&[(f64::INFINITY, 1.0), (1.0, 1.0)]).0.is_infinite());

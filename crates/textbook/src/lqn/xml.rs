@@ -377,10 +377,10 @@ fn write_graph(text: &mut String, model: &Layered, entry: &Entry, replies: bool)
         write_activity(text, model, &own, &bound, phase);
         if let Some(last) = &last {
             links.push((
-                listed(&[last.clone()], ""),
+                listed(std::slice::from_ref(last), ""),
                 "pre",
                 "post".into(),
-                listed(&[own.clone()], ""),
+                listed(std::slice::from_ref(&own), ""),
             ));
         }
         let mut at = own.clone();
@@ -393,7 +393,7 @@ fn write_graph(text: &mut String, model: &Layered, entry: &Entry, replies: bool)
             }
             let count = format!(" count=\"{:?}\"", fork.mean);
             let to = format!("post-LOOP end=\"{end}\"");
-            links.push((listed(&[at], ""), "pre", to, listed(&[body.clone()], &count)));
+            links.push((listed(&[at], ""), "pre", to, listed(std::slice::from_ref(&body), &count)));
             let mut branches = Vec::new();
             for (branch, entry) in (1..).zip(&fork.entries) {
                 let activity = format!("{own}_{place}_{branch}");

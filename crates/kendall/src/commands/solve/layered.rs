@@ -42,19 +42,14 @@ fn tables(model: &Layered, s: &LayeredSolution) -> [Table; 5] {
             .column("name", "entry", Unit::Text, |(entry, ..)| entry.name.as_str())
             .column("task", "task", Unit::Text, |(e, ..)| model.tasks[e.task].name.as_str())
             .column("phase", "phase", Unit::Count, |(_, _, number, _)| *number)
-            .column("throughput_per_s", "throughput", Unit::Rate, |(_, result, ..)| {
-                result.throughput
-            })
+            .column("throughput_per_s", "throughput", Unit::Rate, |(_, r, ..)| r.throughput)
             .column("service_time_mean_s", "service", TIME, |(.., phase)| phase.service_time)
             .column("processor_waiting_time_mean_s", "wait for processor", TIME, |(.., phase)| {
                 phase.processor_waiting
             })
-            .column(
-                "arrival_waiting_time_mean_s",
-                "wait of arrivals",
-                TIME,
-                |(_, result, number, _)| result.arrival_waiting.filter(|_| *number == 1),
-            )
+            .column("arrival_waiting_time_mean_s", "wait of arrivals", TIME, |(_, r, number, _)| {
+                r.arrival_waiting.filter(|_| *number == 1)
+            })
             .table(),
         Table::of("calls", "Calls", calls)
             .column("from", "from", Unit::Text, |(entry, ..)| entry.name.as_str())
