@@ -97,9 +97,9 @@ fn an_answer_that_a_server_leaves_out_moves_few_others() {
         let proxy = Running::start(options);
         let mut client = Client::connect(proxy.address);
         let (mut errors, mut last_wrong) = (0, 0);
-        (0..32).for_each(|number| client.send(&format!("delete k{number}\r\n")));
+        (0..32).for_each(|number| client.send(format!("delete k{number}\r\n")));
         for number in 0..1000 {
-            client.send(&format!("delete k{}\r\n", number + 32));
+            client.send(format!("delete k{}\r\n", number + 32));
             let answer = client.read_until(b"\r\n");
             let right: &[u8] = if number % 2 == 1 { b"DELETED\r\n" } else { b"NOT_FOUND\r\n" };
             if answer.starts_with(b"SERVER_ERROR") {
