@@ -38,6 +38,11 @@ fn not_http() -> Error {
     Error::new(ErrorKind::InvalidData, "not an HTTP answer")
 }
 
+/// Whether a read or a write waited for as long as its socket allows.
+pub(crate) fn timed_out(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
 fn ask(address: &str, path: &str, deadline: Duration) -> std::io::Result<TcpStream> {
     let resolved = address
         .to_socket_addrs()?

@@ -1,7 +1,6 @@
 //! One process that a study started: from the spawn, over being ready, to its end.
 
 use std::fs::File;
-use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -293,7 +292,7 @@ pub fn wait_ready(
             instance.wait_for(deadline, &check, interrupted, || {
                 let status = http::status(&address, path, patience);
                 // A slow service answers the same way each time; there is time for some more requests.
-                if status.as_ref().is_err_and(timed_out) {
+                if status.as_ref().is_err_and(http::timed_out) {
                     patience = (2 * patience).min(deadline / 4).max(CHECK_DEADLINE);
                 }
                 (200..400).contains(&status.ok()?).then_some(())
@@ -308,10 +307,6 @@ pub fn wait_ready(
     // What answers may be another program that took the port; ours must be alive.
     instance.check_alive()?;
     Ok(announced)
-}
-
-fn timed_out(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
 fn connects(address: &str) -> bool {

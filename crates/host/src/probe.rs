@@ -129,9 +129,7 @@ fn ask(address: SocketAddr) -> Result<(Vec<u64>, f64)> {
     while left > 0 && monotonic_ns() - began < LONGEST_NS {
         match stream.write(&piece[..left.min(PIECE)]) {
             Ok(written) => left -= written,
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                break;
-            }
+            Err(error) if crate::http::timed_out(&error) => break,
             Err(error) => return Err(error),
         }
     }
