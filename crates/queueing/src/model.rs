@@ -29,6 +29,7 @@ use kendall_keys::bracketed;
 pub use shape::read_distribution;
 pub(crate) use visits::legs_from_visits;
 pub use write::WriteError;
+pub(crate) use write::{list, put, whole};
 
 /// Most classes that a model may have.
 pub const MOST_CLASSES: usize = 1_000;

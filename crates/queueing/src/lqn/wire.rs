@@ -3,6 +3,8 @@
 use kendall_keys::{Form, Key, Problem, Section, did_you_mean};
 use toml::{Table, Value};
 
+use crate::model::{list, put, whole};
+
 use super::{Call, CallKind, Copies, Entry, Fork, Layered, Phase, Processor, Role, Sharing, Task};
 
 const COPIES: Form = Form::Either(&[
@@ -86,8 +88,7 @@ impl Layered {
     /// Reads a layered model from the table that its file is.
     ///
     /// # Errors
-    /// [`Problem`] with the path of the key; what the model itself makes of it says
-    /// [`check`](Self::check).
+    /// [`Problem`] with the path of the key. Values are checked by [`check`](Self::check).
     pub fn read(table: &Table) -> Result<Self, Problem> {
         let mut root = Section::new("", table, &[LAYERED]);
         root.known()?;
@@ -330,15 +331,7 @@ fn calls(
 
 fn written(copies: Copies) -> Value {
     match copies {
-        Copies::Limited(count) => i64::try_from(count).unwrap_or(i64::MAX).into(),
+        Copies::Limited(count) => whole(count).into(),
         Copies::Unlimited => "unlimited".into(),
     }
-}
-
-fn put(table: &mut Table, key: &str, value: impl Into<Value>) {
-    table.insert(key.to_owned(), value.into());
-}
-
-fn list<V: Into<Value>>(values: impl IntoIterator<Item = V>) -> Value {
-    Value::Array(values.into_iter().map(Into::into).collect())
 }

@@ -124,15 +124,15 @@ fn station(station: &Station) -> Result<Table, WriteError> {
     Ok(table)
 }
 
-fn put(table: &mut Table, key: &str, value: impl Into<Value>) {
+pub(crate) fn put(table: &mut Table, key: &str, value: impl Into<Value>) {
     table.insert(key.to_owned(), value.into());
 }
 
-fn list<V: Into<Value>>(values: impl IntoIterator<Item = V>) -> Value {
+pub(crate) fn list<V: Into<Value>>(values: impl IntoIterator<Item = V>) -> Value {
     Value::Array(values.into_iter().map(Into::into).collect())
 }
 
-fn whole(count: u64) -> i64 {
+pub(crate) fn whole(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
