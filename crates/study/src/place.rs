@@ -25,7 +25,7 @@ const PORT_TRIES: u32 = 3;
 pub(crate) struct Running {
     /// In the order of starting.
     pub(crate) members: Vec<Member>,
-    /// How each is reached: by who asks, whom, and for a link the host that asks.
+    /// Addresses by caller and callee; for a link also by the host of the caller.
     addresses: BTreeMap<(String, String, Option<At>), Vec<String>>,
 }
 

@@ -111,12 +111,12 @@ fn lowered(
     one_station(&class, &station)
 }
 
-/// A rate at which nobody waits.
+/// A rate so low that no request waits.
 fn idle(lambda: f64, service_time: f64) -> f64 {
     lambda.min(1e-9 / service_time)
 }
 
-/// `idle` is the mean time until enough branches are done where nobody waits.
+/// `idle` is the mean time until enough branches are done, without waiting.
 fn describe(answer: &mut Answer, solved: &ForkJoin, lambda: f64, idle: f64, unit: Unit) {
     answer.number("mean_response", unit.time(solved.response_time), unit.name);
     answer.number("branch_response", unit.time(solved.branch_response_time), unit.name);
