@@ -143,6 +143,7 @@ fn folder(text: &str) -> tempfile::TempDir {
 fn load(url: &str, folder: &Path, arguments: &[&str]) -> Output {
     kendall()
         .args(["load", "http", url, "--quiet", "--sequence"])
+        .env("COLUMNS", "120")
         .arg(folder.join("shop.toml"))
         .args(arguments)
         .output()
