@@ -18,7 +18,6 @@ mod speed;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::http::{Http, HttpPlan};
 use kendall_loadgen::load::{self, Limits, LoadPlan, PacePlan};
 use kendall_loadgen::memcached::{
@@ -118,13 +117,6 @@ fn ours_http(target: &str, plan: &LoadPlan) -> LoadResult {
     let template = content.template().unwrap();
     let driver = |thread| Http::new(&content, &template, stream(1, Purpose::Requests, thread));
     load::run("http", plan, &driver, &AtomicBool::new(false), &mut |_| ()).unwrap()
-}
-
-fn ours_memcached_open(port: u16, arrivals: ArrivalPlan, duration_ms: u64) -> LoadResult {
-    let mut plan = plan(&format!("127.0.0.1:{port}"), duration_ms);
-    plan.clients = 16;
-    plan.pace = PacePlan::Open { arrivals };
-    memcached_load(&plan)
 }
 
 /// A command on one processor, where the machine has two: servers on the first, generators on the
