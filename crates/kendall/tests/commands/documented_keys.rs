@@ -274,3 +274,27 @@ fn every_page_is_in_the_summary_of_the_site() {
     let docs = root().join("docs");
     look(&docs, &docs, &std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap());
 }
+
+/// `make book` writes its reference from the schemas and the help of the commands.
+#[test]
+fn the_sources_of_the_site_are_made() {
+    const GATHER: &str = "import importlib.machinery, importlib.util, pathlib, sys\n\
+        loader = importlib.machinery.SourceFileLoader('book', sys.argv[1])\n\
+        book = importlib.util.module_from_spec(importlib.util.spec_from_loader('book', loader))\n\
+        loader.exec_module(book)\n\
+        book.gather(pathlib.Path(sys.argv[2]), sys.argv[3])";
+    let folder = tempfile::tempdir().unwrap();
+    let sources = folder.path().join("sources");
+    let made = std::process::Command::new("python3")
+        .args(["-B", "-c", GATHER])
+        .arg(root().join("scripts/book"))
+        .arg(&sources)
+        .arg(env!("CARGO_BIN_EXE_kendall"))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let keys = std::fs::read_to_string(sources.join("reference/model-keys.md")).unwrap();
+    for part in ["## `stations`", "# Keys of layered models", "## `entries`"] {
+        assert!(keys.contains(part), "{part}: {keys}");
+    }
+}
