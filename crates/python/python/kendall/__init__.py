@@ -15,9 +15,9 @@ import subprocess as _subprocess
 import sysconfig as _sysconfig
 import tempfile as _tempfile
 import warnings as _warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import _native
 from ._frames import Library, frame, from_columns, to_columns
@@ -31,6 +31,7 @@ __all__ = [
 Model = Mapping[str, Any] | str | _os.PathLike[str]
 Data = Mapping[str, Iterable[Any]] | Any
 Folder = str | _os.PathLike[str]
+_Found = TypeVar("_Found")
 
 
 class KendallError(RuntimeError):
@@ -74,7 +75,7 @@ def solve(
     Traceback (most recent call last):
     kendall.KendallError: station `server`: no steady state: 1.500000 erlangs are offered to 1 server; ...
     """
-    options = {"solver": solver, "percentiles": list(percentiles)}
+    options: dict[str, Any] = {"solver": solver, "percentiles": list(percentiles)}
     options["sweep"] = [f"{key}={start}:{end}:{step}" for key, (start, end, step) in (sweep or {}).items()]
     answer = _of_model(model, options)
     return frame(answer["points"], frames) if "points" in answer else answer
@@ -260,7 +261,7 @@ def program() -> Path:
     return Path(found)
 
 
-def _of_model(model: Model, options: Mapping[str, Any]) -> Any:
+def _of_model(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(model, Mapping):
         return _call(["solve", _os.fspath(model), *_flags(options)], {})
     with _tempfile.TemporaryDirectory() as folder:
@@ -277,7 +278,8 @@ class _table:
     """The path of a CSV file with these columns."""
 
     def __init__(self, data: Data) -> None:
-        self._data, self._folder = data, None
+        self._data = data
+        self._folder: _tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> str:
         if isinstance(self._data, (str, _os.PathLike)):
@@ -343,12 +345,13 @@ def _number(text: str) -> Any:
     return text or None
 
 
-def _call(words: list[str], shown: Mapping[str, str]) -> Any:
-    return _json.loads(_text([*words, "--format", "json"], shown))
+def _call(words: list[str], shown: Mapping[str, str]) -> dict[str, Any]:
+    answer: dict[str, Any] = _json.loads(_text([*words, "--format", "json"], shown))
+    return answer
 
 
 def _text(words: list[str], shown: Mapping[str, str]) -> str:
-    """What a command prints; ``shown`` has what stands for paths that nobody knows."""
+    """What a command prints; ``shown`` has what stands for temporary paths."""
     text, exit_code, is_error = _native.calculate(words)
     if is_error:
         for path, name in shown.items():
@@ -359,7 +362,7 @@ def _text(words: list[str], shown: Mapping[str, str]) -> str:
     return text
 
 
-def _native_call(call: Any) -> Any:
+def _native_call(call: Callable[[], _Found]) -> _Found:
     try:
         return call()
     except RuntimeError as error:

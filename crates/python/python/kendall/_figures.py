@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from typing import Any, Literal
 
@@ -41,22 +42,20 @@ def label(column: str) -> str:
 
 
 def _matplotlib(columns: dict[str, list[Any]], x: str, y: str, by: str | None) -> Any:
-    # Not pyplot: a figure that nobody shows must not stay in its list.
-    from matplotlib.figure import Figure
-
-    drawn = Figure(layout="constrained")
+    # Not pyplot, which keeps every figure until it is closed.
+    drawn = importlib.import_module("matplotlib.figure").Figure(layout="constrained")
     axes = drawn.subplots()
     groups = list(dict.fromkeys(columns[by])) if by else [None]
     for group in groups:
         rows = [row for row in range(len(columns[x])) if by is None or columns[by][row] == group]
-        pick = lambda name: [columns[name][row] for row in rows]
+        of_group = {name: [values[row] for row in rows] for name, values in columns.items()}
         name = None if group is None else str(group)
         if f"{y}_low" in columns:
-            ends = [[center - low for center, low in zip(pick(y), pick(f"{y}_low"))],
-                    [high - center for center, high in zip(pick(y), pick(f"{y}_high"))]]
-            axes.errorbar(pick(x), pick(y), yerr=ends, marker="o", capsize=3, label=name)
+            ends = [[center - low for center, low in zip(of_group[y], of_group[f"{y}_low"])],
+                    [high - center for center, high in zip(of_group[y], of_group[f"{y}_high"])]]
+            axes.errorbar(of_group[x], of_group[y], yerr=ends, marker="o", capsize=3, label=name)
         else:
-            axes.plot(pick(x), pick(y), marker="o", label=name)
+            axes.plot(of_group[x], of_group[y], marker="o", label=name)
     axes.set_xlabel(label(x))
     axes.set_ylabel(label(y))
     axes.set_ylim(bottom=0)
@@ -66,8 +65,7 @@ def _matplotlib(columns: dict[str, list[Any]], x: str, y: str, by: str | None) -
 
 
 def _altair(columns: dict[str, list[Any]], x: str, y: str, by: str | None) -> Any:
-    import altair
-
+    altair = importlib.import_module("altair")
     rows = [dict(zip(columns, row)) for row in zip(*columns.values())]
     base = altair.Chart(altair.Data(values=rows))
     color = [altair.Color(by, type="nominal", title=label(by))] if by else []
