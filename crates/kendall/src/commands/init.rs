@@ -232,12 +232,25 @@ impl Init {
         let runs_as = unit.or_else(|| self.container.as_deref().map(RunsAs::Container));
         let mut attached = Attached::find(&url)?;
         attached.group = runs_as.map(|runs_as| runs_as.group()).transpose()?;
+        let before = attached.group_cpu_ns();
         let found = if url.tls {
             Found::https()
         } else {
             probe::look(&attached.address, &path, self.ready_deadline)?
         };
         note_found(&found);
+        if let Some(group) = &attached.group
+            && !url.tls
+            && before.is_some()
+            && before == attached.group_cpu_ns()
+        {
+            let what = format!(
+                "{} answered, and the control group {group} used no processor time meanwhile: what serves there runs in \
+                 another one; name its unit or container",
+                attached.address
+            );
+            return Err(exit_with(Exit::Refused, what));
+        }
         if let Some(pid) = attached.pid {
             probe::note_who_serves(study, pid, &[]);
         }

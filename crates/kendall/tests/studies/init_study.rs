@@ -181,6 +181,12 @@ fn the_control_group_of_a_unit_and_of_a_container_is_found_and_read() {
         let unknown = init("no-such-service");
         assert_eq!(unknown.status.code(), Some(3), "{}", said(&unknown));
         assert!(said(&unknown).contains("no-such-service"), "{}", said(&unknown));
+        // The process is in the root again: the group stands still while it answers.
+        let root = in_group.as_ref().unwrap().0.parent().unwrap().join("cgroup.procs");
+        std::fs::write(root, server.0.id().to_string()).unwrap();
+        let idle = init(&name);
+        assert_eq!(idle.status.code(), Some(2), "{}", said(&idle));
+        assert!(said(&idle).contains("used no processor time"), "{}", said(&idle));
         drop(server);
         drop(in_group);
     }

@@ -33,7 +33,7 @@ impl RunsAs<'_> {
         };
         let is_it = |folder: &str| match self {
             Self::Unit(unit) => is_unit(folder, unit),
-            Self::Container(_) => folder.contains(&id),
+            Self::Container(_) => is_container(folder, &id),
         };
         match &groups(Path::new(ROOT), is_it)[..] {
             [only] => Ok(only.clone()),
@@ -47,7 +47,8 @@ impl RunsAs<'_> {
             several => Err(exit_with(
                 Exit::Refused,
                 format!(
-                    "several control groups are of the {what} `{name}`: {}",
+                    "several control groups are of the {what} `{name}`: {}; write the right one into the study file \
+                     by hand, as `cgroups`",
                     several.join(", ")
                 ),
             )),
@@ -59,6 +60,11 @@ fn is_unit(folder: &str, unit: &str) -> bool {
     // systemd writes what a path may not have as \x2d.
     let folder = folder.replace("\\x2d", "-");
     folder == unit || folder.strip_suffix(".service").is_some_and(|name| name == unit)
+}
+
+/// conmon, which watches containers of podman and CRI-O, has a group of the same id.
+fn is_container(folder: &str, id: &str) -> bool {
+    folder.contains(id) && !folder.contains("conmon")
 }
 
 /// The id of a container, which its control group is called by.
@@ -117,6 +123,8 @@ mod tests {
         for group in [
             "system.slice/web\\x2dshop.service",
             "system.slice/docker-0123456789abcdef.scope",
+            "machine.slice/libpod-fedcba9876543210.scope",
+            "machine.slice/libpod-conmon-fedcba9876543210.scope",
             "user.slice",
         ] {
             let folder = root.path().join(group);
@@ -129,7 +137,9 @@ mod tests {
         assert_eq!(unit("web-shop"), ["system.slice/web\\x2dshop.service"]);
         assert_eq!(unit("web-shop.service"), unit("web-shop"));
         assert_eq!(unit("shop"), Vec::<String>::new());
-        let container = groups(root.path(), |folder| folder.contains("0123456789ab"));
-        assert_eq!(container, ["system.slice/docker-0123456789abcdef.scope"]);
+        let container =
+            |id: &'static str| groups(root.path(), move |folder| is_container(folder, id));
+        assert_eq!(container("0123456789ab"), ["system.slice/docker-0123456789abcdef.scope"]);
+        assert_eq!(container("fedcba987654"), ["machine.slice/libpod-fedcba9876543210.scope"]);
     }
 }

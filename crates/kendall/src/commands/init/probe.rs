@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kendall_host::keeper::{Keeper, Spawn};
+use kendall_host::sample::{self, Accounting};
 use kendall_loadgen::calls;
 use kendall_loadgen::http::Url;
 use kendall_units::Seconds;
@@ -443,6 +444,12 @@ impl Attached {
         })?;
         let pid = if address.ip().is_loopback() { listener(url.port) } else { None };
         Ok(Self { address: address.to_string(), pid, group: None })
+    }
+
+    /// Processor time of its control group so far.
+    pub(super) fn group_cpu_ns(&self) -> Option<u64> {
+        let sampled = sample::accounting(&Accounting::ControlGroup(self.group.clone()?))?.process;
+        Some(sampled.cpu_user_ns + sampled.cpu_system_ns)
     }
 }
 
