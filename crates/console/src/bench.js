@@ -273,7 +273,7 @@ on("add-route", () => {
 
 // ---- files, and the simulation, whose intervals narrow from one answer to the next
 $("model-file").addEventListener("change", tried(async () => {
-  const value = $("model-file").value, [study, name] = value.includes("|") ? value.split("|") : [null, value];
+  const value = $("model-file").value, [, study, name] = value.match(/^(.*)\|(.*)$/s) ?? [null, null, value];
   if (modelDirty() && !confirm("The model is not saved. Drop the changes?")) { $("model-file").value = modelChosen; return; }
   modelChosen = value;
   measured = null;

@@ -80,6 +80,8 @@ async function studies() {
   for (const id of chosen) if (!all.studies.some(s => s.id === id)) chosen.delete(id);
   table();
 }
+// Studies of one name are told apart by their folders.
+const called = s => s.name && s.id !== s.name && s.id !== "." ? `${s.name} (${s.id})` : s.name || s.id;
 let told = "";
 function table() {
   const wanted = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -114,10 +116,10 @@ function row(s) {
     box.type = "checkbox";
     box.checked = chosen.has(s.id);
     box.dataset.key = "box" + s.id;
-    box.setAttribute("aria-label", "choose " + s.name);
+    box.setAttribute("aria-label", "choose " + called(s));
     box.addEventListener("change", () => { if (box.checked) chosen.add(s.id); else chosen.delete(s.id); choice(); });
   }
-  if (s.id != null && !s.problem) button(cells[1], s.name, () => report(s, false), "link").dataset.key = "open" + s.id;
+  if (s.id != null && !s.problem) button(cells[1], s.name || s.id, () => report(s, false), "link").dataset.key = "open" + s.id;
   else element("b", s.name, cells[1]);
   for (const text of [s.title, s.id === s.name ? "" : s.id, levels(s).join("  ")]) if (text) { element("br", "", cells[1]); element("small", text, cells[1]); }
   cells[2].textContent = time(s.created_unix_ms);
@@ -154,7 +156,7 @@ async function report(s, again) {
   const { page } = await call(again || !s.report ? "PUT" : "POST", "report", { id: s.id });
   reported = s;
   $("again").classList.toggle("hidden", s.done == null);
-  panel("Report of " + s.name, page);
+  panel("Report of " + called(s), page);
 }
 on("again", () => report(reported, true));
 on("close", () => { $("frame").src = "about:blank"; $("shown").classList.add("hidden"); (document.querySelector(`[data-key="${CSS.escape("open" + reported?.id)}"]`) ?? $("search")).focus(); });
@@ -208,7 +210,7 @@ async function files() {
     const select = $(id), kept = select.value;
     const isModel = name => /(^|\/)models\//.test(name) || !name.endsWith(".toml");
     const own = files.filter(name => isModel(name) === models).map(name => [name, name]);
-    const fitted = models ? all.studies.flatMap(s => (s.models ?? []).map(name => [`${s.id}|${name}`, `${s.name}: ${name}`])) : [];
+    const fitted = models ? all.studies.flatMap(s => (s.models ?? []).map(name => [`${s.id}|${name}`, `${called(s)}: ${name}`])) : [];
     select.replaceChildren(select.options[0], ...[...own, ...fitted].map(([value, text]) => { const option = element("option", text); option.value = value; return option; }));
     select.value = kept;
     if (!select.value) select.value = "";
