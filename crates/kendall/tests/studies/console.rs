@@ -412,15 +412,16 @@ fn compares(page: &mut Page, results: &Path) {
     }
     let said = page.run(
         "await until(() => document.querySelectorAll('#list input').length === 6); \
-         const boxes = [...document.querySelectorAll('#list input')]; boxes.slice(0, 2).forEach(b => b.click()); \
+         const boxes = [...document.querySelectorAll('#list input')], labels = new Set(boxes.map(b => b.ariaLabel)).size; boxes.slice(0, 2).forEach(b => b.click()); \
          click('compare'); await until(() => $('shown-title').textContent.startsWith('Verdict')); \
          const html = await (await fetch($('frame').src)).text(); boxes.slice(2).forEach(b => b.click()); \
          click('trend'); await until(() => $('changes').querySelectorAll('svg').length > 2); \
-         return { verdict: $('shown-title').textContent, html: html.includes('compared with'), \
+         return { labels, verdict: $('shown-title').textContent, html: html.includes('compared with'), \
              dots: $('changes').querySelector('svg').querySelectorAll('circle').length, problem: $('problem').textContent }",
     );
     assert_eq!(said["html"], true, "{said}");
     assert_eq!(said["dots"], 6, "{said}");
+    assert_eq!(said["labels"], 6, "{said}");
     assert_eq!(said["problem"], "", "{said}");
 }
 
