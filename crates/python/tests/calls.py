@@ -24,6 +24,15 @@ refused(lambda: kendall.solve(MODEL, solver="magic"), "magic")
 refused(lambda: kendall.fit("usl", {"clients": [1, 2], "throughput": ["x", 3]}), "data:2", "throughput")
 refused(lambda: kendall.fit("usl", {"clients": [1], "throughput": [2]}, no_such_flag=1), "--no-such-flag")
 refused(lambda: kendall.design("2kr", {"a": [1]}), "a")
+refused(lambda: kendall.design("full", {"a": ["x,y", "z"]}), "x,y", "comma")
+refused(lambda: kendall.design("full", {"a=b": [1, 2]}), "a=b")
+refused(lambda: kendall.design("full", {"a": "xy", "b": [1, 2]}), "'xy'")
+refused(lambda: kendall.read("--help"), "no results in --help")
+refused(lambda: kendall.predict("--help"), "no results in ./--help")
+refused(lambda: kendall.solve("--help"), "./--help")
+refused(lambda: kendall.solve("a\udcff.toml"), "is not UTF-8")
+refused(lambda: kendall.run("--help", "no-such-folder"), "./--help")
+assert "For more information" not in str(refused(lambda: kendall.simulate(MODEL, seed=-1), "--seed"))
 refused(lambda: kendall.predict("no-such-folder", {"workload.clients": 3}), "no results in no-such-folder")
 refused(lambda: kendall.fit("usl", {"clients": [1, 2], "throughput": [2]}), "different lengths", "'clients': 2")
 refused(lambda: kendall.solve({**MODEL, "arrival_rate_per_s": float("nan")}), "the model", "float")
@@ -59,3 +68,8 @@ for data in (pandas.DataFrame, polars.DataFrame):
     loads = [1, 2, 4, 8, 16]
     law = kendall.fit("usl", data({"clients": loads, "throughput": [90 * n / (1 + 0.1 * (n - 1)) for n in loads]}), amdahl=True)
     assert abs(law["alpha"]["value"] - 0.1) < 1e-6, law
+
+# An estimate without an interval, of each library.
+for library in ("matplotlib", "altair"):
+    rows = polars.DataFrame({"n": [1, 2], "x_s": [1.0, 2.0], "x_s_low": [None, 1.5], "x_s_high": [None, 2.5]})
+    assert kendall.figure(rows, "n", "x_s", library=library)

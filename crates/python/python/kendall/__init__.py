@@ -143,6 +143,10 @@ def design(kind: str, factors: Mapping[str, Iterable[Any]], *, frames: Library |
     >>> len(runs)
     8
     """
+    for name, levels in factors.items():
+        # The command's words are NAME=LEVEL,LEVEL: these would silently be other names and levels.
+        if isinstance(levels, str) or any(sign in str(name) for sign in ",=") or any("," in str(level) for level in levels):
+            raise KendallError(f"factor {name!r}: {levels!r}: levels are a list without commas in them, a name has no , or =", 2)
     words = [f"{name}={_level(list(levels))}" for name, levels in factors.items()]
     text = _text(["design", "new", "--kind", kind, "--format", "csv", *_flags({"factor": words, **options})], {})
     rows = list(_csv.DictReader(text.splitlines()))
@@ -177,7 +181,7 @@ def predict(results: Folder, what_if: Mapping[str, Any] | None = None, **options
     Units: seconds and 1/s. Source: the calibrated model of docs/models/twin.md.
     """
     words = [f"{key}={_level(value)}" for key, value in (what_if or {}).items()]
-    return _call(["predict", _os.fspath(results), *_flags({"what_if": words, **options})], {})
+    return _call(["predict", _path(results), *_flags({"what_if": words, **options})], {})
 
 
 class Results(Mapping[str, Any]):
@@ -241,11 +245,11 @@ def run(
 
     Shape and units: as :func:`read`. Source: docs/methodology.md.
     """
-    words = [str(program()), "run", _os.fspath(study), "--out", _os.fspath(out)]
+    words = [str(program()), "run", _path(study), "--out", _path(out)]
     words += [f"--set={key}={_json.dumps(value, default=_known)}" for key, value in (changed or {}).items()]
     done = _subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 4, 5):
-        raise KendallError(done.stderr.strip(), done.returncode)
+        raise KendallError(done.stderr.strip().removeprefix("error: "), done.returncode)
     if done.returncode != 0:
         # There are results: of runs of which some were rejected, or that do not meet what the study states.
         _warnings.warn(done.stderr.strip(), stacklevel=2)
@@ -263,7 +267,7 @@ def program() -> Path:
 
 def _of_model(model: Model, options: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(model, Mapping):
-        return _call(["solve", _os.fspath(model), *_flags(options)], {})
+        return _call(["solve", _path(model), *_flags(options)], {})
     with _tempfile.TemporaryDirectory() as folder:
         path = _os.path.join(folder, "model.json")
         try:
@@ -283,7 +287,7 @@ class _table:
 
     def __enter__(self) -> str:
         if isinstance(self._data, (str, _os.PathLike)):
-            return _os.fspath(self._data)
+            return _path(self._data)
         columns = to_columns(self._data)
         lengths = {name: len(values) for name, values in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -299,6 +303,12 @@ class _table:
     def __exit__(self, *_: object) -> None:
         if self._folder is not None:
             self._folder.cleanup()
+
+
+def _path(path: Folder) -> str:
+    """A path as a word of a command, which takes none for a flag."""
+    word = _os.fspath(path)
+    return f"./{word}" if word.startswith("-") else word
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:
@@ -333,7 +343,7 @@ def _known(value: Any) -> Any:
 
 def _level(value: Any) -> str:
     value = _plain(value)
-    return ",".join(str(one) for one in value) if isinstance(value, (list, tuple)) else str(value)
+    return ",".join(str(one) for one in value) if isinstance(value, (list, tuple, range)) else str(value)
 
 
 def _number(text: str) -> Any:
@@ -352,8 +362,12 @@ def _call(words: list[str], shown: Mapping[str, str]) -> dict[str, Any]:
 
 def _text(words: list[str], shown: Mapping[str, str]) -> str:
     """What a command prints; ``shown`` has what stands for temporary paths."""
-    text, exit_code, is_error = _native.calculate(words)
+    try:
+        text, exit_code, is_error = _native.calculate(words)
+    except UnicodeEncodeError as error:
+        raise KendallError(f"{error.object!r} is not UTF-8", 2) from None
     if is_error:
+        text = text.split("\n\nFor more information, try")[0]
         for path, name in shown.items():
             text = text.replace(path, name)
         raise KendallError(text, exit_code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 from typing import Any, Literal
 
 from ._frames import to_columns
@@ -51,8 +52,10 @@ def _matplotlib(columns: dict[str, list[Any]], x: str, y: str, by: str | None) -
         of_group = {name: [values[row] for row in rows] for name, values in columns.items()}
         name = None if group is None else str(group)
         if f"{y}_low" in columns:
-            ends = [[center - low for center, low in zip(of_group[y], of_group[f"{y}_low"])],
-                    [high - center for center, high in zip(of_group[y], of_group[f"{y}_high"])]]
+            # An estimate without an interval has a point, and no bar.
+            center, low, high = ([math.nan if value is None else value for value in of_group[name]]
+                                 for name in (y, f"{y}_low", f"{y}_high"))
+            ends = [[c - l for c, l in zip(center, low)], [h - c for c, h in zip(center, high)]]
             axes.errorbar(of_group[x], of_group[y], yerr=ends, marker="o", capsize=3, label=name)
         else:
             axes.plot(of_group[x], of_group[y], marker="o", label=name)
