@@ -93,7 +93,11 @@ impl Program {
                 longest.as_secs()
             ))),
             None => Err(Failure::busy(format!("it was ended: {status}; {}", told.trim()))),
-            Some(_) => Err(Failure::refused(told.trim().trim_start_matches("error: "))),
+            Some(_) => {
+                // The page has no `--help`.
+                let said = told.split("\n\nFor more information").next().unwrap_or_default();
+                Err(Failure::refused(said.trim().trim_start_matches("error: ")))
+            }
         }
     }
 
