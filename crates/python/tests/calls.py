@@ -73,3 +73,16 @@ for data in (pandas.DataFrame, polars.DataFrame):
 for library in ("matplotlib", "altair"):
     rows = polars.DataFrame({"n": [1, 2], "x_s": [1.0, 2.0], "x_s_low": [None, 1.5], "x_s_high": [None, 2.5]})
     assert kendall.figure(rows, "n", "x_s", library=library)
+
+# The program of `pip install --user`, which is on no path.
+import os
+import pathlib
+import subprocess
+import sys
+
+home = pathlib.Path("user").absolute()
+(home / "bin").mkdir(parents=True)
+(home / "bin/kendall").touch()
+there = subprocess.run([sys.executable, "-c", "import kendall; print(kendall.program())"], capture_output=True, text=True, check=True,
+                       env={**os.environ, "PYTHONUSERBASE": str(home), "PATH": ""})
+assert there.stdout.strip() == str(home / "bin/kendall"), there

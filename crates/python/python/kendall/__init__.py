@@ -258,10 +258,13 @@ def run(
 
 def program() -> Path:
     """The program that this package brings, or the first ``kendall`` of the path."""
-    beside = Path(_sysconfig.get_path("scripts")) / "kendall"
-    found = str(beside) if beside.is_file() else _shutil.which("kendall")
+    # Of an environment, of `pip install --user` and of `pip install --target`.
+    user = _sysconfig.get_path("scripts", _sysconfig.get_preferred_scheme("user"))
+    folders = [Path(_sysconfig.get_path("scripts")), Path(user), Path(__file__).parents[1] / "bin"]
+    beside = [folder / "kendall" for folder in folders]
+    found = next((path for path in beside if path.is_file()), None) or _shutil.which("kendall")
     if found is None:
-        raise FileNotFoundError(f"no program: neither {beside} nor a `kendall` on the path")
+        raise FileNotFoundError(f"no program: neither {', '.join(map(str, beside))} nor a `kendall` on the path")
     return Path(found)
 
 
