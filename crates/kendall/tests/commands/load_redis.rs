@@ -300,13 +300,28 @@ fn hostile_answers_are_counted_by_kind() {
     assert_eq!(kinds(&server, 10_000), ["redirected"]);
 }
 
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn a_server_that_loads_its_data_is_waited_for() {
+    let loading = &b"-LOADING Redis is loading the dataset in memory\r\n"[..];
+    let alone = b"-ERR This instance has cluster support disabled\r\n";
+    let asked = |stop: &AtomicBool| {
+        let server = Hostile::start(&[loading, loading, alone], usize::MAX, &End::Silence);
+        prepare(&[server.address], &RedisAccess::default(), Duration::from_secs(5), stop)
+    };
+    assert!(asked(&NEVER).unwrap().is_empty());
+    let error = asked(&AtomicBool::new(true)).unwrap_err().to_string();
+    assert!(error.contains("still loads its data after 0ns: `LOADING Redis"), "{error}");
+}
+
 #[test]
 fn a_preparation_that_is_cut_says_why() {
     let timeout = Duration::from_millis(300);
     let answer = b"$3\r\nabc\r\n";
     for bytes in 0..answer.len() {
         let server = Hostile::start(&[answer], bytes, &End::Close);
-        let prepared = prepare(&[server.address], &RedisAccess::default(), timeout);
+        let prepared = prepare(&[server.address], &RedisAccess::default(), timeout, &NEVER);
         assert!(prepared.is_err(), "{bytes}");
     }
     for (answer, said) in [
@@ -315,11 +330,12 @@ fn a_preparation_that_is_cut_says_why() {
         (b"-NOAUTH Authentication required.\r\n", "refused a load without a password"),
     ] {
         let server = Hostile::start(&[answer], usize::MAX, &End::Silence);
-        let error = prepare(&[server.address], &RedisAccess::default(), timeout).unwrap_err();
+        let error =
+            prepare(&[server.address], &RedisAccess::default(), timeout, &NEVER).unwrap_err();
         assert!(error.to_string().contains(said), "{error}");
     }
     let server = Hostile::start(&[b"+"], usize::MAX, &End::Forever(vec![b'x'; 4_096]));
-    let error = prepare(&[server.address], &RedisAccess::default(), timeout);
+    let error = prepare(&[server.address], &RedisAccess::default(), timeout, &NEVER);
     assert!(error.is_err(), "{error:?}");
 }
 
@@ -396,7 +412,7 @@ fn a_server_that_greets_wrongly_is_given_up() {
         (b"\x16\x03", End::Reset),
     ] {
         let server = Hostile::start(&[answer], usize::MAX, &end);
-        let prepared = prepare(&[server.address], &access, Duration::from_millis(300));
+        let prepared = prepare(&[server.address], &access, Duration::from_millis(300), &NEVER);
         assert!(prepared.is_err(), "{answer:?}");
     }
 }

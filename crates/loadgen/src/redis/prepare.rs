@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Redis, RedisAccess, RedisCommand, RedisLoad, RedisPlan, Slots};
@@ -16,6 +16,8 @@ use crate::tls;
 /// Longest answer to `CLUSTER NODES`: a thousand nodes, with slots in pieces.
 const LONGEST_ANSWER: u64 = 16 << 20;
 
+const NODES: &[u8] = b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n";
+
 const LONGEST_LINE: u64 = 16 << 10;
 
 /// Commands of one request of the filling, and clients that fill.
@@ -25,6 +27,10 @@ const FILLERS: usize = 8;
 /// Longest time that storing all keys takes: a day.
 const LONGEST_FILLING_NS: u64 = 86_400_000_000_000;
 
+/// How often a server that loads its data is asked again, and for how long.
+const LOADING_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_LOADING: Duration = Duration::from_secs(60);
+
 /// A server that does not let the load in.
 #[derive(Debug, thiserror::Error)]
 pub enum PrepareError {
@@ -33,6 +39,10 @@ pub enum PrepareError {
     /// The user, the password or the database was not accepted.
     #[error("{target} refused {what}: `{answer}`")]
     Refused { target: SocketAddr, what: &'static str, answer: String },
+    #[error(
+        "{target} still loads its data after {waited:?}: `{answer}`; start the load once it has ended"
+    )]
+    Loading { target: SocketAddr, waited: Duration, answer: String },
     #[error("{target} does not speak Redis's protocol: it answered `{answer}`")]
     OtherProtocol { target: SocketAddr, answer: String },
 }
@@ -46,11 +56,13 @@ pub enum PrefillError {
     Failed { failed: u64, requests: u64, said: String },
 }
 
-/// Asks each target whether it lets the load in, and where the slots are if it is part of a cluster.
+/// Asks each target whether it lets the load in, and where the slots are if it is part of a cluster. One that loads its
+/// data is waited for until `stop` says so.
 pub fn prepare(
     targets: &[SocketAddr],
     access: &RedisAccess,
     timeout: Duration,
+    stop: &AtomicBool,
 ) -> Result<Slots, PrepareError> {
     let mut slots = Slots::default();
     for target in targets {
@@ -59,10 +71,10 @@ pub fn prepare(
         let mut prepared = reached.map_err(connect)?;
         let mut stream = prepared.stream();
         let (mut request, greetings) = access.greeting();
-        request.extend_from_slice(b"*2\r\n$7\r\nCLUSTER\r\n$5\r\nNODES\r\n");
+        request.extend_from_slice(NODES);
         stream.write_all(&request).map_err(connect)?;
         let mut stream = BufReader::new(stream);
-        let mut next = || answer(&mut stream).map_err(connect);
+        let mut next = || answer_of(&mut stream).map_err(connect);
         let refuse = |what, answer| PrepareError::Refused { target: *target, what, answer };
         for _ in 0..greetings {
             if let Err(said) = next()? {
@@ -73,7 +85,21 @@ pub fn prepare(
                 return Err(refuse("the user, the password or the database", said));
             }
         }
-        match next()? {
+        let mut waited = Duration::ZERO;
+        let mut said = next()?;
+        while let Err(answer) = said.as_ref()
+            && answer.starts_with("LOADING")
+        {
+            if waited >= LONGEST_LOADING || stop.load(Ordering::Relaxed) {
+                let answer = answer.clone();
+                return Err(PrepareError::Loading { target: *target, waited, answer });
+            }
+            std::thread::sleep(LOADING_PAUSE);
+            waited += LOADING_PAUSE;
+            stream.get_mut().write_all(NODES).map_err(connect)?;
+            said = answer_of(&mut stream).map_err(connect)?;
+        }
+        match said {
             Ok(text) => slots.read(&text, *target),
             Err(said) if said.starts_with("NOAUTH") => {
                 return Err(refuse("a load without a password", said));
@@ -87,7 +113,7 @@ pub fn prepare(
 }
 
 /// One reply that is a line or a text; an error, or anything else that was said, is the inner error.
-fn answer(stream: &mut impl BufRead) -> std::io::Result<Result<String, String>> {
+fn answer_of(stream: &mut impl BufRead) -> std::io::Result<Result<String, String>> {
     let mut line = Vec::new();
     stream.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
     let is_whole = line.ends_with(b"\n");

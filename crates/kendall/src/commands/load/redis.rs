@@ -89,11 +89,11 @@ impl LoadRedis {
             .plan(resolve(&self.targets, "127.0.0.1:6379")?, self.common.clients().into())?;
         let stop = stop_at_a_signal()?;
         let timeout = self.common.timeout.as_duration();
-        let slots =
-            prepare(&plan.targets, &content.access, timeout).map_err(|error| match error {
-                PrepareError::Connect(error) => load_error(error),
-                refused => exit_with(Exit::NotReady, refused),
-            })?;
+        let slots = prepare(&plan.targets, &content.access, timeout, &stop);
+        let slots = slots.map_err(|error| match error {
+            PrepareError::Connect(error) => load_error(error),
+            refused => exit_with(Exit::NotReady, refused),
+        })?;
         if !slots.is_empty() {
             // Each client may come to have a connection to each node.
             let connections = u64::from(self.common.clients()) * (1 + slots.nodes() as u64);
