@@ -722,6 +722,28 @@ fn states_of_threads_tell_which_tier_a_station_is_of() {
     );
 }
 
+/// The first of two tiers computes more and is taken for the one that has the station; two instances of the second, which
+/// has it, serve more all the same.
+#[test]
+fn instances_of_a_tier_that_may_have_the_station_may_serve_more() {
+    let truth = &TRUTHS[4];
+    let mut question = truth.question((16, 0));
+    let tier = truth.processes[1].0.to_owned();
+    question.change(Change::Count { tier, of: Counted::Instances, count: 2 }).unwrap();
+    let told = model(&runs_at(truth, &[1, 4, 8, 16], 8), 8).answer(&question, None).unwrap();
+    let one = truth.measured((16, 0), &|_| {}, (1.0, 9)).throughput_per_s;
+    let two = truth.measured((16, 0), &|system| system.pools[0].tokens *= 2, (1.0, 9));
+    let x = told.prediction.throughput_per_s;
+    assert!(two.throughput_per_s > 1.3 * one, "{one}, {}", two.throughput_per_s);
+    assert!(
+        x.holds(one) && x.holds(two.throughput_per_s),
+        "{x:?}: {one}, {}",
+        two.throughput_per_s
+    );
+    let caveats = &told.prediction.caveats;
+    assert!(caveats.iter().any(|caveat| caveat.contains("in which tier")), "{caveats:?}");
+}
+
 /// One consumer that takes all who wait, at 1, 2, 8 and at 1, 8, 32 clients: two of the three numbers of its form are told by
 /// three loads to within the runs' 2 %, and the third, what a request takes elsewhere, is small beside them.
 #[test]

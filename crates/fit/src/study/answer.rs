@@ -1185,6 +1185,20 @@ impl StudyModel {
         };
         let is_leaf = |tier: &String| question.graph.behind(&TierId::stored(tier)).next().is_none();
         let is_placed = self.common.form.waits_in.as_ref().is_some_and(is_leaf);
+        let why = "nothing tells in which tier a request waits for what is no processor: the intervals hold any of them; \
+                   a run of each tier by itself tells";
+        for node in question.graph.tiers.iter().filter(|_| !is_placed) {
+            let Some(before) = self.instances_of_all_runs(&node.tier) else { continue };
+            // Were it of this tier, there would be as many times more of it as instances.
+            let of_this = |tier: &str, facts: &mut TierFacts| {
+                let elsewhere = facts.hidden.as_mut().filter(|own| own.is.is_empty());
+                elsewhere.filter(|_| node.tier != *tier).into_iter().for_each(|own| {
+                    let all = own.servers.saturating_mul(node.instances);
+                    own.servers = (all / before.max(1)).max(1);
+                });
+            };
+            add(&of_this, why.to_owned());
+        }
         for node in &question.graph.tiers {
             let wait_here = |tier: &str, facts: &mut TierFacts| {
                 let by = speed(tier).unwrap_or(1.0) / speed(node.tier.as_str()).unwrap_or(1.0);
@@ -1192,8 +1206,6 @@ impl StudyModel {
                 let held = facts.hidden.as_mut().filter(|_| !is_placed);
                 held.into_iter().for_each(|held| held.take(by));
             };
-            let why = "nothing tells in which tier a request waits for what is no processor: the intervals hold any of them; \
-                       a run of each tier by itself tells";
             add(&wait_here, why.to_owned());
         }
         let light: Vec<&RunFacts> = self.sources.runs.iter().collect();
@@ -1213,6 +1225,14 @@ impl StudyModel {
             add(&computes, why.to_owned());
         }
         ways
+    }
+
+    /// How many instances of a tier there were, where no run had another number.
+    fn instances_of_all_runs(&self, tier: &TierId) -> Option<u32> {
+        let nodes = self.loads.iter().flat_map(|run| &run.graph.tiers);
+        let mut counts = nodes.filter(|node| node.tier == *tier).map(|node| node.instances);
+        let first = counts.next()?;
+        counts.all(|count| count == first).then_some(first)
     }
 
     /// A pool of a service of which none is known would stand beside what it waits for, and change nothing.
