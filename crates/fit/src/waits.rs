@@ -62,14 +62,22 @@ pub fn place(
     Some(Place { tier: tier.clone(), holder, waiting })
 }
 
-/// The one tier in which what waits grew, from the lightest load to the heaviest, by as many as most of these requests.
+/// The one tier in which what waits grew, from the lightest load to the heaviest, by as many as most of these requests: the
+/// requests inside it where connections of all tiers show them, otherwise threads and connections that wait.
 pub(crate) fn grown<'a>(
     waiting_requests: f64,
     parts: impl Iterator<Item = (&'a Part, [Waiting; 2])>,
 ) -> Option<(&'a Part, [Waiting; 2])> {
     let enough = LEAST_SHARE * waiting_requests;
-    let grew = |[before, waiting]: [Waiting; 2]| waiting.all() - before.all() >= enough;
-    let mut found = parts.filter(|(part, both)| part.role == Role::Tier && grew(*both));
+    let tiers: Vec<_> = parts.filter(|(part, _)| part.role == Role::Tier).collect();
+    let shown = tiers.iter().all(|(_, [_, heavy])| heavy.requests().is_some());
+    let grew = |[before, waiting]: [Waiting; 2]| {
+        // At light load a single connection to another tier carries one request.
+        let requests = waiting.requests().filter(|_| shown);
+        let grew = requests.map(|requests| requests - before.accept_queue - before.inside);
+        grew.unwrap_or_else(|| waiting.all() - before.all()) >= enough
+    };
+    let mut found = tiers.into_iter().filter(|(_, both)| grew(*both));
     let first = found.next().filter(|_| waiting_requests >= LEAST_WAITING)?;
     found.next().is_none().then_some(first)
 }
@@ -103,7 +111,7 @@ mod tests {
     }
 
     fn with(lock: f64) -> Waiting {
-        Waiting { lock, ..Waiting::default() }
+        Waiting { lock, untold: 1.0, ..Waiting::default() }
     }
 
     fn found(size: u32, before: Waiting, after: Waiting) -> Option<Holder> {
@@ -145,5 +153,22 @@ mod tests {
         assert_eq!(of(Some(with(30.0)), 30.0), None);
         assert_eq!(of(None, 2.0), None, "unknown");
         assert_eq!(of(None, 30.0), Some("db".to_owned()));
+    }
+
+    /// Event loops, whose threads wait for nothing but events: connections show what is inside.
+    #[test]
+    fn requests_inside_tell_the_tier_where_threads_do_not() {
+        let of = |web: Waiting, db: Waiting| {
+            let light = point(1.0, &[("web", Some(with(1.0))), ("db", Some(with(1.0)))]);
+            let heavy = point(32.0, &[("web", Some(web)), ("db", Some(db))]);
+            place(&station(3), &light, &heavy).map(|place| place.tier.name)
+        };
+        let inside = |inside: f64, untold: f64| Waiting { inside, untold, ..with(1.0) };
+        assert_eq!(of(inside(28.0, 0.0), inside(3.0, 0.0)), Some("web".to_owned()));
+        assert_eq!(of(inside(1.0, 0.0), inside(29.0, 0.0)), Some("db".to_owned()));
+        assert_eq!(of(inside(28.0, 0.0), inside(0.0, 1.0)), None, "no caller of it is seen");
+        // More threads of one that waits for the other are no requests.
+        let threads = Waiting { lock: 33.0, ..inside(1.0, 0.0) };
+        assert_eq!(of(threads, inside(29.0, 0.0)), Some("db".to_owned()));
     }
 }

@@ -701,7 +701,7 @@ fn states_of_threads_tell_which_tier_a_station_is_of() {
             let tiers = [("front", waits.map(|_| 0.0)), ("database", waits)];
             for (tier, lock) in tiers {
                 let used = run.uses.get_mut(&Part::tier(&TierId::fixed(tier))).unwrap();
-                used.waiting = lock.map(|lock| Waiting { lock, ..Waiting::default() });
+                used.waiting = lock.map(|lock| Waiting { lock, untold: 1.0, ..Waiting::default() });
             }
         }
         let question = Altered::SpeedBehind(2.0).ask(truth, (16, 0));

@@ -11,6 +11,7 @@ pub mod clocks;
 pub mod connection;
 pub mod disk;
 mod error;
+mod exchanges;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod hosts;

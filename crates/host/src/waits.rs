@@ -1,6 +1,6 @@
 //! What the threads of a process wait for at this moment, and where its connections wait.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 
 use kendall_protocols::waiting::Waiting;
@@ -9,19 +9,23 @@ use procfs::ProcError;
 use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, Process, Task};
 
+use crate::exchanges::{self, Connection};
 use crate::programs::Programs;
 
 /// Threads, and descriptors of each process, that are looked at: reading more would cost the service too much.
 const MOST_THREADS: usize = 512;
 const MOST_DESCRIPTORS: usize = 1_024;
 
+/// Share of the connections that must tell whether a request is to be answered.
+const LEAST_TOLD: f64 = 0.9;
+
 /// Collects them over a process and those below it.
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
     found: Waiting,
     threads: usize,
-    /// By their inodes: processes that were forked share their listener.
-    sockets: HashSet<u64>,
+    /// Whose they are, by their inodes: processes that were forked share their listener.
+    sockets: HashMap<u64, i32>,
     /// The first process that has one: all of them are in its network.
     owner: Option<i32>,
     /// Something could not be read, or is too much to read.
@@ -58,7 +62,7 @@ impl Waits {
         };
         let targets = descriptors.take(MOST_DESCRIPTORS).filter_map(Result::ok);
         self.sockets.extend(targets.filter_map(|descriptor| match descriptor.target {
-            FDTarget::Socket(inode) => Some(inode),
+            FDTarget::Socket(inode) => Some((inode, process.pid())),
             _ => None,
         }));
         if self.owner.is_none() && !self.sockets.is_empty() {
@@ -80,10 +84,41 @@ impl Waits {
         if self.unknown {
             return None;
         }
-        for entry in self.connections().iter().filter(|entry| entry.rx_queue > 0) {
+        let connections = self.connections();
+        for entry in connections.iter().filter(|entry| entry.rx_queue > 0) {
             self.add_queue(entry);
         }
+        match self.inside(&connections) {
+            Some(inside) => self.found.inside = inside,
+            None => self.found.untold = 1.0,
+        }
         Some(self.found)
+    }
+
+    /// Requests that were received and neither answered nor passed on: connections of callers on which an answer is due,
+    /// less those to others on which one is. `None` where no caller is seen, or several requests may share
+    /// a connection to another, of which a process then has no second.
+    fn inside(&self, connections: &[TcpNetEntry]) -> Option<f64> {
+        let known = exchanges::established()?;
+        let (called, mut calling) = established(connections);
+        calling.retain(|entry| known.get(&entry.inode).is_none_or(|one| !one.is_idle()));
+        let mut calls: HashMap<(i32, SocketAddr), usize> = HashMap::new();
+        for entry in &calling {
+            let process = *self.sockets.get(&entry.inode)?;
+            *calls.entry((process, entry.remote_address)).or_default() += 1;
+        }
+        if called.is_empty() || calls.values().any(|shared| *shared < 2) {
+            return None;
+        }
+        let open = |of: &[&TcpNetEntry], open: fn(&Connection) -> Option<bool>| {
+            let each = of.iter().map(|entry| known.get(&entry.inode).and_then(open));
+            let told: Vec<bool> = each.flatten().collect();
+            let enough = exact_f64(told.len()) >= LEAST_TOLD * exact_f64(of.len());
+            enough.then(|| exact_f64(told.iter().filter(|open| **open).count()))
+        };
+        let inside = open(&called, |one| one.received.is_unanswered(one.sent))?;
+        let asked = open(&calling, |one| one.sent.is_unanswered(one.received))?;
+        Some((inside - asked).max(0.0))
     }
 
     /// The sockets that were found, as the kernel lists them.
@@ -91,7 +126,7 @@ impl Waits {
         let owner = self.owner.and_then(|pid| Process::new(pid).ok());
         let tables = owner.map_or_else(Vec::new, |owner| vec![owner.tcp(), owner.tcp6()]);
         let all = tables.into_iter().filter_map(Result::ok).flatten();
-        all.filter(|entry| self.sockets.contains(&entry.inode)).collect()
+        all.filter(|entry| self.sockets.contains_key(&entry.inode)).collect()
     }
 }
 
@@ -103,16 +138,17 @@ pub fn called(pid: u32) -> BTreeSet<SocketAddr> {
         Process::new(pid).into_iter().for_each(|process| waits.add_sockets(&process));
     }
     let all = waits.connections();
-    let of = |state: TcpState| {
-        let state = move |entry: &&TcpNetEntry| entry.state == state;
-        all.iter().filter(state)
-    };
+    let (_, out) = established(&all);
+    let to = out.iter().map(|entry| entry.remote_address);
+    to.map(|to| SocketAddr::new(to.ip().to_canonical(), to.port())).collect()
+}
+
+/// Connections of those that called, and those to others.
+fn established(all: &[TcpNetEntry]) -> (Vec<&TcpNetEntry>, Vec<&TcpNetEntry>) {
+    let of = |state: TcpState| all.iter().filter(move |entry| entry.state == state);
     let listening: BTreeSet<u16> =
         of(TcpState::Listen).map(|entry| entry.local_address.port()).collect();
-    let out = of(TcpState::Established)
-        .filter(|entry| !listening.contains(&entry.local_address.port()))
-        .map(|entry| entry.remote_address);
-    out.map(|to| SocketAddr::new(to.ip().to_canonical(), to.port())).collect()
+    of(TcpState::Established).partition(|entry| listening.contains(&entry.local_address.port()))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,20 @@ pub struct Waiting {
     pub accept_queue: f64,
     /// Connections with bytes that are not read yet.
     pub unread: f64,
+    /// Requests that were received and neither answered nor passed on, as far as connections show them.
+    #[serde(default)]
+    pub inside: f64,
+    /// Processes whose connections do not show them.
+    #[serde(default = "one")]
+    pub untold: f64,
 }
+
+const fn one() -> f64 {
+    1.0
+}
+
+/// Share of the time in which connections may not show what is inside.
+const MOST_UNTOLD: f64 = 0.3;
 
 impl Waiting {
     /// Adds the waits of others.
@@ -38,6 +51,12 @@ impl Waiting {
         self.disk + self.lock + self.sleep + self.accept_queue + self.unread
     }
 
+    /// Requests that are there, where connections show them.
+    #[must_use]
+    pub fn requests(&self) -> Option<f64> {
+        (self.untold < MOST_UNTOLD).then_some(self.accept_queue + self.inside)
+    }
+
     fn both(self, other: Self, of: impl Fn(f64, f64) -> f64) -> Self {
         Self {
             disk: of(self.disk, other.disk),
@@ -45,6 +64,8 @@ impl Waiting {
             sleep: of(self.sleep, other.sleep),
             accept_queue: of(self.accept_queue, other.accept_queue),
             unread: of(self.unread, other.unread),
+            inside: of(self.inside, other.inside),
+            untold: of(self.untold, other.untold),
         }
     }
 }

@@ -325,7 +325,12 @@ fn waits(place: Option<&Place>, last: &OperatingPoint) -> String {
         Holder::Sleep => {
             format!("for one another inside {tier} (threads that sleep: {})", mean(waiting.sleep))
         }
-        Holder::Unknown => format!("for one another inside {tier}"),
+        Holder::Unknown => match waiting.requests() {
+            Some(inside) => {
+                format!("for one another inside {tier} (requests there: {})", mean(inside))
+            }
+            None => format!("for one another inside {tier}"),
+        },
     }
 }
 
@@ -357,14 +362,22 @@ fn in_words(station: &HiddenStation, place: Option<&Place>, last: &OperatingPoin
     let kinds = "(threads, processes, connections or permits)";
     let known = place.is_some_and(|p| matches!(p.holder, Holder::AcceptQueue | Holder::Disk));
     let one = if known { "a resource" } else { "one lock, or another resource" };
+    // What holds requests back is seen there.
+    let seen = known || place.is_some_and(|place| place.holder == Holder::Sleep);
+    let rate = number::rate(station.capacity_per_s.center);
+    let same = if seen {
+        String::new()
+    } else {
+        format!("; where the service limits its own rate, to {rate}, the curve is the same")
+    };
     match (station.only_size(), station.sizes.as_slice()) {
         (Some(1), _) => Ok(format!(
             "{waits} {one} of which there is one, held for {hold} by each request; to hold it for \
-                 less time would raise the capacity"
+                 less time would raise the capacity{same}"
         )),
         (Some(size), _) => Ok(format!(
             "{waits} a pool of {size} {kinds}, each held for {hold} by a request; more of them, or \
-                 to hold them for less time, would raise the capacity"
+                 to hold them for less time, would raise the capacity{same}"
         )),
         (None, [(least, _), .., (most, _)]) if *most > 4 * least => Err(format!(
             "no measured resource is near its limit, and the curve fits {} as well as a pool of up \
@@ -380,7 +393,7 @@ fn in_words(station: &HiddenStation, place: Option<&Place>, last: &OperatingPoin
             Ok(format!(
                 "{waits} {pool} {kinds}, each held for {} to {} by a request; more of them, or to hold \
                  them for less time, would raise the capacity, and more loads around the knee would \
-                 tell how many there are",
+                 tell how many there are{same}",
                 hold(*least),
                 hold(*most)
             ))
@@ -499,29 +512,36 @@ mod tests {
     /// The curve of one that is served at a time is the same for a lock, a disk and an accept queue.
     #[test]
     fn what_threads_and_connections_wait_for_is_named() {
+        let unseen = Waiting { untold: 1.0, ..Waiting::default() };
         let light = point(0.2, &[("web", 0.1, 0.0), ("database", 0.1, 0.0)]);
         let heavy = point(0.5, &[("web", 0.1, 0.0), ("database", 0.2, 0.0)]);
         let with = |mut point: OperatingPoint, clients: f64, waiting: Waiting| {
             point.population = Some(clients);
             point.processes[0].waiting = Some(waiting);
-            point.processes[1].waiting = Some(Waiting { lock: 2.0, ..Waiting::default() });
+            let untold = waiting.untold;
+            point.processes[1].waiting = Some(Waiting { lock: 2.0, untold, ..Waiting::default() });
             point
         };
         let said = |waiting: Waiting| {
-            let light = with(light.clone(), 1.0, Waiting::default());
+            let light = with(light.clone(), 1.0, unseen);
             let heavy = with(heavy.clone(), 32.0, waiting);
             let station = station(&[(1, 1.0)]);
             let place = place(&station, &light, &heavy);
             of_station(&station, place.as_ref(), &bottleneck(&heavy), &heavy).unwrap().unwrap()
         };
-        let flush = said(Waiting { disk: 0.92, lock: 30.0, ..Waiting::default() });
+        let flush = said(Waiting { disk: 0.92, lock: 30.0, ..unseen });
         let begins = "Requests wait for the disk inside web (threads in a flush: 0.92 on average";
         assert!(flush.starts_with(begins), "{flush}");
         assert!(flush.contains("a resource of which there is one, held for 2.50 ms"), "{flush}");
-        let queue = said(Waiting { accept_queue: 30.1, ..Waiting::default() });
+        let queue = said(Waiting { accept_queue: 30.1, ..unseen });
         assert!(queue.starts_with("Requests wait in the accept queue of web"), "{queue}");
-        let lock = said(Waiting { lock: 31.0, ..Waiting::default() });
+        let lock = said(Waiting { lock: 31.0, ..unseen });
         assert!(lock.starts_with("Requests wait for one another inside web: the"), "{lock}");
+        assert!(lock.contains("its own rate, to 400.0/s, the curve is the same"), "{lock}");
+        assert!(!flush.contains("its own rate") && !queue.contains("its own rate"));
+        let events = said(Waiting { inside: 31.0, ..Waiting::default() });
+        let begins = "Requests wait for one another inside web (requests there: 31 on average";
+        assert!(events.starts_with(begins), "{events}");
     }
 
     #[test]

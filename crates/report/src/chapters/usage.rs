@@ -252,6 +252,7 @@ fn waits(data: &Observations) -> Table {
         .column("sleep", "Sleep", Unit::Plain(2), |(.., waiting)| waiting.sleep)
         .column("accept_queue", "Not accepted", Unit::Plain(2), |(.., of)| of.accept_queue)
         .column("unread", "Not read", Unit::Plain(2), |(.., waiting)| waiting.unread)
+        .column("inside", "Requests inside", Unit::Plain(2), |(.., of)| of.requests())
         .table()
         .folded_if_long()
 }

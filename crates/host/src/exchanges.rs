@@ -1,0 +1,274 @@
+//! Connections of TCP by what went either way, and when last, as the kernel tells with sock_diag(7). `/proc/net/tcp` does not
+//! tell it.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+
+/// Bytes that are read of a table. One connection takes some 400; reading more would cost the host too much.
+const MOST_BYTES: usize = 4 << 20;
+/// The kernel fills at most 32 KiB at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+// linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h, linux/tcp.h.
+const REQUEST_DUMP: u16 = 0x1 | 0x300;
+const BY_FAMILY: u16 = 20;
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const TCP: u8 = 6;
+const ESTABLISHED: u32 = 1 << 1;
+const HEADER_BYTES: usize = 16;
+const INFO: u16 = 2;
+const INODE_AT: usize = 68;
+const ATTRIBUTES_AT: usize = 72;
+const LAST_SENT_AT: usize = 44;
+const LAST_RECEIVED_AT: usize = 52;
+const SEGMENTS_RECEIVED_AT: usize = 152;
+const SEGMENTS_SENT_AT: usize = 156;
+
+/// Requests before which the segments of an answer are not known.
+const LEAST_SEGMENTS: u32 = 8;
+
+const IDLE_MS: u32 = 1_000;
+
+/// What went over a connection one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// How long ago its last data went, in ms, to within a tick of the kernel's clock.
+    last_ago_ms: u32,
+    segments: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Connection {
+    pub(crate) sent: Way,
+    pub(crate) received: Way,
+}
+
+impl Connection {
+    /// Whether nothing went over it for long, and no answer is due to what was asked.
+    pub(crate) fn is_idle(self) -> bool {
+        self.sent.last_ago_ms.min(self.received.last_ago_ms) >= IDLE_MS
+            && self.sent.is_unanswered(self.received) == Some(false)
+    }
+}
+
+impl Way {
+    /// Whether a request that went this way is still to be answered the other way, where one waits for the other. Of
+    /// data within one tick the segments tell: one a request, and as many an answer each time.
+    pub(crate) fn is_unanswered(self, answers: Self) -> Option<bool> {
+        match self.last_ago_ms.cmp(&answers.last_ago_ms) {
+            Ordering::Less => return Some(true),
+            Ordering::Greater => return Some(false),
+            Ordering::Equal if self.segments == 0 || answers.segments == 0 => {
+                return Some(self.segments > 0);
+            }
+            Ordering::Equal => {}
+        }
+        let each = (answers.segments.saturating_add(self.segments / 2)) / self.segments;
+        let is_whole = self.segments >= LEAST_SEGMENTS && each > 0;
+        match self.segments.checked_sub(answers.segments.checked_div(each)?)? {
+            open @ 0..=1 if is_whole && answers.segments % each == 0 => Some(open == 1),
+            _ => None,
+        }
+    }
+}
+
+/// All established connections of this network, by the inodes of their sockets; `None` where the kernel does not tell,
+/// or has more than are read.
+pub(crate) fn established() -> Option<HashMap<u64, Connection>> {
+    let mut found = HashMap::new();
+    let flags = SocketFlags::CLOEXEC;
+    let socket =
+        socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))
+            .ok()?;
+    let mut buffer = vec![0; BUFFER_BYTES];
+    for family in [AddressFamily::INET, AddressFamily::INET6] {
+        send(&socket, &request(family)?, SendFlags::empty()).ok()?;
+        let mut read = 0;
+        loop {
+            let (bytes, _) = match recv(&socket, &mut *buffer, RecvFlags::DONTWAIT) {
+                Err(Errno::INTR) => continue,
+                other => other.ok()?,
+            };
+            read += bytes;
+            if bytes == 0 || read > MOST_BYTES {
+                return None;
+            }
+            if add(buffer.get(..bytes)?, &mut found)? {
+                break;
+            }
+        }
+    }
+    Some(found)
+}
+
+/// Asks for all connections of a family, each with its `tcp_info`.
+fn request(family: AddressFamily) -> Option<Vec<u8>> {
+    let mut body = vec![u8::try_from(family.as_raw()).ok()?, TCP, 1 << (INFO - 1), 0];
+    body.extend(ESTABLISHED.to_ne_bytes());
+    // Any addresses.
+    body.extend([0; 48]);
+    let mut all = u32::try_from(HEADER_BYTES + body.len()).ok()?.to_ne_bytes().to_vec();
+    all.extend(BY_FAMILY.to_ne_bytes());
+    all.extend(REQUEST_DUMP.to_ne_bytes());
+    // Neither number nor port.
+    all.extend([0; 8]);
+    all.extend(body);
+    Some(all)
+}
+
+/// Adds the connections of what was read, and says whether it was the last of the table. `None` where it is none.
+fn add(mut read: &[u8], found: &mut HashMap<u64, Connection>) -> Option<bool> {
+    while !read.is_empty() {
+        let length = usize::try_from(u32_at(read, 0)?).ok()?;
+        let message = read.get(..length)?.get(HEADER_BYTES..)?;
+        match u16_at(read, 4)? {
+            DONE => return Some(true),
+            ERROR => return None,
+            BY_FAMILY => {
+                let inode = u64::from(u32_at(message, INODE_AT)?);
+                let info = attribute(message.get(ATTRIBUTES_AT..)?, INFO).and_then(connection_of);
+                found.extend(info.map(|info| (inode, info)));
+            }
+            _ => {}
+        }
+        read = read.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Some(false)
+}
+
+fn attribute(mut all: &[u8], kind: u16) -> Option<&[u8]> {
+    loop {
+        let length = usize::from(u16_at(all, 0)?);
+        let value = all.get(..length)?.get(4..)?;
+        if u16_at(all, 2)? == kind {
+            return Some(value);
+        }
+        all = all.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+fn connection_of(info: &[u8]) -> Option<Connection> {
+    let way = |last_at, segments_at| {
+        Some(Way { last_ago_ms: u32_at(info, last_at)?, segments: u32_at(info, segments_at)? })
+    };
+    Some(Connection {
+        sent: way(LAST_SENT_AT, SEGMENTS_SENT_AT)?,
+        received: way(LAST_RECEIVED_AT, SEGMENTS_RECEIVED_AT)?,
+    })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|four| u32::from_ne_bytes(*four))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|two| u16::from_ne_bytes(*two))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::{AsRawFd as _, RawFd};
+
+    use super::*;
+
+    fn inode(socket: RawFd) -> u64 {
+        let link = std::fs::read_link(format!("/proc/self/fd/{socket}")).unwrap();
+        let link = link.to_str().unwrap().to_owned();
+        link.trim_start_matches("socket:[").trim_end_matches(']').parse().unwrap()
+    }
+
+    #[test]
+    fn both_ends_of_a_connection_tell_what_is_unanswered() {
+        for any in ["127.0.0.1:0", "[::1]:0"] {
+            // Not every machine has both families.
+            let Ok(listener) = TcpListener::bind(any) else { continue };
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            let of = |one: &TcpStream| established().unwrap()[&inode(one.as_raw_fd())];
+            let both = || {
+                let (caller, called) = (of(&client), of(&server));
+                [
+                    caller.sent.is_unanswered(caller.received),
+                    called.received.is_unanswered(called.sent),
+                ]
+            };
+            let mut byte = [0];
+            // Answered at once and asked again: all of it may be within one tick.
+            for turn in 0..20 {
+                (&client).write_all(b"?").unwrap();
+                let known = turn >= 8;
+                assert!(both().iter().all(|one| one.unwrap_or(!known)), "{any}: {turn}");
+                (&server).read_exact(&mut byte).unwrap();
+                (&server).write_all(b"!").unwrap();
+                (&client).read_exact(&mut byte).unwrap();
+            }
+            assert_eq!(both(), [Some(false); 2], "{any}");
+        }
+    }
+
+    #[test]
+    fn segments_tell_what_one_tick_holds() {
+        let open = |requests, answers| {
+            let way = |segments| Way { last_ago_ms: 7, segments };
+            way(requests).is_unanswered(way(answers))
+        };
+        for each in [1, 2, 3] {
+            assert_eq!(open(20, 20 * each), Some(false));
+            assert_eq!(open(21, 20 * each), Some(true));
+        }
+        assert_eq!(open(1, 0), Some(true));
+        assert_eq!(open(0, 1), Some(false), "a greeting");
+        let at = |sent_ago, received_ago| {
+            let way = |last_ago_ms| Way { last_ago_ms, segments: 20 };
+            Connection { sent: way(sent_ago), received: way(received_ago) }.is_idle()
+        };
+        assert!(at(1_500, 1_200) && !at(1_200, 1_500) && !at(1_500, 900));
+        // Answers that differ, requests of several segments, too few of them.
+        for (requests, answers) in [(20, 27), (40, 20), (20, 17), (3, 3)] {
+            assert_eq!(open(requests, answers), None, "{requests} {answers}");
+        }
+    }
+
+    /// Tables that end anywhere, and lengths that reach anywhere.
+    #[test]
+    fn a_table_that_is_cut_or_wrong_is_none_or_less() {
+        let mut info = vec![0; 160];
+        for (at, value) in [
+            (LAST_SENT_AT, 3),
+            (LAST_RECEIVED_AT, 9),
+            (SEGMENTS_SENT_AT, 5),
+            (SEGMENTS_RECEIVED_AT, 4),
+        ] {
+            info[at] = value;
+        }
+        let mut message = vec![0; ATTRIBUTES_AT];
+        message[INODE_AT] = 77;
+        message.extend(164_u16.to_ne_bytes());
+        message.extend(INFO.to_ne_bytes());
+        message.extend(info);
+        let mut table = u32::try_from(HEADER_BYTES + message.len()).unwrap().to_ne_bytes().to_vec();
+        table.extend(BY_FAMILY.to_ne_bytes());
+        table.extend([0; 10]);
+        table.extend(message);
+        let mut found = HashMap::new();
+        assert_eq!(add(&table, &mut found), Some(false));
+        let way = |last_ago_ms, segments| Way { last_ago_ms, segments };
+        let connection = Connection { sent: way(3, 5), received: way(9, 4) };
+        assert_eq!(found, HashMap::from([(77, connection)]));
+        for length in 1..table.len() {
+            assert_eq!(add(&table[..length], &mut HashMap::new()), None, "{length}");
+        }
+        for wrong in [0_u32, 3, 15, u32::MAX] {
+            table[..4].copy_from_slice(&wrong.to_ne_bytes());
+            assert_eq!(add(&table, &mut HashMap::new()), None, "{wrong}");
+        }
+    }
+}
