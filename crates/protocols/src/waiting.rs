@@ -28,7 +28,7 @@ const fn one() -> f64 {
 }
 
 /// Share of the time in which connections may not show what is inside.
-const MOST_UNTOLD: f64 = 0.3;
+const MOST_UNTOLD: f64 = 0.5;
 
 impl Waiting {
     /// Adds the waits of others.
@@ -43,6 +43,13 @@ impl Waiting {
             .into_iter()
             .fold((0.0, Self::default()), |(count, all), one| (count + 1.0, all.plus(one)));
         (count > 0.0).then(|| all.both(all, |sum, _| sum / count))
+    }
+
+    /// The means over moments of one process; what is inside, over those at which that is told.
+    pub fn over_time(moments: impl Iterator<Item = Self> + Clone) -> Option<Self> {
+        let told = Self::mean(moments.clone().filter(|one| one.untold < MOST_UNTOLD));
+        let inside = told.map_or(0.0, |told| told.inside);
+        Self::mean(moments).map(|all| Self { inside, ..all })
     }
 
     /// Threads and connections that wait, all together.
@@ -67,5 +74,26 @@ impl Waiting {
             inside: of(self.inside, other.inside),
             untold: of(self.untold, other.untold),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_that_do_not_tell_what_is_inside_are_left_out_of_it() {
+        let told = |inside| Waiting { inside, lock: 2.0, ..Waiting::default() };
+        let untold = Waiting { untold: 1.0, lock: 5.0, ..Waiting::default() };
+        let mean = |moments: &[Waiting]| Waiting::over_time(moments.iter().copied()).unwrap();
+        let most = mean(&[untold, told(28.0), told(30.0)]);
+        assert_eq!((most.requests(), most.lock), (Some(29.0), 3.0));
+        assert_eq!(mean(&[untold, untold, told(28.0)]).requests(), None);
+        assert_eq!(Waiting::over_time(std::iter::empty()), None);
+        // Of an older version's results nothing is known.
+        let old: Waiting =
+            serde_json::from_str(r#"{"disk":0,"lock":1,"sleep":0,"accept_queue":2,"unread":0}"#)
+                .unwrap();
+        assert_eq!(old.requests(), None);
     }
 }

@@ -274,7 +274,7 @@ fn process_use(process: &Process, window: &MeasuredWindow) -> Option<ProcessUse>
     let (from, to) = ends(&process.samples, window, moment)?;
     let inside =
         process.samples.iter().filter(|sample| (from.at_ns..=to.at_ns).contains(&sample.at_ns));
-    let waiting = Waiting::mean(inside.clone().filter_map(|sample| sample.waiting));
+    let waiting = Waiting::over_time(inside.clone().filter_map(|sample| sample.waiting));
     Some(ProcessUse {
         part: process.part.clone(),
         instance: process.instance,
