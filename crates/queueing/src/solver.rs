@@ -221,7 +221,7 @@ impl std::fmt::Display for Caveat {
 }
 
 /// What one class sees. Rates in 1/s, times in s.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 #[non_exhaustive]
 pub struct ClassResult {
     /// Its name.
@@ -236,6 +236,10 @@ pub struct ClassResult {
     pub bottleneck: Option<Bottleneck>,
     /// Least and greatest throughput by the asymptotic bounds (closed classes).
     pub throughput_bounds: Option<(f64, f64)>,
+    /// Variance of its number in the system, where it is known exactly.
+    pub number_variance: Option<f64>,
+    /// Variance of its system response, likewise.
+    pub system_response_variance: Option<f64>,
 }
 
 /// What happens at one station. Lists are by class.
@@ -373,7 +377,7 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
         None if model.pools.is_empty() => solve_network(model, solver)?,
         None => layered::solve(model)?,
     };
-    percentiles(model, &mut solution)?;
+    times_and_spreads(model, &mut solution)?;
     if let Some(before) = model.rate_before {
         solution.settling = Some(single::settled(model, before)?);
     }
@@ -396,17 +400,47 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
     Ok(solution)
 }
 
-/// Percentiles of the response where a network has them; else that it has none.
-fn percentiles(model: &Model, solution: &mut Solution) -> Result<(), SolveError> {
+/// Variances of open classes: numbers at the stations of an open product form do not depend on each other, and
+/// each customer there is of a class with the probability of its share.
+///
+/// # Source
+/// Jackson 1963; Baskett, Chandy, Muntz, Palacios 1975.
+fn number_variances(model: &Model, solution: &mut Solution) {
+    let alone = model.chains().len() == model.classes.len();
+    let open = model.classes.iter().all(crate::model::Class::is_open);
+    if !(alone && open && model.pools.is_empty() && solution.accuracy == Accuracy::Exact) {
+        return;
+    }
+    for (index, class) in solution.classes.iter_mut().enumerate() {
+        let of = |station: &StationResult| {
+            let total: f64 = station.number.iter().sum();
+            let share = if total > 0.0 { station.number[index] / total } else { 0.0 };
+            let variance = if total > 0.0 { station.number_variance? } else { 0.0 };
+            Some(share * share * variance + share * (1.0 - share) * total)
+        };
+        class.number_variance = solution.stations.iter().map(of).sum();
+    }
+}
+
+/// Variances, and percentiles of the response where a network has them; else that it has none.
+fn times_and_spreads(model: &Model, solution: &mut Solution) -> Result<(), SolveError> {
+    number_variances(model, solution);
     let known = !solution.response_quantiles.is_empty() || !solution.waiting_quantiles.is_empty();
-    if model.quantiles.is_empty() || known {
-        return Ok(());
+    let exact = solution.accuracy == Accuracy::Exact;
+    if let ([class], Some(station)) = (&mut solution.classes[..], &solution.station) {
+        class.system_response_variance = station.response_time.variance.filter(|_| exact);
     }
     let paths = if solution.station.is_none() && model.stations.len() > 1 {
         tandem::paths(model, &model.visits()?)
     } else {
         None
     };
+    if let ([class], Some(paths)) = (&mut solution.classes[..], &paths) {
+        class.system_response_variance = Some(tandem::variance(paths)).filter(|_| exact);
+    }
+    if model.quantiles.is_empty() || known {
+        return Ok(());
+    }
     if let Some(paths) = paths {
         let of = |q: &f64| tandem::quantile(&paths, *q).map(|t| (*q, t));
         solution.response_quantiles = model.quantiles.iter().filter_map(of).collect();

@@ -268,6 +268,7 @@ impl Chained {
             number: throughput * system_response,
             bottleneck: bottleneck(&self.network, chain).ok(),
             throughput_bounds: bounds,
+            ..ClassResult::default()
         }
     }
 

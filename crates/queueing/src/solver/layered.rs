@@ -143,6 +143,7 @@ fn answer(
             number: x * solved.system_response[0],
             bottleneck: bottleneck(&whole, 0).ok(),
             throughput_bounds: None,
+            ..ClassResult::default()
         }],
         stations,
         pools,

@@ -538,6 +538,7 @@ fn several(
                 number: result.number,
                 bottleneck: None,
                 throughput_bounds: None,
+                ..ClassResult::default()
             })
             .collect(),
         stations: vec![StationResult {
@@ -585,6 +586,7 @@ fn wrap(model: &Model, solved: StationSolution) -> Solution {
             number: solved.number.mean,
             bottleneck: None,
             throughput_bounds: None,
+            ..ClassResult::default()
         }],
         stations: vec![StationResult {
             name: model.stations[0].name.clone(),

@@ -130,6 +130,22 @@ fn overtakes(model: &Model, [from, beside, to]: [usize; 3]) -> bool {
     seen.contains(&to)
 }
 
+/// Variance of the time along one of the paths.
+pub(super) fn variance(paths: &[Path]) -> f64 {
+    let (mut mean, mut second) = (0.0, 0.0);
+    for path in paths {
+        let times = path.stops.iter().map(|stop| 1.0 / stop.service + stop.waits / stop.wait);
+        let along: f64 = times.sum();
+        let spread = |stop: &Stop| {
+            stop.service.powi(-2) + stop.waits * (2.0 - stop.waits) / (stop.wait * stop.wait)
+        };
+        let spreads: f64 = path.stops.iter().map(spread).sum();
+        mean += path.probability * along;
+        second += path.probability * (spreads + along * along);
+    }
+    (second - mean * mean).max(0.0)
+}
+
 /// Quantile of the time along one of the paths; about 1e-8.
 pub(super) fn quantile(paths: &[Path], quantile: f64) -> Option<f64> {
     if !(quantile > 0.0 && quantile < 1.0) {
@@ -180,11 +196,14 @@ mod tests {
         let found = quantile(&[path(&[a, b])], 1.0 - level).unwrap();
         assert!((found - t).abs() < 1e-7, "{found}");
         assert!(quantile(&[path(&[1.0])], 1.5).is_none());
+        assert!((variance(&[path(&[a, b])]) - (a.powi(-2) + b.powi(-2))).abs() < 1e-12);
         // One of two: 0.25·e^(−t) + 0.75·e^(−3t) at t = 1.
         let ways = [(0.25, 1.0), (0.75, 3.0)]
             .map(|(probability, rate)| Path { probability, ..path(&[rate]) });
         let level = 0.25 * (-1.0_f64).exp() + 0.75 * (-3.0_f64).exp();
         let found = quantile(&ways, 1.0 - level).unwrap();
         assert!((found - 1.0).abs() < 1e-7, "{found}");
+        let second = 0.25 * 2.0 + 0.75 * 2.0 / 9.0;
+        assert!((variance(&ways) - (second - 0.25)).abs() < 1e-12);
     }
 }

@@ -531,6 +531,15 @@ fn numbers_in_open_networks_vary_as_simulations_do() {
                 'delay', service_time_s = 2 }]";
     let model = Model::read(&text.parse().unwrap()).unwrap();
     let exact = solve(&model, Solver::Auto).unwrap();
+    // Of the two at the first station on average, 0.4 belong to the first class: Var = p²·2 + p(1 − p), p = 0.4, and a
+    // Poisson number at the delay.
+    let of_class = exact.classes[0].number_variance.unwrap();
+    let numbers: Vec<f64> = exact.stations.iter().map(|s| s.number.iter().sum()).collect();
+    let three = exact.stations[1].number_variance.unwrap() / 9.0 + numbers[1] * 2.0 / 9.0;
+    assert!(
+        (of_class - (0.16 * 2.0 + 0.24 * numbers[0] + three + 2.0)).abs() < 1e-12,
+        "{of_class}"
+    );
     let variances: Vec<f64> = exact.stations.iter().map(|s| s.number_variance.unwrap()).collect();
     assert!((variances[0] - 2.0).abs() < 1e-12, "{variances:?}");
     assert!((variances[2] - 6.0).abs() < 1e-12, "{variances:?}");
@@ -545,4 +554,41 @@ fn numbers_in_open_networks_vary_as_simulations_do() {
         let found = station.number_variance.unwrap();
         assert!(found.covers(variance), "{}: {found:?} for {variance}", station.name);
     }
+}
+
+/// Numbers of a class and times of a series, of which the variances add up, as the simulator finds them.
+#[test]
+fn variances_of_open_classes_are_what_a_simulation_finds() {
+    use kendall_queueing::Model;
+    use kendall_queueing::simulation::{Settings, simulate};
+    use kendall_queueing::solver::{Solver, solve};
+    let read = |text: &str| Model::read(&text.parse().unwrap()).unwrap();
+    let series = read(
+        "arrival_rate_per_s = 2\nstations = [{ name = 'a', servers = 3, service_time_s = 1 }, { name = 'b', \
+         service_time_s = 0.2 }, { name = 'c', type = 'delay', service_time_s = 0.5 }]",
+    );
+    let exact = solve(&series, Solver::Auto).unwrap().classes[0].clone();
+    // The wait of M/M/3 is positive with probability 4/9, then with mean 1 s; Var = 1 + c(2 − c).
+    let wait = 4.0 / 9.0 * (2.0 - 4.0 / 9.0);
+    let times = 1.0 + wait + (0.2_f64 / 0.6).powi(2) + 0.25;
+    assert!((exact.system_response_variance.unwrap() - times).abs() < 1e-12, "{exact:?}");
+    let settings =
+        Settings { confidence: 0.999, relative_half_width: 0.01, ..Settings::of(&series) };
+    let simulated = simulate(&series, &settings, &mut |_| {}).unwrap();
+    let found = simulated.classes[0].response_time_variance_s2.unwrap();
+    assert!(found.covers(times), "{found:?} for {times}");
+    // Of the mean number alone nothing is said: closed classes, other services, class switching.
+    for text in [
+        "population = 3\nthink_time_s = 1\nstations = [{ name = 'a', service_time_s = 1 }, { name = 'b', \
+         service_time_s = 1 }]",
+        "arrival_rate_per_s = 0.5\nstations = [{ name = 'a', service = { distribution = 'erlang', mean_s = 1, \
+         stages = 2 } }, { name = 'b', service_time_s = 1 }]",
+    ] {
+        let class = &solve(&read(text), Solver::Auto).unwrap().classes[0];
+        assert!(class.number_variance.is_none() && class.system_response_variance.is_none());
+    }
+    let single = read("arrival_rate_per_s = 0.5\nstations = [{ name = 'a', service_time_s = 1 }]");
+    let class = &solve(&single, Solver::Auto).unwrap().classes[0];
+    assert!((class.number_variance.unwrap() - 2.0).abs() < 1e-12);
+    assert!((class.system_response_variance.unwrap() - 4.0).abs() < 1e-12);
 }

@@ -147,6 +147,10 @@ pub(super) fn classes(model: &Model, classes: &[ClassResult]) -> Table {
         .column("throughput_per_s", "throughput", Unit::Rate, |class| class.throughput)
         .column("system_response_time_mean_s", "response", TIME, |class| class.system_response)
         .column("number_mean", "in system", Unit::Number, |class| class.number)
+        .column("number_variance", "", Unit::Number, |class| class.number_variance)
+        .column("system_response_time_variance_s2", "", Unit::Number, |class| {
+            class.system_response_variance
+        })
         .column("bottleneck", "bottleneck", Unit::Text, |class| {
             Some(model.stations.get(class.bottleneck.as_ref()?.resource)?.name.as_str())
         })
