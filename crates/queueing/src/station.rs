@@ -36,7 +36,7 @@ pub use markov::{
     mm1k, mmm, mmmk,
 };
 pub use phase_type::map_ph;
-pub use polling::{Polling, Retrial, Visit, mg1_retrial, polling};
+pub use polling::{Polled, Polling, Retrial, Visit, mg1_retrial, polling, polling_unequal};
 pub use priority::{
     PriorityClass, PriorityResult, Scheduling, mg1_priority, mm1_discriminatory, mmm_priority,
     mmm_priority_two,
