@@ -19,7 +19,7 @@ const NOTABLE_BACKGROUND: f64 = 0.05;
 
 /// A utilization up to this is a full server measured with an error, and taken as 1; beyond it
 /// something else is wrong: percent for shares, or too few servers.
-const MOST_UTILIZATION: f64 = 1.1;
+pub const MOST_UTILIZATION: f64 = 1.1;
 
 /// Residual over their scale from which Huber's estimate weighs a load point less: it keeps 95 % of the precision of
 /// least squares where errors are normal.

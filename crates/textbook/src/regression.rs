@@ -1,13 +1,19 @@
 //! Demands from utilizations and throughputs.
 
-use kendall_fit::demands::{LoadPoint, Options, Weighting, regress_weighted};
-use kendall_keys::{Form, Key};
+use kendall_fit::demands::{LoadPoint, MOST_UTILIZATION, Options, Weighting, regress_weighted};
+use kendall_keys::{Form, Key, Section};
 
 use crate::fields::{CONFIDENCE, entries_for, rows};
 use crate::{Answer, Case, TextbookError};
 
 pub(crate) const KEYS: &[Key] = &[
-    Key::new("utilization", Form::Numbers, "one a load point"),
+    Key::new("utilization", Form::Numbers, "one a load point").optional(),
+    Key::new(
+        "busy_servers",
+        Form::Numbers,
+        "instead: the mean number of busy servers, of any size",
+    )
+    .optional(),
     Key::new(
         "throughput_per_s",
         Form::Special("a list by load point of numbers, or of lists by class"),
@@ -20,10 +26,35 @@ pub(crate) const KEYS: &[Key] = &[
     CONFIDENCE,
 ];
 
-/// U·m = Σ D·X (+ D₀): `utilization` by load point, `throughput_per_s` by load point (and class).
+/// Utilizations, and of how many servers.
+fn busy(section: &mut Section<'_>) -> Result<(Vec<f64>, f64), TextbookError> {
+    let servers = section.number("servers")?;
+    let shares = section.numbers("utilization")?;
+    let Some(busy) = section.numbers("busy_servers")? else {
+        let shares = shares.ok_or_else(|| {
+            TextbookError::missing("utilization", "a number for each load point (or busy_servers)")
+        })?;
+        if let Some(most) = shares.iter().find(|share| **share > MOST_UTILIZATION) {
+            let what = format!(
+                "has {most}, more than a full server: shares go to 1 (is it in percent?); write the \
+                 mean number of busy servers as `busy_servers`"
+            );
+            return Err(section.problem("utilization", what).into());
+        }
+        return Ok((shares, servers.unwrap_or(1.0)));
+    };
+    if let Some(key) = ["utilization", "servers"].into_iter().find(|key| section.has(key)) {
+        return Err(section.problem(key, "is beside busy_servers: leave it out").into());
+    }
+    // As shares of as many servers as were busy at most.
+    let servers = busy.iter().copied().fold(1.0, f64::max);
+    Ok((busy.into_iter().map(|busy| busy / servers).collect(), servers))
+}
+
+/// U·m = Σ D·X (+ D₀): `utilization` or `busy_servers` by load point, `throughput_per_s` by load point (and class).
 pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
     let section = &mut case.section;
-    let busy = section.numbers("utilization")?.unwrap_or_default();
+    let (busy, servers) = busy(section)?;
     let Some(rates) = rows(section, "throughput_per_s")? else {
         return Err(TextbookError::missing("throughput_per_s", "a list by load point"));
     };
@@ -37,7 +68,7 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
         .map(|(utilization, throughputs_per_s)| LoadPoint { utilization, throughputs_per_s })
         .collect();
     let options = Options {
-        servers: section.number("servers")?.unwrap_or(1.0),
+        servers,
         background: section.flag("background")?,
         confidence: section.number("confidence")?.unwrap_or(0.95),
     };
