@@ -141,6 +141,12 @@ pub enum Discipline {
     Srpt,
     /// All share the server in proportion to the weights of their classes.
     Dps,
+    /// Classes share the server in proportion to their weights, each served in the order of arrival.
+    Gps,
+    /// Earliest deadline first; who is in service stays.
+    Edf,
+    /// Earliest deadline first, at once; who was in service goes on later.
+    EdfPreemptive,
     /// Infinite servers.
     Is,
     /// Lowest `priority` number first; who is in service stays.
@@ -168,6 +174,9 @@ pub struct Station {
     pub discipline: Discipline,
     /// Weight of each class where customers share by weights; empty: all alike.
     pub weights: Vec<f64>,
+    /// How long after it came here a customer of each class is due; only of [`Discipline::Edf`] and
+    /// [`Discipline::EdfPreemptive`].
+    pub deadlines: Vec<f64>,
     /// Load dependence: with n customers here the station works `rate_multipliers[n−1]` times as
     /// fast as with one (the last entry goes on for ever). Empty: min(n, servers).
     pub rate_multipliers: Vec<f64>,
@@ -447,6 +456,7 @@ impl Station {
             when_full: WhenFull::Lost,
             discipline: Discipline::Fcfs,
             weights: Vec::new(),
+            deadlines: Vec::new(),
             rate_multipliers: Vec::new(),
             patience: None,
             balking: Balking::Never,
@@ -879,16 +889,24 @@ fn check_order(path: &str, station: &Station) -> Result<(), ModelError> {
     if let Some(weight) = station.weights.iter().find(|weight| !(1e-9..=1e9).contains(*weight)) {
         return Err(refused(format!("{path}.weight"), weight, "numbers from 1e-9 to 1e9"));
     }
-    if station.discipline != Discipline::Dps {
+    let least = station.weights.iter().copied().fold(f64::INFINITY, f64::min);
+    if let Some(weight) = station.weights.iter().find(|weight| **weight > 1e6 * least) {
+        let expected = "at most 1e6 times the least: priorities say who goes first in any case";
+        return Err(refused(format!("{path}.weight"), weight, expected));
+    }
+    if let Some(deadline) = station.deadlines.iter().find(|time| !(0.0..=1e15).contains(*time)) {
+        return Err(refused(format!("{path}.deadline_s"), deadline, "numbers from 0 to 1e15"));
+    }
+    if !matches!(station.discipline, Discipline::Dps | Discipline::Gps) {
         return Ok(());
     }
     if station.servers != 1 {
-        let expected = "1 with `discipline = \"dps\"`: which of several servers a customer gets \
-                        follows from no weight";
+        let expected = "1 where customers share by weights: which of several servers a customer \
+                        gets follows from no weight";
         return Err(refused(format!("{path}.servers"), station.servers, expected));
     }
     if !station.rate_multipliers.is_empty() {
-        let expected = "none with `discipline = \"dps\"`";
+        let expected = "none where customers share by weights";
         return Err(refused(format!("{path}.rate_multipliers"), "a list", expected));
     }
     Ok(())

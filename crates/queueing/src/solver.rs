@@ -471,8 +471,15 @@ fn refuse_features(model: &Model) -> Result<(), SolveError> {
             Discipline::PriorityNonPreemptive | Discipline::PriorityPreemptive => {
                 return needs("priorities in a network", station);
             }
-            Discipline::Sjf | Discipline::Srpt | Discipline::Dps => {
-                return needs("an order by size or weight in a network", station);
+            Discipline::Sjf
+            | Discipline::Srpt
+            | Discipline::Dps
+            | Discipline::Gps
+            | Discipline::Edf
+            | Discipline::EdfPreemptive => {
+                let feature =
+                    "an order by size, weight or deadline in a network or of several classes";
+                return needs(feature, station);
             }
             _ => {}
         }

@@ -103,6 +103,9 @@ pub const STATION: &[Key] = &[
             "sjf",
             "srpt",
             "dps",
+            "gps",
+            "edf",
+            "edf-preemptive",
             "is",
             "priority-non-preemptive",
             "priority-preemptive",
@@ -113,7 +116,14 @@ pub const STATION: &[Key] = &[
     Key::new(
         "weight",
         BY_CLASS,
-        "of `dps`: shares of the server are in proportion; 1 unless given",
+        "of `dps` (each customer) and `gps` (each class): shares of the server are in proportion; 1 \
+         unless given",
+    )
+    .optional(),
+    Key::new(
+        "deadline_s",
+        BY_CLASS,
+        "of `edf` and `edf-preemptive`: due so long after it came here",
     )
     .optional(),
     Key::new(

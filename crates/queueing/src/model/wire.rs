@@ -253,8 +253,15 @@ struct StationKeys<'a, 'b> {
 }
 
 /// Keys whose value may be a table with an entry for each class.
-const BY_CLASS: [&str; 6] =
-    ["service_time_s", "service_rate_per_s", "service_demand_s", "service", "visits", "weight"];
+const BY_CLASS: [&str; 7] = [
+    "service_time_s",
+    "service_rate_per_s",
+    "service_demand_s",
+    "service",
+    "visits",
+    "weight",
+    "deadline_s",
+];
 
 impl StationKeys<'_, '_> {
     fn path(&self, key: &str) -> String {
@@ -287,6 +294,7 @@ impl StationKeys<'_, '_> {
         station.servers = self.section.count("servers")?;
         station.discipline = self.discipline(station.center)?;
         station.weights = self.weights(station.discipline)?;
+        station.deadlines = self.deadlines(&station)?;
         station.capacity = self.section.opt_count("capacity")?;
         station.when_full = match self.section.text("when_full")?.as_str() {
             "block-after-service" => WhenFull::BlockAfterService,
@@ -435,6 +443,9 @@ impl StationKeys<'_, '_> {
             Some("sjf") => Discipline::Sjf,
             Some("srpt") => Discipline::Srpt,
             Some("dps") => Discipline::Dps,
+            Some("gps") => Discipline::Gps,
+            Some("edf") => Discipline::Edf,
+            Some("edf-preemptive") => Discipline::EdfPreemptive,
             Some("is") => Discipline::Is,
             Some("priority-non-preemptive") => Discipline::PriorityNonPreemptive,
             Some("priority-preemptive") => Discipline::PriorityPreemptive,
@@ -447,12 +458,31 @@ impl StationKeys<'_, '_> {
         if !self.section.has("weight") {
             return Ok(Vec::new());
         }
-        if discipline != Discipline::Dps {
-            let expected = "`discipline = \"dps\"` beside it";
-            return Err(self.refused("weight", "without dps", expected));
+        if !matches!(discipline, Discipline::Dps | Discipline::Gps) {
+            let expected = "`discipline = \"dps\"` or `\"gps\"` beside it";
+            return Err(self.refused("weight", "another discipline", expected));
         }
         let classes = self.classes.iter();
         classes.map(|class| Ok(self.number("weight", &class.name)?.unwrap_or(1.0))).collect()
+    }
+
+    fn deadlines(&self, station: &Station) -> Result<Vec<f64>, ModelError> {
+        if !matches!(station.discipline, Discipline::Edf | Discipline::EdfPreemptive) {
+            if self.section.has("deadline_s") {
+                let expected = "`discipline = \"edf\"` or `\"edf-preemptive\"` beside it";
+                return Err(self.refused("deadline_s", "another discipline", expected));
+            }
+            return Ok(Vec::new());
+        }
+        let deadline = |(index, class): (usize, &Class)| {
+            let time = self.number("deadline_s", &class.name)?;
+            if time.is_none() && station.demand_at(index).is_some() {
+                let expected = format!("a time for class `{}`, which comes here", class.name);
+                return Err(self.refused("deadline_s", "none", expected));
+            }
+            Ok(time.unwrap_or(0.0))
+        };
+        self.classes.iter().enumerate().map(deadline).collect()
     }
 
     fn rate_multipliers(&mut self) -> Result<Vec<f64>, ModelError> {

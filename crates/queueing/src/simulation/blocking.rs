@@ -28,14 +28,18 @@ pub(super) fn check(model: &Model, legs: &Legs) -> Result<(), SimulationError> {
     let ways = ways(model, legs);
     for &(from, to) in ways.iter().filter(|(from, to)| from != to && blocks(&model.stations[*to])) {
         let station = &model.stations[from];
-        let shared = matches!(station.discipline, Discipline::Ps | Discipline::Dps);
+        let shared =
+            matches!(station.discipline, Discipline::Ps | Discipline::Dps | Discipline::Gps);
         if !station.is_delay() && (shared || !station.rate_multipliers.is_empty()) {
             let what = "a shared or load-dependent station that can be blocked";
             return unsupported(&station.name, what, "give it first come, first served");
         }
         let interrupts = matches!(
             station.discipline,
-            Discipline::PriorityPreemptive | Discipline::Srpt | Discipline::LcfsPr
+            Discipline::PriorityPreemptive
+                | Discipline::Srpt
+                | Discipline::EdfPreemptive
+                | Discipline::LcfsPr
         );
         let before = model.stations[to].when_full == WhenFull::BlockBeforeService;
         if before && (interrupts || station.fork.is_some()) {

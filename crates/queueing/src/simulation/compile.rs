@@ -118,13 +118,15 @@ impl Compiler<'_> {
             }
         }
         for station in &self.model.stations {
-            let interrupts =
-                matches!(station.discipline, Discipline::PriorityPreemptive | Discipline::Srpt);
+            let interrupts = matches!(
+                station.discipline,
+                Discipline::PriorityPreemptive | Discipline::Srpt | Discipline::EdfPreemptive
+            );
             if interrupts && !station.rate_multipliers.is_empty() {
                 return Err(SimulationError::Unsupported {
                     station: station.name.clone(),
                     what: "pre-emption with rate_multipliers",
-                    instead: "leave out rate_multipliers, or use priority-non-preemptive or sjf",
+                    instead: "leave out rate_multipliers, or use priority-non-preemptive, sjf or edf",
                 });
             }
             if let Some(fork) = station.fork
@@ -481,26 +483,30 @@ impl Compiler<'_> {
                 let work = self.work.remove(&key).unwrap_or(Work::Never);
                 let plan = &mut self.plan.stations[station];
                 plan.work.push(work);
-                plan.levels.push(levels[self.order[class].class]);
             }
-            let weights = self.station_behind(station).map_or(&[][..], |s| s.weights.as_slice());
-            if !weights.is_empty() {
-                let own = self.order.iter().map(|context| weights[context.class]);
-                self.plan.stations[station].weights = own.collect();
-            }
+            let behind = self.station_behind(station);
+            let by_class = |values: Option<&Vec<f64>>| -> Vec<f64> {
+                let Some(values) = values.filter(|values| !values.is_empty()) else {
+                    return Vec::new();
+                };
+                let own = |context: &Context| values.get(context.class).copied().unwrap_or(1.0);
+                self.order.iter().map(own).collect()
+            };
+            let weights = by_class(behind.map(|s| &s.weights));
+            let deadlines = by_class(behind.map(|s| &s.deadlines));
+            let level = |context: &Context| match behind.map(|s| s.discipline) {
+                Some(Discipline::PriorityNonPreemptive | Discipline::PriorityPreemptive) => {
+                    levels[context.class]
+                }
+                Some(Discipline::Gps) => number(context.class),
+                _ => 0,
+            };
+            let levels = self.order.iter().map(level).collect();
             let real = self.model.stations.get(station).filter(|s| s.fork.is_none());
             let patience = real.and_then(|s| s.patience.as_ref()).map(Sampler::new);
-            let uses_levels = real.is_none_or(|s| {
-                matches!(
-                    s.discipline,
-                    Discipline::PriorityNonPreemptive | Discipline::PriorityPreemptive
-                )
-            }) && station < self.model.stations.len() + self.branch_count();
             let plan = &mut self.plan.stations[station];
+            (plan.weights, plan.deadlines, plan.levels) = (weights, deadlines, levels);
             plan.patience = vec![patience; classes];
-            if !uses_levels || plan.service == Service::Delay {
-                plan.levels = vec![0; classes];
-            }
         }
         Ok((self.plan, self.layout))
     }
@@ -532,10 +538,6 @@ impl Compiler<'_> {
             let forked = self.layout.branches.iter().position(of_branch)?;
             self.model.stations.get(forked)
         })
-    }
-
-    fn branch_count(&self) -> usize {
-        self.layout.branches.iter().flatten().map(|(_, count)| *count as usize).sum()
     }
 }
 
@@ -598,10 +600,19 @@ fn station_plan(station: &model::Station) -> StationPlan {
         Discipline::Ps | Discipline::Is | Discipline::Dps => {
             plan.service = Service::Shared { slots: UNLIMITED };
         }
+        Discipline::Gps => {
+            plan.service = Service::Shared { slots: UNLIMITED };
+            plan.order = Order::OneOfEach;
+        }
         Discipline::Sjf => plan.order = Order::Shortest,
+        Discipline::Edf => plan.order = Order::Deadline,
         Discipline::Srpt => {
             plan.order = Order::Shortest;
-            plan.preemption = Preemption::ByRemaining;
+            plan.preemption = Preemption::ByRank;
+        }
+        Discipline::EdfPreemptive => {
+            plan.order = Order::Deadline;
+            plan.preemption = Preemption::ByRank;
         }
         // Exponential service makes no difference; else this is what being pre-empted amounts to
         // on average, and the order within does not matter for the means (both are insensitive).

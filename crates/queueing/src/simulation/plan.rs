@@ -70,6 +70,8 @@ pub(super) struct StationPlan {
     pub(super) levels: Vec<u32>,
     /// Shared stations: the weight of each class; empty: all alike.
     pub(super) weights: Vec<f64>,
+    /// How long after it came a customer of each class is due; only of [`Order::Deadline`].
+    pub(super) deadlines: Vec<f64>,
     /// Most customers, those in service included.
     pub(super) capacity: u32,
     /// What becomes of a customer from another station when it is full.
@@ -102,6 +104,10 @@ pub(super) enum Order {
     LastCome,
     /// By what is left of their services.
     Shortest,
+    /// By when they are due.
+    Deadline,
+    /// Each level has its own server, or share of it, for one customer at a time.
+    OneOfEach,
     Random,
 }
 
@@ -112,8 +118,8 @@ pub(super) enum Preemption {
     ByLevel,
     /// Every arrival interrupts.
     ByArrival,
-    /// A shorter service interrupts the one of which most is left.
-    ByRemaining,
+    /// Who is before another in the order interrupts the last of them.
+    ByRank,
 }
 
 /// What a class wants from a station.
@@ -201,6 +207,7 @@ impl StationPlan {
             preemption: Preemption::None,
             levels: vec![0; classes],
             weights: Vec::new(),
+            deadlines: Vec::new(),
             capacity: UNLIMITED,
             when_full: WhenFull::Lost,
             speeds: Vec::new(),
@@ -213,6 +220,11 @@ impl StationPlan {
     #[inline]
     pub(super) fn weight(&self, class: u16) -> f64 {
         self.weights.get(usize::from(class)).copied().unwrap_or(1.0)
+    }
+
+    #[inline]
+    pub(super) fn deadline(&self, class: u16) -> f64 {
+        self.deadlines.get(usize::from(class)).copied().unwrap_or(0.0)
     }
 
     /// Work done per second with `present` customers in a shared station.

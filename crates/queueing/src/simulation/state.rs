@@ -22,6 +22,8 @@ pub(super) struct StationState {
     pub(super) waiting: u32,
     /// One queue a level.
     pub(super) queues: Vec<List>,
+    /// Whether a level is served already that is served one by one.
+    pub(super) taken: Vec<bool>,
     /// Those in service, last begun first; kept only where service can be interrupted.
     pub(super) interruptible: List,
     /// Customers elsewhere who wait for room here, in order, with where they go.
@@ -49,6 +51,7 @@ impl StationState {
             serving: 0,
             waiting: 0,
             queues: vec![EMPTY; levels],
+            taken: vec![false; levels],
             interruptible: EMPTY,
             blocked: std::collections::VecDeque::new(),
             aiming: Vec::new(),

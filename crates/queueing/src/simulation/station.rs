@@ -66,8 +66,9 @@ impl Engine<'_> {
         let state = &mut self.stations[station as usize];
         if let Service::Shared { .. } = plan.service {
             self.settle_shared(station);
-            self.stations[station as usize].present += 1;
-            if self.stations[station as usize].has_slot(plan) {
+            let state = &mut self.stations[station as usize];
+            state.present += 1;
+            if state.has_slot(plan) && !state.taken[plan.levels[usize::from(class)] as usize] {
                 self.begin(customer);
             } else {
                 self.enqueue(customer, false);
@@ -104,6 +105,9 @@ impl Engine<'_> {
             let weight = plan.weight(class);
             let ends = state.given + left / weight;
             state.weight += weight;
+            if plan.order == Order::OneOfEach {
+                state.taken[plan.levels[usize::from(class)] as usize] = true;
+            }
             heap::push(&mut state.sharing, (ends, customer));
             return;
         }
@@ -132,24 +136,24 @@ impl Engine<'_> {
         let plan = &self.plan.stations[station as usize];
         let mut victim = NONE;
         let mut victim_level = plan.levels[usize::from(class)];
-        let mut most_left = self.customers[customer as usize].left;
+        let mut last = self.rank(customer);
         let mut at = self.stations[station as usize].interruptible.head;
         while at != NONE {
             let other = &self.customers[at as usize];
             let level = plan.levels[usize::from(other.class)];
-            let left = other.left - (self.now - other.since);
+            let rank = self.rank(at);
             // Of the lowest level the one that began last; where every arrival interrupts, the
             // one that began first. A customer that is blocked holds its server.
             let takes = match plan.preemption {
                 Preemption::ByLevel => level > victim_level,
                 Preemption::ByArrival => true,
-                Preemption::ByRemaining => left > most_left,
+                Preemption::ByRank => rank > last,
                 Preemption::None => false,
             };
             if takes && other.event != 0 {
                 victim = at;
                 victim_level = level;
-                most_left = left;
+                last = rank;
             }
             at = other.next;
         }
@@ -167,6 +171,17 @@ impl Engine<'_> {
         self.stations[station as usize].serving -= 1;
         self.enqueue(victim, true);
         true
+    }
+
+    /// What puts a customer before those who have more of it.
+    fn rank(&self, customer: u32) -> f64 {
+        let place = &self.customers[customer as usize];
+        let plan = &self.plan.stations[place.station as usize];
+        match plan.order {
+            Order::Deadline => place.arrived + plan.deadline(place.class),
+            _ if place.waiting => place.left,
+            _ => place.left - (self.now - place.since),
+        }
     }
 
     fn unlink_interruptible(&mut self, station: u32, customer: u32) {
@@ -189,17 +204,19 @@ impl Engine<'_> {
         state.waiting += 1;
         let mut list = state.queues[level];
         match plan.order {
-            Order::Shortest => {
-                let left = self.customers[customer as usize].left;
+            Order::Shortest | Order::Deadline => {
+                let rank = self.rank(customer);
                 let mut at = list.head;
-                while at != NONE && self.customers[at as usize].left <= left {
+                while at != NONE && self.rank(at) <= rank {
                     at = self.customers[at as usize].next;
                 }
                 self.link_before(&mut list, at, customer);
             }
             _ if interrupted => self.link_front(&mut list, customer),
             Order::LastCome => self.link_front(&mut list, customer),
-            Order::FirstCome | Order::Random => self.link_before(&mut list, NONE, customer),
+            Order::FirstCome | Order::OneOfEach | Order::Random => {
+                self.link_before(&mut list, NONE, customer)
+            }
         }
         self.stations[station as usize].queues[level] = list;
         if interrupted {
@@ -217,7 +234,8 @@ impl Engine<'_> {
     #[inline]
     fn next_waiting(&mut self, station: u32) -> Option<u32> {
         let state = &self.stations[station as usize];
-        let level = state.queues.iter().position(|list| list.head != NONE)?;
+        let mut queues = state.queues.iter().zip(&state.taken);
+        let level = queues.position(|(list, taken)| list.head != NONE && !taken)?;
         let mut list = state.queues[level];
         let mut customer = list.head;
         if self.plan.stations[station as usize].order == Order::Random {
@@ -273,6 +291,7 @@ impl Engine<'_> {
         state.serving -= 1;
         if shared {
             state.weight = if state.serving == 0 { 0.0 } else { state.weight - plan.weight(class) };
+            state.taken[plan.levels[usize::from(class)] as usize] = false;
         }
         if state.waiting > 0 {
             self.serve_next(station);

@@ -359,8 +359,12 @@ fn order(solved: &mut StationSolution, discipline: Discipline) {
         Discipline::Siro => ("SIRO", Some(2.0 / (1.0 + idle))),
         // One class: its weight does not matter. The others have formulas of their own.
         Discipline::Dps | Discipline::Sjf | Discipline::Srpt => return,
-        // One class only: its priority does not matter, and nobody is interrupted.
-        Discipline::PriorityNonPreemptive | Discipline::PriorityPreemptive => return,
+        // One class only: who comes first has the priority, the share and the deadline.
+        Discipline::PriorityNonPreemptive
+        | Discipline::PriorityPreemptive
+        | Discipline::Gps
+        | Discipline::Edf
+        | Discipline::EdfPreemptive => return,
     };
     let poisson = solved.notation.starts_with("M/");
     let endless = solved.notation.ends_with("/1") && solved.loss_probability == 0.0;

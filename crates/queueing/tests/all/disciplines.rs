@@ -7,8 +7,8 @@ use kendall_queueing::model::{Class, Discipline, Model, Station};
 use kendall_queueing::simulation::{Settings, draw, simulate};
 use kendall_queueing::solver::{Solver, solve};
 use kendall_queueing::station::{
-    BySize, PriorityClass, Visit, erlang_c, mg1, mg1_by_size, mg1_ps, mg1_retrial,
-    mm1_discriminatory, mmm, mmm_impatient, mmm_impatient_general, polling,
+    BySize, Polled, PriorityClass, Visit, erlang_c, mg1, mg1_by_size, mg1_ps, mg1_retrial,
+    mm1_discriminatory, mmm, mmm_impatient, mmm_impatient_general, polling, polling_unequal,
 };
 
 use crate::independent::chain;
@@ -296,30 +296,31 @@ fn retrials_satisfy_global_balance() {
     assert!(mg1_retrial(0.5, &service, f64::NAN).is_err());
 }
 
-/// Mean wait at equal queues that one server goes round, customer by customer: 40 batches, and the standard
-/// error of their mean.
-fn simulated_polling(
-    (lambda, queues): (f64, usize),
-    service: &Distribution,
-    switching: &Distribution,
-    visit: Visit,
-) -> (f64, f64) {
-    let total = 410_000;
+/// Mean wait at each of several queues that one server goes round, customer by customer: 39 batches, and the
+/// standard error of their mean.
+fn simulated_polling(queues: &[Polled], visit: Visit) -> Vec<(f64, f64)> {
+    let total = 1_000_000;
+    let lambda: f64 = queues.iter().map(|queue| queue.arrival_rate).sum();
     let gaps = draw(&Distribution::exponential(1.0 / lambda).unwrap(), 1, total);
-    let places = draw(&Distribution::uniform(0.0, 1.0).unwrap(), 2, total);
-    let services = draw(service, 3, total);
-    let switches = draw(switching, 4, 1_000_000);
-    let mut waiting: Vec<std::collections::VecDeque<f64>> = vec![Default::default(); queues];
+    let places = draw(&Distribution::uniform(0.0, lambda).unwrap(), 2, total);
+    let services: Vec<Vec<f64>> =
+        (10..).zip(queues).map(|(seed, queue)| draw(&queue.service, seed, total)).collect();
+    let switches: Vec<Vec<f64>> =
+        (90..).zip(queues).map(|(seed, queue)| draw(&queue.switching, seed, 200_000)).collect();
+    let mut waiting = vec![std::collections::VecDeque::<f64>::new(); queues.len()];
     let (mut arrival, mut coming, mut now, mut served, mut turn) = (gaps[0], 0, 0.0, 0, 0_usize);
-    let mut batches = vec![0.0; 41];
-    let count = kendall_units::exact_f64(queues);
+    let mut batches = vec![[(0.0, 0.0); 41]; queues.len()];
     while served < total - 1_000 {
-        let at = turn % queues;
+        let at = turn % queues.len();
         let mut admit = |until: f64, waiting: &mut [std::collections::VecDeque<f64>]| {
             while arrival <= until && coming + 1 < total {
-                let place = kendall_units::whole_u64(places[coming] * count);
-                let place = usize::try_from(place).unwrap();
-                waiting[place.min(queues - 1)].push_back(arrival);
+                let mut left = places[coming];
+                let beyond = |queue: &Polled| {
+                    left -= queue.arrival_rate;
+                    left <= 0.0
+                };
+                let place = queues.iter().position(beyond).unwrap_or(queues.len() - 1);
+                waiting[place].push_back(arrival);
                 coming += 1;
                 arrival += gaps[coming];
             }
@@ -331,24 +332,30 @@ fn simulated_polling(
             Visit::Limited => 1,
         };
         while allowed > 0
+            && served < total - 1_000
             && let Some(came) = waiting[at].pop_front()
         {
-            batches[(served / 10_000).min(40)] += (now - came) / 10_000.0;
-            now += services[served];
+            let batch = &mut batches[at][(served * 41 / total).min(40)];
+            (batch.0, batch.1) = (batch.0 + now - came, batch.1 + 1.0);
+            now += services[at][served];
             served += 1;
             allowed -= 1;
             admit(now, &mut waiting);
-            if served >= total - 1_000 {
-                break;
-            }
         }
-        now += switches[turn % switches.len()];
+        now += switches[at][turn % 200_000];
         turn += 1;
     }
-    let kept = &batches[1..40];
-    let mean = kept.iter().sum::<f64>() / 39.0;
-    let variance = kept.iter().map(|b| (b - mean).powi(2)).sum::<f64>() / 38.0;
-    (mean, (variance / 39.0_f64).sqrt())
+    let of = |batches: &[(f64, f64); 41]| {
+        let kept: Vec<f64> = batches[1..40].iter().map(|(sum, count)| sum / count).collect();
+        let mean = kept.iter().sum::<f64>() / 39.0;
+        let variance = kept.iter().map(|b| (b - mean).powi(2)).sum::<f64>() / 38.0;
+        (mean, (variance / 39.0_f64).sqrt())
+    };
+    batches.iter().map(of).collect()
+}
+
+fn polled(arrival_rate: f64, service: Distribution, switching: Distribution) -> Polled {
+    Polled { arrival_rate, service, switching }
 }
 
 #[test]
@@ -359,7 +366,12 @@ fn a_server_that_goes_round_waits_as_takagi_says() {
     {
         for visit in [Visit::Exhaustive, Visit::Gated, Visit::Limited] {
             let solved = polling(0.6, &service, 4, &switching, visit).unwrap();
-            let (mean, error) = simulated_polling((0.6, 4), &service, &switching, visit);
+            let queues = vec![polled(0.15, service.clone(), switching.clone()); 4];
+            let (mean, error) = simulated_polling(&queues, visit)[2];
+            for one in polling_unequal(&queues, visit).unwrap() {
+                near(one.waiting_time, solved.waiting_time, 1e-9);
+                near(one.cycle_time, solved.cycle_time, 1e-12);
+            }
             println!("{visit:?} {mean} ± {error} for {}", solved.waiting_time);
             assert!(
                 (mean - solved.waiting_time).abs() < 4.0 * error,
@@ -372,4 +384,215 @@ fn a_server_that_goes_round_waits_as_takagi_says() {
     let plain = mg1(0.6, &service).unwrap().waiting_time.mean;
     near(polling(0.6, &service, 4, &none, Visit::Gated).unwrap().waiting_time, plain, 1e-12);
     assert!(polling(0.9, &service, 4, &service, Visit::Limited).is_err());
+}
+
+/// Two classes at one server, and what a discipline makes of them.
+fn two(means: [f64; 2], set: impl FnOnce(&mut Station)) -> Model {
+    let mut station =
+        Station::queue("q", 1).with_service_time(0, means[0]).with_service_time(1, means[1]);
+    set(&mut station);
+    let mut classes = vec![Class::open("a", 0.3), Class::open("b", 0.4)];
+    classes[1].priority = 2;
+    Model::new("two", classes, vec![station]).unwrap()
+}
+
+/// One customer of a class at a time has its share: cut off at 36 customers each, by global balance.
+#[test]
+fn classes_that_share_by_weights_satisfy_global_balance() {
+    let (rates, means, weights) = ([0.3, 0.4], [1.0, 0.8], [1.0, 3.0]);
+    let states = chain((0_u32, 0_u32), |&(a, b)| {
+        let mut next = Vec::new();
+        if a < 36 {
+            next.push(((a + 1, b), rates[0]));
+        }
+        if b < 36 {
+            next.push(((a, b + 1), rates[1]));
+        }
+        let there = [if a > 0 { weights[0] } else { 0.0 }, if b > 0 { weights[1] } else { 0.0 }];
+        if a > 0 {
+            next.push(((a - 1, b), there[0] / (there[0] + there[1]) / means[0]));
+        }
+        if b > 0 {
+            next.push(((a, b - 1), there[1] / (there[0] + there[1]) / means[1]));
+        }
+        next
+    });
+    let numbers = [states.mean(|s| f64::from(s.0)), states.mean(|s| f64::from(s.1))];
+    let model = two(means, |station| {
+        (station.discipline, station.weights) = (Discipline::Gps, weights.to_vec());
+    });
+    simulated(&model, &[numbers[0] / rates[0], numbers[1] / rates[1]]);
+    let refused = solve(&model, Solver::Auto).unwrap_err().to_string();
+    assert!(refused.contains("weight") && refused.contains("simulation"), "{refused}");
+}
+
+/// Mean times at one server of two classes with exponential service, each due `deadlines` after it came.
+fn earliest_deadline_by_hand(
+    rates: [f64; 2],
+    means: [f64; 2],
+    deadlines: [f64; 2],
+    interrupts: bool,
+) -> [f64; 2] {
+    let total = 1_500_000;
+    let unit = Distribution::exponential(1.0).unwrap();
+    let (gaps, services) = (draw(&unit, 11, total), draw(&unit, 12, total));
+    let kinds = draw(&Distribution::uniform(0.0, 1.0).unwrap(), 13, total);
+    let rate = rates[0] + rates[1];
+    // Due, came, class, what is left; the last in the list is due first.
+    let mut there: Vec<(f64, f64, usize, f64)> = Vec::new();
+    let mut served: Option<(f64, f64, usize, f64)> = None;
+    let (mut now, mut sums, mut counts) = (0.0, [0.0; 2], [0.0; 2]);
+    for customer in 0..total {
+        let arrival = now + gaps[customer] / rate;
+        while let Some(mut one) = served.take().or_else(|| there.pop()) {
+            if now + one.3 > arrival {
+                one.3 -= arrival - now;
+                served = Some(one);
+                break;
+            }
+            now += one.3;
+            sums[one.2] += now - one.1;
+            counts[one.2] += 1.0;
+        }
+        now = arrival;
+        let class = usize::from(kinds[customer] > rates[0] / rate);
+        let new = (now + deadlines[class], now, class, services[customer] * means[class]);
+        if interrupts && let Some(one) = served.take() {
+            let place = there.partition_point(|other| other.0 > one.0);
+            there.insert(place, one);
+        }
+        let place = there.partition_point(|other| other.0 > new.0);
+        there.insert(place, new);
+        if served.is_none() {
+            served = there.pop();
+        }
+    }
+    [sums[0] / counts[0], sums[1] / counts[1]]
+}
+
+/// Deadlines far apart are priorities, equal ones the order of arrival; in between as simulated by hand.
+#[test]
+fn the_earliest_deadline_lies_between_priority_and_order_of_arrival() {
+    let (rates, means) = ([0.3, 0.4], [1.0, 1.2]);
+    for (discipline, priority) in [
+        (Discipline::Edf, Discipline::PriorityNonPreemptive),
+        (Discipline::EdfPreemptive, Discipline::PriorityPreemptive),
+    ] {
+        let by = |deadlines: [f64; 2]| {
+            two(means, |station| {
+                (station.discipline, station.deadlines) = (discipline, deadlines.to_vec());
+            })
+        };
+        let of = |discipline| {
+            let solved = solve(&two(means, |s| s.discipline = discipline), Solver::Auto).unwrap();
+            [solved.classes[0].system_response, solved.classes[1].system_response]
+        };
+        simulated(&by([0.0, 1e9]), &of(priority));
+        simulated(&by([2.0, 2.0]), &of(Discipline::Fcfs));
+        let interrupts = discipline == Discipline::EdfPreemptive;
+        let hand = earliest_deadline_by_hand(rates, means, [1.0, 6.0], interrupts);
+        let settings = Settings { most_customers: 3_000_000, ..Settings::of(&by([1.0, 6.0])) };
+        let found = simulate(&by([1.0, 6.0]), &settings, &mut |_| {}).unwrap();
+        for (class, want) in found.classes.iter().zip(hand) {
+            near(class.response_time_mean_s.unwrap().center, want, 0.03);
+        }
+    }
+}
+
+/// Where branches are first come, first served, the priorities of classes count for nothing.
+#[test]
+fn branches_keep_their_order() {
+    let model = two([1.0, 1.0], |station| {
+        station.fork = Some(kendall_queueing::model::Fork { branches: 2, needed: 2 });
+    });
+    let rho = 0.7;
+    let exact = (12.0 - rho) / 8.0 / (1.0 - rho);
+    simulated(&model, &[exact, exact]);
+}
+
+#[test]
+fn deadlines_and_weights_stand_where_they_mean_something() {
+    let station = |keys: &str| {
+        format!(
+            "classes = [{{ name = 'a', arrival_rate_per_s = 1 }}, {{ name = 'b', arrival_rate_per_s \
+             = 1 }}]\nstations = [{{ name = 's', service_time_s = 0.1, {keys} }}]"
+        )
+    };
+    for (keys, said) in [
+        ("deadline_s = 1", "beside it"),
+        ("discipline = 'edf'", "for class `a`"),
+        ("discipline = 'edf', deadline_s = { a = 1 }", "for class `b`"),
+        ("discipline = 'edf', deadline_s = { a = 1, c = 2 }", "c"),
+        ("discipline = 'edf-preemptive', deadline_s = -1", "deadline_s"),
+        ("discipline = 'gps', servers = 2", "servers"),
+        ("discipline = 'gps', weight = { a = 0, b = 1 }", "weight"),
+        ("discipline = 'dps', weight = { a = 1e7, b = 1 }", "1e6 times"),
+        ("discipline = 'gps', rate_multipliers = [1, 2]", "rate_multipliers"),
+    ] {
+        let error = toml::from_str::<Model>(&station(keys)).unwrap_err().to_string();
+        assert!(error.contains(said), "{keys}: {error}");
+    }
+    for keys in ["discipline = 'edf', deadline_s = { a = 1, b = 0 }", "discipline = 'gps'"] {
+        toml::from_str::<Model>(&station(keys)).unwrap();
+    }
+}
+
+/// Unequal queues as simulated by hand, and the pseudo-conservation law of Boxma and Groenendijk 1987:
+/// sum of rho_i W_i = rho sum lambda b2/(2(1 - rho)) + rho s2/(2s) + s(rho^2 -+ sum rho_i^2)/(2(1 - rho)).
+#[test]
+fn unequal_queues_keep_the_pseudo_conservation_law() {
+    let fixed = |time| Distribution::deterministic(time).unwrap();
+    let random = |time| Distribution::exponential(time).unwrap();
+    let queues = [
+        polled(0.3, random(1.0), fixed(0.1)),
+        polled(0.05, Distribution::erlang(2, 4.0).unwrap(), random(0.5)),
+        polled(0.2, Distribution::hyperexponential_balanced(0.8, 3.0).unwrap(), fixed(0.0)),
+    ];
+    let loads: Vec<f64> = queues.iter().map(|q| q.arrival_rate * q.service.mean()).collect();
+    let rho: f64 = loads.iter().sum();
+    let squares: f64 = loads.iter().map(|load| load * load).sum();
+    let second = |d: &Distribution| d.variance() + d.mean() * d.mean();
+    let work: f64 = queues.iter().map(|q| q.arrival_rate * second(&q.service)).sum();
+    let (switch, spread) = (0.6, 0.25);
+    for (visit, sign) in [(Visit::Exhaustive, -1.0), (Visit::Gated, 1.0)] {
+        let law = rho * work / 2.0 / (1.0 - rho)
+            + rho * (spread + switch * switch) / (2.0 * switch)
+            + switch / (2.0 * (1.0 - rho)) * (rho * rho + sign * squares);
+        let solved = polling_unequal(&queues, visit).unwrap();
+        let sum: f64 = loads.iter().zip(&solved).map(|(load, one)| load * one.waiting_time).sum();
+        near(sum, law, 1e-9);
+        for (one, (mean, error)) in solved.iter().zip(simulated_polling(&queues, visit)) {
+            println!("{visit:?} {mean} by hand (standard error {error}), {}", one.waiting_time);
+            assert!((mean - one.waiting_time).abs() < 4.0 * error, "{visit:?} {mean} {one:?}");
+        }
+    }
+    // Without switching, and near saturation, the work that waits is that of M/G/1.
+    let quick: Vec<Polled> = queues
+        .iter()
+        .map(|q| Polled { arrival_rate: q.arrival_rate * 1.4, switching: fixed(0.0), ..q.clone() })
+        .collect();
+    for visit in [Visit::Exhaustive, Visit::Gated, Visit::Limited] {
+        let solved = polling_unequal(&quick, visit).unwrap();
+        let sum: f64 = loads.iter().zip(&solved).map(|(load, one)| load * one.waiting_time).sum();
+        near(sum, rho * 1.4 * work / 2.0 / (1.0 - 1.4 * rho), 1e-9);
+    }
+}
+
+#[test]
+fn queues_that_cannot_be_polled_are_refused() {
+    let one = polled(
+        0.3,
+        Distribution::exponential(1.0).unwrap(),
+        Distribution::exponential(1.0).unwrap(),
+    );
+    assert!(polling_unequal(&[], Visit::Gated).is_err());
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300] {
+        let queues = [one.clone(), Polled { arrival_rate: rate, ..one.clone() }];
+        assert!(polling_unequal(&queues, Visit::Exhaustive).is_err(), "{rate}");
+    }
+    // 0.6 + 0.3 times two switches is above 1; 1,001 queues near saturation are too many.
+    assert!(polling_unequal(&[one.clone(), one.clone()], Visit::Limited).is_err());
+    let many = vec![Polled { arrival_rate: 0.999_999 / 1001.0, ..one }; 1001];
+    let refused = polling_unequal(&many, Visit::Gated).unwrap_err().to_string();
+    assert!(refused.contains("queues"), "{refused}");
 }

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 
 /// What no model should hold.
 const HOSTILE: [f64; 8] = [-1.0, 0.0, 0.5, 1e-308, 1e15, 9e15, 1e300, f64::MAX];
-const DISCIPLINES: [&str; 11] = [
+const DISCIPLINES: [&str; 14] = [
     "fcfs",
     "ps",
     "lcfs",
@@ -16,6 +16,9 @@ const DISCIPLINES: [&str; 11] = [
     "sjf",
     "srpt",
     "dps",
+    "gps",
+    "edf",
+    "edf-preemptive",
     "is",
     "priority-non-preemptive",
     "priority-preemptive",
@@ -178,7 +181,11 @@ fn station(chance: &mut Choices<'_>, name: &str, classes: &[String], routed: boo
         set(&mut station, "type", "delay");
         return station;
     }
-    set(&mut station, "discipline", chance.of(&DISCIPLINES));
+    let discipline = chance.of(&DISCIPLINES);
+    if discipline.starts_with("edf") {
+        set(&mut station, "deadline_s", chance.of(&[0.0, 0.3, 1e9]));
+    }
+    set(&mut station, "discipline", discipline);
     match chance.below(6) {
         0 => {}
         5 => set(

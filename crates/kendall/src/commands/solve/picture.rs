@@ -135,6 +135,9 @@ fn kind(station: &Station) -> String {
         Discipline::Sjf => "SJF",
         Discipline::Srpt => "SRPT",
         Discipline::Dps => "DPS",
+        Discipline::Gps => "GPS",
+        Discipline::Edf => "EDF",
+        Discipline::EdfPreemptive => "EDF, pre-emptive",
         Discipline::PriorityNonPreemptive => "priority",
         Discipline::PriorityPreemptive => "priority, pre-emptive",
     };
