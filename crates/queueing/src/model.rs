@@ -208,6 +208,9 @@ pub enum WhenFull {
     /// Its service at the station before begins only when there is room, and is suspended while the room is taken.
     /// It holds the server meanwhile.
     BlockBeforeService,
+    /// Its service at the station before is repeated, with a new time and then perhaps another way, until there is
+    /// room where it goes.
+    RepeatService,
 }
 
 /// Whether an arrival that finds n customers joins.

@@ -87,9 +87,10 @@ pub const STATION: &[Key] = &[
     Key::new("capacity", WHOLE, "B, those in service included; no limit unless given").optional(),
     Key::choice(
         "when_full",
-        &["lost", "block-after-service", "block-before-service"],
+        &["lost", "block-after-service", "block-before-service", "repeat-service"],
         "what becomes of customers of other stations who would come: they are lost; they keep the \
-         server that served them; they are not served there before there is room",
+         server that served them; they are not served there before there is room; they are served \
+         there again",
     )
     .or("'lost'"),
     Key::choice(

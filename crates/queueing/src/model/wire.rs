@@ -299,6 +299,7 @@ impl StationKeys<'_, '_> {
         station.when_full = match self.section.text("when_full")?.as_str() {
             "block-after-service" => WhenFull::BlockAfterService,
             "block-before-service" => WhenFull::BlockBeforeService,
+            "repeat-service" => WhenFull::RepeatService,
             _ => WhenFull::Lost,
         };
         station.rate_multipliers = self.rate_multipliers()?;

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::SimulationError;
-use super::engine::{Customer, Engine};
+use super::engine::{Customer, Engine, Halt};
 use super::events::What;
 use super::plan::{Hop, Preemption, Service, Work};
 use crate::model::{Class, Discipline, Model, Place, Station, WhenFull};
+
+/// Services that are repeated one after the other, without one that leads on, before this counts as a standstill.
+const MOST_REPEATS: u32 = 10_000_000;
 
 /// Where to, as which class, how likely.
 pub(super) type Step = (Place, usize, f64);
@@ -41,6 +44,11 @@ pub(super) fn check(model: &Model, legs: &Legs) -> Result<(), SimulationError> {
                 | Discipline::EdfPreemptive
                 | Discipline::LcfsPr
         );
+        let repeats = model.stations[to].when_full == WhenFull::RepeatService;
+        if repeats && station.fork.is_some() {
+            let what = "a fork whose service would be repeated";
+            return unsupported(&station.name, what, "use `block-after-service`");
+        }
         let before = model.stations[to].when_full == WhenFull::BlockBeforeService;
         if before && (interrupts || station.fork.is_some()) {
             let what = "a fork or pre-emption that can be blocked before service";
@@ -192,6 +200,30 @@ impl Engine<'_> {
                 place.since = self.now;
             }
         }
+    }
+
+    /// Whether a customer that would go to `station` is served again where it is.
+    #[inline]
+    pub(super) fn must_repeat_for(&self, station: u32) -> bool {
+        let plan = &self.plan.stations[station as usize];
+        plan.when_full == WhenFull::RepeatService && self.is_full(station)
+    }
+
+    /// Serves a customer again that was not let in where it would go.
+    pub(super) fn repeat(&mut self, customer: u32) {
+        self.repeats += 1;
+        if self.repeats > MOST_REPEATS {
+            self.halt.get_or_insert(Halt::Deadlock { time: self.now });
+        }
+        let Customer { station, class, .. } = self.customers[customer as usize];
+        let left = self.draw_work(station, class);
+        let place = &mut self.customers[customer as usize];
+        (place.left, place.since) = (left, self.now);
+        if self.knows_aim(customer) && !self.aim(customer) {
+            return;
+        }
+        let number = self.events.schedule(self.now + left, What::Service, customer);
+        self.customers[customer as usize].event = number;
     }
 
     /// Holds a customer at its server until there is room where it goes.

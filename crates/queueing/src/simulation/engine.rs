@@ -78,6 +78,8 @@ pub(super) struct Engine<'p> {
     free_joins: Vec<u32>,
     /// Stations where a place was freed that a blocked customer may take.
     pub(super) freed: Vec<u32>,
+    /// Services repeated since a customer went on last.
+    pub(super) repeats: u32,
     /// Where each customer in service goes next, where that is known before.
     pub(super) aims: Vec<Hop>,
     sources: Vec<Stream>,
@@ -90,7 +92,7 @@ pub(super) struct Engine<'p> {
     pub(super) services: Vec<Stream>,
     routings: Vec<Stream>,
     pub(super) moods: Vec<Stream>,
-    halt: Option<Halt>,
+    pub(super) halt: Option<Halt>,
     /// When the tallies were last taken, and how many events had been scheduled.
     since: f64,
     events_before: u64,
@@ -117,6 +119,7 @@ impl<'p> Engine<'p> {
             joins: Vec::new(),
             free_joins: Vec::new(),
             freed: Vec::new(),
+            repeats: 0,
             aims: Vec::new(),
             sources: all,
             turns: vec![0; plan.turns as usize],
@@ -470,6 +473,10 @@ impl<'p> Engine<'p> {
             self.block(customer, hop);
             return;
         }
+        if hop.to != EXIT && hop.to != station && self.must_repeat_for(hop.to) {
+            self.repeat(customer);
+            return;
+        }
         self.depart(customer, hop);
     }
 
@@ -480,6 +487,7 @@ impl<'p> Engine<'p> {
             let place = &self.customers[customer as usize];
             (place.station, place.class)
         };
+        self.repeats = 0;
         self.leave(customer);
         if self.plan.classes[usize::from(class)].think == Some(station) {
             self.systems[usize::from(class)].present.up(self.now);

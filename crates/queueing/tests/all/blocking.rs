@@ -184,6 +184,42 @@ fn saturated_lines_have_their_published_throughputs() {
     covers(line(&[2], WhenFull::BlockBeforeService), 2.0 / 3.0);
 }
 
+/// States: number at the first station, at the second. Who finds the second full is served again, so that nothing
+/// changes; in a round of two stations the numbers are those of one with room for as many as fit.
+#[test]
+fn repeated_service_is_as_its_markov_chain_says() {
+    let chain = stationary([0, 0, 0], |[n, _, next]| {
+        let arrives = if n < FIRST.2 { RATE } else { 0.0 };
+        let busy = if next < SECOND.2 { FIRST.1 * f64::from(n.min(FIRST.0)) } else { 0.0 };
+        let second = SECOND.1 * f64::from(next.min(SECOND.0));
+        let served = [n.max(1) - 1, 0, next + 1];
+        vec![(arrives, [n + 1, 0, next]), (busy, served), (second, [n, 0, next.max(1) - 1])]
+    });
+    let s = tandem(WhenFull::RepeatService);
+    covers(s.stations[0].number_mean, mean(&chain, |[n, ..]| n));
+    covers(s.stations[1].number_mean, mean(&chain, |[.., next]| next));
+    covers(s.stations[0].utilization, mean(&chain, |[n, ..]| n.min(FIRST.0)) / f64::from(FIRST.0));
+    let passes = mean(&chain, |[.., next]| next.min(SECOND.0)) * SECOND.1;
+    covers(s.classes[0].throughput_per_s, passes);
+
+    let leg = |from, to| Leg { class: 0, from, to_class: 0, to, probability: 1.0 };
+    let (a, b) = (Place::Station(0), Place::Station(1));
+    let round = |customers: u64| {
+        let full = WhenFull::RepeatService;
+        let stations = vec![queue("a", 1, 2.0, Some(3), full), queue("b", 1, 1.3, Some(2), full)];
+        let model = Model::new("round", vec![Class::closed("c", customers, 0.0)], stations);
+        model.unwrap().with_routes(vec![leg(a, b), leg(b, a)]).unwrap()
+    };
+    let chain = stationary([2, 0, 0], |[n, ..]| {
+        let (ahead, back) = (if n > 1 { 2.0 } else { 0.0 }, if n < 3 { 1.3 } else { 0.0 });
+        vec![(ahead, [n.max(1) - 1, 0, 0]), (back, [n + 1, 0, 0])]
+    });
+    let s = run(&round(3));
+    covers(s.stations[0].number_mean, mean(&chain, |[n, ..]| n));
+    let settings = Settings { most_customers: 1_000, replications: 1, ..Settings::of(&round(5)) };
+    assert!(simulate(&round(5), &settings, &mut |_| {}).is_err());
+}
+
 #[test]
 fn what_cannot_block_is_refused_by_name() {
     let refusal = |model: &Model| {
