@@ -574,11 +574,11 @@ fn describe(answer: &mut Answer, lowered: &Lowered, s: &Solution, prefix: &str) 
     let per_visit = times(|station| &station.response_time);
     let numbers: Vec<Vec<f64>> = s.stations.iter().map(|station| station.number.clone()).collect();
     answer.number(&named("total_jobs"), numbers.iter().flatten().sum(), "jobs");
-    let all = |of: fn(&ClassResult) -> Option<f64>| -> Option<Vec<f64>> {
+    let all = |of: &dyn Fn(&ClassResult) -> Option<f64>| -> Option<Vec<f64>> {
         s.classes.iter().map(of).collect()
     };
-    let spread = all(|class| class.number_variance);
-    let times = all(|class| class.system_response_variance.map(|v| unit.time(unit.time(v))));
+    let spread = all(&|class| class.number_variance);
+    let times = all(&|class| class.system_response_variance.map(|v| unit.time(unit.time(v))));
     if !lowered.listed && x.len() == 1 {
         answer.maybe(&named("var_total_jobs"), spread.map(|list| list[0]), "jobs^2");
         let square = format!("{}^2", unit.name);

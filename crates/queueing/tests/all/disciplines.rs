@@ -442,8 +442,8 @@ fn earliest_deadline_by_hand(
     let mut there: Vec<(f64, f64, usize, f64)> = Vec::new();
     let mut served: Option<(f64, f64, usize, f64)> = None;
     let (mut now, mut sums, mut counts) = (0.0, [0.0; 2], [0.0; 2]);
-    for customer in 0..total {
-        let arrival = now + gaps[customer] / rate;
+    for ((gap, service), kind) in gaps.iter().zip(&services).zip(&kinds) {
+        let arrival = now + gap / rate;
         while let Some(mut one) = served.take().or_else(|| there.pop()) {
             if now + one.3 > arrival {
                 one.3 -= arrival - now;
@@ -455,8 +455,8 @@ fn earliest_deadline_by_hand(
             counts[one.2] += 1.0;
         }
         now = arrival;
-        let class = usize::from(kinds[customer] > rates[0] / rate);
-        let new = (now + deadlines[class], now, class, services[customer] * means[class]);
+        let class = usize::from(*kind > rates[0] / rate);
+        let new = (now + deadlines[class], now, class, service * means[class]);
         if interrupts && let Some(one) = served.take() {
             let place = there.partition_point(|other| other.0 > one.0);
             there.insert(place, one);
