@@ -106,12 +106,7 @@ pub fn run(
 ) -> Result<LoadResult, CallError> {
     let shared = Arc::new(prepare(plan, calls)?);
     let body = |start: Start<'_>, recorder: Recorder| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let load = async {
-            let clients = connect_all(&start, calls, &shared).await;
-            tasks::run_thread(&start, clients, recorder).await
-        };
-        LocalSet::new().block_on(&runtime, load)
+        tasks::run_thread(&start, connect_all(&start, calls, &shared), recorder)
     };
     let mut result = run_threads("grpc", plan, vec![shared.name.clone()], &body, stop, progress)?;
     shared.said.tell(&mut result);

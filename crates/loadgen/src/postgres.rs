@@ -123,12 +123,7 @@ pub fn run(
     });
     check(plan, &shared)?;
     let body = |start: Start<'_>, recorder: Recorder| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let load = async {
-            let clients = connect_all(&start.place, &shared).await;
-            tasks::run_thread(&start, clients, recorder).await
-        };
-        LocalSet::new().block_on(&runtime, load)
+        tasks::run_thread(&start, connect_all(&start.place, &shared), recorder)
     };
     let names: Vec<String> = postgres.scripts.iter().map(|script| script.name.clone()).collect();
     let mut result = run_threads("postgres", plan, names, &body, stop, progress)?;

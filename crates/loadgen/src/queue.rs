@@ -225,13 +225,8 @@ pub fn run(
 ) -> Result<LoadResult, QueueLoadError> {
     let crowd = Arc::new(prepare(plan, queue)?);
     let body = |start: Start<'_>, recorder: Recorder| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let random = stream(plan.seed, Purpose::Requests, start.place.thread);
-        let load = async {
-            let clients = client::connect_all(&start, &crowd, random).await;
-            tasks::run_thread(&start, clients, recorder).await
-        };
-        LocalSet::new().block_on(&runtime, load)
+        tasks::run_thread(&start, client::connect_all(&start, &crowd, random), recorder)
     };
     let mut result = run_threads("queue", plan, queue.operations(), &body, stop, progress)?;
     result.calls = Some(queue.calls.name().to_owned());

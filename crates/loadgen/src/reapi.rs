@@ -18,7 +18,6 @@ use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use rand::Rng as _;
-use tokio::task::LocalSet;
 
 use crate::distribution::{Distribution, Unit, index_below, unit_interval};
 use crate::driver::{ErrorKind, Reply, named};
@@ -185,13 +184,8 @@ pub fn run(
     }
     let stock = Arc::new(stock::prepare(plan, reapi)?);
     let body = |start: Start<'_>, recorder: Recorder| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let random = stream(plan.seed, Purpose::Requests, start.place.thread);
-        let load = async {
-            let clients = connect_all(&start, &stock, random).await;
-            tasks::run_thread(&start, clients, recorder).await
-        };
-        LocalSet::new().block_on(&runtime, load)
+        tasks::run_thread(&start, connect_all(&start, &stock, random), recorder)
     };
     Ok(run_threads("reapi", plan, reapi.operations(), &body, stop, progress)?)
 }

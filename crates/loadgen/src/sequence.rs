@@ -19,7 +19,6 @@ use hyper::header::{HeaderValue, SET_COOKIE};
 use hyper::{HeaderMap, Method};
 use kendall_protocols::load_result::LoadResult;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
-use tokio::task::LocalSet;
 
 pub use file::{FILE, MOST_STEPS, REQUEST, SEQUENCE, SequenceError};
 
@@ -153,21 +152,19 @@ pub fn run(
         plan: sequences,
     });
     let body = |start: Start<'_>, recorder: Recorder| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let random = stream(plan.seed, Purpose::Requests, start.place.thread);
         let random = Rc::new(RefCell::new(random));
-        let load = async {
+        let clients = async {
             let connections = connect_all(&start.place, &shared.connector, web).await;
-            let clients = connections.and_then(|connections| {
+            connections.and_then(|connections| {
                 let client = |connection| {
                     let timer = Timer::new().map_err(LoadError::Thread)?;
                     Ok(SequenceClient::new(&shared, &random, connection, timer))
                 };
                 connections.into_iter().map(client).collect()
-            });
-            tasks::run_thread(&start, clients, recorder).await
+            })
         };
-        LocalSet::new().block_on(&runtime, load)
+        tasks::run_thread(&start, clients, recorder)
     };
     let mut result = run_threads("http", plan, operations, &body, stop, progress)?;
     // Response times leave think times out, so a client's cycle has those within a run too.

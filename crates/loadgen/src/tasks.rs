@@ -16,7 +16,7 @@ use rustix::time::{
     timerfd_settime,
 };
 use tokio::io::unix::AsyncFd;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, LocalSet};
 
 use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
 use crate::cost::Account;
@@ -111,9 +111,18 @@ impl Parts<'_> {
     }
 }
 
-/// Runs the thread's part of a load inside a [`LocalSet`](tokio::task::LocalSet). `clients` are
-/// connected, or say why not.
-pub(crate) async fn run_thread<C: Client + 'static>(
+/// Connects the clients, and runs the thread's part of a load.
+pub(crate) fn run_thread<C: Client + 'static>(
+    start: &Start<'_>,
+    clients: impl Future<Output = Result<Vec<C>, LoadError>>,
+    recorder: Recorder,
+) -> Result<Option<ThreadEnd>, std::io::Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let load = async { run_clients(start, clients.await, recorder).await };
+    LocalSet::new().block_on(&runtime, load)
+}
+
+async fn run_clients<C: Client + 'static>(
     start: &Start<'_>,
     clients: Result<Vec<C>, LoadError>,
     mut recorder: Recorder,

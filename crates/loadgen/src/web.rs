@@ -11,8 +11,6 @@ use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::task::LocalSet;
-
 use crate::driver::{ErrorKind, Reply};
 use crate::http::{HttpPlan, Template};
 use crate::load::{LoadError, LoadPlan, LoadProgress, Place, Start, run_threads};
@@ -54,10 +52,9 @@ pub fn run(
 ) -> Result<LoadResult, LoadError> {
     let connector = Connector::new(web);
     let body = |start: Start<'_>, recorder: Recorder| {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let random = stream(plan.seed, Purpose::Requests, start.place.thread);
         let requests = Requests { template: template.clone(), random, body: Vec::new() };
-        let load = async {
+        let clients = async {
             let requests = Rc::new(RefCell::new(requests));
             let connections = connect_all(&start.place, &connector, web).await;
             let client = |connection| WebClient {
@@ -66,10 +63,9 @@ pub fn run(
                 requests: Rc::clone(&requests),
                 request: Vec::new(),
             };
-            let clients = connections.map(|all| all.into_iter().map(client).collect());
-            tasks::run_thread(&start, clients, recorder).await
+            connections.map(|all| all.into_iter().map(client).collect())
         };
-        LocalSet::new().block_on(&runtime, load)
+        tasks::run_thread(&start, clients, recorder)
     };
     run_threads("http", plan, vec![web.content.method.clone()], &body, stop, progress)
 }
