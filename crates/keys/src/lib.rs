@@ -10,6 +10,7 @@ mod closest;
 mod key;
 mod lines;
 mod list;
+mod options;
 mod section;
 mod value;
 

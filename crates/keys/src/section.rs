@@ -91,7 +91,7 @@ impl<'a> Section<'a> {
     }
 
     /// The declaration of a key.
-    fn key(&self, name: &str) -> &'static Key {
+    pub(crate) fn key(&self, name: &str) -> &'static Key {
         let declared = self.keys.iter().flat_map(|group| group.iter()).find(|k| k.name == name);
         declared.unwrap_or_else(|| panic!("`{}.{name}` is read and not declared", self.path))
     }

@@ -309,20 +309,6 @@ fn rate(section: &mut Section<'_>) -> Result<f64, Problem> {
     Ok(share * capacity.unwrap_or(1.0))
 }
 
-/// A table of the user's own names as options, such as `--vary name=values`: so that a factor can vary it as
-/// `workload.vary.name`.
-fn named(section: &mut Section<'_>, option: &str, key: &str) -> Result<Vec<String>, Problem> {
-    let mut table = section.section(key)?;
-    let mut options = Vec::new();
-    for (name, value) in table.entries() {
-        let values = kendall_keys::text_of(value);
-        table.effective(name, json!(values));
-        options.extend([option.to_owned(), format!("{name}={values}")]);
-    }
-    section.effective(key, table.named());
-    Ok(options)
-}
-
 /// The table `mix` as `kendall load --mix` takes it: `{ set = 1, get = 10 }` as `set=1,get=10`.
 fn weights(
     section: &mut Section<'_>,

@@ -21,10 +21,9 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let instances = section.small("instances")?;
     let workers = section.small("workers")?;
     let cache = if section.flag("cache")? { "on" } else { "off" };
-    let line = format!("compute --listen {{host}}:0 --workers {workers} --cache {cache}");
-    let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    arguments.push("--queue".into());
-    arguments.push(section.text("queue")?);
+    let mut arguments: Vec<String> =
+        ["compute", "--listen", "{host}:0", "--cache", cache].map(str::to_owned).into();
+    arguments.extend(section.options(&["workers", "queue"])?);
     arguments.extend(section.words("options")?);
     Ok(one_tier("compute", workers, Started::kendall(instances, arguments)))
 }

@@ -26,17 +26,9 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let servers = memcached::servers(section)?;
     let instances = section.small("proxies")?;
     let workers = section.small("workers")?;
-    let mode = section.text("mode")?;
-    let placement = section.text("placement")?;
-    let shard = section.flag("shard_multigets")?;
-    let line = format!(
-        "proxy --listen {{host}}:0 --server={{each:servers}} --workers {workers} --mode {mode} \
-         --placement {placement}"
-    );
-    let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    if shard {
-        arguments.push("--shard-multigets".into());
-    }
+    let mut arguments: Vec<String> =
+        ["proxy", "--listen", "{host}:0", "--server={each:servers}"].map(str::to_owned).into();
+    arguments.extend(section.options(&["workers", "mode", "placement", "shard_multigets"])?);
     arguments.extend(section.words("proxy_options")?);
     let proxies = TierSpec {
         backends: vec![servers.name.to_string()],

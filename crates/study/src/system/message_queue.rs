@@ -45,20 +45,11 @@ fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let instances = section.small("middlewares")?;
     let workers = section.small("workers")?;
     let connections = section.small("connections")?;
-    let batch = section.small("batch")?;
     let middleware_cores = cores(section, "middleware_cores")?;
     let database_cores = cores(section, "database_cores")?;
-    let line = format!(
-        "queue --listen {{host}}:0 --workers {workers} --connections {connections} --batch {batch}"
-    );
-    let mut arguments: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-    for (key, flag) in
-        [("tokens", "--tokens"), ("tls_certificate", "--tls-certificate"), ("tls_key", "--tls-key")]
-    {
-        if let Some(value) = section.opt_text(key)? {
-            arguments.extend([flag.to_owned(), value]);
-        }
-    }
+    let mut arguments: Vec<String> = ["queue", "--listen", "{host}:0"].map(str::to_owned).into();
+    let keys = ["workers", "connections", "batch", "tokens", "tls_certificate", "tls_key"];
+    arguments.extend(section.options(&keys)?);
     if section.has("tls_certificate") != section.has("tls_key") {
         let what = "`tls_certificate` and `tls_key` go together: write both, or neither";
         return Err(section.problem("tls_certificate", what));

@@ -16,23 +16,10 @@ const KEYS: &[Key] = &[
 
 fn read(section: &mut Section<'_>) -> Result<Topology, Problem> {
     let workers = section.small("workers")?;
-    let service = section.text("service")?;
-    let seed = section.count("seed")?;
-    let arguments = [
-        "synthetic",
-        "--listen",
-        "{host}:0",
-        "--workers",
-        &workers.to_string(),
-        "--service",
-        &service,
-        "--seed",
-        &seed.to_string(),
-        // Runs with the same service times would not be independent, and agree too well.
-        "--run",
-        "{seed}",
-    ];
+    // `--run`: runs with the same service times would not be independent, and agree too well.
+    let arguments = ["synthetic", "--listen", "{host}:0", "--run", "{seed}"];
     let mut arguments: Vec<String> = arguments.map(str::to_owned).into();
+    arguments.extend(section.options(&["workers", "service", "seed"])?);
     arguments.extend(section.words("options")?);
     Ok(compute::one_tier("synthetic", workers, Started::kendall(1, arguments)))
 }

@@ -43,18 +43,13 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     if warm && !reuse {
         return Err(section.problem("warm", "builds before for nothing without `reuse = true`"));
     }
-    let mut options = Vec::new();
+    let mut options =
+        section.options(&["tasks", "layers", "task_work", "behind", "reuse", "warm"])?;
     let mut option = |name: &str, value: String| options.extend([format!("--{name}"), value]);
     option("kind", section.text("tasks_are")?);
-    option("tasks", tasks.to_string());
-    option("layers", layers.to_string());
     option("task-time", format!("{}ns", time.as_nanos()));
-    option("task-work", section.count("task_work")?.to_string());
-    option("behind", section.text("behind")?);
     for argument in section.words("options")? {
         option("option", argument);
     }
-    options.extend(reuse.then(|| "--reuse".to_owned()));
-    options.extend(warm.then(|| "--warm".to_owned()));
     Ok(Driver { options, in_folder: true, ..Driver::default() })
 }

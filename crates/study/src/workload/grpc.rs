@@ -3,7 +3,7 @@
 use kendall_keys::Form;
 
 use crate::section::{Key, Problem, Section};
-use crate::workload::{Driver, Jobs, Protocol, named};
+use crate::workload::{Driver, Jobs, Protocol};
 
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "grpc", keys: &[KEYS], read, jobs: Jobs::Never };
@@ -28,14 +28,7 @@ const KEYS: &[Key] = &[
 ];
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
-    let mut options = vec!["--call".to_owned(), section.text("call")?];
-    options.extend(["--data".to_owned(), section.text("data")?]);
-    for file in section.words("proto")? {
-        options.extend(["--proto".to_owned(), file]);
-    }
-    for (option, key) in [("--vary", "vary"), ("--metadata", "metadata")] {
-        options.extend(named(section, option, key)?);
-    }
+    let mut options = section.options(&["call", "data", "proto", "vary", "metadata"])?;
     options.extend(section.words("options")?);
     Ok(Driver { options, ..Driver::default() })
 }

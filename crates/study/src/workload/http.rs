@@ -3,7 +3,7 @@
 use kendall_keys::Form;
 
 use crate::section::{Key, Problem, Section};
-use crate::workload::{Driver, Jobs, Protocol, TargetForm, named};
+use crate::workload::{Driver, Jobs, Protocol, TargetForm};
 
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "http", keys: &[KEYS], read, jobs: Jobs::Never };
@@ -39,17 +39,13 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     if method != "GET" {
         options.extend(["--method".to_owned(), method]);
     }
-    if let Some(body) = section.opt_text("body")? {
-        options.extend(["--body".to_owned(), body]);
+    if let Some(file) = section.opt_text("sequence")?
+        && let Some(key) = ["path", "method", "body"].into_iter().find(|key| section.has(key))
+    {
+        let what = format!("`{file}` has the requests: leave this out, or `sequence`");
+        return Err(section.problem(key, what));
     }
-    if let Some(file) = section.opt_text("sequence")? {
-        if let Some(key) = ["path", "method", "body"].into_iter().find(|key| section.has(key)) {
-            let what = format!("`{file}` has the requests: leave this out, or `sequence`");
-            return Err(section.problem(key, what));
-        }
-        options.extend(["--sequence".to_owned(), file]);
-    }
-    options.extend(named(section, "--vary", "vary")?);
+    options.extend(section.options(&["body", "sequence", "vary"])?);
     // Headers and the like go to `kendall load http` as they are.
     options.extend(section.words("options")?);
     Ok(Driver { options, target: TargetForm::Url { scheme, path }, ..Driver::default() })

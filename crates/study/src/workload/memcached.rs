@@ -30,25 +30,13 @@ const OPERATIONS: [&str; 9] =
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     let mix = mix(section)?;
-    let keys = section.count("keys")?;
-    let multiget = section.small("multiget")?;
-    let value_size = section.text("value_size")?;
-    let key_distribution = section.text("key_distribution")?;
     let filled = section.flag("prefill")?;
-    let mut shared: Vec<String> =
-        ["--keys".into(), keys.to_string(), "--value-size".into(), value_size].into();
+    let mut shared = section.options(&["keys", "value_size"])?;
     shared.extend(section.words("options")?);
     let mut options = shared.clone();
     options.extend(["--mix".into(), mix]);
-    options.extend(["--key-distribution".into(), key_distribution]);
-    if multiget > 1 {
-        options.extend(["--multiget".into(), multiget.to_string()]);
-    }
-    let prefill = filled.then(|| {
-        let mut arguments = shared;
-        arguments.push("--prefill-only".into());
-        arguments
-    });
+    options.extend(section.options(&["key_distribution", "multiget"])?);
+    let prefill = filled.then(|| [&shared[..], &["--prefill-only".to_owned()]].concat());
     Ok(Driver { options, prefill, ..Driver::default() })
 }
 

@@ -3,7 +3,7 @@
 use kendall_keys::Form;
 
 use crate::section::{Key, Problem, Section};
-use crate::workload::{Driver, Jobs, Protocol, named};
+use crate::workload::{Driver, Jobs, Protocol};
 
 pub(super) const PROTOCOL: Protocol =
     Protocol { name: "postgres", keys: &[KEYS], read, jobs: Jobs::Never };
@@ -33,21 +33,13 @@ const KEYS: &[Key] = &[
 ];
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
-    let mut options = vec!["--user".to_owned(), section.text("user")?];
     let scripts = section.words("scripts")?;
-    let sql = section.opt_text("sql")?;
-    if scripts.is_empty() && sql.is_none() {
+    if scripts.is_empty() && !section.has("sql") {
         return Err(section.problem("scripts", "is missing; write [\"FILE\"], or `sql`"));
     }
-    for script in scripts {
-        options.extend(["--script".to_owned(), script]);
-    }
-    for (option, text) in [("--sql", sql), ("--database", section.opt_text("database")?)] {
-        options.extend(text.into_iter().flat_map(|text| [option.to_owned(), text]));
-    }
-    for (option, key) in [("--define", "define"), ("--vary", "vary")] {
-        options.extend(named(section, option, key)?);
-    }
+    let mut options: Vec<String> =
+        scripts.into_iter().flat_map(|script| ["--script".to_owned(), script]).collect();
+    options.extend(section.options(&["user", "sql", "database", "define", "vary"])?);
     options.extend(section.words("options")?);
     Ok(Driver { options, ..Driver::default() })
 }

@@ -54,39 +54,14 @@ const KEYS: &[Key] = &[
 const OPERATIONS: [&str; 5] = ["send", "receive", "read", "lease", "list"];
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
-    let calls = section.text("calls")?;
-    let mix = mix(section)?;
-    let message_size = section.text("message_size")?;
-    let peers = section.text("peers")?;
-    let queues = section.small("queues")?;
-    let wait = section.text("wait")?;
-    let waiting = section.count("waiting")?;
-    let mut options: Vec<String> = [
-        ("--calls", calls.clone()),
-        ("--mix", mix),
-        ("--message-size", message_size),
-        ("--peers", peers),
-        ("--queues", queues.to_string()),
-        ("--wait", wait),
-        ("--prefill", waiting.to_string()),
-    ]
-    .into_iter()
-    .flat_map(|(name, value)| [name.to_owned(), value])
-    .collect();
-    if section.has("connections") {
+    let mut options = vec!["--mix".to_owned(), mix(section)?];
+    options.extend(section.options(&["calls", "message_size", "peers", "queues", "wait"])?);
+    options.extend(["--prefill".to_owned(), section.count("waiting")?.to_string()]);
+    if section.has("connections") && section.text("calls")? == "stream" {
         let connections = section.small("connections")?;
-        if calls == "stream" {
-            room(section, connections)?;
-        }
-        options.extend(["--connections".to_owned(), connections.to_string()]);
+        check_streams(section, connections)?;
     }
-    for (key, flag) in
-        [("token_file", "--token-file"), ("tls_name", "--tls-name"), ("tls_root", "--tls-root")]
-    {
-        if let Some(value) = section.opt_text(key)? {
-            options.extend([flag.to_owned(), value]);
-        }
-    }
+    options.extend(section.options(&["connections", "token_file", "tls_name", "tls_root"])?);
     if section.has("tls_root") && !section.has("tls_name") {
         let what = "says nothing without `tls_name`, with which the load uses TLS";
         return Err(section.problem("tls_root", what));
@@ -96,7 +71,7 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
 }
 
 /// Refuses more clients of a generator than can have a call on its streams, as the load would.
-fn room(section: &mut Section<'_>, connections: u32) -> Result<(), Problem> {
+fn check_streams(section: &mut Section<'_>, connections: u32) -> Result<(), Problem> {
     let clients = section.count("clients")?;
     let generators = section.count("generators")?;
     let threads = section.count("threads")?;

@@ -68,10 +68,7 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
         return Err(section.problem("hit_ratio", "is not from 0% to 100%"));
     }
     let mut options = vec!["--mix".to_owned(), mix];
-    options.extend(["--blob-size".to_owned(), section.text("blob_size")?]);
-    options.extend(["--batch".to_owned(), section.count("batch")?.to_string()]);
-    options.extend(["--stock".to_owned(), section.count("stock")?.to_string()]);
-    options.extend(["--action-time".to_owned(), section.text("action_time")?]);
+    options.extend(section.options(&["blob_size", "batch", "stock", "action_time"])?);
     options.extend(["--hit-ratio".to_owned(), format!("{}%", hit_ratio * 100.0)]);
     options.extend(section.words("options")?);
     Ok(Driver { options, ..Driver::default() })

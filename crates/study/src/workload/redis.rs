@@ -30,12 +30,7 @@ const KEYS: &[Key] = &[
 
 fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     let form = "a table of weights such as { set = 1, get = 10 }";
-    let mut options = Vec::new();
-    for (option, key) in [("--keys", "keys"), ("--pipeline", "pipeline")] {
-        options.extend([option.to_owned(), section.count(key)?.to_string()]);
-    }
-    options.extend(["--value-size".to_owned(), section.text("value_size")?]);
-    options.extend(["--key-distribution".to_owned(), section.text("key_distribution")?]);
+    let mut options = section.options(&["keys", "pipeline", "value_size", "key_distribution"])?;
     match section.raw("mix") {
         None => {}
         Some(Value::Table(table)) if !table.is_empty() => {
