@@ -26,8 +26,8 @@ mod demo;
 mod design;
 mod export;
 mod fit;
+mod guards;
 mod init;
-mod keep;
 mod load;
 mod observe;
 mod predict;
@@ -96,9 +96,9 @@ commands! {
         Queue(queue::Queue),
         Schema(schema::Schema),
         Completions(completions::Completions),
-        Agent(keep::Agent),
-        Guard(keep::Guard),
-        Reaper(keep::Reaper),
+        Agent(guards::Agent),
+        Guard(guards::Guard),
+        Reaper(guards::Reaper),
     }
 }
 

@@ -32,5 +32,5 @@ pub mod sequence;
 pub mod stages;
 mod tasks;
 pub mod tls;
-mod turns;
 pub mod web;
+mod weighted;

@@ -10,7 +10,7 @@ use crate::driver::{Driver, Progress, named};
 use crate::keyspace;
 use crate::random::Random;
 use crate::tls::Secure;
-use crate::turns::{Weighted, weights};
+use crate::weighted::{Weighted, weights};
 use reply::ReplyReader;
 
 named! {

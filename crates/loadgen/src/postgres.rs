@@ -26,7 +26,7 @@ use crate::recorder::Recorder;
 use crate::refusals::Said;
 use crate::tasks::{self, Client, Parts, Timer};
 use crate::tls::{Tls, TlsError};
-use crate::turns::Weighted;
+use crate::weighted::Weighted;
 use client::{Connection, Connector, Failure, Fault};
 use expression::Value;
 use kendall_protocols::load_result::LoadResult;

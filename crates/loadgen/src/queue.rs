@@ -31,7 +31,7 @@ use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::refusals::Said;
 use crate::tasks;
-use crate::turns::weights;
+use crate::weighted::weights;
 pub use conversation::Conversation;
 use duplicates::Taken;
 use kendall_protocols::load_result::LoadResult;

@@ -26,7 +26,7 @@ use crate::load::{LoadError, LoadPlan, LoadProgress, PacePlan, Start, run_thread
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::tasks;
-use crate::turns::{furthest_behind, weights};
+use crate::weighted::{furthest_behind, weights};
 use kendall_protocols::load_result::LoadResult;
 use stock::Stock;
 

@@ -23,7 +23,7 @@ use crate::keyspace::Keyspace;
 use crate::random::Random;
 use crate::refusals::Said;
 use crate::tls::Secure;
-use crate::turns::Weighted;
+use crate::weighted::Weighted;
 use command::{KEY, VALUE, write_head};
 use kendall_protocols::load_result::LoadResult;
 use reply::{Meaning, ReplyReader};

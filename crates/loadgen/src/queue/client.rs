@@ -19,7 +19,7 @@ use crate::grpc::{self, Connection, Refusal};
 use crate::load::{LoadError, LoadPlan, PacePlan, Start};
 use crate::random::Random;
 use crate::tasks::Client;
-use crate::turns::furthest_behind;
+use crate::weighted::furthest_behind;
 
 /// One client of the load.
 pub(super) struct QueueClient {

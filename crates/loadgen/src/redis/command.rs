@@ -3,7 +3,7 @@
 use super::RedisPlan;
 use crate::http::{Part, split};
 use crate::keyspace::write_decimal;
-use crate::turns::weights;
+use crate::weighted::weights;
 
 /// Numbers of the placeholders that every command may have.
 pub(super) const KEY: usize = 0;

@@ -5,7 +5,6 @@
 //! and from it.
 
 pub mod board;
-mod desk;
 mod execution;
 mod front;
 #[cfg(test)]
@@ -14,6 +13,7 @@ mod operation_name;
 mod page;
 mod reflection;
 mod report;
+mod shared_board;
 mod streams;
 
 use std::net::SocketAddr;
@@ -26,11 +26,11 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use board::{Board, Limits};
-use desk::Desk;
 pub use execution::ActionLimits;
 use execution::Service;
 use front::{Cache, CapabilitiesService, Front};
 use report::Report;
+use shared_board::SharedBoard;
 use streams::WorkerService;
 
 use crate::instruments::Families;
@@ -86,7 +86,7 @@ pub enum SchedulerError {
 pub struct Scheduler {
     instruments: Instruments,
     families: Families,
-    desk: Arc<Desk>,
+    shared_board: Arc<SharedBoard>,
     health: HealthReporter,
     address: SocketAddr,
     serving: Serving,
@@ -109,17 +109,17 @@ impl Scheduler {
         let families = Families::new();
         let report = Report::new(&instruments, &families);
         // Numbers of leases of two schedulers never meet: each starts somewhere in a wide range.
-        let session = desk::random();
+        let session = shared_board::random();
         let first = (session >> 1) & !0xffff_ffff;
         let board = Board::new(options.limits, first, clock.now_ns());
-        let desk = Arc::new(Desk::new(board, session, report, clock.clone()));
+        let shared_board = Arc::new(SharedBoard::new(board, session, report, clock.clone()));
         let (health, healthy) = tonic_health::server::health_reporter();
         runtime.block_on(health.set_serving::<ExecutionServer<Service>>());
         let front = {
             let _inside = runtime.enter();
             let cache = options.cache.calls();
             let remote = Remote::new(options.cache, options.patience, clock.clone());
-            let service = Service::new(Arc::clone(&desk), remote, options.actions);
+            let service = Service::new(Arc::clone(&shared_board), remote, options.actions);
             let capabilities =
                 CapabilitiesService { cache: CapabilitiesClient::new(cache.clone()) };
             let own = services(service, options.beat_ms)
@@ -135,8 +135,8 @@ impl Scheduler {
             let service = Front { own, cache: options.front.then(passed_on) };
             Guarded { service, tokens }
         };
-        levels(&families, &desk);
-        let ticking = Arc::clone(&desk);
+        levels(&families, &shared_board);
+        let ticking = Arc::clone(&shared_board);
         let ticks = async move {
             let mut ticks = tokio::time::interval(TICK);
             ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -146,7 +146,7 @@ impl Scheduler {
             }
         };
         let serving = Serving::start(runtime, listener, front, Some(&instruments), ticks);
-        Ok(Self { instruments, families, desk, health, address, serving })
+        Ok(Self { instruments, families, shared_board, health, address, serving })
     }
 
     /// The address, with its real port.
@@ -169,10 +169,10 @@ impl Scheduler {
     /// Its status page: `/` and `/status` for people, `/status.json` for programs.
     #[must_use]
     pub fn routes(&self) -> Routes {
-        let programs = Arc::clone(&self.desk);
+        let programs = Arc::clone(&self.shared_board);
         let people = || {
-            let desk = Arc::clone(&self.desk);
-            move |_: &PageRequest| PageResponse::html(page::html(&page::status(&desk)))
+            let shared_board = Arc::clone(&self.shared_board);
+            move |_: &PageRequest| PageResponse::html(page::html(&page::status(&shared_board)))
         };
         Routes::new().with("GET", "/", people()).with("GET", "/status", people()).with(
             "GET",
@@ -192,24 +192,24 @@ impl Scheduler {
                 self.health.clear_service_status(service).await;
             }
         });
-        self.desk.close();
+        self.shared_board.close();
         self.serving.stop();
     }
 }
 
 /// What clients and workers call, but for what is the cache's.
 fn services(service: Service, beat_ms: u32) -> tonic::service::Routes {
-    let workers = WorkerService { desk: Arc::clone(&service.desk), beat_ms };
+    let workers = WorkerService { shared_board: Arc::clone(&service.shared_board), beat_ms };
     tonic::service::Routes::new(ExecutionServer::new(service.clone()))
         .add_service(OperationsServer::new(service))
         .add_service(WorkersServer::new(workers).max_decoding_message_size(MESSAGE_BYTES))
 }
 
-fn levels(families: &Families, desk: &Arc<Desk>) {
+fn levels(families: &Families, shared_board: &Arc<SharedBoard>) {
     let level = |name, help, read: fn(&board::Totals) -> usize| {
-        let desk = Arc::clone(desk);
+        let shared_board = Arc::clone(shared_board);
         families.level(name, help, &[], move || {
-            let value = desk.look(|board, _| read(&board.totals()));
+            let value = shared_board.look(|board, _| read(&board.totals()));
             kendall_units::exact_f64(value as u64)
         });
     };

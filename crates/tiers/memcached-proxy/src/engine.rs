@@ -15,12 +15,12 @@ use rustix::io::Errno;
 use crate::clients::Clients;
 use crate::conn::ConnState;
 use crate::listener::{Door, Listener};
+use crate::liveness::Liveness;
 use crate::memory;
 use crate::options::{ANSWERS_LARGE, GET_LINE_BYTES, Options, READ_BYTES, TICK_NS};
 use crate::plan::{Inbox, Plan};
 use crate::poller::{EVENTS, Event, Events, Poller, Source, is_of};
 use crate::pools::Pools;
-use crate::pulse::Pulse;
 use crate::report;
 use crate::requests::Requests;
 use crate::tools::Tools;
@@ -55,7 +55,7 @@ pub(crate) struct Engine {
     /// A plan for which there is no room yet.
     later: Option<Arc<Plan>>,
     waker: Waker,
-    pulse: Pulse,
+    liveness: Liveness,
     next_tick_ns: u64,
     stopping: bool,
 }
@@ -104,7 +104,7 @@ impl Engine {
             inbox: Inbox::new(waker.clone()),
             later: None,
             waker,
-            pulse: Pulse::default(),
+            liveness: Liveness::default(),
             next_tick_ns: 0,
             stopping: false,
             options,
@@ -120,8 +120,8 @@ impl Engine {
         self.inbox.clone()
     }
 
-    pub(crate) fn pulse(&self) -> Pulse {
-        self.pulse.clone()
+    pub(crate) fn liveness(&self) -> Liveness {
+        self.liveness.clone()
     }
 
     /// Serves until the stop is asked for, and then until every request that was read is answered.
@@ -149,9 +149,9 @@ impl Engine {
         room: &mut Room,
         timeout: Option<&Timespec>,
     ) -> Result<usize, Errno> {
-        self.pulse.rests();
+        self.liveness.rests();
         let waited = self.tools.poller.wait(&mut room.events, timeout);
-        self.pulse.works();
+        self.liveness.works();
         let count = waited?;
         self.clients.begin_turn();
         for event in room.events.drain() {

@@ -21,6 +21,7 @@ mod engine;
 mod fills_and_copies;
 mod health;
 mod listener;
+mod liveness;
 mod mark;
 mod memory;
 #[cfg(test)]
@@ -30,7 +31,6 @@ mod plan;
 mod poller;
 mod pools;
 mod proxy;
-mod pulse;
 mod replies;
 mod report;
 mod request;
@@ -43,8 +43,8 @@ mod tools;
 mod unique;
 
 pub use config::{CONFIG, Config, ConfigError, POOL, ROUTE, SETTINGS, SHADOW, TLS, WARM_UP};
+pub use liveness::Liveness;
 pub use options::{Address, Mode, Options, Placement, Pool, Route, Server, Shadow, WarmUp};
 pub use plan::{PlanError, ReloadError, Reloader};
 pub use proxy::{Proxy, StartError};
-pub use pulse::Pulse;
 pub use tls::{ClientTls, ServerTls};

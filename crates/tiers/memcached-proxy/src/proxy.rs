@@ -9,9 +9,9 @@ use kendall_tier::{Clock, Instruments, Stop};
 
 use crate::engine::{Engine, Shared};
 use crate::listener::Listener;
+use crate::liveness::Liveness;
 use crate::options::{Mode, Options};
 use crate::plan::{PlanError, Planner, Reloader};
-use crate::pulse::Pulse;
 use crate::report;
 use crate::socket;
 
@@ -102,8 +102,8 @@ impl Proxy {
     /// Shows of each network thread whether it works on something and does not come to an end of
     /// it.
     #[must_use]
-    pub fn pulses(&self) -> Vec<Pulse> {
-        self.engines.iter().map(Engine::pulse).collect()
+    pub fn liveness(&self) -> Vec<Liveness> {
+        self.engines.iter().map(Engine::liveness).collect()
     }
 
     /// Serves until the stop is asked for, and then until every request that was read is

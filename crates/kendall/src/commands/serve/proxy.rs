@@ -116,9 +116,9 @@ impl Proxy {
         })?;
         let instruments = middleware.instruments().clone();
         let listen = vec![middleware.address()];
-        let pulses = middleware.pulses();
-        let beats = move || pulses.iter().all(|pulse| pulse.beats_within(STUCK_AFTER));
-        let routes = Routes::new().healthy_while(beats);
+        let liveness = middleware.liveness();
+        let turns = move || liveness.iter().all(|thread| thread.turns_within(STUCK_AFTER));
+        let routes = Routes::new().healthy_while(turns);
         let running = Running::start(&self.page, &instruments, routes, &stop, listen)?;
         let reloader = middleware.reloader();
         let asked = stop.clone();

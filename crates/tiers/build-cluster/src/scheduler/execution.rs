@@ -14,8 +14,8 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
 
 use super::board::{OperationId, Platform, Stage, Submission};
-use super::desk::{Answer, Desk, Payload, STOPS, Watched, response};
 use super::operation_name::{Asked, OperationName};
+use super::shared_board::{Answer, Payload, STOPS, SharedBoard, Watched, response};
 use crate::digest::{Digest, Function};
 use crate::listen::Access;
 use crate::remote::{Remote, RemoteError};
@@ -50,7 +50,7 @@ pub struct ActionLimits {
 /// The services. Clones share their state.
 #[derive(Debug, Clone)]
 pub(super) struct Service {
-    pub(super) desk: Arc<Desk>,
+    pub(super) shared_board: Arc<SharedBoard>,
     pub(super) remote: Remote,
     limits: Arc<ActionLimits>,
     /// Whether the action may be cached, by digest.
@@ -97,9 +97,13 @@ fn malformed(what: &str) -> Status {
 }
 
 impl Service {
-    pub(super) fn new(desk: Arc<Desk>, remote: Remote, limits: ActionLimits) -> Self {
+    pub(super) fn new(
+        shared_board: Arc<SharedBoard>,
+        remote: Remote,
+        limits: ActionLimits,
+    ) -> Self {
         let cacheable = Arc::new(Mutex::new(LruCache::new(REMEMBERED)));
-        Self { desk, remote, limits: Arc::new(limits), cacheable }
+        Self { shared_board, remote, limits: Arc::new(limits), cacheable }
     }
 
     /// The result in the cache, if it may be used, or the action: failed actions and those that must not be cached
@@ -208,7 +212,7 @@ impl Service {
         }
         let stored = self.read(&asked, found).await?;
         let submission = self.submission(&asked, stored, metadata, peer)?;
-        Ok(Response::new(Box::pin(self.watching(self.desk.submit(submission, asked)?))))
+        Ok(Response::new(Box::pin(self.watching(self.shared_board.submit(submission, asked)?))))
     }
 
     /// The answer for an action whose result is in the cache.
@@ -218,7 +222,7 @@ impl Service {
         digest: Digest,
         result: re::ActionResult,
     ) -> Response<Operations> {
-        self.desk.cached();
+        self.shared_board.cached();
         let slash = if instance.is_empty() { "" } else { "/" };
         let name = format!("{instance}{slash}operations/cached");
         let key = format!("|{}|{digest}", digest.function.name());
@@ -306,7 +310,7 @@ impl Service {
 
     /// The operation of that name, if this scheduler gave it.
     fn own(&self, name: &str) -> Result<OperationId, Status> {
-        let known = OperationName::parse(name).filter(|name| self.desk.gave(name));
+        let known = OperationName::parse(name).filter(|name| self.shared_board.gave(name));
         known.map(|name| name.id).ok_or_else(|| unknown(name))
     }
 
@@ -329,7 +333,7 @@ impl Service {
 
     fn watching(&self, watched: Watched) -> Watching {
         let Watched { id, name, changes } = watched;
-        let key = self.desk.look(|board, _| board.action(id)).unwrap_or_default();
+        let key = self.shared_board.look(|board, _| board.action(id)).unwrap_or_default();
         let changes = WatchStream::new(changes);
         Watching { service: self.clone(), name, id, key, changes, ended: false, shown: None }
     }
@@ -414,7 +418,7 @@ impl Stream for Watching {
                 Poll::Ready(None) => self.ended = true,
             }
             let stopped = self.ended;
-            let Some(stage) = self.service.desk.stage(self.id) else {
+            let Some(stage) = self.service.shared_board.stage(self.id) else {
                 self.ended = true;
                 let words = format!("the operation {:?} was forgotten", self.name);
                 return Poll::Ready(Some(Err(Status::not_found(words))));
@@ -436,7 +440,7 @@ impl Stream for Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        self.service.desk.unwatch(self.id);
+        self.service.shared_board.unwatch(self.id);
     }
 }
 
@@ -475,8 +479,8 @@ impl Execution for Service {
         let (metadata, peer) = metadata_of(&request);
         let text = request.into_inner().name;
         let name = OperationName::parse(&text).ok_or_else(|| unknown(&text))?;
-        if self.desk.gave(&name) {
-            let watched = self.desk.watch(name.id).ok_or_else(|| unknown(&text))?;
+        if self.shared_board.gave(&name) {
+            let watched = self.shared_board.watch(name.id).ok_or_else(|| unknown(&text))?;
             return Ok(Response::new(Box::pin(self.watching(watched))));
         }
         if !may_write {
@@ -507,19 +511,19 @@ impl lro::operations_server::Operations for Service {
         } else {
             self.own(&request.page_token)?
         };
-        let lines = self.desk.look(|board, _| board.operations(after, page));
+        let lines = self.shared_board.look(|board, _| board.operations(after, page));
         let full = lines.len() == page;
         let mut next_page_token = String::new();
         let mut operations = Vec::with_capacity(lines.len());
         for line in lines {
-            let Some(name) = self.desk.name(line.id) else { continue };
+            let Some(name) = self.shared_board.name(line.id) else { continue };
             if full {
                 next_page_token = name.to_string();
             }
             if !request.name.is_empty() && !name.starts_with(request.name.as_str()) {
                 continue;
             }
-            if let Some(stage) = self.desk.stage(line.id) {
+            if let Some(stage) = self.shared_board.stage(line.id) {
                 operations.push(self.message_of(&name, &stage, &line.key));
             }
         }
@@ -536,8 +540,8 @@ impl lro::operations_server::Operations for Service {
     ) -> Result<Response<lro::Operation>, Status> {
         let name = request.into_inner().name;
         let id = self.own(&name)?;
-        let stage = self.desk.stage(id).ok_or_else(|| unknown(&name))?;
-        let key = self.desk.look(|board, _| board.action(id)).unwrap_or_default();
+        let stage = self.shared_board.stage(id).ok_or_else(|| unknown(&name))?;
+        let key = self.shared_board.look(|board, _| board.action(id)).unwrap_or_default();
         Ok(Response::new(self.message_of(&name, &stage, &key)))
     }
 
@@ -548,7 +552,7 @@ impl lro::operations_server::Operations for Service {
         Access::of(request.extensions()).may_write().map_err(|status| *status)?;
         let name = request.into_inner().name;
         let id = self.own(&name)?;
-        if self.desk.delete(id) {
+        if self.shared_board.delete(id) {
             Ok(Response::new(protobuf::Empty {}))
         } else {
             Err(unknown(&name))
@@ -562,7 +566,7 @@ impl lro::operations_server::Operations for Service {
         Access::of(request.extensions()).may_write().map_err(|status| *status)?;
         let name = request.into_inner().name;
         let id = self.own(&name)?;
-        if self.desk.cancel(id) {
+        if self.shared_board.cancel(id) {
             Ok(Response::new(protobuf::Empty {}))
         } else {
             Err(unknown(&name))
@@ -575,7 +579,7 @@ impl lro::operations_server::Operations for Service {
     ) -> Result<Response<lro::Operation>, Status> {
         let request = request.into_inner();
         let id = self.own(&request.name)?;
-        let watched = self.desk.watch(id).ok_or_else(|| unknown(&request.name))?;
+        let watched = self.shared_board.watch(id).ok_or_else(|| unknown(&request.name))?;
         let mut watching = self.watching(watched);
         let longest = request.timeout.and_then(|timeout| u64::try_from(timeout.seconds).ok());
         let longest = Duration::from_secs(longest.unwrap_or(60).min(3600));

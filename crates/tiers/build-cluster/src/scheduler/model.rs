@@ -23,9 +23,9 @@ use tokio::task::JoinHandle;
 use self::network::{Gate, Link, Site};
 use self::parts::{Log, Time};
 use super::board::{Board, Limits};
-use super::desk::Desk;
 use super::execution::{ActionLimits, Service};
 use super::report::{self, Report};
+use super::shared_board::SharedBoard;
 use crate::instruments::Families;
 use crate::remote::Remote;
 
@@ -78,7 +78,7 @@ struct World {
     ticks: watch::Sender<()>,
     time: Time,
     site: Site,
-    desk: Option<Arc<Desk>>,
+    shared_board: Option<Arc<SharedBoard>>,
     /// The scheduler stands still until then.
     frozen_until: u64,
     sessions: u64,
@@ -110,7 +110,7 @@ impl World {
             ticks,
             time,
             site: Site::default(),
-            desk: None,
+            shared_board: None,
             frozen_until: 0,
             sessions: 0,
             lives: 0,
@@ -141,7 +141,7 @@ impl World {
         let instruments = Instruments::new(report::layout("model".to_owned()), clock.clone());
         let report = Report::new(&instruments, &Families::new());
         let board = Board::new(LIMITS, self.sessions << 32, clock.now_ns());
-        let desk = Arc::new(Desk::new(board, self.sessions, report, clock.clone()));
+        let shared_board = Arc::new(SharedBoard::new(board, self.sessions, report, clock.clone()));
         let remote = Remote::over(cache::calls(&self.log), Duration::from_secs(10), clock);
         let limits = ActionLimits {
             default_time: Duration::from_secs(3600),
@@ -149,14 +149,14 @@ impl World {
             transfer_time: Duration::from_secs(10),
             ignored_properties: Vec::new(),
         };
-        let service = Service::new(Arc::clone(&desk), remote, limits);
+        let service = Service::new(Arc::clone(&shared_board), remote, limits);
         let beat_ms = u32::try_from(BEAT / 1_000_000).unwrap();
         self.site.start(super::services(service, beat_ms).prepare());
-        self.desk = Some(desk);
+        self.shared_board = Some(shared_board);
     }
 
     fn kill_scheduler(&mut self) {
-        self.desk = None;
+        self.shared_board = None;
         self.site.stop();
     }
 
@@ -192,8 +192,8 @@ impl World {
         }
         if self.frozen_until <= now {
             self.site.freeze(false);
-            if let Some(desk) = &self.desk {
-                desk.tick();
+            if let Some(shared_board) = &self.shared_board {
+                shared_board.tick();
             }
         }
         self.ticks.send_replace(());
@@ -201,7 +201,7 @@ impl World {
 
     fn end_fault(&mut self, what: Later) {
         match what {
-            Later::Scheduler if self.desk.is_none() => self.start_scheduler(),
+            Later::Scheduler if self.shared_board.is_none() => self.start_scheduler(),
             Later::Worker(number) if self.workers[number].is_none() => self.start_worker(number),
             Later::Thaw(number) => {
                 if let Some(worker) = &self.workers[number] {
@@ -278,8 +278,8 @@ impl World {
 
     /// What is wrong with the workers on the board.
     fn wrong(&self) -> Option<String> {
-        let desk = self.desk.as_ref().expect("it was healed");
-        desk.look(|board, now_ns| {
+        let shared_board = self.shared_board.as_ref().expect("it was healed");
+        shared_board.look(|board, now_ns| {
             let (totals, lines) = (board.totals(), board.workers(now_ns));
             let away = lines.iter().any(|line| !line.connected || line.draining);
             let all = totals.workers == WORKERS && totals.slots == WORKERS * SLOTS;
@@ -328,8 +328,8 @@ async fn run(seed: u64) -> Result<(), String> {
         world.step().await;
     }
     world.log.wrong()?;
-    let desk = world.desk.as_ref().unwrap();
-    let totals = desk.look(|board, _| board.totals());
+    let shared_board = world.shared_board.as_ref().unwrap();
+    let totals = shared_board.look(|board, _| board.totals());
     if totals.executing + totals.waiting > 0 || world.wrong().is_some() {
         return Err(format!("when all was answered: {totals:?} {:?}", world.wrong()));
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kendall_units::counted;
 use serde::Serialize;
 
-use super::desk::Desk;
+use super::shared_board::SharedBoard;
 use crate::html::escaped;
 
 /// Rows of each table.
@@ -56,8 +56,8 @@ struct Action {
 }
 
 /// What the page shows.
-pub(super) fn status(desk: &Arc<Desk>) -> Status {
-    desk.look(|board, now_ns| {
+pub(super) fn status(shared_board: &Arc<SharedBoard>) -> Status {
+    shared_board.look(|board, now_ns| {
         let totals = board.totals();
         let seconds = |nanoseconds: u128| {
             let nanoseconds = u64::try_from(nanoseconds).unwrap_or(u64::MAX);

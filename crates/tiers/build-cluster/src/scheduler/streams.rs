@@ -10,7 +10,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::board::{Held, Join, LeaseId, Offer};
-use super::desk::{Desk, Said, StreamId};
+use super::shared_board::{Said, SharedBoard, StreamId};
 use crate::listen::Access;
 use crate::work::workers_server::Workers;
 use crate::work::{
@@ -26,7 +26,7 @@ const OFFERS: usize = 1000;
 
 #[derive(Debug, Clone)]
 pub(super) struct WorkerService {
-    pub(super) desk: Arc<Desk>,
+    pub(super) shared_board: Arc<SharedBoard>,
     pub(super) beat_ms: u32,
 }
 
@@ -49,11 +49,11 @@ impl Workers for WorkerService {
             let words = format!("a worker has 1 to {SLOTS} slots and {OFFERS} properties at most");
             return Err(Status::invalid_argument(words));
         }
-        let (stream, outgoing) = self.desk.join(join(hello));
+        let (stream, outgoing) = self.shared_board.join(join(hello));
         let welcome = Welcome { beat_ms: self.beat_ms };
         let welcome = FromScheduler { message: Some(from_scheduler::Message::Welcome(welcome)) };
         Ok(Response::new(Conversation {
-            desk: Arc::clone(&self.desk),
+            shared_board: Arc::clone(&self.shared_board),
             stream,
             incoming,
             outgoing,
@@ -85,7 +85,7 @@ fn join(hello: Hello) -> Join {
 /// what there is to be said to it.
 #[derive(Debug)]
 pub(super) struct Conversation {
-    desk: Arc<Desk>,
+    shared_board: Arc<SharedBoard>,
     stream: StreamId,
     incoming: Streaming<FromWorker>,
     outgoing: mpsc::Receiver<Said>,
@@ -106,24 +106,24 @@ impl Conversation {
                     .iter()
                     .map(|one| (LeaseId(one.lease), stage_name(one.stage())))
                     .collect();
-                self.desk.progress(stream, &stages)
+                self.shared_board.progress(stream, &stages)
             }
             Some(from_worker::Message::Finished(finished)) => {
                 let lease = LeaseId(finished.lease);
                 match finished.outcome {
                     Some(finished::Outcome::Answer(response)) => {
-                        self.desk.finish(stream, lease, response)
+                        self.shared_board.finish(stream, lease, response)
                     }
                     Some(finished::Outcome::Failed(why)) => {
-                        self.desk.give_back(stream, lease, &why)
+                        self.shared_board.give_back(stream, lease, &why)
                     }
-                    None => self.desk.give_back(stream, lease, "the worker gave no reason"),
+                    None => self.shared_board.give_back(stream, lease, "the worker gave no reason"),
                 }
             }
-            Some(from_worker::Message::Drain(_)) => self.desk.drain(stream),
+            Some(from_worker::Message::Drain(_)) => self.shared_board.drain(stream),
             Some(from_worker::Message::Leave(_)) => {
                 self.left = true;
-                self.desk.leave(stream)
+                self.shared_board.leave(stream)
             }
             Some(from_worker::Message::Hello(_)) | None => true,
         }
@@ -163,6 +163,6 @@ impl Stream for Conversation {
 
 impl Drop for Conversation {
     fn drop(&mut self) {
-        self.desk.broke(self.stream);
+        self.shared_board.broke(self.stream);
     }
 }

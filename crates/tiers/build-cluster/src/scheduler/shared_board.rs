@@ -30,7 +30,7 @@ pub(super) struct Answer {
 
 /// The board, shared by all requests.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct SharedBoard {
     state: Mutex<State>,
     clock: Clock,
     /// Differs between schedulers, so that names of operations do not meet.
@@ -84,7 +84,7 @@ const OUTGOING: usize = 8192;
 /// Ticks that come so late mean that this process stood still: they are due every 0.1 s.
 const LATE_NS: u64 = 1_000_000_000;
 
-impl Desk {
+impl SharedBoard {
     pub(super) fn new(
         board: Board<Payload, Answer>,
         session: u64,

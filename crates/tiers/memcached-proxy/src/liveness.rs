@@ -10,14 +10,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Counts the turns of an event loop: odd while it works, even while it waits for events, however
 /// long. Clones share the count. The loop writes it without a locked instruction.
 #[derive(Debug, Clone, Default)]
-pub struct Pulse {
+pub struct Liveness {
     turns: Arc<AtomicU64>,
 }
 
-impl Pulse {
+impl Liveness {
     /// Whether the loop waits for events, or comes to the end of a turn within `time`.
     #[must_use]
-    pub fn beats_within(&self, time: Duration) -> bool {
+    pub fn turns_within(&self, time: Duration) -> bool {
         let begun = self.turns.load(Ordering::Relaxed);
         let mut waited = Duration::ZERO;
         while begun % 2 == 1 && self.turns.load(Ordering::Relaxed) == begun {
@@ -48,20 +48,20 @@ mod tests {
 
     #[test]
     fn a_loop_that_waits_is_well_and_one_that_does_not_come_to_an_end_is_not() {
-        let pulse = Pulse::default();
+        let liveness = Liveness::default();
         let soon = Duration::from_millis(20);
-        assert!(pulse.beats_within(soon));
-        pulse.works();
-        assert!(!pulse.beats_within(soon));
-        pulse.rests();
-        assert!(pulse.beats_within(soon));
+        assert!(liveness.turns_within(soon));
+        liveness.works();
+        assert!(!liveness.turns_within(soon));
+        liveness.rests();
+        assert!(liveness.turns_within(soon));
         // One that is busy, and turns.
-        pulse.works();
-        let reader = pulse.clone();
-        let looks = std::thread::spawn(move || reader.beats_within(Duration::from_secs(60)));
+        liveness.works();
+        let reader = liveness.clone();
+        let looks = std::thread::spawn(move || reader.turns_within(Duration::from_secs(60)));
         while !looks.is_finished() {
-            pulse.rests();
-            pulse.works();
+            liveness.rests();
+            liveness.works();
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(looks.join().unwrap());
