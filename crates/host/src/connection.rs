@@ -458,8 +458,8 @@ impl Connection {
         self.shared.state().ended.get(&process).cloned()
     }
 
-    /// Says goodbye, and waits until nothing is left there. Where no agent has said hello, nobody would
-    /// answer.
+    /// Shuts down the agent and waits for its processes. Does nothing where no agent has connected: there would be
+    /// no answer.
     pub fn close(&self) {
         let arrived = self.shared.state().hello.is_some();
         if arrived && self.check().is_ok() {

@@ -29,7 +29,7 @@ use workspace::Workspace;
 /// Pause between two checks whether Bazel has ended.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Seconds after which a server of Bazel that nobody shut down ends by itself.
+/// Seconds after which an idle server of Bazel ends by itself.
 const IDLE_SECONDS: u32 = 60;
 
 /// Bytes of Bazel's last words that an error quotes.

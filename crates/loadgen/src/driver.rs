@@ -88,7 +88,7 @@ impl Reply {
         Self { error: Some(kind), ..Self::default() }
     }
 
-    /// An error after which nobody knows what the next bytes mean.
+    /// An error after which the next bytes cannot be parsed.
     #[must_use]
     pub fn broken(kind: ErrorKind) -> Self {
         Self { error: Some(kind), close: true, ..Self::default() }

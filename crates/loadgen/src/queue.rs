@@ -4,7 +4,7 @@
 //! receive what they sent themselves. It asks for its operations in turns by their weights, so that
 //! with as many sends as receives a message waits whenever one is asked for. Each message that
 //! comes back is checked: that its content is what its sender wrote, that it was for this client or
-//! for anyone, and that nobody in this process got it before.
+//! for any, and that no client of this process got it before.
 //!
 //! Left out: whether a message was lost, which only the queue's own counters tell.
 
@@ -393,7 +393,7 @@ impl Crowd {
     }
 
     /// Whether a message is one that `receiver` may have, as its sender wrote it; of one that is
-    /// taken away or leased also, that nobody had it before.
+    /// removed or leased also, that no client had it before.
     fn check(&self, receiver: u64, message: &wire::Message, away: bool) -> Result<(), ErrorKind> {
         let for_it = message.receiver_id == 0 || message.receiver_id == receiver;
         let right = for_it

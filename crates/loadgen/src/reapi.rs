@@ -1,7 +1,7 @@
 //! The Remote Execution API: a build cache under the operations that build tools send.
 //!
 //! Before the load, a stock of blobs and of results of actions is stored. A read asks for one of
-//! the stock with the stated probability, and for one that nobody stored else; a write stores a
+//! the stock with the stated probability, else for one that was never stored; a write stores a
 //! blob that is new. What comes back is checked: its length, and the number that it begins with.
 //!
 //! Actions are executed, each taking a time of a stated distribution: `execute` never takes a result
@@ -238,10 +238,10 @@ struct Next {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Expected {
     Done,
-    /// These blobs of the stock; `None` for those that nobody stored.
+    /// These blobs of the stock; `None` for those that were never stored.
     Blobs(Vec<Option<u64>>),
     Missing(usize),
-    /// The result of this action of the stock; `None` for one that nobody stored.
+    /// The result of this action of the stock; `None` for one that was never stored.
     Result(Option<u64>),
     /// That an action was run, or that its result was in the cache.
     Executed {
@@ -452,7 +452,7 @@ fn reply(
         (_, Expected::Executed { cached }) => action::check(&messages, *cached),
         (ReapiOperation::FindMissing, Expected::Missing(count)) => {
             let missing = stock::count_missing(&messages)?;
-            // Fewer than nobody stored: it has what it cannot have.
+            // Fewer missing than were never stored: it claims blobs that it cannot have.
             if missing < *count {
                 return Err(ErrorKind::WrongValue);
             }
@@ -536,7 +536,7 @@ mod tests {
     }
 
     /// Asked for what is in the cache, clients share actions where there are not enough; none asks for one that
-    /// nobody stored.
+    /// was never stored.
     #[test]
     fn more_clients_than_actions_ask_for_those_that_are_there() {
         for (clients, stock) in [(5, 3), (2_000, 1_000), (7, 1)] {

@@ -318,7 +318,7 @@ impl Recorder {
             .try_recv()
             .unwrap_or_else(|_| Box::new(WindowRecord::new(thread, operations)));
         let full = std::mem::replace(&mut self.window, empty);
-        // The collector lives longer than the threads; were it gone, there is nobody to tell.
+        // The collector outlives the threads; without it the record is dropped.
         self.exchange.full.send(full).unwrap_or_default();
     }
 }

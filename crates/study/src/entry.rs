@@ -27,7 +27,7 @@ pub struct OtherProtocol {
     pub answer: String,
 }
 
-/// Asks the first instance of the tier. One that cannot be reached or says nothing is left to the load.
+/// Sends a request to the first instance of the tier. Without a reply there is no refusal: the load will report it.
 pub(crate) fn check(workload: &Workload, tier: &str, address: &str) -> Result<(), OtherProtocol> {
     let (request, answers): (String, &[&str]) = match (workload.protocol, &workload.driver.target) {
         ("http", TargetForm::Url { scheme: "http", path }) => {

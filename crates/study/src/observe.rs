@@ -109,10 +109,10 @@ impl From<Full> for RunError {
 pub struct Live {
     /// Seconds of load so far.
     pub elapsed_s: f64,
-    /// Requests per second just now, as the tier that the clients talk to says; where it says nothing of itself, as
-    /// the load generators of this host say.
+    /// Requests per second just now, by the entry tier; where it has no snapshot, by
+    /// the load generators of this host.
     pub throughput_per_s: Option<f64>,
-    /// Mean response time just now, in seconds, as the same say.
+    /// Mean response time just now, in seconds, from the same source.
     pub response_time_mean_s: Option<f64>,
     /// Of the same responses, 99 % are faster; of several generators, the slowest one's.
     pub response_time_p99_s: Option<f64>,
@@ -434,8 +434,8 @@ impl Observer<'_> {
         Ok(observed)
     }
 
-    /// How long all that runs has to stop where a host was lost: nobody waits for results any more, and that
-    /// it is gone is to be stated soon.
+    /// Time that all processes have to stop where a host was lost: the run has no result, and the loss is to be
+    /// reported soon.
     fn hurried<T>(&self, outcome: &Result<T, RunError>) -> Option<Duration> {
         (outcome.is_err() && self.machines.check().is_err()).then_some(HURRIED_STOP)
     }

@@ -2,7 +2,7 @@
 
 use crate::export;
 
-/// What says nothing of the kind of machine.
+/// Keys that differ between machines of one kind.
 const OF_ONE_MACHINE: [&str; 2] = ["machine", "boot_id"];
 
 /// Build, formats and machine, a line each.

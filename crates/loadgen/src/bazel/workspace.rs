@@ -54,7 +54,7 @@ impl Drop for Workspace {
     }
 }
 
-/// Bazel makes folders of what it built unwritable; nobody could remove what is in them.
+/// Bazel makes output folders unwritable; their files could not be removed.
 fn writable(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {

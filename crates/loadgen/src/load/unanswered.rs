@@ -1,4 +1,4 @@
-//! Requests that nobody answered before the end.
+//! Requests without a reply at the end.
 //!
 //! A closed loop leaves what is in flight at its end. Of a server that answers some clients no more,
 //! such requests are all that is to be seen: before their time-out they are neither times nor errors,

@@ -153,8 +153,8 @@ fn cores(result: &mut LoadResult, limits: &Limits) {
 }
 
 /// Open loop: arrivals that were never sent, since all connections were taken to the end. Where the
-/// generator kept its schedule and had time left, that is the system's doing, and a result; else
-/// nobody knows whose it is.
+/// generator kept its schedule and had time left, the system caused it, and it is a result; else
+/// the cause is not known.
 fn overload(result: &mut LoadResult, limits: &Limits) {
     let planned = sent(result) + result.unsent;
     let Some(share) = ratio(result.unsent, planned).filter(|share| *share > limits.unsent_share)
@@ -360,7 +360,7 @@ mod tests {
         assert!(result.rejections[1].text.contains("500 of 1500 arrivals (33.3 %)"), "{result:?}");
     }
 
-    /// A server that answers nobody is not the generator's fault.
+    /// A server without any answer is not the generator's fault.
     #[test]
     fn an_overload_without_an_answer_is_not_the_generators() {
         let mut result = judged("open", 0, |_| ());

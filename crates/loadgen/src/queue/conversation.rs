@@ -277,7 +277,7 @@ impl Gathering {
         let mut state = lock(&self.state);
         for reply in replies.replies {
             let open = state.open.remove(&reply.tag);
-            // Whoever answers what nobody asked is out of step.
+            // A reply without a request: the stream is out of step.
             answered.push((open.ok_or(Refusal::Broken(ErrorKind::Garbage))?, reply));
         }
         drop(state);

@@ -182,7 +182,7 @@ impl Stock {
         re::Digest { hash, size_bytes: i64::try_from(content.len()).unwrap_or(i64::MAX) }
     }
 
-    /// The digest of one of the stock, or of what nobody stored.
+    /// The digest of a blob of the stock, or of one that was never stored.
     fn digest(&self, pick: Option<u64>, fresh: impl Fn() -> u64) -> re::Digest {
         let kept = pick.and_then(|number| self.digests.get(usize::try_from(number).ok()?));
         kept.cloned().unwrap_or_else(|| {
@@ -434,7 +434,7 @@ pub(super) mod tests {
         assert_eq!(check(vec![there(2), gone("a"), there(1)], &picks), Ok((2, 1)));
         assert_eq!(check(vec![there(2)], &[Some(2), Some(2)]), Ok((2, 0)));
         assert_eq!(check(vec![there(2), there(2)], &[Some(2), Some(2)]), Ok((2, 0)));
-        // One that nobody answers for, and one that nobody asked for.
+        // A request without a reply, and a reply without a request.
         assert_eq!(check(vec![there(1), there(2)], &picks), Err(ErrorKind::Garbage));
         assert_eq!(check(vec![there(1), there(1)], &[Some(1), Some(2)]), Err(ErrorKind::Garbage));
         assert_eq!(check(vec![there(3)], &[Some(2)]), Err(ErrorKind::WrongValue));

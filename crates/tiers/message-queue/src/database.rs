@@ -73,7 +73,7 @@ pub(crate) struct Databases {
 #[derive(Debug, Default)]
 pub(crate) struct Performed {
     pub(crate) answers: Answers,
-    /// Messages of which nobody knows whether they were taken away.
+    /// Messages that may have been removed: the commit was not confirmed.
     pub(crate) undecided: Vec<Undecided>,
 }
 
@@ -331,7 +331,7 @@ impl Session {
                 performed.refuse(operations.len(), &failure.status());
                 performed.undecided.extend(failure.undecided);
                 if broken {
-                    // Whatever it still works on, nobody waits for it.
+                    // No caller waits for a statement that still runs on it.
                     drop(Object::take(self.connection));
                 }
                 return performed;
@@ -360,7 +360,7 @@ impl Session {
         performed
     }
 
-    /// Whether the connection is of no use any more: nobody knows what PostgreSQL still does on it.
+    /// Whether the connection must be closed: a statement may still run on it.
     fn is_broken(&self, failure: &Failure) -> bool {
         self.connection.is_closed() || failure.code().is_none() || failure.undecided.is_some()
     }
@@ -388,7 +388,7 @@ impl Session {
         Ok(done)
     }
 
-    /// Closes the connection: whatever PostgreSQL still does on it, nobody waits for it.
+    /// Closes the connection without waiting for a statement that still runs on it.
     pub(crate) fn give_up(self) {
         drop(Object::take(self.connection));
     }

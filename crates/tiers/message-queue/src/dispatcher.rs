@@ -11,8 +11,8 @@
 //! other's way. A lane whose batch would be full does not wait for the one under way.
 //!
 //! While another lane is served, a lane begins when half as many wait as its last batch had: the
-//! first who comes back would be served alone otherwise, and many small batches cost more than few
-//! large ones. When nothing is under way, or it takes long, whoever waits goes at once.
+//! first request would be a batch of its own otherwise, and many small batches cost more than few
+//! large ones. When no batch is under way, or one takes long, waiting requests begin at once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -100,10 +100,10 @@ struct State {
     requests: usize,
     /// Idle workers that look again in a moment, whatever comes.
     watching: usize,
-    /// Written under this lock, by whoever holds it.
+    /// Written by the holder of this lock.
     recorder: Recorder,
     draining: bool,
-    /// Nobody comes any more: workers end when nothing waits.
+    /// No more requests arrive: workers end when none waits.
     finishing: bool,
     /// What cannot be put back is lost.
     gave_up: bool,
@@ -225,7 +225,7 @@ impl Reply {
         }
     }
 
-    /// Answers; gives back what nobody will read.
+    /// Answers; returns the answers that no caller will read.
     fn send(self, mut answers: Answers) -> Answers {
         match self {
             Self::Caller(caller) => caller.send(answers).err().unwrap_or_default(),
@@ -322,8 +322,8 @@ impl Dispatcher {
         (&mut waiting.answers).await.map_err(|_| stopped())
     }
 
-    /// Has messages put back that were taken away for somebody who is gone. They enter whatever the bound:
-    /// they are no more than the takes that were let in.
+    /// Puts back messages that were taken for a client that has disconnected. The bound of the queue does not apply:
+    /// they are at most as many as the admitted takes.
     pub(crate) fn put_back(&self, messages: impl Iterator<Item = Message>) {
         self.put_back_from(None, messages);
     }
@@ -773,8 +773,8 @@ impl State {
         self.lanes.iter().any(|line| line.under_way > 0)
     }
 
-    /// Whether a worker shall be woken for what has come: where a lane may begin, or nobody looks again by itself. Woken for
-    /// nothing, it only goes back to sleep; under load that is nearly every request.
+    /// Whether a new request wakes a worker: where a lane may begin, or no worker is about to look by itself. Without
+    /// it nearly every request under load would wake a worker that goes back to sleep.
     fn wakes(&self, batch: usize) -> bool {
         let busy = self.is_busy();
         let begins = |line: &Line| !line.waiting.is_empty() && line.may_begin(busy, batch);

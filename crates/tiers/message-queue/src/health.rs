@@ -28,7 +28,7 @@ impl Health {
         (health, service)
     }
 
-    /// Says whether PostgreSQL answers. Who asks it may come late: after the end nothing is said.
+    /// Reports whether PostgreSQL answers; after the stop it reports nothing, since a check may end late.
     pub(crate) async fn serves(&self, serves: bool) {
         let ended = self.ended.lock().await;
         if !*ended {

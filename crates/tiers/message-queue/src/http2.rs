@@ -106,7 +106,7 @@ where
                 () = &mut gone => break,
             }
         }
-        // Requests that are left end here: nobody can be answered.
+        // Requests that are left end here: their connection is gone.
         ends.unwrap_or(Enough::Done)
     }
 }

@@ -237,7 +237,7 @@ impl Answer {
 }
 
 impl Operation {
-    /// Takes a message away for good, with nothing kept of the answer: whoever misses it has lost it.
+    /// Removes a message when it answers: a lost answer is a lost message.
     pub(crate) fn removes(&self) -> bool {
         matches!(self, Self::Take(take) if take.lease_ms == 0)
     }

@@ -1,7 +1,7 @@
 //! What PostgreSQL counts itself: the time that statements execute inside it, apart from all waiting, and
 //! what it writes and flushes of its log.
 //!
-//! It is queried in the background, over a connection of its own, while somebody reads: a reader gets the answer to
+//! It is queried in the background, over a connection of its own, while there are readers: a reader gets the answer to
 //! the last query, with its moment. All middlewares of a database would get the same, so one of them queries.
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,10 +17,10 @@ use tokio_postgres::{Client, Error};
 
 use crate::database::Reach;
 
-/// PostgreSQL is queried as often as somebody reads: at most every 100 ms, and at least every second.
+/// PostgreSQL is queried as often as the counters are read: at most every 100 ms, and at least every second.
 const OFTEN: Duration = Duration::from_millis(100);
 const SELDOM_NS: u64 = 1_000_000_000;
-/// How long it is queried after somebody has read.
+/// How long it is queried after the last reading.
 const READ_NS: u64 = 60_000_000_000;
 /// How long the first reader waits for the first answer. Later readers do not wait.
 const FIRST: Duration = Duration::from_millis(700);
@@ -119,7 +119,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// When somebody read last, and the time between the last two readings.
+    /// Moment of the last reading, and the time between the last two.
     read_ns: Option<u64>,
     between_ns: u64,
     /// When PostgreSQL was queried last, and its last answer.
@@ -140,7 +140,7 @@ enum Wanted {
 }
 
 impl Inside {
-    /// Starts the task that queries PostgreSQL while somebody reads.
+    /// Starts the task that queries PostgreSQL while there are readers.
     pub(crate) fn start(
         reach: Reach,
         clock: Clock,
@@ -165,7 +165,7 @@ impl Inside {
         state.held.clone().unwrap_or_default()
     }
 
-    /// Why PostgreSQL did not answer, or not all of it, though somebody read.
+    /// Why PostgreSQL did not answer, or not to all queries.
     pub(crate) fn untold(&self) -> Option<String> {
         self.lock().untold.clone()
     }
@@ -578,7 +578,7 @@ mod tests {
         state.looked(SECOND, seen());
         assert_eq!(state.wanted(SECOND + SECOND / 2), Wanted::NotYet);
         assert_eq!(state.wanted(2 * SECOND), Wanted::Look);
-        // Who reads ten times a second is told something new each time.
+        // A reader of ten times a second gets new counts each time.
         state.read(SECOND + SECOND / 10);
         assert_eq!(state.wanted(SECOND + SECOND / 10), Wanted::Look);
         assert_eq!(state.wanted(62 * SECOND), Wanted::Nothing);

@@ -50,7 +50,7 @@ pub struct PrivatePostgres {
     nearly_full: Arc<AtomicBool>,
     /// The sockets' folder, where it had to be elsewhere.
     _sockets: Option<tempfile::TempDir>,
-    /// Held until the server has ended: nobody else works in this folder.
+    /// Locks the folder until the server has ended.
     _lock: OwnedFd,
 }
 
@@ -162,7 +162,7 @@ impl PrivatePostgres {
         User::of_server()?.may_enter(folder)
     }
 
-    /// Ends it at once, for data that nobody needs any more.
+    /// Ends it at once: its data are not needed any more.
     pub fn abandon(mut self) {
         self.keeper.stop(Signal::QUIT, STOP);
     }
@@ -397,7 +397,7 @@ fn refuse_running(data: &Path) -> Result<(), PrivatePostgresError> {
     let Some(process) = Pid::from_raw(pid) else { return Ok(()) };
     tracing::info!(pid, "stopping the PostgreSQL that an earlier middleware left behind");
     let mut left = STOP;
-    // An error means that it has gone meanwhile.
+    // It may have ended meanwhile.
     kill_process(process, Signal::INT).unwrap_or_default();
     while left > Duration::ZERO && test_kill_process(process).is_ok() {
         std::thread::sleep(LOOK);

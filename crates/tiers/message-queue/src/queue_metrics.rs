@@ -2,7 +2,7 @@
 //! the metrics page.
 //!
 //! To count, PostgreSQL reads up to ten thousand rows of each queue, so that it is done only while
-//! somebody reads the page, every few seconds, over a connection of its own.
+//! the page is read, every few seconds, over a connection of its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,7 @@ use kendall_tier::{Clock, Exposition};
 use crate::database::Databases;
 use crate::dispatcher::{Dispatcher, Through};
 
-/// How often the queues are counted, and for how long after somebody last read the page.
+/// How often the queues are counted, and for how long after the page was read last.
 const PERIOD: Duration = Duration::from_secs(5);
 const READ_NS: u64 = 60_000_000_000;
 /// The number of queues that are shown, by their ids, and where counts stop.
@@ -48,7 +48,7 @@ impl QueueMetrics {
         Arc::new(Self { held, read_ns, clock, dispatcher })
     }
 
-    /// Counts, for ever, while somebody reads.
+    /// Counts, for ever, while the page is read.
     pub(crate) async fn look(self: Arc<Self>, databases: Databases) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

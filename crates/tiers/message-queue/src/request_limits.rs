@@ -88,9 +88,9 @@ impl<S> RequestLimits<S> {
         Self { service, under_way: Arc::default(), tokens: None, counts: true }
     }
 
-    /// For a service that nobody needs a token for: its requests, which may last for ever, keep no place from those
-    /// who have one.
-    pub(crate) fn of_nobody(self) -> Self {
+    /// For a service without tokens: its requests, which may last for ever, do not count towards the limit of clients
+    /// with one.
+    pub(crate) fn uncounted(self) -> Self {
         Self { counts: false, ..self }
     }
 

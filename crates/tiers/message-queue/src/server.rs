@@ -39,8 +39,8 @@ const CLEANING: u32 = 20;
 /// The same while the disk of the log is nearly full: what is received frees space only when it is vacuumed.
 const CLEANING_FULL: u32 = 5;
 const LONG_LOG_BYTES: i64 = 4 << 20;
-/// How many until it is written down which clients were heard (ten seconds), until silent ones are forgotten (a
-/// minute), and until the first are (an hour): a middleware that was off has heard nobody.
+/// Ticks until the times of clients' last requests are stored (ten seconds), until silent clients are removed (a
+/// minute), and until the first are (an hour): a middleware that was off received no requests.
 const WRITING_DOWN: u32 = 100;
 const FORGETTING: u32 = 600;
 const FIRST_FORGETTING: u32 = 36_000;
@@ -284,7 +284,7 @@ impl Server {
         }
     }
 
-    /// Why PostgreSQL's own counters are not known, though somebody read them.
+    /// Why PostgreSQL's own counters are not known, though they were requested.
     pub fn untold(&self) -> Option<String> {
         self.inside.untold()
     }
@@ -324,7 +324,7 @@ impl Server {
         runtime.block_on(async {
             dispatcher.idle().await;
             while network.join_next().await.is_some() {}
-            // Only now nobody comes any more with something that is to be put back.
+            // All connections are closed: no message can be put back any more.
             dispatcher.finish();
             let ending = async { while workers.join_next().await.is_some() {} };
             if tokio::time::timeout(FAREWELL, ending).await.is_err() {
@@ -419,7 +419,7 @@ fn grpc(
         .max_decoding_message_size(REQUEST_BYTES)
         .max_encoding_message_size(usize::MAX);
     // Those who route clients have no token.
-    let others = Routes::new(RequestLimits::new(health).of_nobody())
+    let others = Routes::new(RequestLimits::new(health).uncounted())
         .add_service(RequestLimits::new(newer).for_holders(tokens.clone()))
         .add_service(RequestLimits::new(older).for_holders(tokens.clone()))
         .prepare();

@@ -100,7 +100,7 @@ pub(crate) struct Ticket {
     pub(crate) tag: u64,
     pub(crate) kind: Kind,
     pub(crate) limits: Limits,
-    /// Whether an answer that nobody reads loses a message.
+    /// Whether a lost answer is a lost message.
     pub(crate) removes: bool,
     pub(crate) answered: bool,
 }
@@ -118,12 +118,12 @@ pub(crate) enum Kind {
 }
 
 impl Ticket {
-    /// Whether nobody reads the answer any more.
+    /// Whether the reader of the answer is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.gathering.lock().closed
     }
 
-    /// Answers; gives back a message that nobody will read and that is nowhere else.
+    /// Answers; returns the message if its reader is gone and the database no longer has it.
     pub(crate) fn answer(mut self, answer: Result<Answer, Status>) -> Option<wire::Message> {
         self.put(answer)
     }

@@ -74,7 +74,7 @@ impl Waiters {
         Some(Place { waiters: Arc::clone(self), queue, number, woken, used: false })
     }
 
-    /// Queues that somebody waits for.
+    /// Queues with waiting receives.
     pub(crate) fn queues(&self) -> Vec<i64> {
         self.lock().queues.keys().copied().collect()
     }

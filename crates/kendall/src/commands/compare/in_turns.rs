@@ -333,7 +333,7 @@ mod tests {
         answer(&page, (5, 40), would_tell)
     }
 
-    /// Of one run a side nothing is known, so nothing is said about how many blocks would do.
+    /// One run a side has no variance, so that the number of blocks to run is not known.
     #[test]
     fn blocks_that_would_tell_are_named_only_where_an_interval_says_so() {
         let said = told(&[100.0], &[101.0]);

@@ -138,7 +138,7 @@ const USUAL_CLIENTS: u32 = 64;
 /// Clients that a load may have.
 const MOST_CLIENTS: u32 = 100_000;
 
-/// How long a load takes that says nothing of it.
+/// Duration of a load without `--duration`.
 const USUAL: Seconds = Seconds::new(10.0);
 
 /// Longest load of a stated number of requests: a day.

@@ -176,7 +176,7 @@ fn row(name: &str, interval: &Interval, scale: f64) -> Vec<String> {
     vec![name.to_owned(), center(interval, scale), ends, interval.why.to_string()]
 }
 
-/// The prediction, unless its interval reaches so far that it says nothing.
+/// The prediction, unless its interval is too wide to tell.
 fn center(interval: &Interval, scale: f64) -> String {
     match interval.tells() {
         true => figures(scale * interval.center, 4),

@@ -56,7 +56,7 @@ fn rows(observations: &Observations) -> Vec<Row> {
     observations.configurations.iter().filter_map(row).collect()
 }
 
-/// The answer that is told, and the page that shows it.
+/// The printed answer, and the page that shows it.
 pub(super) struct Told {
     pub(super) answer: Answer,
     pub(super) report: Option<PathBuf>,

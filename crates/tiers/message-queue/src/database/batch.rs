@@ -71,7 +71,7 @@ impl Kinds {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) fault: Fault,
-    /// Messages of which nobody knows whether they were taken away.
+    /// Messages that may have been removed: the commit was not confirmed.
     pub(super) undecided: Option<Undecided>,
 }
 
@@ -134,7 +134,7 @@ async fn take_all(
 ) -> Result<Answers, Failure> {
     let takes: Vec<&Take> = operations.iter().copied().filter_map(as_take).collect();
     if takes.iter().all(|take| take.lease_ms > 0) {
-        // A lease that nobody heard of ends by itself.
+        // A lease that was not answered expires by itself.
         let (taken, _) = in_time(patience, take_any(connection, &takes)).await?;
         return Ok(statuses(taken, limits));
     }

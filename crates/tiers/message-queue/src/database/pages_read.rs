@@ -12,7 +12,7 @@ use super::{Databases, PoolOptions, Reach};
 use crate::PrivatePostgres;
 use crate::operation::Limits;
 
-/// Messages of each kind that nobody asks for here.
+/// Messages of each kind that no receive of the test asks for.
 const WAITING: u32 = 50_000;
 /// Pages that an operation may read. A message that is sent goes into at most seven indexes of three
 /// levels, each read of the first entry costs one such descent, and a client whose own messages are in front reads

@@ -1,7 +1,7 @@
 //! The schema of the queue's database: tables of one version, functions in a schema of their own.
 //!
 //! The functions' schema is named by a hash of their text. Every connection creates it where it is missing, and
-//! holds a shared lock on its name as long as it lives: a schema whose lock nobody holds is used by no running
+//! holds a shared lock on its name as long as it lives: a schema whose lock is free is used by no running
 //! middleware, and the next start drops it.
 
 use std::sync::LazyLock;

@@ -118,7 +118,7 @@ impl User {
         Ok(whole)
     }
 
-    /// Refuses a folder that is somebody else's, or that holds something else.
+    /// Refuses a folder of another user, or with other content.
     fn refuse_foreign(
         self,
         path: &Path,
