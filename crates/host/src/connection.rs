@@ -113,7 +113,7 @@ impl Shared {
             if left.is_zero() || interrupted() {
                 return None;
             }
-            // Short, so that the user's wish for the end is seen.
+            // Short, so that an interruption is noticed.
             let wait = left.min(Duration::from_millis(100));
             let waited = self.changed.wait_timeout(state, wait);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -436,7 +436,7 @@ impl Connection {
         ClockFit::of(&self.pings()).ok_or_else(untold)
     }
 
-    /// Forgets what was heard before, at the start of a run.
+    /// Drops the pings of earlier runs, at the start of a run.
     pub fn forget_pings(&self) {
         let mut state = self.shared.state();
         state.pings.clear();
@@ -832,7 +832,7 @@ mod tests {
         drop(connection);
     }
 
-    /// A pipe that ends without a goodbye is a failure, and every call that waits gets it.
+    /// A pipe that closes before a shutdown is a failure of every call that waits.
     #[test]
     fn an_agent_that_goes_is_lost_with_its_last_words() {
         let (far, pipe) = pipe();

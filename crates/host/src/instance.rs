@@ -120,7 +120,7 @@ impl Instance {
         self.child.id()
     }
 
-    /// The processors that stand for a limit of its cores; none where a control group does, or nothing.
+    /// Processors that it is pinned to instead of a limit by a control group; none with one, or without a limit.
     pub fn processors(&self) -> &[usize] {
         self.limit.as_ref().map_or(&[], Limit::processors)
     }

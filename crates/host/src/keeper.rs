@@ -48,7 +48,7 @@ pub fn guard(
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return error.into();
     }
-    // The parent may have died before the wish was made.
+    // The parent may have died before the signal was set.
     let alive =
         getppid().is_some_and(|pid| i64::from(pid.as_raw_nonzero().get()) == i64::from(parent));
     if !alive {
@@ -141,8 +141,8 @@ impl Keeper {
         Self::start_with(program, &[])
     }
 
-    /// One that ends everything when it hears nothing of this process for the lease, and that
-    /// removes a folder in the end.
+    /// A keeper that kills all processes when it gets no word of this one for the lease, and that
+    /// removes a folder at the end.
     pub fn with_lease(program: &Path, lease: Duration, folder: &Path) -> std::io::Result<Self> {
         let (lease, agent) = (lease.as_secs_f64().to_string(), std::process::id().to_string());
         let words: [&std::ffi::OsStr; 6] = [

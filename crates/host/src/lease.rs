@@ -66,7 +66,7 @@ impl Beats {
         Self { lease_ns: nanos(lease), next_ns: now_ns.saturating_add(nanos(BEAT)) }
     }
 
-    /// What is due, by when the other end was heard last.
+    /// What is due, from the moment of the last beat of the other end.
     pub fn due(&mut self, heard_ns: u64, now_ns: u64) -> Due {
         if now_ns.saturating_sub(heard_ns) > self.lease_ns {
             return Due::GiveUp;
@@ -122,7 +122,7 @@ mod tests {
             tries.into_iter().find(|at| !self.down.contains(at))
         }
 
-        /// When the study hears the answer to a beat of this moment: there, and back.
+        /// When the answer to a beat of this moment arrives: a round trip.
         fn answered(&self, sent: u64) -> Option<u64> {
             let there = self.through(sent)? + self.round_trip / 2;
             Some(self.through(there)? + self.round_trip / 2)
@@ -210,7 +210,7 @@ mod tests {
             let (lost, _) = followed(&network, phase, 60_000);
             assert!(lost.is_some_and(|at| at < 25_000), "{lost:?}");
         }
-        // The far side hears a beat each second, and gives up by the same rule.
+        // The agent gets a beat each second, and gives up by the same rule.
         let mut there = Beats::from(0, LEASE);
         let heard = 10_000 * MS;
         assert_ne!(there.due(heard, heard + nanos(LEASE)), Due::GiveUp);

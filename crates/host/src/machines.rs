@@ -61,7 +61,7 @@ pub struct Machines {
     in_use: Vec<usize>,
     /// What the ways between hosts did when they were probed.
     probed: BTreeMap<(At, At), Option<serde_json::Value>>,
-    /// Dropped after the connections: they say goodbye before their pods are removed.
+    /// Dropped after the connections: agents shut down before their pods are removed.
     pods: Option<Kubernetes>,
 }
 
@@ -273,7 +273,7 @@ impl Machines {
         fit.map_or(here_ns, |fit| fit.there(here_ns))
     }
 
-    /// Asks for the clocks once more; with what was heard since the beginning of the run.
+    /// Pings the clocks once more, and fits them to all pings of the run.
     pub fn end_clocks(&self) -> Result<Vec<HostClock>, HostError> {
         let mut clocks = Vec::new();
         for (_, agent) in self.agents() {
@@ -414,7 +414,7 @@ impl Way {
     }
 }
 
-/// The folder below the agent's own that stands for one of this machine: of which run, and whose.
+/// The folder below the agent's own for a folder of this machine: its last two names, run and process.
 fn far_folder(folder: &Path) -> String {
     let mut names: Vec<String> =
         folder.iter().rev().take(2).map(|name| name.to_string_lossy().into_owned()).collect();

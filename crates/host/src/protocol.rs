@@ -155,7 +155,7 @@ pub struct End {
 pub struct StartedProcess {
     pub process: u32,
     pub pid: u32,
-    /// The processors that stand for a limit of its cores.
+    /// Processors that it is pinned to instead of a limit by a control group.
     #[serde(default)]
     pub processors: Vec<usize>,
 }

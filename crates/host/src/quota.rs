@@ -458,7 +458,7 @@ mod tests {
         assert_eq!((&one.own[..], &other.own[..]), (&[0, 2][..], &[3][..]));
         assert!(processors.take(2, &[0, 2, 3, 5]).is_none());
         drop(one);
-        // What was refused took nothing, and what is gone gave everything back.
+        // A refused take reserves nothing, and a dropped one returns its processors.
         assert_eq!(processors.take(3, &[0, 2, 3, 5]).unwrap().own, [0, 2, 5]);
     }
 

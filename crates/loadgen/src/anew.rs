@@ -29,7 +29,7 @@ impl Unanswered {
         Self { kind: ErrorKind::ConnectionClosed, not_taken: true, refused: false };
 
     /// Whether the request, now sent anew so many times, goes over another connection. One that refuses again has
-    /// told by then how many it takes at a time.
+    /// sent its limit of concurrent streams by then.
     pub(crate) fn leaves(self, times: u32) -> bool {
         !self.refused || times < 2
     }

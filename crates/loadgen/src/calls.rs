@@ -132,7 +132,7 @@ pub fn services(
     }
 }
 
-/// Finds the method, and makes one call's messages: what is wrong with them is told before the load.
+/// Finds the method, and makes one call's messages, so that their errors are reported before the load.
 fn prepare(plan: &LoadPlan, calls: &CallPlan) -> Result<Calls, CallError> {
     let mut metadata = HeaderMap::new();
     for (name, value) in &calls.metadata {

@@ -156,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// Forgets the connection, whatever its state.
+    /// Drops the connection.
     pub(crate) fn forget(&self) {
         *self.sender.borrow_mut() = None;
     }
@@ -286,7 +286,7 @@ impl Connection {
     }
 }
 
-/// What is sent in a call: all of it at once, or the first message and each other when it is let go.
+/// The messages of a call: all at once, or the first and later ones through a channel.
 pub(crate) struct Sending {
     first: Full<Bytes>,
     more: Option<mpsc::Receiver<Bytes>>,

@@ -36,7 +36,7 @@ const WINDOWS_IN_RESERVE: usize = 3;
 /// Longest wait for an answer before the load begins.
 pub(crate) const PREPARATION: Duration = Duration::from_secs(10);
 
-/// What every load has, whatever its protocol.
+/// The part of a load that does not depend on its protocol.
 #[derive(Debug, Clone)]
 pub struct LoadPlan {
     /// Addresses; connections are spread over them in turn.
@@ -97,7 +97,7 @@ pub enum PacePlan {
     Closed { think_time: Option<Distribution> },
     /// The same, with as many clients as the stages say.
     Stages { think_time: Option<Distribution>, clients: Stages },
-    /// Requests are due whatever became of those before.
+    /// Requests are due independently of earlier replies.
     Open { arrivals: ArrivalPlan },
 }
 

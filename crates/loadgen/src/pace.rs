@@ -19,7 +19,7 @@ pub(crate) enum Pace {
         /// When which clients take part; all, all the time, without it.
         turns: Option<Turns>,
     },
-    /// Requests are due whatever became of those before.
+    /// Requests are due independently of earlier replies.
     Open(Arrivals),
 }
 

@@ -131,7 +131,7 @@ pub fn run(
     Ok(result)
 }
 
-/// Draws each script once, and prepares it on each target: what is wrong with it is told before the load.
+/// Draws each script once and prepares it on each target, so that its errors are reported before the load.
 fn check(plan: &LoadPlan, shared: &Arc<Shared>) -> Result<(), PostgresLoadError> {
     let mut random = stream(plan.seed, Purpose::Requests, 0);
     let (mut values, mut actions) = (Vec::new(), Vec::new());
@@ -306,7 +306,7 @@ impl Client for PostgresClient {
             Err(Fault::Broken(kind)) => return Err(kind),
             Err(Fault::Refused(kind, said)) => {
                 shared.said.note(name, &said);
-                // The connection is for the next transaction, whatever this one had begun.
+                // The next transaction uses this connection.
                 if connection.roll_back().await.is_err() {
                     return Ok((Reply::refused(kind), bytes));
                 }

@@ -302,7 +302,7 @@ impl Recorder {
         }
     }
 
-    /// Hands over the window in progress, and lets go of the collector, who waits for that.
+    /// Hands over the window in progress and drops the channel, for which the collector waits.
     pub(crate) fn finish(mut self, ended_ns: u64) -> Tally {
         self.tally.silent_until(ended_ns);
         self.hand_over();

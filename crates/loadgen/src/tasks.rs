@@ -227,7 +227,7 @@ async fn watch(
     }
 }
 
-/// Arrivals that were never sent are counted; the collector is let go.
+/// Counts arrivals that were never sent, and ends the recorder.
 fn finish(mut shared: Shared) -> Tally {
     while next_arrival(&mut shared).is_some() {
         shared.recorder.tally.unsent += 1;

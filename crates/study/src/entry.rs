@@ -84,7 +84,7 @@ mod tests {
         StudyFile::parse("x.toml", text, false, &[]).unwrap().settings(&[]).unwrap().workload
     }
 
-    /// What a check says of a service that answers this to whatever is asked.
+    /// The check of a service that answers this to every request.
     fn asked(protocol: &str, answer: &'static str) -> Result<(), OtherProtocol> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();

@@ -350,7 +350,7 @@ impl StudyFile {
     }
 
     /// Every level by itself must be a value that its key can have, and must change something; and
-    /// every placeholder of a command must stand for something.
+    /// every placeholder of a command must have a value.
     fn check_levels(&self) -> Result<(), Refusal> {
         template::check(&self.base).map_err(|problem| self.refuse(problem))?;
         let all = self.check_commands_of_levels()?;

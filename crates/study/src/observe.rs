@@ -726,7 +726,7 @@ impl Watch {
             Accounting::Process(pid) | Accounting::Generator(pid) => [*pid, process.pid],
             _ => [process.pid; 2],
         });
-        // 0 stands for none, and for what starts everything.
+        // 0 is no process.
         let own: Vec<u32> = own.filter(|pid| *pid > 0).collect();
         let all = Programs::now().others_since(&self.programs, &own).into_iter();
         all.filter(|(_, cores)| *cores >= LEAST_CORES)
@@ -843,8 +843,8 @@ mod tests {
     use kendall_host::connection::Pipe;
     use kendall_host::protocol::{Hello, Line, Outcome, Request};
 
-    /// An agent that counts what it is asked to sample, until the study says goodbye. This is the room that it
-    /// has, look after look.
+    /// An agent that counts requests for samples until the study shuts it down; `room` has its free bytes at
+    /// each look.
     fn counting(far: &UnixStream, room: &[u64]) {
         let say = |line: &Line| writeln!(&mut &*far, "{}", serde_json::to_string(line).unwrap());
         say(&Line::Hello(Hello::default())).unwrap();

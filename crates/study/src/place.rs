@@ -290,7 +290,7 @@ impl Starter<'_> {
         Ok(())
     }
 
-    /// One relay. It listens on the loopback of who asks.
+    /// Starts one relay, on the loopback of the host whose requests it takes.
     fn relay(
         &mut self,
         running: &mut Running,

@@ -554,7 +554,7 @@ mod tests {
         assert!(said.contains("shorter than 200ms"), "{said}");
     }
 
-    /// Another program's load, and a job, cannot be told to be one client; in a calibration they do without.
+    /// Another program's load, and a job, cannot be limited to one client; a calibration runs them as they are.
     #[test]
     fn loads_that_cannot_be_one_client_are_refused_where_it_is_stated() {
         let program = "name = 'x'\n[system]\nkind = 'compute'\n[workload]\nprotocol = 'program'\n\

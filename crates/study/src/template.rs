@@ -44,7 +44,7 @@ pub(crate) fn uses(settings: &Settings, key: &str) -> bool {
         || written.any(|text| text.contains(&placeholder))
 }
 
-/// Refuses the first placeholder that stands for nothing, before anything is started.
+/// Refuses the first placeholder without a value, before anything is started.
 pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
     let mut known = Values::default();
     known.set_settings(&settings.effective);
@@ -108,7 +108,7 @@ pub(crate) fn check_parameters(base: &Settings, all: &[Settings]) -> Result<(), 
     Ok(())
 }
 
-/// Refuses a placeholder of a load's command that stands for nothing.
+/// Refuses a placeholder of a load's command without a value.
 fn check_load(settings: &Settings) -> Result<(), Problem> {
     let Some(program) = &settings.workload.driver.program else { return Ok(()) };
     let known = Values::of_a_load(&settings.effective);

@@ -187,7 +187,7 @@ pub enum Arrivals {
     },
     /// A job with an end.
     Job,
-    /// Requests are due whatever the answers do.
+    /// Requests are due independently of the replies.
     Open {
         process: String,
         /// Requests per second over all generators.

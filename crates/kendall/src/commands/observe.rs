@@ -162,7 +162,7 @@ impl Observe {
         if let Some(every) = &self.watch {
             return self.watch(&system, &text, every);
         }
-        // What is there already has a step of its own, whatever the file says by now.
+        // A stored observation keeps its step, though the file may have changed.
         if let Some(step_s) = self.step_there(&path, &system)? {
             system = System::parse_at(&text, Some(step_s)).map_err(refuse)?;
         }

@@ -393,13 +393,13 @@ impl Session {
         drop(Object::take(self.connection));
     }
 
-    /// Writes down which clients were heard.
+    /// Stores that these clients sent requests.
     pub(crate) async fn heard_from(&self, clients: &[i64]) -> Result<(), tokio_postgres::Error> {
         let statement = self.connection.prepare_cached("SELECT heard_from($1)").await?;
         self.connection.execute(&statement, &[&clients]).await.map(drop)
     }
 
-    /// Forgets clients of which nothing was heard for long.
+    /// Removes clients without requests for long.
     pub(crate) async fn forget_clients(&self) -> Result<(), tokio_postgres::Error> {
         let statement = self.connection.prepare_cached("SELECT forget_clients($1)").await?;
         self.connection.execute(&statement, &[&FORGETTING_STEP]).await.map(drop)
@@ -456,7 +456,7 @@ impl Session {
         Ok(())
     }
 
-    /// Says that clients of this middleware wait for messages of a queue; whether that was heard.
+    /// Stores that clients of this middleware wait for messages of a queue; whether it could.
     pub(crate) async fn register_waiter(self, middleware: uuid::Uuid, queue: i64) -> bool {
         let text = "INSERT INTO waiter (middleware, queue_id) VALUES ($1, $2) \
             ON CONFLICT (queue_id, middleware) DO UPDATE SET seen_at = clock_timestamp()";

@@ -56,7 +56,7 @@ const PUT_BACK_AGAIN: Duration = Duration::from_millis(500);
 /// The log says at most this often how many messages were put back.
 const PUT_BACK_LOG: Duration = Duration::from_secs(10);
 
-/// Clients that are remembered until it is written down that they were heard.
+/// Most clients whose requests are not yet stored in the database.
 const MOST_HEARD: usize = 1 << 20;
 
 /// How long requests wait for a batch under way before they start one of their own: several times
@@ -79,7 +79,7 @@ pub(crate) struct Dispatcher {
 struct Done {
     /// What went through each queue.
     through: HashMap<i64, Through>,
-    /// Clients that were heard since it was written down last.
+    /// Clients with requests since the last were stored.
     heard: HashSet<i64>,
 }
 
@@ -98,7 +98,7 @@ struct State {
     lanes: [Line; Lane::COUNT],
     /// Operations of all that wait.
     requests: usize,
-    /// Idle workers that look again in a moment, whatever comes.
+    /// Idle workers that look again in a moment without being woken.
     watching: usize,
     /// Written by the holder of this lock.
     recorder: Recorder,
@@ -349,8 +349,8 @@ impl Dispatcher {
         self.work.notify_one();
     }
 
-    /// What this tier itself asked for, and was refused: a message that could not be put back is tried
-    /// again until it can, or until its queue is gone.
+    /// A refused operation of this tier's own: putting a message back is tried again until it succeeds or
+    /// the queue is deleted.
     fn not_put_back(&self, operations: Vec<Operation>, arrived_ns: u64, status: &Status) {
         let Some(Operation::PutBack(back)) = operations.first() else { return };
         let (message_id, queue_id) = (back.message.message_id, back.message.queue_id);
@@ -485,13 +485,13 @@ impl Dispatcher {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).through.clone()
     }
 
-    /// Clients that were heard since this was asked last.
+    /// Clients with requests since the last call.
     pub(crate) fn heard(&self) -> Vec<i64> {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         done.heard.drain().collect()
     }
 
-    /// Clients that were heard, which could not be written down.
+    /// Clients with requests that could not be stored.
     pub(crate) fn still_heard(&self, clients: Vec<i64>) {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).heard.extend(clients);
     }
@@ -526,7 +526,7 @@ impl Dispatcher {
         self.lock().draining = true;
     }
 
-    /// Returns when all that was let in is answered.
+    /// Returns when all admitted requests are answered.
     pub(crate) async fn idle(&self) {
         let mut looks = tokio::time::interval(Duration::from_millis(5));
         loop {
@@ -634,7 +634,7 @@ impl Dispatcher {
         answered
     }
 
-    /// Those of a batch whose clients can be answered: one that is gone, or will be, must not take a message away.
+    /// Operations of a batch whose clients can be answered: a client that has left, or will, must not remove a message.
     fn wanted(
         &self,
         lane: Lane,

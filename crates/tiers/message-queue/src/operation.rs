@@ -120,11 +120,11 @@ pub(crate) enum Operation {
     DeleteMessage {
         message: i64,
     },
-    /// This tier's own: a message that was taken away, and whose taker was gone before it heard of it.
+    /// This tier's own: a removed message whose client left before the answer.
     PutBack(Box<PutBack>),
 }
 
-/// What makes a request harmless to repeat: its id, and what the id stands for.
+/// Makes a request idempotent: its id, and the content that the id belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestId {
     pub(crate) id: Uuid,

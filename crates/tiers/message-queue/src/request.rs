@@ -17,7 +17,7 @@ use crate::refusal::too_long;
 const LISTED: u32 = 100;
 const MOST_LISTED: u32 = 1000;
 
-/// What a request id stands for, beside the content: numbers that are stored.
+/// Numbers that are stored with a request id, beside the content.
 pub(crate) const SEND: i16 = 0;
 pub(crate) const RECEIVE: i16 = 1;
 pub(crate) const LEASE: i16 = 2;
@@ -209,8 +209,8 @@ pub(crate) fn lease(ms: u64) -> Result<i64, Status> {
     milliseconds(ms, "lease_ms")
 }
 
-/// The id of a request, and what it stands for: all that is asked for, but for the client, the wait and
-/// the id itself.
+/// The id of a request and its content: all fields but the client, the wait and the id
+/// itself.
 pub(crate) fn request_id(
     bytes: &[u8],
     operation: i16,

@@ -536,7 +536,7 @@ async fn keep_house(service: Service) {
     }
 }
 
-/// While the disk of the log is nearly full: whatever there is of it as often as dead rows are removed, and at once where
+/// While the disk of the log is nearly full, shortens the log as often as dead rows are removed, and at once where
 /// it is long.
 async fn keep_log_short(service: Service) {
     let mut ticks = tokio::time::interval(HOUSEKEEPING);
@@ -556,7 +556,7 @@ async fn keep_log_short(service: Service) {
     }
 }
 
-/// Writes down who was heard; whether it could be.
+/// Stores which clients sent requests; whether it could.
 async fn write_down(dispatcher: &Dispatcher, session: &Session) -> bool {
     let heard = dispatcher.heard();
     if heard.is_empty() {

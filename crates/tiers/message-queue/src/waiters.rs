@@ -98,7 +98,7 @@ impl Waiters {
         for (queue, line) in state.queues.drain() {
             for waiting in line {
                 let arrival = Arrival { queue, sender: None, receiver: None };
-                // Whoever is gone needs no waking.
+                // A receive that has ended needs no waking.
                 waiting.wake.send(arrival).unwrap_or_default();
             }
         }

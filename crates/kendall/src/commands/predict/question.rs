@@ -380,7 +380,7 @@ pub(super) fn question(
         let is_asked =
             ["system.", "workload.", "links."].iter().any(|start| key.starts_with(start));
         if !is_factor && !is_asked && study.tuple_with(key).is_none() {
-            // A key that no study has is told with the one that was meant.
+            // An unknown key is refused with the closest known one.
             study.settings(&keys)?;
             return Err(QuestionError::ChangesNothing { key: key.clone() });
         }

@@ -127,7 +127,7 @@ impl Proxy {
             let outcome = catch_unwind(AssertUnwindSafe(|| middleware.run(&asked)));
             // However it ended, the program must not wait for a signal that does not come.
             asked.request();
-            // The receiver is gone when it came too late.
+            // After the deadline there is no receiver.
             ended.send(outcome).unwrap_or_default();
         })?;
         std::thread::Builder::new()

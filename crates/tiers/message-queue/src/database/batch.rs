@@ -124,8 +124,8 @@ pub(super) async fn perform(
     in_time(patience, perform_together(connection, operations, limits)).await
 }
 
-/// Takes, in two steps: what is taken away is known here before it is committed, so that whatever
-/// becomes of the commit, no message is lost.
+/// Takes messages in two steps: removed messages are read here before the commit, so that a failed
+/// commit loses none.
 async fn take_all(
     connection: &Connection,
     operations: &[&Operation],

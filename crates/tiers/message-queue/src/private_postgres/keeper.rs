@@ -168,7 +168,7 @@ pub(super) fn end(server: &mut Child, how: Signal, patience: Duration) {
 
 fn signal(server: &Child, signal: Signal) {
     if let Some(pid) = i32::try_from(server.id()).ok().and_then(Pid::from_raw) {
-        // An error means that it has gone already.
+        // It may have ended already.
         kill_process(pid, signal).unwrap_or_default();
     }
 }

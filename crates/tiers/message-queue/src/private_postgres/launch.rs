@@ -84,7 +84,7 @@ impl Launch {
         let postgres = self.programs.join("postgres");
         let log_mb = log_room(&self.data.join("pg_wal"));
         let mut command = match guard() {
-            // PostgreSQL stops when this process has gone without stopping it.
+            // Stops PostgreSQL when this process dies.
             Some(guard) => {
                 let mut command = self.user.command(guard);
                 command.args(["--pdeathsig", "INT", "--"]).arg(postgres);

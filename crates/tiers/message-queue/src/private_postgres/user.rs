@@ -184,7 +184,7 @@ impl User {
         if let Some((uid, gid)) = self.switch {
             command.uid(uid).gid(gid);
         }
-        // The server's own environment, whatever the caller's says of databases.
+        // Without the caller's variables for databases.
         for name in ["PGDATA", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGOPTIONS"] {
             command.env_remove(name);
         }
