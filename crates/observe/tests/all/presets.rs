@@ -8,8 +8,7 @@
 //! statsd_exporter, whose own page is `go`), `uwsgi` (2.0.31), `php-fpm` (8.2), `haproxy` (2.6), `envoy` (1.40), `pgbouncer`
 //! (1.18 with pgbouncer_exporter 0.12), `redis` (7.0 with redis_exporter 1.45), `mysql` (MariaDB 10.11 with mysqld_exporter
 //! 0.14), `hikaricp` and `jvm-cpu` (HikariCP 5.1 with Micrometer 1.13), `kafka-consumers` (3.9 with kafka_exporter of
-//! January). Those whose page stands here, and not in a file, were written by hand in the form that the exporter's
-//! documentation or source gives.
+//! January), `traefik` (3.7) and `puma` (5.6 with two workers of three threads and yabeda-puma-plugin).
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
@@ -275,25 +274,13 @@ const CASES: &[Case] = &[
     },
     Case {
         preset: "puma",
-        page: r#"# TYPE puma_backlog gauge
-puma_backlog{index="0"} 1
-puma_backlog{index="1"} 0
-# TYPE puma_pool_capacity gauge
-puma_pool_capacity{index="0"} 0
-puma_pool_capacity{index="1"} 2
-# TYPE puma_max_threads gauge
-puma_max_threads{index="0"} 5
-puma_max_threads{index="1"} 5
-# TYPE puma_requests_count gauge
-puma_requests_count{index="0"} 100
-puma_requests_count{index="1"} 90
-"#,
+        page: include_str!("../pages/puma.txt"),
         grows: &[(&["requests_count"], 20.0)],
         finds: &[
-            (Quantity::Servers, 10.0),
+            (Quantity::Servers, 6.0),
             (Quantity::Throughput, 40.0),
-            (Quantity::Busy, 8.0),
-            (Quantity::Number, 9.0),
+            (Quantity::Busy, 6.0),
+            (Quantity::Number, 7.0),
         ],
         classes: &[],
     },
@@ -337,28 +324,13 @@ puma_requests_count{index="1"} 90
     },
     Case {
         preset: "traefik",
-        page: r#"# TYPE traefik_entrypoint_request_duration_seconds histogram
-traefik_entrypoint_request_duration_seconds_bucket{code="200",entrypoint="web",method="GET",protocol="http",le="0.1"} 5
-traefik_entrypoint_request_duration_seconds_bucket{code="200",entrypoint="web",method="GET",protocol="http",le="+Inf"} 9
-traefik_entrypoint_request_duration_seconds_sum{code="200",entrypoint="web",method="GET",protocol="http"} 1.5
-traefik_entrypoint_request_duration_seconds_count{code="200",entrypoint="web",method="GET",protocol="http"} 9
-traefik_entrypoint_request_duration_seconds_bucket{code="502",entrypoint="web",method="GET",protocol="http",le="0.1"} 5
-traefik_entrypoint_request_duration_seconds_bucket{code="502",entrypoint="web",method="GET",protocol="http",le="+Inf"} 9
-traefik_entrypoint_request_duration_seconds_sum{code="502",entrypoint="web",method="GET",protocol="http"} 1.5
-traefik_entrypoint_request_duration_seconds_count{code="502",entrypoint="web",method="GET",protocol="http"} 9
-traefik_entrypoint_request_duration_seconds_bucket{code="200",entrypoint="traefik",method="GET",protocol="http",le="0.1"} 5
-traefik_entrypoint_request_duration_seconds_bucket{code="200",entrypoint="traefik",method="GET",protocol="http",le="+Inf"} 9
-traefik_entrypoint_request_duration_seconds_sum{code="200",entrypoint="traefik",method="GET",protocol="http"} 1.5
-traefik_entrypoint_request_duration_seconds_count{code="200",entrypoint="traefik",method="GET",protocol="http"} 9
-# TYPE process_cpu_seconds_total counter
-process_cpu_seconds_total 3.5
-"#,
+        page: include_str!("../pages/traefik.txt"),
         grows: &[
-            (&["_count", "200", "\"web\""], 8.0),
-            (&["_sum", "200", "\"web\""], 0.8),
-            (&["_count", "502"], 2.0),
-            (&["_sum", "502"], 0.7),
-            (&["_count", "\"traefik\""], 1.0),
+            (&["_count", "entrypoint=\"web\"", "200", "GET"], 8.0),
+            (&["_sum", "entrypoint=\"web\"", "200", "GET"], 0.8),
+            (&["_count", "entrypoint=\"web\"", "500"], 2.0),
+            (&["_sum", "entrypoint=\"web\"", "500"], 0.7),
+            (&["_count", "router="], 9.0),
             (&["process_cpu"], 0.4),
         ],
         finds: &[
@@ -367,7 +339,7 @@ process_cpu_seconds_total 3.5
             (Quantity::Errors, 2.0),
             (Quantity::Busy, 0.4),
         ],
-        classes: &[("200 GET", 8.0), ("502 GET", 2.0)],
+        classes: &[("200 GET", 8.0), ("500 GET", 2.0)],
     },
     Case {
         preset: "kafka-consumers",
