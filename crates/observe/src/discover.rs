@@ -75,7 +75,8 @@ impl Found<'_> {
 /// # Errors
 /// [`DiscoverError`] where nothing is recognized, or where it cannot be known which tier is the entry.
 pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<String, DiscoverError> {
-    let mut all: Vec<Found> = jobs.iter().flat_map(recognized).collect();
+    let (once, twice) = apart(jobs);
+    let mut all: Vec<Found> = once.into_iter().flat_map(recognized).collect();
     for place in 1..all.len() {
         let (before, rest) = all.split_at_mut(place);
         let one = &mut rest[0];
@@ -92,14 +93,16 @@ pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<Strin
         return Err(DiscoverError::Nothing { url: url.to_owned(), jobs: jobs.len() });
     };
     let ahead = first.preset.stands;
+    // Before one service a proxy stands; of several, one may call the proxy itself.
+    let services = tiers.iter().filter(|one| one.preset.stands == Stands::Service).count();
+    let may_be = |one: &&Found| {
+        one.preset.stands == ahead || (one.preset.stands == Stands::Service && services > 1)
+    };
     let candidates: Vec<&str> = match entry {
         Some(entry) => {
             tiers.iter().map(|one| one.name.as_str()).filter(|name| *name == entry).collect()
         }
-        None => {
-            let ahead = tiers.iter().filter(|one| one.preset.stands == ahead);
-            ahead.map(|one| one.name.as_str()).collect()
-        }
+        None => tiers.iter().filter(may_be).map(|one| one.name.as_str()).collect(),
     };
     let [entry] = candidates.as_slice() else {
         let names: Vec<&str> = tiers.iter().map(|one| one.name.as_str()).collect();
@@ -107,7 +110,28 @@ pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<Strin
         return Err(DiscoverError::WhichEntry(shown.join(", ")));
     };
     let entry = (*entry).to_owned();
-    Ok(written(url, &entry, &tiers, &machines))
+    let mut text = written(url, &entry, &tiers, &machines);
+    for (job, first) in twice {
+        writeln!(text, "\n# Left out, since it scrapes what `{first}` does: {job}")
+            .unwrap_or_default();
+    }
+    Ok(text)
+}
+
+/// Jobs, and those that scrape the same pages as one before them, with its name.
+fn apart(jobs: &[Job]) -> (Vec<&Job>, Vec<(&str, &str)>) {
+    let (mut once, mut twice): (Vec<&Job>, Vec<(&str, &str)>) = (Vec::new(), Vec::new());
+    for job in jobs {
+        let same = |other: &&&Job| {
+            let pages = |job: &Job| (job.instances.clone(), job.metrics.clone());
+            !job.instances.is_empty() && pages(other) == pages(job)
+        };
+        match once.iter().find(same) {
+            Some(first) => twice.push((job.name.as_str(), first.name.as_str())),
+            None => once.push(job),
+        }
+    }
+    (once, twice)
 }
 
 /// What one job is: the first preset that counts its requests, and pools beside it; its processors else.
@@ -153,11 +177,14 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
             ""
         }
     );
+    let processors = own_processors(&used, machines);
     let level = |one: &Found| if one.name == entry { None } else { Some(one.preset.stands) };
     for one in &used {
         let next = used.iter().map(|other| level(other)).filter(|other| *other > level(one)).min();
         let called = used.iter().filter(|other| Some(level(other)) == next);
-        let called: Vec<String> = called.map(|other| format!("\"{}\"", other.name)).collect();
+        let mut called: Vec<String> = called.map(|other| format!("\"{}\"", other.name)).collect();
+        let own = processors.filter(|(holder, ..)| *holder == one.name);
+        called.extend(own.map(|(_, machine, _)| format!("\"{}\"", machine.name)));
         let instances = match one.job.instances.len() {
             0 | 1 => String::new(),
             count => format!("; the sum of {count} instances"),
@@ -181,11 +208,24 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
             writeln!(text, "queries.busy = {}", quoted(&query)).unwrap_or_default();
         }
     }
+    if let Some((holder, machine, instance)) = processors {
+        let of_host =
+            format!("{},{}", matcher("job", &machine.job.name), matcher("instance", instance));
+        write!(
+            text,
+            "\n# the processors of the host of `{holder}`, which its workers share: a guess from their addresses\n\
+             [tiers.{}]\npreset = \"host\"\nselector = {}\n",
+            machine.name,
+            quoted(&of_host)
+        )
+        .unwrap_or_default();
+    }
     for one in before {
         writeln!(text, "\n# Left out, since it stands before the entry: {}", one.name)
             .unwrap_or_default();
     }
-    for one in machines {
+    let is_used = |one: &&Found| processors.is_some_and(|(_, used, _)| used.name == one.name);
+    for one in machines.iter().filter(|one| !is_used(one)) {
         writeln!(
             text,
             "\n# Left out, since it counts no requests: {} ({}, preset `{}`)",
@@ -194,6 +234,34 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
         .unwrap_or_default();
     }
     text
+}
+
+/// The first tier whose servers are workers that stand alone on a host, that host's job and its instance.
+fn own_processors<'a>(
+    used: &[&'a Found<'a>],
+    machines: &'a [Found<'a>],
+) -> Option<(&'a str, &'a Found<'a>, &'a str)> {
+    used.iter().filter(|one| one.preset.held).find_map(|holder| {
+        let (machine, instance) = host_of(holder, machines)?;
+        let is_beside = |other: &&Found| {
+            other.name != holder.name
+                && host_of(other, machines).is_some_and(|(_, at)| at == instance)
+        };
+        let is_alone = !used.iter().any(is_beside);
+        is_alone.then_some((holder.name.as_str(), machine, instance))
+    })
+}
+
+/// The job that tells of the host on which all instances of a tier are, and its instance there.
+fn host_of<'a>(one: &Found<'_>, machines: &'a [Found<'a>]) -> Option<(&'a Found<'a>, &'a str)> {
+    let host =
+        |instance: &str| instance.rsplit_once(':').map_or(instance, |(host, _)| host).to_owned();
+    let own: Vec<String> = one.job.instances.iter().map(|instance| host(instance)).collect();
+    let hosts = machines.iter().filter(|machine| machine.preset.name == "host");
+    let mut all = hosts.flat_map(|machine| {
+        machine.job.instances.iter().map(move |instance| (machine, instance.as_str()))
+    });
+    all.find(|(_, instance)| !own.is_empty() && own.iter().all(|other| *other == host(instance)))
 }
 
 /// How many servers a tier has: by its preset, by what its page says of its processors, by those of its host.
@@ -205,17 +273,9 @@ fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
         let query = format!("sum({GO_PROCESSORS}{{{}}})", matcher("job", &one.job.name));
         return format!("queries.servers = {}\n", quoted(&query));
     }
-    let host =
-        |instance: &str| instance.rsplit_once(':').map_or(instance, |(host, _)| host).to_owned();
-    let own: Vec<String> = one.job.instances.iter().map(|instance| host(instance)).collect();
-    let is_host = |machine: &&Found| machine.preset.name == "host" && !one.preset.held;
-    let hosts = machines.iter().filter(is_host);
-    let mut of_hosts = hosts.flat_map(|machine| {
-        machine.job.instances.iter().map(|instance| (machine.job.name.as_str(), instance.as_str()))
-    });
-    let beside = of_hosts.find(|(_, instance)| own.iter().all(|other| *other == host(instance)));
-    match beside {
-        Some((job, instance)) => {
+    match host_of(one, machines).filter(|_| !one.preset.held) {
+        Some((machine, instance)) => {
+            let job = &machine.job.name;
             let of_host = format!("{},{}", matcher("job", job), matcher("instance", instance));
             let query = format!("count(node_cpu_seconds_total{{mode=\"idle\",{of_host}}})");
             let guess = if one.by_its_processor() { "" } else { "a guess: " };
@@ -325,11 +385,33 @@ mod tests {
     #[test]
     fn jobs_whose_names_differ_in_signs_alone_are_tiers_of_their_own() {
         let names = ["a/b", "a-b", "é", "", "a-b-2"];
-        let jobs = names.map(|name| job(name, "10.0.0.2:1", &["nginx_http_requests_total"]));
+        let jobs =
+            names.map(|name| job(name, &format!("{name}:1"), &["nginx_http_requests_total"]));
         let text = system_file("http://p:9090", &jobs, Some("a-b")).unwrap();
         let system = System::parse(&text).unwrap();
         let names: Vec<&str> = system.tiers.iter().map(|tier| tier.name.as_str()).collect();
         assert_eq!(names, ["a-b", "a-b-2", "tier", "tier-2", "a-b-2-2"], "{text}");
+    }
+
+    /// A service may stand before the proxy that others stand behind; a page that is scraped by two jobs is one tier; and
+    /// the processors that workers alone use are behind them.
+    #[test]
+    fn what_names_alone_do_not_tell_is_asked_or_found() {
+        let gunicorn = ["gunicorn_request_duration_count", "gunicorn_requests"];
+        let mut jobs = jobs();
+        jobs.push(job("workers", "10.0.0.9:9102", &gunicorn));
+        jobs.push(job("workers-again", "10.0.0.9:9102", &gunicorn));
+        jobs.push(job("cpu", "10.0.0.9:9100", &["node_cpu_seconds_total"]));
+        let asked = system_file("http://p:9090", &jobs, None).unwrap_err().to_string();
+        assert!(asked.contains("front, app-web, workers?"), "{asked}");
+        let text = system_file("http://p:9090", &jobs, Some("app-web")).unwrap();
+        assert!(text.contains("since it scrapes what `workers` does: workers-again"), "{text}");
+        let system = System::parse(&text).unwrap();
+        let calls = |name: &str| -> Vec<&str> {
+            let tier = system.tiers.iter().find(|tier| tier.name == name).unwrap();
+            tier.calls.iter().map(|called| system.tiers[*called].name.as_str()).collect()
+        };
+        assert_eq!((calls("app-web"), calls("workers")), (vec!["workers"], vec!["db", "cpu"]));
     }
 
     #[test]
