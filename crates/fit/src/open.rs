@@ -8,7 +8,7 @@ mod network;
 mod residence;
 mod variability;
 
-pub use answer::{Answer, ChangeError, Fitted, timed_inside};
+pub use answer::{Answer, ChangeError, Fitted, never_full, timed_inside};
 pub use mixes::{ClassNetwork, NOTABLE, NetworkClass, regress_classes};
 pub use monitored::{
     Monitored, MonitoredTier, Monitoring, TOLERANCE, TierMeans, Window, carries_more,

@@ -28,6 +28,9 @@ const FEWEST_WINDOWS: usize = 4;
 /// A law whose difference is not known to within this is not checked by it.
 const UNTOLD: f64 = 0.25;
 
+const FORCED_FLOW: &str = "forced flow: throughput follows that of the entry";
+const UNRELATED: &str = "its query for `throughput` is not of the requests that the entry sends it";
+
 /// Largest difference of clocks that is tried.
 const LONGEST_LAG_S: u64 = 300;
 
@@ -117,6 +120,15 @@ pub struct TierAnalysis {
     pub impossible: Option<Impossible>,
 }
 
+impl TierAnalysis {
+    /// Rests nothing on its figures.
+    fn leave_out(&mut self, why: Impossible) {
+        self.demand = Err(why.why.clone());
+        self.headroom = None;
+        self.impossible.get_or_insert(why);
+    }
+}
+
 /// Figures that no system has.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Impossible {
@@ -149,6 +161,13 @@ pub struct LawCheck {
     pub explanation: &'static str,
     /// How much later than the entry it seems to do what it does, s, where that is not 0.
     pub lag_s: Option<f64>,
+}
+
+impl LawCheck {
+    /// Whether the tier serves other requests than those that the entry sends it.
+    fn is_unrelated(&self) -> bool {
+        self.law == FORCED_FLOW && !self.holds && self.lag_s.is_none()
+    }
 }
 
 /// Monitoring that carries no analysis.
@@ -211,6 +230,14 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     for index in 0..system.tiers.len() {
         tiers.push(tier(system, observed, &used, index, rate_now_per_s)?);
     }
+    let laws =
+        [laws(system, &used), forced_flow(system, observed), beyond_servers(system, &tiers, &used)]
+            .concat();
+    for (tier, found) in system.tiers.iter().zip(&mut tiers) {
+        if let Some(law) = laws.iter().find(|law| law.tier == tier.name && law.is_unrelated()) {
+            found.leave_out(Impossible { why: UNRELATED.to_owned(), beyond: law.difference });
+        }
+    }
     let monitored = monitored(system, &tiers, &windows);
     let monitoring = Series { system, observed };
     let network = Network::fit(&monitored, &monitoring);
@@ -221,12 +248,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         .map(|found| found.map(|classes| classes.scaled(rate_now_per_s / sample::mean(steady))));
     Ok(Analysis {
         class_network,
-        laws: [
-            laws(system, &used),
-            forced_flow(system, observed),
-            beyond_servers(system, &tiers, &used),
-        ]
-        .concat(),
+        laws,
         bottleneck: bottleneck(&tiers),
         rates_seen_per_s: (
             rates.iter().copied().fold(f64::INFINITY, f64::min),
@@ -597,13 +619,13 @@ fn forced_flow(system: &System, observed: &Observed) -> Vec<LawCheck> {
                 return None;
             }
             let explanation = if unrelated {
-                "its query is not of the requests that the entry sends it"
+                UNRELATED
             } else {
                 "the clocks of two monitoring systems differ, or it works on requests long after the entry has \
                  answered them"
             };
             Some(LawCheck {
-                law: "forced flow: throughput follows that of the entry",
+                law: FORCED_FLOW,
                 tier: system.tiers[index].name.clone(),
                 difference: both.difference,
                 spread: both.spread,

@@ -4,7 +4,9 @@ mod card;
 mod load;
 mod variability;
 
-use kendall_fit::open::{self, Answer, Center, LONGEST_WAITING, TierMeans, Waiting, timed_inside};
+use kendall_fit::open::{
+    self, Answer, Center, LONGEST_WAITING, TierMeans, Waiting, never_full, timed_inside,
+};
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_report::{ModelFile, REPORT_VERSION, Report};
@@ -174,6 +176,7 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
         }),
         Err(reason) => sentences.push(format!("There is no network of queues: {reason}.")),
     }
+    sentences.extend(unknown(analysis).map(|name| format!("In it, {}.", never_full(name))));
     let inside = analysis.monitored.tiers.iter().filter(|tier| tier.inside);
     sentences.extend(inside.map(|tier| {
         format!("{}. Capacity and utilization do not need it.", timed_inside(&tier.name))
@@ -183,15 +186,22 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
     for answer in answers {
         sentences.push(match &answer.response_time {
             Ok(time) => format!(
-                "{}: response time {} at {}.",
+                "{}: response time {} at {}{}.",
                 answer.question,
                 with_interval(time, seconds),
-                per_second(answer.arrival_rate_per_s)
+                per_second(answer.arrival_rate_per_s),
+                answer.condition.as_ref().map_or_else(String::new, |what| format!(", {what}"))
             ),
             Err(reason) => format!("{}: {reason}.", answer.question),
         });
     }
     sentences
+}
+
+/// Tiers of the network of which no query gives how busy they are.
+fn unknown(analysis: &Analysis) -> impl Iterator<Item = &str> {
+    let centers = analysis.network.iter().flat_map(|network| &network.centers);
+    centers.filter(|center| center.unknown).map(|center| center.name.as_str())
 }
 
 /// The time and the load that predictions rest on.
@@ -716,6 +726,9 @@ fn network(analysis: &Analysis) -> Section {
 
 /// What a center's waiting rests on.
 fn rests_on_of(center: &Center) -> String {
+    if center.unknown {
+        return "a delay: no query gives how busy it is".to_owned();
+    }
     if center.held {
         return "servers are held while those behind them work".to_owned();
     }
@@ -792,7 +805,12 @@ fn what_if(system: &System, analysis: &Analysis, answers: &[Answer]) -> Section 
                 Err(reason) => Cell::Empty(reason.clone()),
             },
         ];
-        row.extend(answer.utilizations.iter().map(|used| Cell::Estimate(used.clone())));
+        row.extend(
+            answer
+                .utilizations
+                .iter()
+                .map(|used| Cell::estimate_or(used.as_ref(), "no query gives how busy it is")),
+        );
         table.push(row);
     }
     section.table(table);

@@ -42,8 +42,10 @@ pub struct Answer {
     pub arrival_rate_per_s: f64,
     /// R at the entry, s; the reason where there is no answer.
     pub response_time: Result<Estimate, String>,
-    /// U of each tier, in the order of the system.
-    pub utilizations: Vec<Estimate>,
+    /// U of each tier, in the order of the system; `None` where no query gives how busy it is.
+    pub utilizations: Vec<Option<Estimate>>,
+    /// What must hold for it that nothing in the file shows.
+    pub condition: Option<String>,
     /// What the answer rests on and where it is weak.
     pub caveats: Vec<String>,
 }
@@ -87,6 +89,7 @@ impl Fitted<'_> {
             arrival_rate_per_s: rate,
             response_time,
             utilizations,
+            condition: room_for_more(self.monitored, &network),
             caveats,
         })
     }
@@ -96,6 +99,12 @@ impl Fitted<'_> {
             let place = self.monitored.tiers.iter().position(|known| known.name == *tier);
             place.ok_or_else(|| format!("no tier `{tier}`"))
         };
+        if let Change::Count { tier, .. } | Change::Speed { tier, .. } = change {
+            let center = network.centers.iter().find(|center| center.name == *tier);
+            if center.is_some_and(|center| center.unknown) {
+                return Err(format!("no query gives how busy `{tier}` is: add one for `busy`"));
+            }
+        }
         match change {
             // What is asked of the load and the mix is in the network already.
             Change::Rate(_) | Change::Load(_) | Change::Class { .. } => {}
@@ -211,7 +220,7 @@ fn caveats(fitted: &Fitted<'_>, network: &Network, rate: f64) -> Vec<String> {
         ));
     } else {
         for (tier, center) in tiers.iter().zip(&network.centers) {
-            if !center.held && tier.calls.is_empty() {
+            if !center.held && !center.unknown && tier.calls.is_empty() {
                 caveats.extend(of_waiting(center));
             }
         }
@@ -235,7 +244,10 @@ fn caveats(fitted: &Fitted<'_>, network: &Network, rate: f64) -> Vec<String> {
             ));
         }
     }
-    caveats.extend(network.centers.iter().filter_map(of_delay));
+    let unknown = network.centers.iter().filter(|center| center.unknown);
+    caveats.extend(unknown.map(|center| never_full(&center.name)));
+    let known = network.centers.iter().filter(|center| !center.unknown);
+    caveats.extend(known.filter_map(of_delay));
     for center in network.centers.iter().filter(|center| center.held && !center.only_way) {
         caveats.push(format!(
             "the servers of `{}` are taken as free while those behind them work, since others call these too",
@@ -256,6 +268,29 @@ pub fn timed_inside(tier: &str) -> String {
          this response time is measured inside the worker, or `busy` is computed from it: take `response_time` at the \
          proxy, the load balancer or the clients"
     )
+}
+
+/// What more servers of a tier need, unless a tier below it that counts no requests, such as a host, has their processors.
+fn room_for_more(monitored: &Monitored, network: &Network) -> Option<String> {
+    let is_machine = |index: &usize| {
+        let mut windows = monitored.windows.iter();
+        windows.all(|window| window.tiers[*index].throughput_per_s.is_none())
+    };
+    let mut more = network.centers.iter().zip(&monitored.tiers).filter(|(center, tier)| {
+        center.servers > tier.servers && !tier.calls.iter().any(|called| is_machine(called))
+    });
+    more.next().map(|(center, _)| {
+        format!(
+            "if what the {} servers of `{}` share has room for them (a host: give it a tier below)",
+            center.servers, center.name
+        )
+    })
+}
+
+/// How a tier is taken of which no query gives how busy it is.
+#[must_use]
+pub fn never_full(tier: &str) -> String {
+    format!("no query gives how busy `{tier}` is: it is taken as never full; add one for `busy`")
 }
 
 /// How requests at a center are held up for another time than they keep it busy.
@@ -336,7 +371,11 @@ fn between(mut values: Vec<f64>) -> Option<Interval> {
 }
 
 /// λ·V·S/m, whether there is a steady state or not; held servers as the network says.
-fn utilizations(network: &Network, rate: f64, draws: &[Option<(f64, Vec<f64>)>]) -> Vec<Estimate> {
+fn utilizations(
+    network: &Network,
+    rate: f64,
+    draws: &[Option<(f64, Vec<f64>)>],
+) -> Vec<Option<Estimate>> {
     let point = network.at(rate).ok();
     (0..network.centers.len())
         .map(|index| {
@@ -346,7 +385,8 @@ fn utilizations(network: &Network, rate: f64, draws: &[Option<(f64, Vec<f64>)>])
             let value = point.as_ref().map_or(offered, |point| point.utilizations[index]);
             let drawn: Vec<f64> =
                 draws.iter().flatten().map(|(_, utilizations)| utilizations[index]).collect();
-            Estimate { center: value, interval: between(drawn), caveats: Vec::new() }
+            let found = Estimate { center: value, interval: between(drawn), caveats: Vec::new() };
+            (!center.unknown).then_some(found)
         })
         .collect()
 }
@@ -375,7 +415,8 @@ fn response_time(
         let work = |center: &&Center| {
             center.visits * center.service_time_s.value / exact_f64(center.servers)
         };
-        let busiest = network.centers.iter().max_by(|a, b| work(a).total_cmp(&work(b)));
+        let known = network.centers.iter().filter(|center| !center.unknown);
+        let busiest = known.max_by(|a, b| work(a).total_cmp(&work(b)));
         let why = busiest
             .filter(|center| rate * work(center) >= 1.0)
             .map_or(reason, |center| format!("it is more than `{}` can carry", center.name));
@@ -385,7 +426,7 @@ fn response_time(
         network.centers.iter().zip(&monitored.tiers).zip(&point.utilizations)
     {
         let seen = tier.utilization_seen;
-        if *used > seen + BEYOND * (1.0 - seen) {
+        if !center.unknown && *used > seen + BEYOND * (1.0 - seen) {
             return Err(format!(
                 "`{}` would be {:.0} % busy and was never seen above {:.0} %: nothing that was \
                  observed says how requests wait there; look at a time with more load, or load a copy \

@@ -240,11 +240,18 @@ fn demands_at(
 ) -> Result<Vec<Number>, String> {
     let name = &monitored.tiers[index].name;
     let servers = exact_f64(monitored.tiers[index].servers);
+    let center = &network.centers[index];
+    if center.unknown {
+        let Number { value, standard_error } = center.service_time_s;
+        let of_all =
+            Number { value: center.visits * value, standard_error: center.visits * standard_error };
+        return Ok(vec![of_all; columns.len()]);
+    }
     let points: Vec<LoadPoint> = seen
         .iter()
         .enumerate()
         .filter_map(|(place, window)| {
-            let busy = monitored.own_busy(window, index, network.centers[index].held)?;
+            let busy = monitored.own_busy(window, index, center.held)?;
             let throughputs_per_s = columns.iter().map(|(_, rates)| rates[place]).collect();
             Some(LoadPoint { utilization: (busy / servers).clamp(0.0, 1.0), throughputs_per_s })
         })

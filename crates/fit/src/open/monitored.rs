@@ -142,9 +142,7 @@ impl Monitored {
     pub(super) fn own_busy(&self, window: &Window, index: usize, held: bool) -> Option<f64> {
         let mut busy = window.tiers[index].busy?;
         if held {
-            for called in &self.tiers[index].calls {
-                busy -= self.requests_at(window, *called)?;
-            }
+            busy -= self.requests_below(window, index)?;
         }
         Some(busy)
     }
@@ -158,10 +156,31 @@ impl Monitored {
     }
 
     /// Requests at a tier, those below it included. Where a last tier's response time is not known (most exporters of
-    /// stores give none), those in service: all but the ones that wait for it.
+    /// stores give none), those in service: all but the ones that wait for it. Where nothing is known but how many pass,
+    /// those below it.
     pub(super) fn requests_at(&self, window: &Window, index: usize) -> Option<f64> {
         let means = &window.tiers[index];
         let stayed = means.throughput_per_s.zip(means.response_time_s).map(|(x, r)| x * r);
+        if stayed.is_none() && self.is_only_counted(index) {
+            return self.requests_below(window, index);
+        }
         stayed.or_else(|| means.busy.filter(|_| self.tiers[index].calls.is_empty()))
+    }
+
+    /// Requests at the tiers that a tier calls.
+    pub(super) fn requests_below(&self, window: &Window, index: usize) -> Option<f64> {
+        let called = self.tiers[index].calls.iter();
+        called.map(|called| self.requests_at(window, *called)).sum()
+    }
+
+    /// Whether no window says how busy its servers are.
+    pub(super) fn is_unknown(&self, index: usize) -> bool {
+        self.windows.iter().all(|window| window.tiers[index].busy.is_none())
+    }
+
+    /// Whether no window says more of it than its throughput.
+    fn is_only_counted(&self, index: usize) -> bool {
+        let timed = |window: &Window| window.tiers[index].response_time_s.is_some();
+        self.is_unknown(index) && !self.windows.iter().any(timed)
     }
 }

@@ -38,6 +38,8 @@ pub struct Center {
     pub residence: Residence,
     /// How uneven gaps and service times are; `None` for a tier that calls others or whose servers are held.
     pub variability: Option<Variability>,
+    /// No query gives how busy it is: a delay without a bound, of what a visit stays where that is known.
+    pub unknown: bool,
     /// A server is held while the tiers below work.
     pub held: bool,
     /// Each server has a queue of its own, and its share of the requests.
@@ -145,12 +147,15 @@ impl Network {
         let cut = kendall_units::whole_u64(exact_f64(used.len() as u64) * CALIBRATION);
         let cut = usize::try_from(cut).unwrap_or(most).clamp(2, most);
         let (seen, kept) = used.split_at(cut.min(used.len()));
+        if (0..monitored.tiers.len()).all(|index| monitored.is_unknown(index)) {
+            return Err(lacks(monitored, seen, monitored.entry));
+        }
         let mut centers = Vec::with_capacity(monitored.tiers.len());
         for index in 0..monitored.tiers.len() {
             centers.push(center(monitored, monitoring, seen, index)?);
         }
         let carried = used.iter().filter_map(|window| monitored.rate(window)).fold(0.0, f64::max);
-        for center in &centers {
+        for center in centers.iter().filter(|center| !center.unknown) {
             let most = exact_f64(center.servers) / (center.visits * center.service_time_s.value);
             if most * (1.0 + TOLERANCE) < carried {
                 return Err(format!("`{}`: {}", center.name, carries_more(most, carried)));
@@ -166,6 +171,7 @@ impl Network {
             structures: Vec::new(),
             better: None,
         };
+        network.without_waits_below(monitored, seen);
         network.fit_elsewhere(monitored, seen);
         network.score = network.scored(monitored, kept);
         let structures = network.structures(monitored, seen, kept);
@@ -228,6 +234,32 @@ impl Network {
             Ok((network, score))
         };
         kinds.map(|(name, factor)| (name, score(factor))).into()
+    }
+
+    /// Servers are held also while their requests wait below. Where a tier there tells no response time, that wait is in what
+    /// was left for the holder: takes it out, as the network has it.
+    fn without_waits_below(&mut self, monitored: &Monitored, seen: &[Window]) {
+        const ROUNDS: usize = 3;
+        let is_pool = |index: &usize| {
+            let center = &self.centers[*index];
+            center.held && center.only_way && !center.parts.is_empty()
+        };
+        let pools: Vec<usize> = (0..self.centers.len()).filter(is_pool).collect();
+        for index in pools.repeat(ROUNDS) {
+            let center = &self.centers[index];
+            let more = |window: &Window| {
+                let (rate, busy) = (monitored.rate(window)?, window.tiers[index].busy?);
+                let held = self.at(rate).ok()?.utilizations[index] * exact_f64(center.servers);
+                Some((held - busy) / (rate * center.visits))
+            };
+            let more: Vec<f64> = seen.iter().filter_map(more).collect();
+            if more.len() >= 2 {
+                let service = center.service_time_s.value - mean_of(&more).value;
+                if service > 0.0 {
+                    self.centers[index].service_time_s.value = service;
+                }
+            }
+        }
     }
 
     /// Response time that no tier explains: a network between client and entry, or what is not in
@@ -304,8 +336,11 @@ impl Network {
                 let visits = center.visits * share;
                 let name =
                     if parts > 1 { format!("{} {part}", center.name) } else { center.name.clone() };
-                let station =
-                    if pooled { Station::delay(&name) } else { Station::queue(&name, servers) };
+                let station = if pooled || center.unknown {
+                    Station::delay(&name)
+                } else {
+                    Station::queue(&name, servers)
+                };
                 stations.push(station.with_service_time(0, service).with_visits(0, visits));
             }
             if pooled {
@@ -385,6 +420,9 @@ fn center(
     if let Some(why) = &tier.impossible {
         return Err(format!("`{name}`: {why}"));
     }
+    if monitored.is_unknown(index) {
+        return Ok(unknown(monitored, seen, index));
+    }
     let held = tier.held && !tier.calls.is_empty();
     let services: Vec<f64> =
         seen.iter().filter_map(|window| own_service(monitored, window, index, held)).collect();
@@ -419,6 +457,7 @@ fn center(
         service_time_s,
         residence,
         variability,
+        unknown: false,
         held,
         shares: tier.shares.clone(),
         below: monitored.below(index),
@@ -429,12 +468,43 @@ fn center(
     Ok(center)
 }
 
+/// A tier of which no query gives how busy it is. What a request stays at the entry beside the others, `elsewhere` has.
+fn unknown(monitored: &Monitored, seen: &[Window], index: usize) -> Center {
+    let tier = &monitored.tiers[index];
+    let own = |window: &Window| {
+        let means = &window.tiers[index];
+        let rate = means.throughput_per_s.filter(|rate| *rate > 0.0)?;
+        Some(means.response_time_s? - monitored.requests_below(window, index)? / rate)
+    };
+    let stays: Vec<f64> = seen.iter().filter_map(own).collect();
+    let timed = index != monitored.entry && stays.len() >= 2;
+    let stay = if timed { mean_of(&stays) } else { Number::exact(0.0) };
+    Center {
+        name: tier.name.clone(),
+        servers: tier.servers,
+        visits: tier.visits,
+        service_time_s: Number { value: stay.value.max(0.0), ..stay },
+        residence: Residence::station(Number::exact(1.0)),
+        variability: None,
+        unknown: true,
+        held: false,
+        queue_each: false,
+        shares: None,
+        below: monitored.below(index),
+        only_way: false,
+        parts: Vec::new(),
+    }
+}
+
 /// Which query a tier without a service time lacks: its own for `busy`, or one of a tier for which its servers are held.
 fn lacks(monitored: &Monitored, seen: &[Window], index: usize) -> String {
     let tier = &monitored.tiers[index];
     let known = |of: &dyn Fn(&Window) -> Option<f64>| seen.iter().filter_map(of).count() >= 2;
     if !known(&|window| window.tiers[index].busy) {
-        return format!("`{}`: no query gives how many of its servers are busy", tier.name);
+        return format!(
+            "`{}`: no query gives how many of its servers are busy; add one for `busy`",
+            tier.name
+        );
     }
     let unknown = |called: &&usize| !known(&|window| monitored.requests_at(window, **called));
     let below = tier.calls.iter().filter(unknown).flat_map(|called| {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use kendall_fit::change::Change;
-use kendall_fit::open::Answer;
+use kendall_fit::open::{Answer, ChangeError};
 use kendall_observations::Objective;
 use kendall_observe::{
     Authentication, CsvTable, Grid, Observed, PRESETS, Prometheus, Recorder, Recording, Samples,
@@ -171,19 +171,26 @@ impl Observe {
         let objectives = objectives.collect::<Result<Vec<Objective>, String>>().map_err(refused)?;
         let observed = self.observe(&path, &text, &system)?;
         let analysis = analyze(&system, &observed).map_err(refused)?;
-        let answers = changes
-            .iter()
-            .map(|(text, changes)| analysis.fitted().answer(changes, text, 1).map_err(refused))
-            .collect::<anyhow::Result<Vec<Answer>>>()?;
+        let fitted = analysis.fitted();
+        let answers = changes.iter().map(|(text, changes)| fitted.answer(changes, text, 1));
+        let (answers, unanswered): (Vec<_>, Vec<_>) = answers.partition(Result::is_ok);
+        let answers: Vec<Answer> = answers.into_iter().flatten().collect();
+        let unanswered: Vec<ChangeError> = unanswered.into_iter().filter_map(Result::err).collect();
         let mut report = report::report(&system, &observed, &analysis, &answers);
         let met = objectives.iter().map(|asked| objective(&system, &observed, &analysis, asked));
-        report::add(&mut report, met.collect());
+        let not_told = unanswered
+            .iter()
+            .map(|error| format!("{}: cannot tell: {}.", error.text, error.reason));
+        report::add(&mut report, not_told.chain(met).collect());
         if let Some(folder) = &self.out {
             let written = kendall_report::write_as(folder, "report", &report)?;
             output::note(&format!("report {}", written.html.display()));
         }
         output::print(self.format, &report, || human(&report))?;
-        Ok(Exit::Done)
+        match unanswered.into_iter().next() {
+            Some(error) => Err(refused(error)),
+            None => Ok(Exit::Done),
+        }
     }
 
     fn watch(&self, system: &System, text: &str, every: &str) -> anyhow::Result<Exit> {

@@ -778,3 +778,28 @@ fn a_server_that_is_not_there_and_a_file_that_is_wrong_are_told_apart() {
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("entry: `b`"));
 }
+
+/// Nothing but the load is known: what else was found is printed, and the question ends it.
+#[test]
+fn a_question_without_a_network_is_answered_with_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, table) = (folder.path().join("system.toml"), folder.path().join("table.csv"));
+    std::fs::write(&file, "name = 'x'\nentry = 'a'\nstep = '10s'\n[tiers.a]\nservers = 2\n")
+        .unwrap();
+    let rows: String = (0..120).map(|row| format!("{},{}\n", row * 10, 20 + row / 12)).collect();
+    std::fs::write(&table, format!("time_s,a.throughput\n{rows}")).unwrap();
+    let output = kendall()
+        .arg("observe")
+        .arg(&file)
+        .arg("--csv")
+        .arg(&table)
+        .args(["--what-if", "load=2"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(printed.contains("Cannot tell what saturates first"), "{printed}");
+    assert!(printed.contains("load=2: cannot tell: `a`: no query gives how many"), "{printed}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("add one for `busy`"), "{said}");
+}

@@ -4,10 +4,10 @@
 use kendall_report::answer::{Answer as Card, Trust, TrustLevel};
 use kendall_units::counted;
 
-use super::{UNITS, first_to_saturate, percent, unexplained, when};
+use super::{UNITS, first_to_saturate, percent, unexplained, unknown, when};
 use crate::analysis::Analysis;
 use crate::system::System;
-use kendall_fit::open::{Answer, timed_inside};
+use kendall_fit::open::{Answer, never_full, timed_inside};
 
 /// A network that errs by more than this in the median is used with care.
 const CAREFUL: f64 = 0.15;
@@ -72,6 +72,9 @@ fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
             timed_inside(&inside.name),
             "capacity and utilization do not need it",
         );
+    }
+    if let Some(tier) = unknown(analysis).next() {
+        return said(TrustLevel::Doubt, never_full(tier), "then its capacity is known too");
     }
     if let Some((question, times)) = wide(answers) {
         return said(

@@ -172,7 +172,7 @@ fn another_mix_is_predicted_as_a_run_of_it_finds_it() {
     let more = ask("class.PUT=1.3").unwrap();
     let rates_now = classes.rates_now_per_s();
     let expected = rates_now[0] * SERVICE_S[0] + 1.3 * rates_now[1] * SERVICE_S[1];
-    let used = &more.utilizations[0];
+    let used = more.utilizations[0].as_ref().unwrap();
     assert!((used.center * 2.0 / expected - 1.0).abs() < 0.06, "{used:?} for {expected}");
     assert!((more.arrival_rate_per_s - rates_now[0] - 1.3 * rates_now[1]).abs() < 1e-9);
     let unknown = ask("class.POST=2").unwrap_err();
