@@ -605,7 +605,9 @@ fn forced_flow(system: &System, observed: &Observed) -> Vec<LawCheck> {
                 .max_by(|a, b| a.2.total_cmp(&b.2))?;
             // What is left unexplained where it is not moved, over what is left where it is.
             let (rest, least) = (1.0 - now * now, (1.0 - best.2 * best.2).max(f64::MIN_POSITIVE));
-            let apart = now > 0.0 && best.2 > now && rest / least > CLEARLY_LATE;
+            // Two targets are scraped up to one interval apart.
+            let told = best.0 as u64 * observed.grid.step_s > system.scrape_s;
+            let apart = told && now > 0.0 && best.2 > now && rest / least > CLEARLY_LATE;
             let lag_s =
                 exact_f64(best.0 as u64 * observed.grid.step_s) * if best.1 { 1.0 } else { -1.0 };
             let lag = if apart { best.0 } else { 0 };

@@ -228,7 +228,7 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
     for one in machines.iter().filter(|one| !is_used(one)) {
         writeln!(
             text,
-            "\n# Left out, since it counts no requests: {} ({}, preset `{}`)",
+            "\n# Left out, since it counts no requests: {} ({}, preset `{}`); tiers whose workers share it may call it",
             one.name, one.preset.what, one.preset.name
         )
         .unwrap_or_default();

@@ -252,12 +252,12 @@ fn a_series_of_other_requests_follows_no_entry() {
     }
 }
 
-/// Two tiers of which each counts the same requests, one by a clock that is a minute late: said, and by
+/// Two tiers of which each counts the same requests, one by a clock that is a minute late, beyond a scrape: said, and by
 /// how much.
 #[test]
 fn a_clock_that_is_a_minute_apart_is_found() {
     let truth = truth(3);
-    for (clock_s, apart) in [(0.0, false), (60.0, true), (-60.0, true)] {
+    for (clock_s, apart) in [(0.0, false), (15.0, false), (60.0, true), (-60.0, true)] {
         let mut samples = Samples::default();
         scraped(&truth, &Scraping::each(15), "a", 0.0, &mut samples);
         scraped(&truth, &Scraping::each(15), "b", clock_s, &mut samples);
