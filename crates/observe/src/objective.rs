@@ -1,6 +1,6 @@
 //! Up to which load an objective for the response time was met, in the windows that were seen.
 
-use kendall_fit::model::NORMAL;
+use kendall_fit::model::{NORMAL, mean_of};
 use kendall_fit::open::timed_inside;
 use kendall_observations::Objective;
 use kendall_stats::sample;
@@ -99,25 +99,34 @@ fn meets(
         let mean =
             |number: &usize| analysis.windows.all[*number].tiers[system.entry].response_time_s;
         let means: Vec<f64> = windows.iter().filter_map(mean).collect();
-        let found = kendall_fit::model::mean_of(&means);
+        let found = mean_of(&means);
         return verdict(found.value, NORMAL * found.standard_error, found.value, limit);
     };
-    let steps = windows.iter().map(|number| system.steps_of(*number));
-    let bins = counts(&observed.tiers[system.entry], steps);
-    let sum = |is: &dyn Fn(f64, f64) -> bool| -> f64 {
-        bins.iter().filter(|(low, high, _)| is(*low, *high)).map(|bin| bin.2).sum()
+    // How many requests, and which shares of them were surely and possibly slow.
+    let shares = |windows: &[usize]| {
+        let steps = windows.iter().map(|number| system.steps_of(*number));
+        let bins = counts(&observed.tiers[system.entry], steps);
+        let sum = |is: &dyn Fn(f64, f64) -> bool| -> f64 {
+            bins.iter().filter(|(low, high, _)| is(*low, *high)).map(|bin| bin.2).sum()
+        };
+        // Bins hold rates; each stands for a step.
+        let seconds = exact_f64(system.step_s);
+        let all = sum(&|_, _| true) * seconds;
+        let share = |part: f64| part * seconds / all;
+        (all >= 1.0)
+            .then(|| (all, share(sum(&|low, _| low >= limit)), share(sum(&|_, high| high > limit))))
     };
-    // Bins hold rates; each stands for a step.
-    let seconds = exact_f64(system.step_s);
-    let all = sum(&|_, _| true) * seconds;
-    if all < 1.0 {
-        return Meets::CannotTell;
-    }
+    let Some((all, surely, possibly)) = shares(windows) else { return Meets::CannotTell };
     let slow = 1.0 - quantile;
-    // A proportion of as many requests, if it were as large as the objective allows.
-    let chance = NORMAL * (slow * quantile / all).sqrt();
-    let surely = sum(&|low, _| low >= limit) * seconds / all;
-    let possibly = sum(&|_, high| high > limit) * seconds / all;
+    // A proportion of as many requests, if it were as large as the objective allows; more where slow requests come
+    // together, as in a queue, so that windows differ by more.
+    let chance = (slow * quantile / all).sqrt();
+    let each: Vec<(f64, f64, f64)> =
+        windows.iter().filter_map(|number| shares(std::slice::from_ref(number))).collect();
+    let error = |of: fn(&(f64, f64, f64)) -> f64| {
+        mean_of(&each.iter().map(of).collect::<Vec<f64>>()).standard_error
+    };
+    let chance = NORMAL * chance.max(error(|window| window.1)).max(error(|window| window.2));
     verdict(possibly, chance, surely, slow)
 }
 
