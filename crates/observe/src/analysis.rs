@@ -165,7 +165,7 @@ pub struct LawCheck {
 
 impl LawCheck {
     /// Whether the tier serves other requests than those that the entry sends it.
-    fn is_unrelated(&self) -> bool {
+    pub(crate) fn is_unrelated(&self) -> bool {
         self.law == FORCED_FLOW && !self.holds && self.lag_s.is_none()
     }
 }

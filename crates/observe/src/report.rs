@@ -349,6 +349,7 @@ fn trust(analysis: &Analysis) -> String {
         .filter(|law| !law.holds)
         .map(|law| match law.lag_s {
             Some(lag_s) => format!("`{}` (its clock, by {lag_s:+.0} s)", law.tier),
+            None if law.is_unrelated() => format!("`{}` (it does not follow the entry)", law.tier),
             None => format!("`{}` ({})", law.tier, off_by(law.difference)),
         })
         .collect();

@@ -249,6 +249,8 @@ fn a_series_of_other_requests_follows_no_entry() {
         assert_eq!(law.map(|law| law.holds), told, "{law:?}");
         assert!(law.is_none_or(|law| law.explanation.contains("not of the requests")), "{law:?}");
         assert!(law.is_none_or(|law| law.lag_s.is_none() && law.spread > 0.2), "{law:?}");
+        let said = report::sentences(&system, &analysis, &[]).join(" ");
+        assert_eq!(said.contains("`b` (it does not follow the entry)"), told.is_some(), "{said}");
     }
 }
 
