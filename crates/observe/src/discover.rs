@@ -112,6 +112,7 @@ pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<Strin
     let entry = (*entry).to_owned();
     let mut text = written(url, &entry, &tiers, &machines);
     for (job, first) in twice {
+        let (first, job) = (first.escape_debug(), job.escape_debug());
         writeln!(text, "\n# Left out, since it scrapes what `{first}` does: {job}")
             .unwrap_or_default();
     }
