@@ -209,18 +209,7 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
             writeln!(text, "queries.busy = {}", quoted(&query)).unwrap_or_default();
         }
     }
-    if let Some((holder, machine, instance)) = processors {
-        let of_host =
-            format!("{},{}", matcher("job", &machine.job.name), matcher("instance", instance));
-        write!(
-            text,
-            "\n# the processors of the host of `{holder}`, which its workers share: a guess from their addresses\n\
-             [tiers.{}]\npreset = \"host\"\nselector = {}\n",
-            machine.name,
-            quoted(&of_host)
-        )
-        .unwrap_or_default();
-    }
+    text.push_str(&processors.map_or_else(String::new, below_workers));
     for one in before {
         writeln!(text, "\n# Left out, since it stands before the entry: {}", one.name)
             .unwrap_or_default();
@@ -235,6 +224,18 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
         .unwrap_or_default();
     }
     text
+}
+
+/// A tier of the processors that workers share.
+fn below_workers((holder, machine, instance): (&str, &Found<'_>, &str)) -> String {
+    let of_host =
+        format!("{},{}", matcher("job", &machine.job.name), matcher("instance", instance));
+    format!(
+        "\n# the processors of the host of `{holder}`, which its workers share: a guess from their addresses\n\
+         [tiers.{}]\npreset = \"host\"\nselector = {}\n",
+        machine.name,
+        quoted(&of_host)
+    )
 }
 
 /// The first tier whose servers are workers that stand alone on a host, that host's job and its instance.
