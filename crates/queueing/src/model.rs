@@ -18,6 +18,7 @@
 //! assert!((model.visits().unwrap()[0][0] - 1.0).abs() < 1e-12);
 //! ```
 
+mod forks;
 pub mod keys;
 mod shape;
 mod visits;
@@ -25,6 +26,7 @@ mod wire;
 mod write;
 
 use crate::Distribution;
+pub(crate) use forks::Inside;
 use kendall_keys::bracketed;
 pub use shape::read_distribution;
 pub(crate) use visits::legs_from_visits;
@@ -37,6 +39,8 @@ pub const MOST_CLASSES: usize = 1_000;
 pub const MOST_STATIONS: usize = 10_000;
 /// Most customers of one closed class.
 pub const MOST_CUSTOMERS: u64 = 1_000_000_000_000;
+/// Most numbers of customers for which a factor of a choice is written.
+const MOST_FACTORS: usize = 100_000;
 /// Most servers of one station.
 pub const MOST_SERVERS: u64 = 1_000_000_000;
 
@@ -187,6 +191,8 @@ pub struct Station {
     /// How many parallel copies of this station a customer visits at once, and how many of them
     /// must finish before it goes on.
     pub fork: Option<Fork>,
+    /// Where the branches of a fork begin, when they are other stations; empty: copies of this one.
+    pub parts: Vec<usize>,
 }
 
 /// What one class does at one station.
@@ -259,7 +265,7 @@ pub struct Leg {
 }
 
 /// How the next of several stations is chosen, for one class from one place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// Class before the step.
     pub class: usize,
@@ -267,6 +273,9 @@ pub struct Choice {
     pub from: Place,
     /// Which is taken.
     pub rule: Rule,
+    /// Of [`Rule::ByNumber`]: for some of the stations, what multiplies their probability with 0, 1, 2, …
+    /// customers there; the last holds for more.
+    pub factors: Vec<(usize, Vec<f64>)>,
 }
 
 /// Which of several stations is next.
@@ -280,6 +289,9 @@ pub enum Rule {
     },
     /// Each in its turn.
     RoundRobin,
+    /// Drawn by the probabilities, each multiplied by a factor for the number of customers there; where
+    /// all are 0, by the probabilities alone.
+    ByNumber,
 }
 
 /// A passive resource: a worker, a connection, a lock. A customer takes a token when it comes to
@@ -464,6 +476,7 @@ impl Station {
             patience: None,
             balking: Balking::Never,
             fork: None,
+            parts: Vec::new(),
         }
     }
 
@@ -671,6 +684,7 @@ impl Model {
             }
         }
         self.close_rounds()?;
+        self.check_parts()?;
         self.check_routes()?;
         self.check_choices()?;
         self.check_work()?;
@@ -707,13 +721,35 @@ impl Model {
         Ok(())
     }
 
+    fn check_parts(&self) -> Result<(), ModelError> {
+        let forks = self.stations.iter().enumerate().filter(|(_, s)| !s.parts.is_empty());
+        for (index, station) in forks {
+            let path = format!("stations[{index}].branches");
+            if self.routes.is_empty() {
+                let expected =
+                    "`routes` beside branches of other stations, which lead back to the fork";
+                return Err(refused(path, "a list", expected));
+            }
+            let mut parts = station.parts.clone();
+            parts.sort_unstable();
+            parts.dedup();
+            let known = parts.iter().all(|part| *part < self.stations.len() && *part != index);
+            let counted = station.fork.is_some_and(|f| f.branches as usize == station.parts.len());
+            if parts.len() != station.parts.len() || !known || !counted {
+                return Err(refused(path, "a list", "other stations, each once"));
+            }
+        }
+        Ok(())
+    }
+
     fn check_choices(&self) -> Result<(), ModelError> {
         for choice in &self.choices {
             let from = |leg: &&Leg| leg.class == choice.class && leg.from == choice.from;
             let legs: Vec<&Leg> = self.routes.iter().filter(from).collect();
             let each = legs.first().map_or(0.0, |leg| leg.probability);
             let alike = legs.iter().all(|leg| {
-                matches!(leg.to, Place::Station(_)) && (leg.probability - each).abs() <= 1e-9
+                let equal = (leg.probability - each).abs() <= 1e-9;
+                matches!(leg.to, Place::Station(_)) && (equal || choice.rule == Rule::ByNumber)
             });
             if legs.len() < 2 || !alike {
                 let place = match choice.from {
@@ -722,14 +758,24 @@ impl Model {
                         self.stations.get(index).map_or("", |station| station.name.as_str())
                     }
                 };
-                let expected = "two stations or more with equal probabilities, and no `out`, behind \
-                                a choice by queues or in turn";
+                let expected = "two stations or more, and no `out`, behind a choice by queues or in turn; \
+                                with equal probabilities unless it is `by-number`";
                 return Err(refused("routes.choose", format!("that from `{place}`"), expected));
             }
             if let Rule::ShortestQueue { of } = choice.rule
                 && of == 0
             {
                 return Err(refused("routes.choices", of, "1 or above"));
+            }
+            for (station, factors) in &choice.factors {
+                let to = |leg: &&Leg| leg.to == Place::Station(*station);
+                let fits = |factor: &f64| (0.0..=1e15).contains(factor);
+                let sizes = (1..=MOST_FACTORS).contains(&factors.len());
+                if !legs.iter().any(to) || !sizes || !factors.iter().all(fits) {
+                    let expected = "stations of `to`, each with 1 to 100000 numbers from 0 to 1e15";
+                    let value = self.stations.get(*station).map_or("", |s| s.name.as_str());
+                    return Err(refused("routes.factors", format!("that of `{value}`"), expected));
+                }
             }
         }
         Ok(())

@@ -368,6 +368,10 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
             station: from.clone(),
         });
     }
+    if let Some(station) = model.stations.iter().find(|s| !s.parts.is_empty()) {
+        let (feature, station) = ("a fork with branches of other stations", station.name.clone());
+        return Err(SolveError::NeedsSimulation { feature, station });
+    }
     if let Some(station) = model.stations.iter().find(|s| s.when_full != WhenFull::Lost) {
         let (feature, station) = ("blocking of the stations before", station.name.clone());
         return Err(SolveError::NeedsSimulation { feature, station });

@@ -163,7 +163,13 @@ pub const STATION: &[Key] = &[
         "arrivals that find 0, 1, … customers join with this probability; the last holds for more",
     )
     .optional(),
-    Key::new("branches", WHOLE, "fork–join: copies of this station visited at once").optional(),
+    Key::new(
+        "branches",
+        Form::Either(&[WHOLE, Form::Texts]),
+        "fork–join: copies of this station visited at once; or the stations where branches begin, which \
+         by `routes` lead back here",
+    )
+    .optional(),
     Key::new("needed", WHOLE, "fork–join: how many of them must be done; all unless given")
         .optional(),
 ];
@@ -180,15 +186,22 @@ pub const ROUTE: &[Key] = &[
     ),
     Key::choice(
         "choose",
-        &["random", "shortest-queue", "round-robin"],
+        &["random", "shortest-queue", "round-robin", "by-number"],
         "how the next station is chosen: by these probabilities, the one with the fewest \
-         customers, each in turn (both with equal probabilities)",
+         customers, each in turn (both with equal probabilities), by probabilities times `factors`",
     )
     .or("'random'"),
     Key::new(
         "choices",
         WHOLE,
         "of `shortest-queue`: compares only this many, drawn at random; all unless given",
+    )
+    .optional(),
+    Key::new(
+        "factors",
+        Form::Named(&Form::Numbers),
+        "of `by-number`: for each station what its probability is multiplied by with 0, 1, 2, … customers \
+         there; the last holds for more; 1 unless given",
     )
     .optional(),
 ];

@@ -84,7 +84,8 @@ impl Model {
         let mut matrix = DMatrix::<f64>::identity(size, size);
         let mut entry = DVector::<f64>::zeros(size);
         let start = self.start_shares(chain)?;
-        for leg in self.routes.iter().filter(|leg| chain.contains(&leg.class)) {
+        let flows = self.flows()?;
+        for leg in flows.iter().filter(|leg| chain.contains(&leg.class)) {
             let Place::Station(to) = leg.to else { continue };
             let Some(row) = at(leg.to_class, to) else { continue };
             match leg.from {
@@ -138,8 +139,8 @@ impl Model {
         let count = starts.len();
         let mut home = DMatrix::<f64>::zeros(count, count);
         for (row, class) in starts.iter().enumerate() {
-            for (column, share) in self.homecomings(chain, *class, &starts).into_iter().enumerate()
-            {
+            let shares = self.homecomings(chain, *class, &starts)?;
+            for (column, share) in shares.into_iter().enumerate() {
                 home[(row, column)] = share;
             }
         }
@@ -190,7 +191,12 @@ impl Model {
     }
 
     /// Probability of coming home as each of `starts`, having started as `class`.
-    fn homecomings(&self, chain: &[usize], class: usize, starts: &[usize]) -> Vec<f64> {
+    fn homecomings(
+        &self,
+        chain: &[usize],
+        class: usize,
+        starts: &[usize],
+    ) -> Result<Vec<f64>, ModelError> {
         let stations = self.stations.len();
         let size = stations * chain.len();
         let at = |c: usize, s: usize| {
@@ -199,7 +205,8 @@ impl Model {
         let mut matrix = DMatrix::<f64>::identity(size, size);
         let mut entry = DVector::<f64>::zeros(size);
         let mut home = vec![0.0; starts.len()];
-        for leg in self.routes.iter().filter(|leg| chain.contains(&leg.class)) {
+        let flows = self.flows()?;
+        for leg in flows.iter().filter(|leg| chain.contains(&leg.class)) {
             match (leg.from, leg.to) {
                 (Place::Outside, Place::Station(to)) if leg.class == class => {
                     entry[at(leg.to_class, to)] += leg.probability;
@@ -210,7 +217,7 @@ impl Model {
                 _ => {}
             }
         }
-        let Some(visits) = matrix.lu().solve(&entry) else { return home };
+        let Some(visits) = matrix.lu().solve(&entry) else { return Ok(home) };
         for leg in self.routes.iter().filter(|leg| leg.to == Place::Outside) {
             let (Place::Station(from), Some(column)) =
                 (leg.from, starts.iter().position(|c| *c == leg.to_class))
@@ -221,7 +228,7 @@ impl Model {
                 home[column] += visits[at(leg.class, from)] * leg.probability;
             }
         }
-        home
+        Ok(home)
     }
 
     fn caught(&self, chain: &[usize]) -> ModelError {
@@ -278,7 +285,11 @@ impl Model {
         for (index, leg) in self.routes.iter().enumerate() {
             self.check_leg(&format!("routes[{index}]"), leg)?;
         }
+        for leg in self.ways_in() {
+            self.check_leg("stations.branches", &leg)?;
+        }
         self.check_sums()?;
+        self.flows()?;
         for (index, class) in self.classes.iter().enumerate() {
             let used = || self.routes.iter().filter(|leg| leg.probability > 0.0);
             // Customers who leave in a closed class think and come in again as it.
@@ -371,7 +382,8 @@ impl Model {
         let size = stations * self.classes.len();
         let mut reached = vec![false; size];
         let mut leaves = vec![false; size];
-        let used = || self.routes.iter().filter(|leg| leg.probability > 0.0);
+        let ways_in = self.ways_in();
+        let used = || self.routes.iter().chain(&ways_in).filter(|leg| leg.probability > 0.0);
         loop {
             let mut changed = false;
             for leg in used() {

@@ -63,10 +63,8 @@ impl Model {
             simulation: simulation(root.section("simulation")?)?,
         };
         for route in root.sections("routes")? {
-            let (legs, rule) = read_route(route, &model)?;
-            if let (Some(rule), Some(leg)) = (rule, legs.first()) {
-                model.choices.push(Choice { class: leg.class, from: leg.from, rule });
-            }
+            let (legs, choice) = read_route(route, &model)?;
+            model.choices.extend(choice);
             model.routes.extend(legs);
         }
         for pool in root.sections("pools")? {
@@ -239,9 +237,12 @@ fn stations(
         let expected = "at least one station".to_owned();
         return Err(ModelError::Missing { path: "stations".to_owned(), expected });
     }
-    root.sections("stations")?
+    let sections = root.sections("stations")?;
+    let name = |section: &Section<'_>| Some(section.raw("name")?.as_str()?.to_owned());
+    let names: Vec<Option<String>> = sections.iter().map(name).collect();
+    sections
         .into_iter()
-        .map(|section| StationKeys { section, classes, routed }.read())
+        .map(|section| StationKeys { section, classes, names: &names, routed }.read())
         .collect()
 }
 
@@ -249,6 +250,8 @@ fn stations(
 struct StationKeys<'a, 'b> {
     section: Section<'a>,
     classes: &'b [Class],
+    /// Of all stations.
+    names: &'b [Option<String>],
     routed: bool,
 }
 
@@ -276,6 +279,9 @@ impl StationKeys<'_, '_> {
         self.section.known()?;
         self.consistent()?;
         let mut station = Station::queue(&self.section.text("name")?, 1);
+        if self.forks() {
+            return self.forking(station);
+        }
         if self.section.text("type")? == "delay" {
             station.center = Center::Delay;
         }
@@ -517,8 +523,47 @@ impl StationKeys<'_, '_> {
         Ok(())
     }
 
+    /// Whether its branches are other stations.
+    fn forks(&self) -> bool {
+        matches!(self.section.raw("branches"), Some(Value::Array(_)))
+    }
+
+    /// A station where branches of other stations begin and are joined.
+    fn forking(mut self, mut station: Station) -> Result<Station, ModelError> {
+        let own = ["name", "branches", "needed", "capacity", "balking", "join_probabilities"];
+        let other = super::keys::STATION.iter().map(|key| key.name);
+        if let Some(key) = other.into_iter().find(|k| self.section.has(k) && !own.contains(k)) {
+            let expected = "none: the stations of the branches have it";
+            return Err(self.refused(key, "beside a list of branches", expected));
+        }
+        station.center = Center::Delay;
+        station.discipline = Discipline::Is;
+        for class in 0..self.classes.len() {
+            station = station.with_service_time(class, 0.0);
+        }
+        for name in self.section.words("branches")? {
+            let at = self.names.iter().position(|known| known.as_deref() == Some(name.as_str()));
+            let known = self.names.iter().flatten().map(String::as_str);
+            let close = || format!("stations of the model{}", did_you_mean(&name, known));
+            station
+                .parts
+                .push(at.ok_or_else(|| self.refused("branches", format!("`{name}`"), close()))?);
+        }
+        let count = station.parts.len() as u64;
+        self.forked(&mut station, count)?;
+        station.capacity = self.section.opt_count("capacity")?;
+        self.impatience(&mut station)?;
+        Ok(station)
+    }
+
     fn fork(&mut self, station: &mut Station) -> Result<(), ModelError> {
-        let Some(branches) = self.section.opt_count("branches")? else { return Ok(()) };
+        match self.section.opt_count("branches")? {
+            Some(branches) => self.forked(station, branches),
+            None => Ok(()),
+        }
+    }
+
+    fn forked(&mut self, station: &mut Station, branches: u64) -> Result<(), ModelError> {
         let needed = self.section.opt_count("needed")?.unwrap_or(branches);
         let small = |key: &str, value: u64| {
             u32::try_from(value).map_err(|_| self.refused(key, value, "at most 100000"))
@@ -529,7 +574,7 @@ impl StationKeys<'_, '_> {
     }
 }
 
-/// How the next station is chosen; `None`: by the probabilities.
+/// How the next station is chosen; `None`: by the probabilities alone.
 fn rule(section: &mut Section<'_>) -> Result<Option<Rule>, ModelError> {
     let choices = section.opt_count("choices")?;
     let shortest = Rule::ShortestQueue {
@@ -538,8 +583,17 @@ fn rule(section: &mut Section<'_>) -> Result<Option<Rule>, ModelError> {
     let rule = match section.text("choose")?.as_str() {
         "shortest-queue" => Some(shortest),
         "round-robin" => Some(Rule::RoundRobin),
+        "by-number" => Some(Rule::ByNumber),
         _ => None,
     };
+    if section.has("factors") != (rule == Some(Rule::ByNumber)) {
+        let path = bracketed(&section.path_of("factors"));
+        return Err(refused(
+            path,
+            "one without the other",
+            "`choose = \"by-number\"` with `factors`",
+        ));
+    }
     match choices {
         Some(_) if rule != Some(shortest) => {
             let path = bracketed(&section.path_of("choices"));
@@ -552,7 +606,7 @@ fn rule(section: &mut Section<'_>) -> Result<Option<Rule>, ModelError> {
 fn read_route(
     mut section: Section<'_>,
     model: &Model,
-) -> Result<(Vec<Leg>, Option<Rule>), ModelError> {
+) -> Result<(Vec<Leg>, Option<Choice>), ModelError> {
     section.known()?;
     let rule = rule(&mut section)?;
     let path = |key: &str| bracketed(&section.path_of(key));
@@ -592,7 +646,25 @@ fn read_route(
         let expected = "probabilities such as { disk = 0.8, out = 0.2 }".to_owned();
         return Err(ModelError::Missing { path: place, expected });
     }
-    Ok((legs, rule))
+    let factors = read_factors(&section.path_of("factors"), section.raw("factors"), model)?;
+    Ok((legs, rule.map(|rule| Choice { class, from, rule, factors })))
+}
+
+fn read_factors(
+    path: &str,
+    value: Option<&Value>,
+    model: &Model,
+) -> Result<Vec<(usize, Vec<f64>)>, ModelError> {
+    let form = "a list of numbers for each station, such as { disk = [1, 0.5, 0] }";
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let table = value.as_table().ok_or_else(|| refused(bracketed(path), value, form))?;
+    let read = |(name, list): (&String, &Value)| {
+        let own = kendall_keys::join(path, name);
+        let list = list.as_array().ok_or_else(|| refused(bracketed(&own), list, form))?;
+        let numbers = list.iter().map(|factor| finite(&own, factor));
+        Ok((station_named(&bracketed(path), name, model)?, numbers.collect::<Result<_, _>>()?))
+    };
+    table.iter().map(read).collect()
 }
 
 fn class_named(path: &str, name: &str, model: &Model) -> Result<usize, ModelError> {

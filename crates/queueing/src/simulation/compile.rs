@@ -17,7 +17,8 @@ use super::state::NONE;
 use super::streams::Sampler;
 use crate::Distribution;
 use crate::model::{
-    self, Balking, Discipline, Model, ModelError, Place, WhenFull, Workload, legs_from_visits,
+    self, Balking, Discipline, Inside, Model, ModelError, Place, WhenFull, Workload,
+    legs_from_visits,
 };
 
 /// Branches of a fork that are simulated.
@@ -31,7 +32,8 @@ const BALKING_ENTRIES: u32 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Context {
     class: usize,
-    /// Pools whose tokens are held, outermost first.
+    /// Pools whose tokens are held, outermost first; or forks inside of which it is, counted on behind the
+    /// pools.
     held: Vec<usize>,
     /// A copy at a branch of a fork.
     copy: bool,
@@ -53,6 +55,8 @@ struct Compiler<'m> {
     plan: Plan,
     layout: Layout,
     legs: BTreeMap<(usize, Place), Vec<Step>>,
+    /// Where classes are inside of forks of other stations.
+    inside: Inside,
     contexts: BTreeMap<Context, u16>,
     /// Contexts in the order of their classes.
     order: Vec<Context>,
@@ -70,6 +74,7 @@ pub(super) fn compile(model: &Model) -> Result<(Plan, Layout), SimulationError> 
         plan: Plan::default(),
         layout: Layout::default(),
         legs: BTreeMap::new(),
+        inside: model.inside()?,
         contexts: BTreeMap::new(),
         order: Vec::new(),
         think: vec![None; model.classes.len()],
@@ -129,6 +134,14 @@ impl Compiler<'_> {
                     instead: "leave out rate_multipliers, or use priority-non-preemptive, sjf or edf",
                 });
             }
+            let blocks = self.model.stations.iter().any(|s| s.when_full != WhenFull::Lost);
+            if blocks && !station.parts.is_empty() {
+                return Err(SimulationError::Unsupported {
+                    station: station.name.clone(),
+                    what: "branches of other stations in a model with blocking",
+                    instead: "leave out `when_full`",
+                });
+            }
             if let Some(fork) = station.fork
                 && fork.branches > MOST_BRANCHES
             {
@@ -136,6 +149,16 @@ impl Compiler<'_> {
                     what: format!("branches of station `{}`", station.name),
                     value: u64::from(fork.branches),
                     limit: u64::from(MOST_BRANCHES),
+                });
+            }
+        }
+        for (class, station) in self.inside.keys() {
+            let held = |p: &&model::Pool| p.stations.contains(station) && p.classes.contains(class);
+            if let Some(pool) = self.model.pools.iter().find(held) {
+                return Err(SimulationError::Unsupported {
+                    station: pool.name.clone(),
+                    what: "a pool inside of a fork",
+                    instead: "let it hold the fork as a whole",
                 });
             }
         }
@@ -181,7 +204,7 @@ impl Compiler<'_> {
             self.plan.stations.push(plan);
         }
         for (index, station) in model.stations.iter().enumerate() {
-            if let Some(fork) = station.fork {
+            if let Some(fork) = station.fork.filter(|_| station.parts.is_empty()) {
                 let first = number(self.plan.stations.len());
                 self.layout.branches[index] = Some((first, fork.branches));
                 for _ in 0..fork.branches {
@@ -234,6 +257,9 @@ impl Compiler<'_> {
     /// Pools whose tokens a class holds at a place, outermost (most stations) first.
     fn wanted(&self, place: Place, class: usize) -> Vec<usize> {
         let Place::Station(station) = place else { return Vec::new() };
+        if let Some(forks) = self.inside.get(&(class, station)) {
+            return forks.iter().map(|fork| self.model.pools.len() + fork).collect();
+        }
         let mut pools: Vec<usize> = (0..self.model.pools.len())
             .filter(|&p| {
                 let pool = &self.model.pools[p];
@@ -249,6 +275,10 @@ impl Compiler<'_> {
         let wanted = self.wanted(to, class);
         let own = self.context(Context { class, held: held.to_vec(), copy: false })?;
         let plain = Hop { cumulative: 1.0, to: EXIT, class: own, completes: false, then: NO_HOP };
+        let joined = held.last().and_then(|last| last.checked_sub(self.model.pools.len()));
+        if joined.is_some_and(|fork| to == Place::Station(fork)) {
+            return Ok(plain);
+        }
         if wanted == held {
             return Ok(match to {
                 Place::Station(station) => Hop { to: number(station), ..plain },
@@ -358,7 +388,10 @@ impl Compiler<'_> {
             let Some(demand) = self.model.stations[station].demand_at(class) else { continue };
             let sampler = Sampler::new(&demand.service);
             let work = match self.model.stations[station].fork {
-                Some(fork) => self.fork(station, class, fork.needed, &sampler)?,
+                Some(fork) if self.model.stations[station].parts.is_empty() => {
+                    self.fork(station, class, fork.needed, &sampler)?
+                }
+                Some(fork) => self.branches(station, class, fork.needed)?,
                 None => Work::Time(sampler),
             };
             self.work.insert((number(station), own), work);
@@ -433,6 +466,22 @@ impl Compiler<'_> {
             self.work.insert((branch, copy), Work::Time(sampler.clone()));
             self.routes.insert((branch, copy), vec![exit]);
             children.push(Hop { to: branch, ..exit });
+        }
+        Ok(Work::Fork { children, needed })
+    }
+
+    /// Branches that begin at other stations.
+    fn branches(
+        &mut self,
+        station: usize,
+        class: usize,
+        needed: u32,
+    ) -> Result<Work, SimulationError> {
+        let mut children = Vec::new();
+        for &part in &self.model.stations[station].parts {
+            let part = Place::Station(part);
+            let held = self.wanted(part, class);
+            children.push(self.hop(&held, part, class)?);
         }
         Ok(Work::Fork { children, needed })
     }
@@ -516,12 +565,23 @@ impl Compiler<'_> {
     fn add_route(&mut self, hops: &[Hop], class: usize, from: Place) -> Route {
         let route = self.plan.add_route(hops);
         let mut choices = self.model.choices.iter();
-        let rule = match choices.find(|c| c.class == class && c.from == from).map(|c| c.rule) {
+        let choice = choices.find(|c| c.class == class && c.from == from);
+        let rule = match choice.map(|choice| choice.rule) {
             None => Rule::Random,
             Some(model::Rule::ShortestQueue { of }) => Rule::Shortest(of),
             Some(model::Rule::RoundRobin) => {
                 self.plan.turns += 1;
                 Rule::InTurn(self.plan.turns - 1)
+            }
+            Some(model::Rule::ByNumber) => {
+                let first = number(self.plan.factors.len());
+                for hop in hops {
+                    let to = self.plan.target(*hop);
+                    let mut own = choice.iter().flat_map(|choice| &choice.factors);
+                    let own = own.find(|(station, _)| number(*station) == to);
+                    self.plan.factors.push(own.map_or(Vec::new(), |(_, factors)| factors.clone()));
+                }
+                Rule::ByNumber(first)
             }
         };
         Route { rule, ..route }

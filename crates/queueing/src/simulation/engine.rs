@@ -359,6 +359,11 @@ impl<'p> Engine<'p> {
                 *turn = (*turn + 1) % route.length;
                 return hops[*turn as usize];
             }
+            Rule::ByNumber(first) => {
+                if let Some(hop) = self.by_number(hops, first, own) {
+                    return hop;
+                }
+            }
         }
         let stream = &mut self.routings[own];
         let draw = stream.random::<f64>();
@@ -369,30 +374,46 @@ impl<'p> Engine<'p> {
     /// The hop to the station with the fewest customers, among `of` of them that are drawn; of equals
     /// one is drawn.
     fn shortest(&mut self, hops: &[Hop], of: u32, own: usize) -> Hop {
-        let stream = &mut self.routings[own];
         let (mut wanted, mut best, mut fewest, mut equals) = (of as usize, hops[0], u32::MAX, 0);
         for (index, &hop) in hops.iter().enumerate() {
             let left = hops.len() - index;
-            if wanted < left && stream.random_range(0..left) >= wanted {
+            if wanted < left && self.routings[own].random_range(0..left) >= wanted {
                 continue;
             }
             wanted = wanted.min(left).saturating_sub(1);
-            let mut target = hop;
-            // Out of pools, or into one: where the customer will be next.
-            while target.to == EXIT && target.then != NO_HOP {
-                target = self.plan.hops[target.then as usize];
-            }
-            let present = self.stations.get(target.to as usize).map_or(0, |s| s.present);
+            let present = self.present_at(hop);
             if present < fewest {
                 (best, fewest, equals) = (hop, present, 1);
             } else if present == fewest {
                 equals += 1;
-                if stream.random_range(0..equals) == 0 {
+                if self.routings[own].random_range(0..equals) == 0 {
                     best = hop;
                 }
             }
         }
         best
+    }
+
+    /// Customers where a hop leads.
+    fn present_at(&self, hop: Hop) -> u32 {
+        self.stations.get(self.plan.target(hop) as usize).map_or(0, |station| station.present)
+    }
+
+    /// Drawn by the probabilities times what the numbers at the stations make of them; `None` where nothing
+    /// is left of any.
+    fn by_number(&mut self, hops: &[Hop], first: u32, own: usize) -> Option<Hop> {
+        let draw = self.routings[own].random::<f64>();
+        let shares = hops.iter().zip(&self.plan.factors[first as usize..]).scan(
+            (0.0, 0.0),
+            |(sum, before), (hop, factors)| {
+                let at = (self.present_at(*hop) as usize).min(factors.len().saturating_sub(1));
+                *sum += (hop.cumulative - *before) * factors.get(at).copied().unwrap_or(1.0);
+                *before = hop.cumulative;
+                Some((*sum, *hop))
+            },
+        );
+        let (sum, _) = shares.clone().last()?;
+        shares.clone().find(|(up_to, _)| draw * sum < *up_to).map(|(_, hop)| hop)
     }
 
     #[inline]

@@ -19,6 +19,8 @@ pub(super) struct Plan {
     pub(super) routes: Vec<Route>,
     /// Counters of [`Rule::InTurn`].
     pub(super) turns: u32,
+    /// Factors of [`Rule::ByNumber`], a list for each hop: of 0, 1, 2, … customers; empty: always 1.
+    pub(super) factors: Vec<Vec<f64>>,
     /// Whether some station blocks before service: customers know where they go before they are served.
     pub(super) aims: bool,
 }
@@ -58,6 +60,8 @@ pub(super) enum Rule {
     Shortest(u32),
     /// Each in its turn, counted by this counter.
     InTurn(u32),
+    /// Drawn by the probabilities times factors, whose first list has this index.
+    ByNumber(u32),
 }
 
 #[derive(Debug, Clone)]
@@ -182,6 +186,15 @@ impl Plan {
         let length = u32::try_from(hops.len()).expect("fewer than 2^32 hops");
         self.hops.extend_from_slice(hops);
         Route { start, length, rule: Rule::Random }
+    }
+
+    /// Where a hop leads, out of pools or into one: the station where the customer will be next.
+    pub(super) fn target(&self, hop: Hop) -> u32 {
+        let mut target = hop;
+        while target.to == EXIT && target.then != NO_HOP {
+            target = self.hops[target.then as usize];
+        }
+        target.to
     }
 
     #[inline]

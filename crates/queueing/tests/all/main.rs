@@ -6,6 +6,7 @@ mod coverage;
 mod disciplines;
 mod edges;
 mod every_solver;
+mod forks;
 mod hostile;
 mod independent;
 mod layered;

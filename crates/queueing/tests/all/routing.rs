@@ -29,7 +29,7 @@ fn balanced(count: u32, rate: f64, choose: &str) -> Model {
     toml::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-fn response(model: &Model, width: f64) -> Measured {
+pub(crate) fn response(model: &Model, width: f64) -> Measured {
     let settings = Settings {
         confidence: 0.999,
         relative_half_width: width,
@@ -41,7 +41,7 @@ fn response(model: &Model, width: f64) -> Measured {
 
 #[track_caller]
 #[expect(clippy::print_stdout, reason = "the figures say how close formula and simulation are")]
-fn covers(have: Measured, want: f64) {
+pub(crate) fn covers(have: Measured, want: f64) {
     println!("{have:?} for {want}: {:+.4}", have.center / want - 1.0);
     assert!(have.covers(want), "{have:?} for {want}");
 }
@@ -100,6 +100,58 @@ fn two_choices_of_many_queues_are_the_mean_field() {
     covers(one, 5.0);
 }
 
+/// [Towsley80]: probabilities that are linear in the numbers keep the product form. Five clients who think for
+/// 2 s, and two servers, each less likely the more are there.
+#[test]
+fn linear_factors_keep_the_product_form_of_towsley() {
+    let text = "population = 5\nthink_time_s = 2\nstations = [{ name = 'a', service_time_s = 1 }, { name = \
+                'b', service_time_s = 0.5 }]\nroutes = [{ from = 'in', to = { a = 0.5, b = 0.5 }, choose = \
+                'by-number', factors = { a = [6, 5, 4, 3, 2, 1], b = [8, 7, 6, 5, 4, 3] } }, { from = 'a', \
+                to = { out = 1 } }, { from = 'b', to = { out = 1 } }]";
+    let (mut all, mut thinking) = (0.0, 0.0);
+    for a in 0..=5_u32 {
+        for b in 0..=5 - a {
+            let entered = (0..a + b).map(|n| f64::from(5 - n) / 2.0 / f64::from(14 - n));
+            let first = (0..a).map(|n| f64::from(6 - n));
+            let second = (0..b).map(|n| f64::from(8 - n) / 2.0);
+            let weight: f64 = entered.chain(first).chain(second).product();
+            all += weight;
+            thinking += weight * f64::from(5 - a - b);
+        }
+    }
+    let thinking = thinking / all;
+    covers(response(&toml::from_str(text).unwrap(), 0.005), (5.0 - thinking) / (thinking / 2.0));
+}
+
+/// One server that takes two, another for what is over; and where neither is to be had, either.
+#[test]
+fn factors_of_the_numbers_are_the_markov_chain() {
+    for (of_a, of_b) in [([1.0, 1.0, 0.0], [0.001; 3]), ([1.0, 0.5, 0.0], [1.0, 0.0, 0.0])] {
+        let states = chain((0_u32, 0_u32), |&(a, b)| {
+            let factor = |list: &[f64; 3], n: u32| list[n.min(2) as usize];
+            let (a_now, b_now) = (factor(&of_a, a), factor(&of_b, b));
+            let sum = a_now + b_now;
+            let share = |own: f64| if sum > 0.0 { own / sum } else { 0.5 };
+            let mut next = Vec::new();
+            for (to, share) in [((a + 1, b), share(a_now)), ((a, b + 1), share(b_now))] {
+                if share > 0.0 && to.0 < 38 && to.1 < 38 {
+                    next.push((to, 1.2 * share));
+                }
+            }
+            if a > 0 {
+                next.push(((a - 1, b), 1.0));
+            }
+            if b > 0 {
+                next.push(((a, b - 1), 1.0));
+            }
+            next
+        });
+        let number = states.mean(|s| f64::from(s.0 + s.1));
+        let rule = format!("choose = 'by-number', factors = {{ s0 = {of_a:?}, s1 = {of_b:?} }}");
+        covers(response(&balanced(2, 0.6, &rule), 0.01), number / 1.2);
+    }
+}
+
 #[test]
 fn choices_need_stations_alike_and_the_simulator() {
     let model = balanced(3, 0.5, "choose = 'shortest-queue'");
@@ -120,6 +172,13 @@ fn choices_need_stations_alike_and_the_simulator() {
         ("{ a = 0.5, b = 0.5 }", "choose = 'shortest-queue', choices = 0"),
         ("{ a = 0.5, b = 0.5 }", "choose = 'shortest'"),
         ("{ a = 0.5, out = 0.5 }", "choose = 'shortest-queue'"),
+        ("{ a = 0.5, b = 0.5 }", "choose = 'by-number'"),
+        ("{ a = 0.5, b = 0.5 }", "factors = { a = [1] }"),
+        ("{ a = 0.5, out = 0.5 }", "choose = 'by-number', factors = { a = [1] }"),
+        ("{ a = 0.5, b = 0.5 }", "choose = 'by-number', factors = { a = [] }"),
+        ("{ a = 0.5, b = 0.5 }", "choose = 'by-number', factors = { a = [-1] }"),
+        ("{ a = 0.5, b = 0.5 }", "choose = 'by-number', factors = { a = 'much' }"),
+        ("{ a = 0.5, b = 0.5 }", "choose = 'by-number', factors = { c = [1] }"),
     ] {
         let error = routes(to, more).unwrap_err();
         assert!(error.contains("routes"), "{error}");

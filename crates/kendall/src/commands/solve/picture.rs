@@ -74,6 +74,11 @@ fn ways(model: &Model, visits: &[Vec<f64>]) -> Vec<Way> {
             ways.push(Way { from, to, label });
         }
     }
+    for (fork, station) in model.stations.iter().enumerate() {
+        for part in &station.parts {
+            ways.push(Way { from: Some(fork), to: Some(*part), label: String::new() });
+        }
+    }
     if model.routes.is_empty() {
         let visited = (0..model.stations.len()).filter(|at| visits[*at].iter().any(|v| *v > 0.0));
         let visited: Vec<usize> = visited.collect();
@@ -123,6 +128,9 @@ fn center(
 }
 
 fn kind(station: &Station) -> String {
+    if let Some(fork) = station.fork.filter(|_| !station.parts.is_empty()) {
+        return format!("fork, {} of {}", fork.needed, fork.branches);
+    }
     if station.is_delay() {
         return "delay".to_owned();
     }
