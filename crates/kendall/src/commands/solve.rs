@@ -21,7 +21,7 @@ use kendall_queueing::solver::{Solution, Solver, solve};
 use kendall_report::plot::Plot;
 use serde_json::Value;
 
-use crate::drawing;
+use crate::drawing::{self, Drawn};
 use crate::exit::{Exit, refused};
 use crate::output::{self, Format};
 use input::File;
@@ -74,8 +74,8 @@ pub(crate) struct Solve {
     /// .svg or .html
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Writes the model for JMT's analytical solver (file ending .jmva), a layered one for LQNS (.lqnx)
-    /// or as a model file (.toml)
+    /// Writes the model as a model file (file ending .toml), for JMT's analytical solver (.jmva), or a
+    /// layered one for LQNS (.lqnx)
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
     /// How to print the result
@@ -144,8 +144,12 @@ impl Solve {
         }
         let model = model(&file, &points[0].model)?;
         if let Some(path) = &self.write {
-            ending(path, "jmva")?;
-            let text = kendall_textbook::jmva::write(&model).map_err(refused)?;
+            let text = if is_toml(path) {
+                model.to_toml("").map_err(refused)?
+            } else {
+                ending(path, "jmva")?;
+                kendall_textbook::jmva::write(&model).map_err(refused)?
+            };
             output::file(path, &text)?;
         }
         let mut answers = Vec::new();
@@ -176,14 +180,19 @@ impl Solve {
         let solution = kendall_queueing::lqn::solve(model)
             .map_err(|error| refused(anyhow!("{}: {error}", self.model)))?;
         if let Some(path) = &self.write {
-            let toml = path.extension().is_some_and(|ending| ending == "toml");
-            let text = if toml {
+            let text = if is_toml(path) {
                 model.to_toml()
             } else {
                 ending(path, "lqnx")?;
                 kendall_textbook::lqn::write(model)
             };
             output::file(path, &text)?;
+        }
+        if let Some(path) = &self.plot {
+            let Some(network) = layered::network(model, &solution) else {
+                return Err(refused(anyhow!("--plot: the model has too many tasks to be drawn")));
+            };
+            drawing::write(path, "Model", &[Drawn::from(&network)])?;
         }
         output::print(self.format, &layered::json(model, &solution), || {
             layered::human(model, &solution)
@@ -235,7 +244,7 @@ impl Solve {
         let flags = [
             ("--sweep", !self.sweep.is_empty()),
             ("--csv", self.csv.is_some()),
-            ("--plot", self.plot.is_some()),
+            ("--plot", self.plot.is_some() && what != LAYERED),
             ("--write", self.write.is_some() && what != LAYERED),
             ("--solver", self.solver.is_some()),
             ("--compare", !self.compare.is_empty()),
@@ -340,11 +349,15 @@ impl Solve {
     }
 }
 
+fn is_toml(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "toml")
+}
+
 fn ending(path: &Path, wanted: &str) -> anyhow::Result<()> {
     if path.extension().is_some_and(|ending| ending == wanted) {
         return Ok(());
     }
-    Err(refused(anyhow!("--write {}: write a file .{wanted}", path.display())))
+    Err(refused(anyhow!("--write {}: write a file .toml or .{wanted}", path.display())))
 }
 
 /// Reads the model of a file, with its sweeps replaced by numbers.

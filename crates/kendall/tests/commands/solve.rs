@@ -211,6 +211,40 @@ fn a_model_of_jmts_simulator_is_read() {
     assert!(text.contains("m.jsimg") && text.contains("`Sink` (Fork)"), "{text}");
 }
 
+/// Every model that is shipped and no sweep: written as a model file, it is the same.
+#[test]
+fn models_are_written_as_model_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = folder.path().join("copy.toml");
+    let copy = copy.to_str().unwrap();
+    let mut written = 0;
+    for entry in std::fs::read_dir(root().join("studies/models")).unwrap() {
+        let path = entry.unwrap().path();
+        let path = path.to_str().unwrap();
+        let flags = ["--solver", "simulation", "--most-customers", "1000", "--format", "json"];
+        let others = ["connection-pool.toml", "three-tier.toml", "layered.toml"];
+        if others.iter().any(|other| path.ends_with(other)) {
+            continue;
+        }
+        let answer =
+            |path: &str, more: &[&str]| json(&[&["solve", path], &flags[..], more].concat());
+        assert_eq!(answer(path, &["--write", copy]), answer(copy, &[]), "{path}");
+        written += 1;
+    }
+    assert!(written > 10);
+    let refused = refusal(&[
+        "solve",
+        "mm1",
+        "--arrival-rate",
+        "1/s",
+        "--service-time",
+        "0.5s",
+        "--write",
+        "x",
+    ]);
+    assert!(refused.contains(".toml or .jmva"), "{refused}");
+}
+
 #[test]
 fn solvers_stand_side_by_side() {
     let answer = json(&[
@@ -528,6 +562,13 @@ fn a_layered_model_of_lqns_is_solved_and_written() {
     let x = answer["classes"][0]["throughput_per_s"].as_f64().unwrap();
     assert!((x - 0.8).abs() < 0.05, "{x}");
     assert_eq!(answer["processors"][1]["utilization"], answer["tasks"][0]["utilization"]);
+    let picture = folder.path().join("tower.svg");
+    let picture = picture.to_str().unwrap();
+    assert!(kendall(&["solve", path, "--plot", picture]).status.success());
+    let drawn = std::fs::read_to_string(picture).unwrap();
+    for said in ["users: N = 2", "server", "on b", "unlimited cores", "1 thread"] {
+        assert!(drawn.contains(said), "{said}: {drawn}");
+    }
     let refused = refusal(&["solve", path, "--sweep", "N=1:2:1"]);
     assert!(refused.contains("--sweep is for model files"), "{refused}");
     // Calls at once, second phases: the same from each kind of file.

@@ -3,11 +3,15 @@
 use kendall_queueing::lqn::{Copies, Layered, LayeredSolution, Role};
 use kendall_queueing::solver::Caveat;
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
+use kendall_report::plot::network::{Center, Network, Way};
+use kendall_units::exact_f64;
 use serde_json::{Value, json};
 
 use super::human::TIME;
 
 const SOLVER: &str = "method of layers";
+/// Tasks and processors of a picture that can still be read.
+const MOST_CENTERS: usize = 60;
 
 fn tables(model: &Layered, s: &LayeredSolution) -> [Table; 5] {
     let tasks = || model.tasks.iter().zip(&s.tasks);
@@ -107,4 +111,90 @@ pub(super) fn json(model: &Layered, s: &LayeredSolution) -> Value {
         value[table.id.as_str()] = table.objects().into();
     }
     value
+}
+
+/// Tasks before the tasks that they call, and their processors; customers call from outside. `None` where
+/// there are too many.
+pub(super) fn network(model: &Layered, s: &LayeredSolution) -> Option<Network> {
+    if model.tasks.len() + model.processors.len() > MOST_CENTERS {
+        return None;
+    }
+    let mut source = vec!["customers".to_owned()];
+    let mut centers = Vec::new();
+    let mut place = Vec::new();
+    for (task, result) in model.tasks.iter().zip(&s.tasks) {
+        let copies = match task.role {
+            Role::Reference { population, .. } => {
+                source.push(format!("{}: N = {population}", task.name));
+                place.push(None);
+                continue;
+            }
+            Role::Server(copies) => copies,
+        };
+        place.push(Some(centers.len()));
+        let on = format!("on {}", model.processors[task.processor].name);
+        centers.push(center(&task.name, on, (copies, "thread"), (result.busy, result.utilization)));
+    }
+    let first = centers.len();
+    for (processor, result) in model.processors.iter().zip(&s.processors) {
+        let about = (processor.copies, "core");
+        let kind = "processor".to_owned();
+        centers.push(center(&processor.name, kind, about, (result.busy, result.utilization)));
+    }
+    let mut ways: Vec<Way> = Vec::new();
+    let mut add = |from: Option<usize>, to: Option<usize>| {
+        let known = ways.iter().any(|way| (way.from, way.to) == (from, to));
+        if !known && to.is_some() {
+            ways.push(Way { from, to, label: String::new() });
+        }
+    };
+    for entry in &model.entries {
+        let own = place[entry.task];
+        if entry.arrival_rate > 0.0 {
+            add(None, own);
+        }
+        let phases = || entry.phases.iter();
+        let at_once = phases().flat_map(|p| p.forks.iter().flat_map(|fork| &fork.entries));
+        let calls = phases().flat_map(|p| p.calls.iter().map(|call| &call.entry));
+        let forwards = entry.forwards.iter().map(|(to, _)| to);
+        for called in calls.chain(at_once).chain(forwards) {
+            add(own, place[model.entries[*called].task]);
+        }
+        if phases().any(|phase| phase.demand > 0.0) {
+            add(own, Some(first + model.tasks[entry.task].processor));
+        }
+    }
+    Some(Network {
+        description: format!(
+            "{}: tasks with their threads, whom they call, and the processors that they run on; each \
+             thread or core is filled as far as it is busy.",
+            if model.name.is_empty() { "The layered model" } else { &model.name }
+        ),
+        closed: source.len() > 1,
+        source,
+        centers,
+        ways,
+    })
+}
+
+fn center(
+    name: &str,
+    kind: String,
+    (copies, word): (Copies, &str),
+    (busy, utilization): (f64, Option<f64>),
+) -> Center {
+    let mut lines = vec![name.to_owned(), kind];
+    let servers = match copies {
+        Copies::Limited(count) => {
+            lines.push(kendall_units::counted(count, word));
+            Some(exact_f64(count))
+        }
+        Copies::Unlimited => {
+            lines.push(format!("unlimited {word}s"));
+            None
+        }
+    };
+    let used = utilization.map(|used| format!("U = {} %, ", Unit::Percent.print(used)));
+    lines.push(format!("{}busy = {}", used.unwrap_or_default(), Unit::Number.print(busy)));
+    Center { lines, servers, utilization }
 }
