@@ -27,6 +27,8 @@ enum Kind {
     /// A router, a logger: no time passes.
     Pass,
     ClassSwitch,
+    Fork,
+    Join,
     Other,
 }
 
@@ -61,6 +63,10 @@ struct File<'a> {
     places: BTreeMap<&'a str, usize>,
     classes: Vec<Class<'a>>,
     links: BTreeMap<&'a str, Vec<&'a str>>,
+    /// The fork that each join is of.
+    joins: BTreeMap<usize, usize>,
+    /// Where the branches of each fork begin.
+    branches: BTreeMap<usize, Vec<&'a str>>,
     /// Routers passed for one route.
     passed: usize,
     /// What has no place in a model file.
@@ -146,7 +152,120 @@ impl<'a> File<'a> {
         }
         let places = parts.iter().enumerate().map(|(at, part)| (part.name, at)).collect();
         let none = BTreeSet::new;
-        Ok(Self { parts, places, classes, links, passed: 0, problems: none(), notes: none() })
+        let mut file = Self {
+            parts,
+            places,
+            classes,
+            links,
+            joins: BTreeMap::new(),
+            branches: BTreeMap::new(),
+            passed: 0,
+            problems: none(),
+            notes: none(),
+        };
+        file.find_joins();
+        Ok(file)
+    }
+
+    /// The first join behind a fork that is not that of a fork in between.
+    fn find_joins(&mut self) {
+        let forks = (0..self.parts.len()).filter(|at| self.parts[*at].kind == Kind::Fork);
+        let mut looked = 0;
+        for fork in forks.collect::<Vec<_>>() {
+            let (mut seen, mut left) = (BTreeSet::new(), vec![(fork, 0)]);
+            let mut own = BTreeSet::new();
+            while let Some((at, depth)) = left.pop() {
+                looked += 1;
+                if looked > 100 * MOST_WAYS {
+                    self.problems.insert("too many ways behind forks".to_owned());
+                    return;
+                }
+                if depth > MOST_ROUTERS || !seen.insert((at, depth)) {
+                    continue;
+                }
+                let links = self.links.get(self.parts[at].name).into_iter().flatten();
+                for next in links.filter_map(|to| self.places.get(to).copied()) {
+                    match (self.parts[next].kind, depth) {
+                        (Kind::Join, 0) => {
+                            own.insert(next);
+                        }
+                        (Kind::Join, _) => left.push((next, depth - 1)),
+                        (Kind::Fork, _) => left.push((next, depth + 1)),
+                        _ => left.push((next, depth)),
+                    }
+                }
+            }
+            let taken = own.iter().any(|join| self.joins.contains_key(join));
+            if own.len() != 1 || taken {
+                let name = self.parts[fork].name;
+                self.problems
+                    .insert(format!("fork `{name}` without a join of its own, or with several"));
+            }
+            self.joins.extend(own.into_iter().map(|join| (join, fork)));
+        }
+    }
+
+    /// Where the branches of a fork begin; returns who comes there.
+    fn fork(&mut self, at: usize, class: usize) -> Result<Vec<(usize, usize)>, JmvaError> {
+        let name = self.parts[at].name;
+        let said = |key: &str| self.in_sections(at, key).and_then(value);
+        let limited = said("block").is_some_and(|most| !["-1", "0"].contains(&most))
+            || said("jobsPerLink").is_some_and(|n| n != "1");
+        let by_strategy = said("isSimplifiedFork") == Some("false");
+        if limited {
+            let what = "several jobs for a branch, or a limit of them,";
+            self.problems.insert(format!("{what} at fork `{name}`"));
+        }
+        if by_strategy {
+            self.problems.insert(format!("a fork strategy at `{name}`"));
+        }
+        let (mut firsts, mut names) = (Vec::new(), Vec::new());
+        for to in self.links.get(name).cloned().unwrap_or_default() {
+            let mut steps = Vec::new();
+            self.passed = 0;
+            self.expand(&[(to, 1.0)], class, 1.0, 0, &mut steps)?;
+            match steps[..] {
+                [(first, same, _)]
+                    if same == class && first != at && self.parts[first].kind != Kind::Sink =>
+                {
+                    firsts.push((first, class));
+                    names.push(self.parts[first].name);
+                }
+                _ => {
+                    let what = format!(
+                        "a branch of fork `{name}` that begins at no station, or at one of several"
+                    );
+                    self.problems.insert(what);
+                }
+            }
+        }
+        self.branches.insert(at, names);
+        Ok(firsts)
+    }
+
+    /// How many branches a join waits for; `None`: all.
+    fn needed(&mut self, join: usize, comes: &[usize]) -> Result<Option<i64>, JmvaError> {
+        let name = self.parts[join].name;
+        let strategies = by_class(self.in_sections(join, "JoinStrategy"));
+        let mut all = BTreeSet::new();
+        for class in comes {
+            let strategy = strategies.get(self.classes[*class].name);
+            let required = strategy.and_then(|one| parameter(*one, "numRequired")).and_then(value);
+            all.insert(match strategy.map_or("NormalJoin", |one| class_path(*one)) {
+                "NormalJoin" => None,
+                "PartialJoin" => {
+                    required.map(|n| whole(&format!("<node> `{name}`"), n)).transpose()?
+                }
+                other => {
+                    self.problems.insert(format!("{other} at `{name}`"));
+                    None
+                }
+            });
+        }
+        if all.len() > 1 {
+            self.problems.insert(format!("join `{name}`, which waits for other numbers by class"));
+        }
+        Ok(all.pop_first().flatten())
     }
 
     fn table(&mut self, sim: Node<'a, 'a>) -> Result<Table, JmvaError> {
@@ -160,7 +279,14 @@ impl<'a> File<'a> {
         while let Some((at, class)) = front.pop_front() {
             if reached.insert((at, class)) {
                 let from = self.parts[at].name.to_owned();
-                front.extend(self.route(at, &from, class, &mut routes)?);
+                let mut behind = at;
+                if self.parts[at].kind == Kind::Fork {
+                    front.extend(self.fork(at, class)?);
+                    let mut joins = self.joins.iter();
+                    let Some((join, _)) = joins.find(|(_, of)| **of == at) else { continue };
+                    behind = *join;
+                }
+                front.extend(self.route(behind, &from, class, &mut routes)?);
             }
         }
         // A class without customers has no place in a model.
@@ -346,7 +472,15 @@ impl<'a> File<'a> {
             let at =
                 at.ok_or_else(|| wrong("<sim>", format!("a way leads to `{name}`, no <node>")))?;
             match self.parts[at].kind {
-                Kind::Queue | Kind::Delay | Kind::Sink => steps.push((at, class, share)),
+                Kind::Queue | Kind::Delay | Kind::Sink | Kind::Fork => {
+                    steps.push((at, class, share));
+                }
+                Kind::Join => match self.joins.get(&at) {
+                    Some(fork) => steps.push((*fork, class, share)),
+                    None => {
+                        self.problems.insert(format!("join `{name}` of no fork"));
+                    }
+                },
                 Kind::Pass => self.through(at, class, share, depth, steps)?,
                 Kind::ClassSwitch => {
                     for (next, part) in self.switched(at, class)? {
@@ -469,6 +603,16 @@ impl<'a> File<'a> {
         }
         let mut table = Table::new();
         table.insert("name".to_owned(), name.into());
+        if kind == Kind::Fork {
+            let first = self.branches.get(&at).cloned().unwrap_or_default();
+            table.insert("branches".to_owned(), list(first));
+            let join = self.joins.iter().find(|(_, of)| **of == at).map(|(join, _)| *join);
+            let needed = join.map(|join| self.needed(join, comes)).transpose()?.flatten();
+            if let Some(needed) = needed {
+                table.insert("needed".to_owned(), needed.into());
+            }
+            return Ok(table);
+        }
         // LINE has the second name.
         let named = ["ServiceStrategy", "ServerStrategy"];
         let services = by_class(named.iter().find_map(|name| self.in_sections(at, name)));
@@ -771,6 +915,8 @@ fn part<'a>(element: Node<'a, 'a>) -> Result<Part<'a>, JmvaError> {
         ["Queue", "Delay", "Router"] => Kind::Delay,
         ["Queue", "ServiceTunnel" | "LogTunnel", "Router"] => Kind::Pass,
         ["Queue", "ClassSwitch", "Router"] => Kind::ClassSwitch,
+        ["Queue", "ServiceTunnel", "Fork"] => Kind::Fork,
+        ["Join", "ServiceTunnel", "Router"] => Kind::Join,
         _ => Kind::Other,
     };
     Ok(Part { name, kind, sections })
@@ -1087,6 +1233,81 @@ mod tests {
     }
 
     #[test]
+    fn forks_and_their_joins_become_branches() {
+        let one = |text: String| vec![("c", text)];
+        let queue = |name: &str| station(name, "Server", ("", ""), &one(rate("4")), &one(random()));
+        let fork = |name: &str, more: &str| {
+            let more = format!("<parameter name='jobsPerLink'><value>1</value></parameter>{more}");
+            let sections =
+                [("Queue", String::new()), ("ServiceTunnel", String::new()), ("Fork", more)];
+            node(name, &sections)
+        };
+        let join = |name: &str, strategy: &str, number: &str| {
+            let strategy = format!(
+                "<subParameter classPath='jmt.engine.NetStrategies.JoinStrategies.{strategy}'>{}</subParameter>",
+                scalar("numRequired", number)
+            );
+            let sections = [
+                ("Join", classed("JoinStrategy", &one(strategy))),
+                ("ServiceTunnel", String::new()),
+                ("Router", classed("RoutingStrategy", &one(random()))),
+            ];
+            node(name, &sections)
+        };
+        let text = |more: &str, strategy: &str| {
+            let parts = [
+                open("c"),
+                source(&one(rate("0.5")), &one(random())),
+                fork("F", more),
+                queue("A"),
+                queue("B"),
+                queue("C"),
+                queue("D"),
+                fork("G", ""),
+                join("H", "NormalJoin", "2"),
+                join("J", strategy, "1"),
+                sink(),
+            ];
+            let links = [
+                ("Source", "F"),
+                ("F", "A"),
+                ("F", "G"),
+                ("A", "B"),
+                ("B", "J"),
+                ("G", "C"),
+                ("G", "D"),
+                ("C", "H"),
+                ("D", "H"),
+                ("H", "J"),
+                ("J", "Sink"),
+            ];
+            file(&parts, &links)
+        };
+        let model = model(&text("", "PartialJoin"));
+        let by_name = |name: &str| &model.stations[model.station_index(name).unwrap()];
+        let firsts = |name: &str| -> Vec<&str> {
+            by_name(name).parts.iter().map(|at| model.stations[*at].name.as_str()).collect()
+        };
+        assert_eq!((firsts("F"), firsts("G")), (vec!["A", "G"], vec!["C", "D"]));
+        assert_eq!(by_name("F").fork.unwrap().needed, 1);
+        assert_eq!(by_name("G").fork.unwrap().needed, 2);
+        assert!(model.visits().unwrap().iter().all(|row| (row[0] - 1.0).abs() < 1e-12));
+        let strategies = "<parameter name='isSimplifiedFork'><value>false</value></parameter>";
+        for (more, strategy, said) in [
+            (
+                "<parameter name='block'><value>3</value></parameter>",
+                "NormalJoin",
+                "a limit of them",
+            ),
+            (strategies, "NormalJoin", "a fork strategy"),
+            ("", "GuardJoin", "GuardJoin at `J`"),
+        ] {
+            let error = read(&text(more, strategy)).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
     fn times_have_the_moments_that_jmt_gives_them() {
         let vector = |numbers: &[&str]| {
             let entries: String = numbers.iter().map(|number| scalar("entry", number)).collect();
@@ -1159,7 +1380,7 @@ mod tests {
             )
         };
         let error = read(&parts(time("Replayer", &[("fileName", "x")]))).unwrap_err().to_string();
-        for said in ["`Fork` (Queue, ServiceTunnel, Fork)", "Replayer", "ExhaustivePolling"] {
+        for said in ["fork `Fork` without a join", "Replayer", "ExhaustivePolling"] {
             assert!(error.contains(said), "{error}");
         }
         let round = file(
