@@ -16,6 +16,8 @@ use times::Parameters;
 /// Ways through routers that one route may stand for, and routers on one of them.
 const MOST_WAYS: usize = 10_000;
 const MOST_ROUTERS: u32 = 100;
+/// Most jobs that a fork sends along one way.
+const MOST_JOBS: usize = 100;
 
 /// What a node of the file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,12 +211,14 @@ impl<'a> File<'a> {
     fn fork(&mut self, at: usize, class: usize) -> Result<Vec<(usize, usize)>, JmvaError> {
         let name = self.parts[at].name;
         let said = |key: &str| self.in_sections(at, key).and_then(value);
-        let limited = said("block").is_some_and(|most| !["-1", "0"].contains(&most))
-            || said("jobsPerLink").is_some_and(|n| n != "1");
+        let limited = said("block").is_some_and(|most| !["-1", "0"].contains(&most));
+        let place = format!("<node> `{name}`, jobsPerLink");
+        let each = whole(&place, said("jobsPerLink").unwrap_or("1"))?;
+        let each = usize::try_from(each).ok().filter(|each| (1..=MOST_JOBS).contains(each));
+        let each = each.ok_or_else(|| wrong(place, format!("expected 1 to {MOST_JOBS}")))?;
         let by_strategy = said("isSimplifiedFork") == Some("false");
         if limited {
-            let what = "several jobs for a branch, or a limit of them,";
-            self.problems.insert(format!("{what} at fork `{name}`"));
+            self.problems.insert(format!("a limit of jobs at fork `{name}`"));
         }
         if by_strategy {
             self.problems.insert(format!("a fork strategy at `{name}`"));
@@ -229,7 +233,7 @@ impl<'a> File<'a> {
                     if same == class && first != at && self.parts[first].kind != Kind::Sink =>
                 {
                     firsts.push((first, class));
-                    names.push(self.parts[first].name);
+                    names.extend(std::iter::repeat_n(self.parts[first].name, each));
                 }
                 _ => {
                     let what = format!(
@@ -605,7 +609,8 @@ impl<'a> File<'a> {
         table.insert("name".to_owned(), name.into());
         if kind == Kind::Fork {
             let first = self.branches.get(&at).cloned().unwrap_or_default();
-            table.insert("branches".to_owned(), list(first));
+            let first = first.into_iter().map(Value::from);
+            table.insert("branches".to_owned(), Value::Array(first.collect()));
             let join = self.joins.iter().find(|(_, of)| **of == at).map(|(join, _)| *join);
             let needed = join.map(|join| self.needed(join, comes)).transpose()?.flatten();
             if let Some(needed) = needed {
@@ -1237,7 +1242,9 @@ mod tests {
         let one = |text: String| vec![("c", text)];
         let queue = |name: &str| station(name, "Server", ("", ""), &one(rate("4")), &one(random()));
         let fork = |name: &str, more: &str| {
-            let more = format!("<parameter name='jobsPerLink'><value>1</value></parameter>{more}");
+            let jobs = if name == "G" { "2" } else { "1" };
+            let jobs = format!("<parameter name='jobsPerLink'><value>{jobs}</value></parameter>");
+            let more = jobs + more;
             let sections =
                 [("Queue", String::new()), ("ServiceTunnel", String::new()), ("Fork", more)];
             node(name, &sections)
@@ -1288,16 +1295,17 @@ mod tests {
         let firsts = |name: &str| -> Vec<&str> {
             by_name(name).parts.iter().map(|at| model.stations[*at].name.as_str()).collect()
         };
-        assert_eq!((firsts("F"), firsts("G")), (vec!["A", "G"], vec!["C", "D"]));
+        assert_eq!((firsts("F"), firsts("G")), (vec!["A", "G"], vec!["C", "C", "D", "D"]));
         assert_eq!(by_name("F").fork.unwrap().needed, 1);
-        assert_eq!(by_name("G").fork.unwrap().needed, 2);
-        assert!(model.visits().unwrap().iter().all(|row| (row[0] - 1.0).abs() < 1e-12));
+        assert_eq!(by_name("G").fork.unwrap().needed, 4);
+        let visits: Vec<f64> = model.visits().unwrap().iter().map(|row| row[0]).collect();
+        assert!((visits.iter().sum::<f64>() - 8.0).abs() < 1e-9, "{visits:?}");
         let strategies = "<parameter name='isSimplifiedFork'><value>false</value></parameter>";
         for (more, strategy, said) in [
             (
                 "<parameter name='block'><value>3</value></parameter>",
                 "NormalJoin",
-                "a limit of them",
+                "a limit of jobs",
             ),
             (strategies, "NormalJoin", "a fork strategy"),
             ("", "GuardJoin", "GuardJoin at `J`"),
