@@ -282,7 +282,8 @@ pub struct Choice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// The one with the fewest customers (the first of equals is drawn) among `of` that are drawn at
-    /// random; among all of them when there are no more.
+    /// random; among all of them when there are no more. With unequal probabilities, which are then weights,
+    /// the one with the least (customers + 1)/weight.
     ShortestQueue {
         /// How many are compared.
         of: u32,
@@ -730,13 +731,10 @@ impl Model {
                     "`routes` beside branches of other stations, which lead back to the fork";
                 return Err(refused(path, "a list", expected));
             }
-            let mut parts = station.parts.clone();
-            parts.sort_unstable();
-            parts.dedup();
-            let known = parts.iter().all(|part| *part < self.stations.len() && *part != index);
+            let other = |part: &usize| *part < self.stations.len() && *part != index;
             let counted = station.fork.is_some_and(|f| f.branches as usize == station.parts.len());
-            if parts.len() != station.parts.len() || !known || !counted {
-                return Err(refused(path, "a list", "other stations, each once"));
+            if !station.parts.iter().all(other) || !counted {
+                return Err(refused(path, "a list", "other stations of the model"));
             }
         }
         Ok(())
@@ -749,7 +747,12 @@ impl Model {
             let each = legs.first().map_or(0.0, |leg| leg.probability);
             let alike = legs.iter().all(|leg| {
                 let equal = (leg.probability - each).abs() <= 1e-9;
-                matches!(leg.to, Place::Station(_)) && (equal || choice.rule == Rule::ByNumber)
+                let free = match choice.rule {
+                    Rule::ShortestQueue { .. } => leg.probability > 0.0,
+                    Rule::RoundRobin => false,
+                    Rule::ByNumber => true,
+                };
+                matches!(leg.to, Place::Station(_)) && (equal || free)
             });
             if legs.len() < 2 || !alike {
                 let place = match choice.from {
@@ -759,7 +762,7 @@ impl Model {
                     }
                 };
                 let expected = "two stations or more, and no `out`, behind a choice by queues or in turn; \
-                                with equal probabilities unless it is `by-number`";
+                                in turn with equal probabilities";
                 return Err(refused("routes.choose", format!("that from `{place}`"), expected));
             }
             if let Rule::ShortestQueue { of } = choice.rule

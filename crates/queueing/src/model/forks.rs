@@ -2,12 +2,17 @@
 //! routes of its class until they lead back to the fork, which is where the branches are joined.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Leg, Model, ModelError, Place, refused};
 
+/// Most forks around a station.
+const MOST_NESTED: usize = 20;
+
+/// A class at a station.
+type At = (usize, usize);
 /// By class and station, the forks in whose branches the class is there, outermost first.
-pub(crate) type Inside = BTreeMap<(usize, usize), Vec<usize>>;
+pub(crate) type Inside = BTreeMap<At, Vec<usize>>;
 
 impl Model {
     /// Where classes are inside of forks.
@@ -16,20 +21,30 @@ impl Model {
     /// [`ModelError::Refused`] where a class is at a station inside of a fork and outside of it, or routes
     /// lead out of a fork other than back to it.
     pub(crate) fn inside(&self) -> Result<Inside, ModelError> {
-        let mut innermost = BTreeMap::new();
-        for (fork, station) in self.stations.iter().enumerate() {
-            if !station.parts.is_empty() {
-                self.branches(fork, &mut innermost)?;
+        let mut next: BTreeMap<At, Vec<At>> = BTreeMap::new();
+        for leg in self.routes.iter().filter(|leg| leg.probability > 0.0) {
+            if let (Place::Station(from), Place::Station(to)) = (leg.from, leg.to) {
+                next.entry((leg.class, from)).or_default().push((leg.to_class, to));
             }
+        }
+        let mut begins: BTreeMap<usize, Vec<At>> = BTreeMap::new();
+        for leg in self.ways_in() {
+            if let (Place::Station(fork), Place::Station(part)) = (leg.from, leg.to) {
+                begins.entry(fork).or_default().push((leg.class, part));
+            }
+        }
+        let mut innermost = BTreeMap::new();
+        for (fork, left) in begins {
+            self.branches((fork, left), &next, &mut innermost)?;
         }
         let mut inside = Inside::new();
         for &(class, station) in innermost.keys() {
             let mut forks = Vec::new();
             let mut at = (class, station);
             while let Some(&fork) = innermost.get(&at) {
-                if forks.contains(&fork) {
+                if forks.contains(&fork) || forks.len() == MOST_NESTED {
                     let name = &self.stations[fork].name;
-                    let expected = "branches that do not contain it";
+                    let expected = "branches that do not contain it, inside of at most 20 forks";
                     return Err(refused("stations.branches", format!("`{name}`"), expected));
                 }
                 forks.insert(0, fork);
@@ -47,36 +62,21 @@ impl Model {
     /// Marks what can be reached from where the branches of a fork begin without its join.
     fn branches(
         &self,
-        fork: usize,
-        innermost: &mut BTreeMap<(usize, usize), usize>,
+        (fork, mut left): (usize, Vec<At>),
+        next: &BTreeMap<At, Vec<At>>,
+        innermost: &mut BTreeMap<At, usize>,
     ) -> Result<(), ModelError> {
-        let from_fork = |leg: &&Leg| leg.from == Place::Station(fork) && leg.probability > 0.0;
-        let mut left: Vec<(usize, usize)> = Vec::new();
-        for leg in self.routes.iter().filter(from_fork) {
-            left.extend(self.stations[fork].parts.iter().map(|part| (leg.class, *part)));
-        }
         while let Some((class, station)) = left.pop() {
             match innermost.insert((class, station), fork) {
                 Some(same) if same == fork => continue,
                 None => {}
                 Some(other) => {
-                    let forks = [other, fork].map(|f| self.stations[f].name.as_str());
-                    return Err(self.mixed(
-                        class,
-                        station,
-                        &format!("`{}`, `{}`", forks[0], forks[1]),
-                    ));
+                    let [one, two] = [other, fork].map(|f| self.stations[f].name.as_str());
+                    return Err(self.mixed(class, station, &format!("`{one}`, `{two}`")));
                 }
             }
-            let here = Place::Station(station);
-            for leg in self.routes.iter().filter(|leg| leg.class == class && leg.from == here) {
-                match leg.to {
-                    Place::Station(to) if to != fork && leg.probability > 0.0 => {
-                        left.push((leg.to_class, to));
-                    }
-                    _ => {}
-                }
-            }
+            let behind = next.get(&(class, station)).into_iter().flatten();
+            left.extend(behind.filter(|(_, to)| *to != fork));
         }
         Ok(())
     }
@@ -133,25 +133,21 @@ impl Model {
 
     /// From forks to where their branches begin.
     pub(super) fn ways_in(&self) -> Vec<Leg> {
-        let mut ways: Vec<Leg> = Vec::new();
-        for (fork, station) in self.stations.iter().enumerate() {
-            let from = Place::Station(fork);
-            for class in 0..self.classes.len() {
-                let leaves =
-                    |leg: &Leg| leg.class == class && leg.from == from && leg.probability > 0.0;
-                if !self.routes.iter().any(leaves) {
-                    continue;
-                }
-                ways.extend(station.parts.iter().map(|part| Leg {
-                    class,
-                    from,
-                    to_class: class,
-                    to: Place::Station(*part),
-                    probability: 1.0,
-                }));
-            }
-        }
-        ways
+        let from = |leg: &Leg| match leg.from {
+            Place::Station(fork) if leg.probability > 0.0 => Some((leg.class, fork)),
+            _ => None,
+        };
+        let comes: BTreeSet<At> = self.routes.iter().filter_map(from).collect();
+        let ways = comes.into_iter().flat_map(|(class, fork)| {
+            self.stations[fork].parts.iter().map(move |part| Leg {
+                class,
+                from: Place::Station(fork),
+                to_class: class,
+                to: Place::Station(*part),
+                probability: 1.0,
+            })
+        });
+        ways.collect()
     }
 }
 

@@ -166,8 +166,8 @@ pub const STATION: &[Key] = &[
     Key::new(
         "branches",
         Form::Either(&[WHOLE, Form::Texts]),
-        "fork–join: copies of this station visited at once; or the stations where branches begin, which \
-         by `routes` lead back here",
+        "fork–join: copies of this station visited at once; or the stations where branches begin (one may \
+         come several times), which by `routes` lead back here",
     )
     .optional(),
     Key::new("needed", WHOLE, "fork–join: how many of them must be done; all unless given")
@@ -188,7 +188,8 @@ pub const ROUTE: &[Key] = &[
         "choose",
         &["random", "shortest-queue", "round-robin", "by-number"],
         "how the next station is chosen: by these probabilities, the one with the fewest \
-         customers, each in turn (both with equal probabilities), by probabilities times `factors`",
+         customers (where they are unequal, the least (customers + 1)/probability), each in turn (with \
+         equal ones), by probabilities times `factors`",
     )
     .or("'random'"),
     Key::new(

@@ -568,7 +568,7 @@ impl Compiler<'_> {
         let choice = choices.find(|c| c.class == class && c.from == from);
         let rule = match choice.map(|choice| choice.rule) {
             None => Rule::Random,
-            Some(model::Rule::ShortestQueue { of }) => Rule::Shortest(of),
+            Some(model::Rule::ShortestQueue { of }) => Rule::Shortest(of, self.weights(hops)),
             Some(model::Rule::RoundRobin) => {
                 self.plan.turns += 1;
                 Rule::InTurn(self.plan.turns - 1)
@@ -585,6 +585,19 @@ impl Compiler<'_> {
             }
         };
         Route { rule, ..route }
+    }
+
+    /// Keeps the probabilities of hops as weights, unless they are equal.
+    fn weights(&mut self, hops: &[Hop]) -> Option<u32> {
+        let before = std::iter::once(0.0).chain(hops.iter().map(|hop| hop.cumulative));
+        let shares: Vec<f64> =
+            hops.iter().zip(before).map(|(hop, before)| hop.cumulative - before).collect();
+        let first = number(self.plan.factors.len());
+        if shares.iter().all(|share| (share - shares[0]).abs() <= 1e-9) {
+            return None;
+        }
+        self.plan.factors.extend(shares.into_iter().map(|share| vec![share]));
+        Some(first)
     }
 
     /// The station of the model that one of the plan is, or is a branch of.

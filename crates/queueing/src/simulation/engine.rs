@@ -353,7 +353,7 @@ impl<'p> Engine<'p> {
         let own = after.map_or(stations + class, |station| station as usize);
         match route.rule {
             Rule::Random => {}
-            Rule::Shortest(of) => return self.shortest(hops, of, own),
+            Rule::Shortest(of, weights) => return self.shortest(hops, (of, weights), own),
             Rule::InTurn(counter) => {
                 let turn = &mut self.turns[counter as usize];
                 *turn = (*turn + 1) % route.length;
@@ -371,20 +371,24 @@ impl<'p> Engine<'p> {
         hops[..last].iter().find(|hop| draw < hop.cumulative).copied().unwrap_or(hops[last])
     }
 
-    /// The hop to the station with the fewest customers, among `of` of them that are drawn; of equals
-    /// one is drawn.
-    fn shortest(&mut self, hops: &[Hop], of: u32, own: usize) -> Hop {
-        let (mut wanted, mut best, mut fewest, mut equals) = (of as usize, hops[0], u32::MAX, 0);
+    /// The hop to the station with the fewest customers by its weight, among `of` of them that are drawn; of
+    /// equals one is drawn.
+    fn shortest(&mut self, hops: &[Hop], (of, weights): (u32, Option<u32>), own: usize) -> Hop {
+        let (mut wanted, mut best, mut fewest, mut equals) =
+            (of as usize, hops[0], f64::INFINITY, 0);
         for (index, &hop) in hops.iter().enumerate() {
             let left = hops.len() - index;
             if wanted < left && self.routings[own].random_range(0..left) >= wanted {
                 continue;
             }
             wanted = wanted.min(left).saturating_sub(1);
-            let present = self.present_at(hop);
-            if present < fewest {
+            let present = f64::from(self.present_at(hop));
+            let share = weights.map(|first| self.plan.factors[first as usize + index][0]);
+            let present = share.map_or(present, |share| (present + 1.0) / share);
+            // Quotients that should be equal may round to either side.
+            if present < fewest * (1.0 - 1e-9) {
                 (best, fewest, equals) = (hop, present, 1);
-            } else if present == fewest {
+            } else if present <= fewest * (1.0 + 1e-9) {
                 equals += 1;
                 if self.routings[own].random_range(0..equals) == 0 {
                     best = hop;

@@ -19,7 +19,8 @@ pub(super) struct Plan {
     pub(super) routes: Vec<Route>,
     /// Counters of [`Rule::InTurn`].
     pub(super) turns: u32,
-    /// Factors of [`Rule::ByNumber`], a list for each hop: of 0, 1, 2, … customers; empty: always 1.
+    /// A list for each hop: of [`Rule::ByNumber`] factors with 0, 1, 2, … customers, empty: always 1; of
+    /// [`Rule::Shortest`] its weight.
     pub(super) factors: Vec<Vec<f64>>,
     /// Whether some station blocks before service: customers know where they go before they are served.
     pub(super) aims: bool,
@@ -56,8 +57,8 @@ pub(super) enum Rule {
     /// Drawn by the probabilities.
     #[default]
     Random,
-    /// To the station with the fewest customers among so many.
-    Shortest(u32),
+    /// To the station with the fewest customers among so many; with weights, whose first list has this index.
+    Shortest(u32, Option<u32>),
     /// Each in its turn, counted by this counter.
     InTurn(u32),
     /// Drawn by the probabilities times factors, whose first list has this index.

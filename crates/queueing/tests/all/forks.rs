@@ -29,6 +29,18 @@ fn two_equal_stations_are_the_formula_of_nelson_and_tantawi() {
     }
 }
 
+/// Three parts for one server are M/E₃/1: λE[B²]/(2(1 − ρ)) + E[B] for the last of them.
+#[test]
+fn several_parts_for_one_station_are_served_one_after_the_other() {
+    let model = model(
+        "arrival_rate_per_s = 0.2",
+        "{ name = 'a', service_time_s = 1 }, { name = 'all', branches = ['a', 'a', 'a'] }",
+        "{ from = 'in', to = { all = 1 } }, { from = 'a', to = { all = 1 } }, { from = 'all', to = { out = 1 } }",
+    );
+    covers(response(&model, 0.01), 6.0);
+    assert!((model.visits().unwrap()[0][0] - 3.0).abs() < 1e-9);
+}
+
 /// Clients in a closed model; one branch is two stations, the other a slower one. Stations keep the order, so
 /// that of those in the fork as many are not done as the longer branch holds.
 #[test]
@@ -153,8 +165,7 @@ fn forks_that_make_no_sense_are_refused() {
                  } }, { from = 'b', to = { f = 1 } }, { from = 'f', to = { out = 1 } }";
     for (stations, routes, expected) in [
         ("{ name = 'f', branches = ['a', 'c'] }", back, "`c`"),
-        ("{ name = 'f', branches = ['a', 'a'] }", back, "each once"),
-        ("{ name = 'f', branches = ['a', 'f'] }", back, "each once"),
+        ("{ name = 'f', branches = ['a', 'f'] }", back, "other stations"),
         ("{ name = 'f', branches = [] }", back, "branches"),
         ("{ name = 'f', branches = ['a', 3] }", back, "branches"),
         ("{ name = 'f', branches = ['a', 'b'], needed = 3 }", back, "needed"),

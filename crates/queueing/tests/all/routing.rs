@@ -100,6 +100,34 @@ fn two_choices_of_many_queues_are_the_mean_field() {
     covers(one, 5.0);
 }
 
+/// Two servers, one twice as fast, by the shortest expected delay: a Markov chain, cut off at 37.
+#[test]
+fn weighted_queues_are_the_markov_chain() {
+    let states = chain((0_u32, 0_u32), |&(a, b)| {
+        let (first, second) = (f64::from(a + 1) / 2.0, f64::from(b + 1));
+        let share = if first < second { 1.0 } else { f64::from(u8::from(first <= second)) / 2.0 };
+        let mut next = Vec::new();
+        for (to, share) in [((a + 1, b), share), ((a, b + 1), 1.0 - share)] {
+            if share > 0.0 && to.0 < 38 && to.1 < 38 {
+                next.push((to, 2.2 * share));
+            }
+        }
+        if a > 0 {
+            next.push(((a - 1, b), 2.0));
+        }
+        if b > 0 {
+            next.push(((a, b - 1), 1.0));
+        }
+        next
+    });
+    let number = states.mean(|s| f64::from(s.0 + s.1));
+    let text = "arrival_rate_per_s = 2.2\nstations = [{ name = 'a', service_rate_per_s = 2 }, { name = 'b', \
+                service_rate_per_s = 1 }]\nroutes = [{ from = 'in', to = { a = 0.6666666666666666, b = \
+                0.3333333333333333 }, choose = 'shortest-queue' }, { from = 'a', to = { out = 1 } }, { from = \
+                'b', to = { out = 1 } }]";
+    covers(response(&toml::from_str(text).unwrap(), 0.01), number / 2.2);
+}
+
 /// [Towsley80]: probabilities that are linear in the numbers keep the product form. Five clients who think for
 /// 2 s, and two servers, each less likely the more are there.
 #[test]
@@ -168,6 +196,7 @@ fn choices_need_stations_alike_and_the_simulator() {
     for (to, more) in [
         ("{ a = 0.4, b = 0.6 }", "choose = 'round-robin'"),
         ("{ a = 1 }", "choose = 'round-robin'"),
+        ("{ a = 0, b = 1 }", "choose = 'shortest-queue'"),
         ("{ a = 0.5, b = 0.5 }", "choices = 2"),
         ("{ a = 0.5, b = 0.5 }", "choose = 'shortest-queue', choices = 0"),
         ("{ a = 0.5, b = 0.5 }", "choose = 'shortest'"),
