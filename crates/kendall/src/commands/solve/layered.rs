@@ -135,8 +135,13 @@ pub(super) fn network(model: &Layered, s: &LayeredSolution) -> Option<Network> {
         let on = format!("on {}", model.processors[task.processor].name);
         centers.push(center(&task.name, on, (copies, "thread"), (result.busy, result.utilization)));
     }
-    let first = centers.len();
+    let mut runs = Vec::new();
     for (processor, result) in model.processors.iter().zip(&s.processors) {
+        // Customers who only think are on some processor too.
+        runs.push(Some(centers.len()).filter(|_| result.busy > 0.0));
+        if result.busy <= 0.0 {
+            continue;
+        }
         let about = (processor.copies, "core");
         let kind = "processor".to_owned();
         centers.push(center(&processor.name, kind, about, (result.busy, result.utilization)));
@@ -161,7 +166,7 @@ pub(super) fn network(model: &Layered, s: &LayeredSolution) -> Option<Network> {
             add(own, place[model.entries[*called].task]);
         }
         if phases().any(|phase| phase.demand > 0.0) {
-            add(own, Some(first + model.tasks[entry.task].processor));
+            add(own, runs[model.tasks[entry.task].processor]);
         }
     }
     Some(Network {
