@@ -67,6 +67,8 @@ pub struct Model {
     /// Arrival rate in 1/s of the only class before it stepped to its own: how long until the new
     /// steady state.
     pub rate_before: Option<f64>,
+    /// Population of the only class, which is closed, before more clients joined those who think.
+    pub population_before: Option<u64>,
     /// What a simulation should do; solvers that do not simulate ignore it.
     pub simulation: SimulationOptions,
 }
@@ -619,6 +621,7 @@ impl Model {
             solver: "auto".to_owned(),
             quantiles: Vec::new(),
             rate_before: None,
+            population_before: None,
             simulation: SimulationOptions::default(),
         };
         model.checked()
@@ -684,6 +687,13 @@ impl Model {
                 return Err(refused("arrival_rate_before_per_s", rate, expected));
             }
         }
+        if let Some(before) = self.population_before {
+            let fits = self.classes.len() == 1 && self.stations.len() == 1;
+            if !fits || self.classes[0].is_open() || before > self.classes[0].population() {
+                let expected = "no more than the `population` of one closed class at one station";
+                return Err(refused("population_before", before, expected));
+            }
+        }
         self.close_rounds()?;
         self.check_parts()?;
         self.check_routes()?;
@@ -746,13 +756,12 @@ impl Model {
             let legs: Vec<&Leg> = self.routes.iter().filter(from).collect();
             let each = legs.first().map_or(0.0, |leg| leg.probability);
             let alike = legs.iter().all(|leg| {
-                let equal = (leg.probability - each).abs() <= 1e-9;
-                let free = match choice.rule {
+                let fits = match choice.rule {
                     Rule::ShortestQueue { .. } => leg.probability > 0.0,
-                    Rule::RoundRobin => false,
+                    Rule::RoundRobin => (leg.probability - each).abs() <= 1e-9,
                     Rule::ByNumber => true,
                 };
-                matches!(leg.to, Place::Station(_)) && (equal || free)
+                matches!(leg.to, Place::Station(_)) && fits
             });
             if legs.len() < 2 || !alike {
                 let place = match choice.from {
@@ -762,7 +771,7 @@ impl Model {
                     }
                 };
                 let expected = "two stations or more, and no `out`, behind a choice by queues or in turn; \
-                                in turn with equal probabilities";
+                                by queues with probabilities above 0, in turn with equal ones";
                 return Err(refused("routes.choose", format!("that from `{place}`"), expected));
             }
             if let Rule::ShortestQueue { of } = choice.rule

@@ -382,9 +382,7 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
         None => layered::solve(model)?,
     };
     times_and_spreads(model, &mut solution)?;
-    if let Some(before) = model.rate_before {
-        solution.settling = Some(single::settled(model, before)?);
-    }
+    solution.settling = single::settled(model)?;
     let measured = solution
         .caveats
         .iter()

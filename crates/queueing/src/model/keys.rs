@@ -52,6 +52,12 @@ pub const MODEL: &[Key] = &[
         "arrival_rate_before_per_s",
         "of the only class, at one station, before it stepped to its own: how it settles",
     ),
+    Key::new(
+        "population_before",
+        WHOLE,
+        "the same of a closed class, whose further clients begin by thinking",
+    )
+    .optional(),
     Key::new("simulation", Form::Table(&[SIMULATION]), "what a simulation does").optional(),
 ];
 

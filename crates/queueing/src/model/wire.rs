@@ -60,6 +60,7 @@ impl Model {
                 .map(|percent| percent / 100.0)
                 .collect(),
             rate_before: root.number("arrival_rate_before_per_s")?,
+            population_before: root.opt_count("population_before")?,
             simulation: simulation(root.section("simulation")?)?,
         };
         for route in root.sections("routes")? {

@@ -64,6 +64,9 @@ impl Model {
         if let Some(before) = self.rate_before {
             put(&mut file, "arrival_rate_before_per_s", before);
         }
+        if let Some(before) = self.population_before {
+            put(&mut file, "population_before", whole(before));
+        }
         put(&mut file, "stations", list(self.stations.iter().map(|station| self.station(station))));
         for (key, tables) in [
             ("routes", self.routes()),

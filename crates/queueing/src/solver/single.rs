@@ -177,21 +177,29 @@ fn finite(
     Ok(Some(solved))
 }
 
-/// How the number settles after a step of the arrival rate, for stations that are birth–death
-/// processes.
-pub(super) fn settled(model: &Model, before: f64) -> Result<Settling, SolveError> {
+/// How the number settles after a step of the arrival rate or the population, for stations that are
+/// birth–death processes.
+pub(super) fn settled(model: &Model) -> Result<Option<Settling>, SolveError> {
     let station = &model.stations[0];
     let failed = |source| SolveError::Station { station: station.name.clone(), source };
-    let Workload::Open { arrival_rate_per_s, interarrival, batch } = &model.classes[0].workload
-    else {
-        let (feature, station) = ("a step of a closed class", station.name.clone());
-        return Err(SolveError::NeedsSimulation { feature, station });
-    };
     let service = station.demand_at(0).map(|demand| &demand.service);
     let exponential = |time: &Distribution| time.is_exponential() && time.mean() > 0.0;
     let patience = station.patience.as_ref();
-    let covered = interarrival.is_exponential()
-        && *batch == Batch::Fixed(1)
+    let joins = |n: u64| crate::station::joins(&station.balking, n);
+    let class = &model.classes[0];
+    let (key, before, after, memoryless) =
+        match (&class.workload, model.rate_before, model.population_before) {
+            (Workload::Open { arrival_rate_per_s, interarrival, batch }, Some(before), _) => {
+                let poisson = interarrival.is_exponential() && *batch == Batch::Fixed(1);
+                ("arrival_rate_before_per_s", before, *arrival_rate_per_s, poisson)
+            }
+            (Workload::Closed { population, think_time }, _, Some(before)) => {
+                let [before, after] = [before, *population].map(kendall_units::exact_f64);
+                ("population_before", before, after, exponential(think_time))
+            }
+            _ => return Ok(None),
+        };
+    let covered = memoryless
         && service.is_some_and(exponential)
         && patience.is_none_or(exponential)
         && station.fork.is_none()
@@ -200,10 +208,10 @@ pub(super) fn settled(model: &Model, before: f64) -> Result<Settling, SolveError
         && !by_size(station);
     let Some(service) = service.filter(|_| covered) else {
         return Err(SolveError::Model(crate::model::refused(
-            "arrival_rate_before_per_s",
+            key,
             before,
-            "exponential gaps, service and patience at one station: the number must be a \
-             birth–death process",
+            "exponential gaps or think times, service and patience at one station: the number must \
+             be a birth–death process",
         )));
     };
     let (mu, theta) = (1.0 / service.mean(), patience.map_or(0.0, |time| 1.0 / time.mean()));
@@ -213,13 +221,11 @@ pub(super) fn settled(model: &Model, before: f64) -> Result<Settling, SolveError
         let leaving = if station.is_delay() { 0.0 } else { theta * beyond };
         mu * station.rate_multiplier(n) + leaving
     };
-    let joins = |n: u64| crate::station::joins(&station.balking, n);
-    let first = |n: u64| before * joins(n);
-    let second = |n: u64| arrival_rate_per_s * joins(n);
-    let process = |births| BirthDeath { births, deaths: &deaths, last: station.capacity };
+    let first = |n: u64| joins(n) * arrivals(class, before, n);
+    let second = |n: u64| joins(n) * arrivals(class, after, n);
     // The new steady state is solved before; the old one may not be there.
     let speed = station.rate_multipliers.last().copied().unwrap_or(m);
-    if station.capacity.is_none() && theta <= 0.0 && !station.is_delay() {
+    if class.is_open() && station.capacity.is_none() && theta <= 0.0 && !station.is_delay() {
         let load = before * joins(1_000_000) / mu;
         if load >= speed {
             let name = "arrival_rate_before_per_s";
@@ -231,7 +237,18 @@ pub(super) fn settled(model: &Model, before: f64) -> Result<Settling, SolveError
             return Err(failed(source));
         }
     }
-    settling(&process(&first), &process(&second)).map_err(failed)
+    let process = |births| BirthDeath { births, deaths: &deaths, last: station.capacity };
+    settling(&process(&first), &process(&second)).map(Some).map_err(failed)
+}
+
+/// Who comes per second when `n` are there, with this arrival rate or population.
+fn arrivals(class: &Class, most: f64, n: u64) -> f64 {
+    match &class.workload {
+        Workload::Open { .. } => most,
+        Workload::Closed { think_time, .. } => {
+            (most - kendall_units::exact_f64(n)).max(0.0) / think_time.mean()
+        }
+    }
 }
 
 /// Whether the order of service depends on service times, so that it changes means.

@@ -315,3 +315,42 @@ proptest! {
         }
     }
 }
+
+/// Clients who never wait come and go for themselves: what is left of a step falls as e^(−(1/Z + µ)t).
+#[test]
+fn added_clients_who_never_wait_settle_exponentially() {
+    let text = "population = 12\npopulation_before = 4\nthink_time_s = 2\nstations = [{ name = 's', \
+                servers = 12, service_time_s = 0.5 }]";
+    let model: kendall_queueing::Model = toml::from_str(text).unwrap();
+    let solved = |model: &kendall_queueing::Model| {
+        kendall_queueing::solver::solve(model, kendall_queueing::solver::Solver::Auto)
+    };
+    let settling = solved(&model).unwrap().settling.unwrap();
+    let (before, after) = settling.number_mean;
+    assert!((before - 4.0 / 5.0).abs() < 1e-9 && (after - 12.0 / 5.0).abs() < 1e-9);
+    for (time, number) in &settling.curve {
+        let want = after + (before - after) * (-2.5 * time).exp();
+        assert!((number - want).abs() < 1e-9, "{number} at {time} s for {want}");
+    }
+    assert!((settling.time_s - 20_f64.ln() / 2.5).abs() < 1e-3, "{settling:?}");
+    // One server, of which all but one wait: as fast as it serves.
+    let one = text.replace("servers = 12, ", "");
+    let model: kendall_queueing::Model = toml::from_str(&one).unwrap();
+    let settling = solved(&model).unwrap().settling.unwrap();
+    assert!(settling.time_s > 1.0 && settling.number_mean.1 > 7.0, "{settling:?}");
+    for (from, to) in [
+        ("before = 4", "before = 13"),
+        ("population = 12\n", "arrival_rate_per_s = 1\n"),
+        ("think_time_s = 2", "think_time_s = 0"),
+    ] {
+        let changed = text.replace(from, to).replace(
+            "arrival_rate_per_s = 1\npopulation_before = 4\nthink_time_s = 2",
+            "arrival_rate_per_s = 1\npopulation_before = 4",
+        );
+        let refused = toml::from_str::<kendall_queueing::Model>(&changed)
+            .map_err(|error| error.to_string())
+            .and_then(|model| solved(&model).map_err(|error| error.to_string()));
+        let error = refused.unwrap_err();
+        assert!(error.contains("population_before"), "{changed}: {error}");
+    }
+}

@@ -13,6 +13,9 @@ pub(super) struct Flags {
     /// λ before it stepped to --arrival-rate: how long until the new steady state
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     step_from: Option<Rate>,
+    /// N before more clients joined, up to --population: how long until the new steady state
+    #[arg(long, value_name = "N")]
+    population_before: Option<u64>,
     /// µ of one server, such as 66/s
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     service_rate: Option<Rate>,
@@ -69,10 +72,11 @@ impl Flags {
         self.all().into_iter().find(given).map(|(name, _)| name)
     }
 
-    fn all(&self) -> [(&'static str, bool); 14] {
+    fn all(&self) -> [(&'static str, bool); 15] {
         [
             ("--arrival-rate", self.arrival_rate.is_some()),
             ("--step-from", self.step_from.is_some()),
+            ("--population-before", self.population_before.is_some()),
             ("--service-rate", self.service_rate.is_some()),
             ("--service-time", self.service_time.is_some()),
             ("--servers", self.servers.is_some()),
@@ -133,6 +137,9 @@ impl Flags {
         });
         if let Some(before) = self.step_from {
             model["arrival_rate_before_per_s"] = json!(before.get());
+        }
+        if let Some(before) = self.population_before {
+            model["population_before"] = json!(before);
         }
         if !percentiles_given {
             model["percentiles"] = json!([50, 90, 95, 99]);
@@ -236,6 +243,7 @@ impl Flags {
             "--batch-size",
             "--patience",
             "--step-from",
+            "--population-before",
         ];
         if self.offered_load.is_some() {
             others.extend(["--service-rate", "--service-time"]);
