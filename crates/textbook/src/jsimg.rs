@@ -1275,19 +1275,8 @@ mod tests {
                 join("J", strategy, "1"),
                 sink(),
             ];
-            let links = [
-                ("Source", "F"),
-                ("F", "A"),
-                ("F", "G"),
-                ("A", "B"),
-                ("B", "J"),
-                ("G", "C"),
-                ("G", "D"),
-                ("C", "H"),
-                ("D", "H"),
-                ("H", "J"),
-                ("J", "Sink"),
-            ];
+            let links = "Source F,F A,F G,A B,B J,G C,G D,C H,D H,H J,J Sink";
+            let links: Vec<_> = links.split(',').filter_map(|link| link.split_once(' ')).collect();
             file(&parts, &links)
         };
         let model = model(&text("", "PartialJoin"));

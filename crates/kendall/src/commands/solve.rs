@@ -144,13 +144,7 @@ impl Solve {
         }
         let model = model(&file, &points[0].model)?;
         if let Some(path) = &self.write {
-            let text = if is_toml(path) {
-                model.to_toml("").map_err(refused)?
-            } else {
-                ending(path, "jmva")?;
-                kendall_textbook::jmva::write(&model).map_err(refused)?
-            };
-            output::file(path, &text)?;
+            write(path, &model)?;
         }
         let mut answers = Vec::new();
         for name in &names {
@@ -347,6 +341,16 @@ impl Solve {
         }
         solve(model, solver).map(|solution| Solved::Formula(Box::new(solution))).map_err(refused)
     }
+}
+
+fn write(path: &Path, model: &Model) -> anyhow::Result<()> {
+    let text = if is_toml(path) {
+        model.to_toml("").map_err(refused)?
+    } else {
+        ending(path, "jmva")?;
+        kendall_textbook::jmva::write(model).map_err(refused)?
+    };
+    output::file(path, &text)
 }
 
 fn is_toml(path: &Path) -> bool {
