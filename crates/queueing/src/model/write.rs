@@ -82,7 +82,7 @@ impl Model {
         file
     }
 
-    fn names<'a>(&'a self, stations: &'a [usize]) -> Value {
+    fn names(&self, stations: &[usize]) -> Value {
         list(stations.iter().map(|index| self.stations[*index].name.as_str()))
     }
 

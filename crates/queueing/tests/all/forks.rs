@@ -73,7 +73,7 @@ fn unequal_branches_of_a_closed_model_are_the_markov_chain() {
     );
     covers(response(&model, 0.005), f64::from(clients) / throughput);
     let visits: Vec<f64> = model.visits().unwrap().into_iter().flatten().collect();
-    assert_eq!(visits, [1.0; 5]);
+    assert!(visits.iter().all(|v| (v - 1.0).abs() < 1e-9), "{visits:?}");
 }
 
 /// One of two is waited for: the other goes on for itself, and is cut off at 60.
