@@ -99,6 +99,7 @@ impl Model {
             WhenFull::Lost => {}
             WhenFull::BlockAfterService => put(&mut table, "when_full", "block-after-service"),
             WhenFull::BlockBeforeService => put(&mut table, "when_full", "block-before-service"),
+            WhenFull::RepeatService => put(&mut table, "when_full", "repeat-service"),
         }
         if let Some(patience) = &station.patience {
             put(&mut table, "patience", distribution(patience));
@@ -130,7 +131,7 @@ impl Model {
             put(table, "servers", whole(station.servers));
         }
         let (mut times, mut shapes) = (Table::new(), Table::new());
-        let (mut visits, mut weights) = (Table::new(), Table::new());
+        let (mut visits, mut weights, mut deadlines) = (Table::new(), Table::new(), Table::new());
         for (index, class) in self.classes.iter().enumerate() {
             let Some(demand) = station.demand_at(index) else { continue };
             match &demand.service {
@@ -143,12 +144,16 @@ impl Model {
             if let Some(weight) = station.weights.get(index) {
                 put(&mut weights, &class.name, *weight);
             }
+            if let Some(deadline) = station.deadlines.get(index) {
+                put(&mut deadlines, &class.name, *deadline);
+            }
         }
         let by_class = [
             ("service_time_s", times),
             ("service", shapes),
             ("visits", visits),
             ("weight", weights),
+            ("deadline_s", deadlines),
         ];
         for (key, values) in by_class {
             let only = values.values().next().filter(|_| self.classes.len() == 1).cloned();
@@ -290,6 +295,9 @@ fn discipline(discipline: Discipline) -> &'static str {
         Discipline::Sjf => "sjf",
         Discipline::Srpt => "srpt",
         Discipline::Dps => "dps",
+        Discipline::Gps => "gps",
+        Discipline::Edf => "edf",
+        Discipline::EdfPreemptive => "edf-preemptive",
         Discipline::Is => "is",
         Discipline::PriorityNonPreemptive => "priority-non-preemptive",
         Discipline::PriorityPreemptive => "priority-preemptive",
@@ -467,7 +475,16 @@ mod tests {
                  service = {shape} }}]"
             )
         };
-        for text in std::iter::once(one.to_owned()).chain(shapes.into_iter().map(other)) {
+        let shared = "classes = [{ name = 'a', arrival_rate_per_s = 1 }, { name = 'b', population = 3 }]
+            stations = [
+                { name = 'x', discipline = 'gps', weight = { a = 2, b = 1 }, service_time_s = 0.1 },
+                { name = 'y', discipline = 'edf', deadline_s = { a = 2, b = 1 }, service_time_s = 0.1 },
+                { name = 'z', discipline = 'edf-preemptive', deadline_s = 0.5, service_time_s = 0.1, capacity = 9,
+                  when_full = 'repeat-service' },
+            ]";
+        for text in
+            [one, shared].map(str::to_owned).into_iter().chain(shapes.into_iter().map(other))
+        {
             let model: Model = toml::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
             let written = model.to_toml("").unwrap();
             let read: Model = toml::from_str(&written).unwrap();
