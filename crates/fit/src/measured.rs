@@ -105,6 +105,9 @@ pub struct TierView {
     pub workers: u32,
     /// As the tier saw it: `replied − arrived`.
     pub view: View,
+    /// Requests that arrived; `None` where only those that were answered were counted.
+    #[serde(default)]
+    pub arrivals_per_s: Option<f64>,
     /// W: `dequeued − arrived`.
     pub waiting_time_s: f64,
     /// S: `replied − dequeued`, the time that a worker is held.
@@ -294,6 +297,16 @@ impl ProcessView {
 }
 
 impl OperatingPoint {
+    /// λ: arrivals at a tier, or at the system where there is none. In a closed loop they are what is answered.
+    #[must_use]
+    pub fn arrivals_per_s(&self, tier: Option<&TierView>) -> f64 {
+        let (answered, arrived) = match tier {
+            Some(tier) => (tier.view.throughput_per_s, tier.arrivals_per_s),
+            None => (self.client.throughput_per_s, self.arrival_rate_per_s),
+        };
+        arrived.filter(|_| self.population.is_none()).unwrap_or(answered)
+    }
+
     /// CPU that one request costs in one part, in seconds: U/X.
     #[must_use]
     pub fn cpu_demand_s(&self, part: &Part) -> Option<f64> {

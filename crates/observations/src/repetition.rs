@@ -88,6 +88,7 @@ pub struct OperationOfRun {
 pub struct Instance {
     pub tier: String,
     pub instance: u32,
+    pub arrivals_per_s: f64,
     pub throughput_per_s: f64,
     /// R, W and S of its own requests, by the stage's name: the mean in seconds, and how many times it is of. A
     /// stage of which it recorded none is not in it.
@@ -230,6 +231,7 @@ fn instances(measured: &Measured) -> Vec<Instance> {
             Instance {
                 tier: tier.tier.clone(),
                 instance: tier.instance,
+                arrivals_per_s: tier.arrivals_per_s(),
                 throughput_per_s: tier.throughput_per_s(),
                 times: stages.into_iter().filter_map(time).collect(),
                 queue_length: tier.period.queue_length.mean,

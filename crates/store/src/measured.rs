@@ -83,6 +83,12 @@ impl MeasuredTier {
     pub fn throughput_per_s(&self) -> f64 {
         per_second(self.period.completions(), self.period.length_s())
     }
+
+    /// Requests that arrived per second, of all types, by the tier's own count.
+    #[must_use]
+    pub fn arrivals_per_s(&self) -> f64 {
+        per_second(self.period.arrivals(), self.period.length_s())
+    }
 }
 
 /// What one process used in the measured window.

@@ -563,6 +563,11 @@ impl TierPeriod {
         self.requests.values().map(|requests| requests.completions).sum()
     }
 
+    /// Requests that arrived in the period, of all types.
+    pub fn arrivals(&self) -> u64 {
+        self.requests.values().map(|requests| requests.arrivals).sum()
+    }
+
     /// One stage over all request types.
     pub fn stage(&self, stage: &str) -> Histogram {
         let mut merged = Histogram::new();

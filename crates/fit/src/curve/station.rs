@@ -1,7 +1,7 @@
 //! One station for the whole system or for one tier: M/M/1, and M/M/m with m = all workers of the
 //! tier, or all connections to the backend behind it.
 //!
-//! All take the measured rate of each point as their arrival rate, and predict the response time.
+//! All take the measured rate of arrivals at each point, and predict the response time.
 //! In a closed loop arrivals are not Poisson (a client that waits sends nothing), which is the
 //! largest error of these models near saturation, and is said beside them.
 //!
@@ -65,8 +65,10 @@ enum Subject {
 
 /// A subject at one point.
 struct Seen {
-    /// Customers a second: requests, batches, or exchanges.
+    /// Customers that arrive a second: requests, batches, or exchanges.
     arrivals_per_s: f64,
+    /// Those that are served.
+    served_per_s: f64,
     response_time_s: f64,
     /// Time of one customer in service.
     service_time_s: f64,
@@ -80,7 +82,9 @@ impl Subject {
     fn seen(self, point: &OperatingPoint) -> Option<Seen> {
         match self {
             Self::Whole => Some(whole(point)),
-            Self::Workers => point.first_tier().filter(|tier| tier.workers > 0).map(workers),
+            Self::Workers => {
+                point.first_tier().filter(|tier| tier.workers > 0).map(|tier| workers(point, tier))
+            }
             Self::Connections => {
                 let tier = point.first_tier()?;
                 Some(connections(tier.connections.as_ref()?, tier))
@@ -136,7 +140,8 @@ fn view(point: &OperatingPoint) -> View {
 fn whole(point: &OperatingPoint) -> Seen {
     let View { throughput_per_s, response_time_s } = view(point);
     Seen {
-        arrivals_per_s: throughput_per_s,
+        arrivals_per_s: point.arrivals_per_s(point.first_tier()),
+        served_per_s: throughput_per_s,
         response_time_s,
         service_time_s: response_time_s,
         servers: 1,
@@ -145,10 +150,11 @@ fn whole(point: &OperatingPoint) -> Seen {
     }
 }
 
-fn workers(tier: &TierView) -> Seen {
+fn workers(point: &OperatingPoint, tier: &TierView) -> Seen {
     let visits = tier.visits();
     Seen {
-        arrivals_per_s: tier.view.throughput_per_s * visits,
+        arrivals_per_s: point.arrivals_per_s(Some(tier)) * visits,
+        served_per_s: tier.view.throughput_per_s * visits,
         response_time_s: tier.view.response_time_s,
         service_time_s: tier.held_time_s(),
         servers: tier.workers,
@@ -161,6 +167,7 @@ fn connections(of: &ConnectionView, tier: &TierView) -> Seen {
     let throughput = tier.view.throughput_per_s;
     Seen {
         arrivals_per_s: of.exchanges_per_s,
+        served_per_s: of.exchanges_per_s,
         response_time_s: of.response_time_s(),
         service_time_s: of.exchange_time_s,
         servers: of.connections,
@@ -174,10 +181,10 @@ fn single_server(curve: &[OperatingPoint], subject: Subject) -> Vec<Comparison> 
         return Vec::new();
     };
     let at = &curve[calibration];
-    let Some(seen) = subject.seen(at).filter(|seen| seen.arrivals_per_s > 0.0) else {
+    let Some(seen) = subject.seen(at).filter(|seen| seen.served_per_s > 0.0) else {
         return Vec::new();
     };
-    let service_rate = seen.arrivals_per_s;
+    let service_rate = seen.served_per_s;
     let (what, rate) = match subject {
         Subject::Connections => ("the backend is one server", "exchanges"),
         _ => ("one server does all the work", "throughput"),

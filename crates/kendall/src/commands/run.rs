@@ -82,6 +82,8 @@ pub(crate) struct RunFlags {
 impl RunCommand {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let study = StudyFile::read(&self.study, self.common.toy, &self.set).map_err(refused)?;
+        let folder =
+            self.common.out.clone().unwrap_or_else(|| Path::new("results").join(&study.study));
         if self.dry_run {
             let program = std::env::current_exe()?;
             kendall_study::check_programs(&study, &program)
@@ -89,10 +91,8 @@ impl RunCommand {
             let interrupted = stop_at_a_signal()?;
             let hosts = kendall_study::check_hosts(&study, &program, &interrupted)
                 .map_err(|error| exit_with(exit_of(&error), error))?;
-            return dry_run::print(&study, &hosts, self.common.format);
+            return dry_run::print(&study, &folder, &hosts, self.common.format);
         }
-        let folder =
-            self.common.out.clone().unwrap_or_else(|| Path::new("results").join(&study.study));
         run_study(&study, &folder, &self.common)
     }
 }

@@ -44,6 +44,15 @@ fn test_runs_on_a_cluster_of_two_workers() {
     }
     let html = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert!(html.contains("The job: makespan and throughput") && !html.contains(">NaN"));
+    let mut dry = kendall();
+    dry.arg("run").arg(repository().join("studies/build-cluster/cluster.toml")).arg("--out");
+    dry.arg(folder.path()).args(["--toy", "--dry-run", "--set", "factors.workload.tasks=[6, 12]"]);
+    let said = String::from_utf8(dry.output().unwrap().stdout).unwrap();
+    assert!(
+        said.contains("# 2 runs left, which take about ")
+            && said.contains(" by the 1 run in the folder"),
+        "{said}"
+    );
     let data = folder.path().join("logs/c000-r00-a0");
     assert!(!data.join("cache-0/data").exists(), "what was built is not kept");
 }

@@ -182,6 +182,9 @@ fn instances(data: &Observations) -> Table {
     with_levels("instances", title, data, rows, |(c, _)| c)
         .column("tier", "Tier", Unit::Text, |(_, one)| one.tier.as_str())
         .column("instance", "Instance", Unit::Count, |(_, one)| f64::from(one.instance))
+        .column("arrivals_per_s", "λ (1/s)", Unit::PerSecond, |row| {
+            (mean(row, |i| Some(i.arrivals_per_s)), "not measured")
+        })
         .column("throughput_per_s", "X (1/s)", Unit::PerSecond, |row| {
             (mean(row, |i| Some(i.throughput_per_s)), "not measured")
         })
@@ -328,6 +331,9 @@ fn table(data: &Observations) -> Table {
         })
         .column("tier_throughput_per_s", "X tier (1/s)", Unit::PerSecond, |(_, tier)| {
             tier.view.throughput_per_s
+        })
+        .column("tier_arrivals_per_s", "λ tier (1/s)", Unit::PerSecond, |(_, tier)| {
+            (tier.arrivals_per_s, "not counted")
         })
         .column("client_response_time_s", "R clients (ms)", Unit::Milliseconds, |(c, _)| {
             c.point.client.response_time_s

@@ -19,13 +19,7 @@ const CORE: &[Form] = &[Form::Quantity(&SHARE), Form::Choice(&["unlimited"])];
 
 const KEYS: &[Key] = &[
     Key::count("workers", 0, 64, "workers; without any, the clients talk to the cache").or("0"),
-    Key::count(
-        "concurrency",
-        1,
-        4096,
-        "actions at the same time over all workers, which have the same number each",
-    )
-    .or("4"),
+    Key::count("concurrency", 1, 4096, "actions at the same time on each worker").or("4"),
     Key::new(
         "worker_cores",
         Form::Either(&[Form::Choice(&["all"]), Form::Number]),
@@ -149,14 +143,9 @@ fn workers(
     if instances == 0 {
         return Ok(None);
     }
-    if concurrency % instances != 0 {
-        let what = format!("{concurrency} cannot be divided evenly among {instances} workers");
-        return Err(section.problem("concurrency", what));
-    }
-    let slots = concurrency / instances;
     let line = format!(
         "worker --name worker-{{instance}} --scheduler {{{SCHEDULER}}} --cache {{{store}}} \
-         --slots {slots} --data {{folder}}/data"
+         --slots {concurrency} --data {{folder}}/data"
     );
     let mut arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
     arguments.extend(options);
@@ -167,7 +156,7 @@ fn workers(
     Ok(Some(TierSpec {
         backends: vec![store.into()],
         joins: vec![SCHEDULER.into()],
-        pools: vec![Pool { of: PoolKind::Workers, servers: slots }],
+        pools: vec![Pool { of: PoolKind::Workers, servers: concurrency }],
         ..TierSpec::started(WORKERS, "build-worker", started)
     }))
 }
@@ -251,7 +240,7 @@ mod tests {
     /// Workers connect to the scheduler, and requests go the other way.
     #[test]
     fn requests_go_from_the_scheduler_to_the_workers_that_joined_it() {
-        let settings = settings("workers = 2\nconcurrency = 6").unwrap();
+        let settings = settings("workers = 2\nconcurrency = 3").unwrap();
         let graph = settings.graph();
         assert_eq!(graph.entry().unwrap().as_str(), "scheduler");
         assert_eq!(names(&graph), ["scheduler", "cache", "workers"]);
@@ -276,7 +265,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         for (system, what) in [
-            ("workers = 2\nconcurrency = 3", "divided evenly"),
+            ("concurrency = 0", "1 to 4096"),
             ("size = '2x0'", "like `2x1`"),
             ("size = '1x1'\nworkers = 2", "is already given by `size`"),
             ("cache_cores = 'two'", "not a number of cores"),

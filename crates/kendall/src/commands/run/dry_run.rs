@@ -1,8 +1,12 @@
 //! `kendall run --dry-run`: effective values and runs.
 
+use std::path::Path;
+
 use kendall_report::document::{Table, Unit};
-use kendall_study::{FIRST_ANSWER, HostReport, Plan, StudyFile};
-use kendall_units::{Seconds, counted};
+use kendall_store::{Results, Run, keys_of};
+use kendall_study::{FIRST_ANSWER, HostReport, Plan, Planned, StudyFile};
+use kendall_units::{Seconds, counted, exact_f64};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::exit::{Exit, refused};
@@ -14,18 +18,102 @@ const MOST_LISTED: usize = 200;
 
 pub(super) fn print(
     study: &StudyFile,
+    folder: &Path,
     hosts: &[HostReport],
     format: Format,
 ) -> anyhow::Result<Exit> {
     let plan = Plan::of(study).map_err(refused)?;
+    let expected = Expected::of(study, &plan, folder)?;
     match format {
-        Format::Json => output::json(&document(study, &plan, hosts))?,
-        Format::Human => output::result(&text(study, &plan, hosts)?),
+        Format::Json => output::json(&document(study, &plan, expected.as_ref(), hosts))?,
+        Format::Human => output::result(&text(study, &plan, expected.as_ref(), hosts)?),
     }
     Ok(Exit::Done)
 }
 
-fn document(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> serde_json::Value {
+/// How long the planned runs that are left take, by those that the folder of the results has.
+#[derive(Debug, Serialize)]
+struct Expected {
+    runs_left: usize,
+    left_s: f64,
+    by_runs: usize,
+}
+
+impl Expected {
+    fn of(study: &StudyFile, plan: &Plan, folder: &Path) -> anyhow::Result<Option<Self>> {
+        if !Results::exists(folder) {
+            return Ok(None);
+        }
+        let results = Results::open(folder)?;
+        let same = results.study()?.fingerprint == study.fingerprint();
+        // Of a job the duration is a limit; of other loads it is the length, which must be the same.
+        if !same && !study.base.workload.is_job() {
+            return Ok(None);
+        }
+        let mut runs = results.latest_runs()?;
+        runs.retain(|run| run.is_usable() && is_alike(study, run));
+        let list = plan.list();
+        if runs.is_empty() || list.is_empty() {
+            return Ok(None);
+        }
+        let is_done = |planned: &Planned| {
+            let is = |run: &Run| {
+                run.configuration as usize == planned.configuration
+                    && run.repetition == planned.repetition
+            };
+            same && runs.iter().any(is)
+        };
+        let left: Vec<&Planned> = list.iter().filter(|planned| !is_done(planned)).collect();
+        let mean = mean_length(runs.iter()).unwrap_or(0.0);
+        let length = |planned: &&Planned| {
+            let levels = study.factors.iter().zip(levels(study, plan, planned.configuration));
+            // Each level has its share of the mean; one that was not run has none.
+            levels.fold(mean, |length, (factor, text)| {
+                let at_it = |run: &&Run| run.factor(&factor.key).is_some_and(|l| l.text == text);
+                mean_length(runs.iter().filter(at_it)).map_or(length, |at| length * at / mean)
+            })
+        };
+        let left_s = left.iter().map(length).sum();
+        Ok(Some(Self { runs_left: left.len(), left_s, by_runs: runs.len() }))
+    }
+
+    fn in_words(&self) -> String {
+        let (left, by) = (counted(self.runs_left, "run"), counted(self.by_runs, "run"));
+        let time = duration(Seconds::new(self.left_s));
+        format!("# {left} left, which take about {time} by the {by} in the folder\n")
+    }
+}
+
+/// Whether a stored run asks for the same system and load, but for what the study varies.
+fn is_alike(study: &StudyFile, run: &Run) -> bool {
+    let varied: Vec<&str> = study
+        .factors
+        .iter()
+        .flat_map(|factor| keys_of(&factor.key).chain(factor.tied.iter().map(String::as_str)))
+        .collect();
+    ["system", "workload"].into_iter().all(|table| {
+        let asked = study.base.effective[table].as_object();
+        asked.into_iter().flatten().all(|(key, value)| {
+            let key = format!("{table}.{key}");
+            varied.iter().any(|varied| varied.starts_with(&key)) || run.setting(&key) == Some(value)
+        })
+    })
+}
+
+/// The mean time from a run's start to its end, in s.
+fn mean_length<'a>(runs: impl Iterator<Item = &'a Run>) -> Option<f64> {
+    let lengths: Vec<f64> = runs
+        .map(|run| Seconds::from_nanos(run.ended_ns.saturating_sub(run.started_ns)).get())
+        .collect();
+    (!lengths.is_empty()).then(|| lengths.iter().sum::<f64>() / exact_f64(lengths.len()))
+}
+
+fn document(
+    study: &StudyFile,
+    plan: &Plan,
+    expected: Option<&Expected>,
+    hosts: &[HostReport],
+) -> serde_json::Value {
     let runs: Vec<_> = plan
         .list()
         .into_iter()
@@ -41,6 +129,7 @@ fn document(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> serde_json:
         "effective": study.effective(),
         "runs": runs,
         "most_runs": plan.most(),
+        "expected": expected,
         "confounding": plan.confounding,
     });
     if !hosts.is_empty() {
@@ -49,7 +138,12 @@ fn document(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> serde_json:
     document
 }
 
-fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<String> {
+fn text(
+    study: &StudyFile,
+    plan: &Plan,
+    expected: Option<&Expected>,
+    hosts: &[HostReport],
+) -> anyhow::Result<String> {
     let mut effective = study.effective();
     if let Some(object) = effective.as_object_mut() {
         object.remove("factors");
@@ -92,11 +186,18 @@ fn text(study: &StudyFile, plan: &Plan, hosts: &[HostReport]) -> anyhow::Result<
     if !hosts.is_empty() {
         text.push_str(&format!("# hosts, all of them ready\n{}\n", text::table(&table_of(hosts))));
     }
-    let load = study.base.measure.under_load() * kendall_units::exact_f64(plan.most());
+    if let Some(expected) = expected {
+        text.push_str(&expected.in_words());
+    }
+    let load = study.base.measure.under_load() * exact_f64(plan.most());
     if study.base.workload.is_job() {
         // The duration of a job is its limit.
         let limit = duration(load);
-        text.push_str(&format!("# measuring takes {limit} at most; a job ends with its work\n"));
+        let known =
+            if expected.is_some() { "" } else { "; runs in the folder (--out) tell how long" };
+        text.push_str(&format!(
+            "# measuring takes {limit} at most; a job ends with its work{known}\n"
+        ));
     } else {
         text.push_str(&format!("# measuring takes about {}\n", duration(load)));
     }

@@ -106,7 +106,7 @@ impl Measured {
                 let waited = configuration.waiting.as_ref();
                 let workers = f64::from(tier.workers);
                 Self {
-                    arrival_rate_per_s: tier.view.throughput_per_s,
+                    arrival_rate_per_s: point.arrivals_per_s(Some(tier)),
                     utilization: (workers > 0.0).then(|| tier.workers_busy / workers),
                     number: Some(tier.queue_length + tier.workers_busy),
                     number_waiting: Some(tier.queue_length),
@@ -119,7 +119,7 @@ impl Measured {
                 }
             }
             (_, None) => Self {
-                arrival_rate_per_s: point.client.throughput_per_s,
+                arrival_rate_per_s: point.arrivals_per_s(None),
                 number: Some(point.client.throughput_per_s * point.client.response_time_s),
                 response_s: Some(point.client.response_time_s),
                 response_variance: Some(configuration.client.standard_deviation_s.powi(2)),
