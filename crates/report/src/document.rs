@@ -78,6 +78,14 @@ impl Section {
         })
     }
 
+    /// Its plots that stand by themselves, and those of what is folded within it.
+    pub fn plots(&self) -> impl Iterator<Item = &Plot> {
+        self.all_blocks().filter_map(|block| match block {
+            Block::Plot(plot) => Some(plot),
+            _ => None,
+        })
+    }
+
     /// Its tables, and those of what is folded within it.
     pub fn tables(&self) -> impl Iterator<Item = &Table> {
         self.all_blocks().filter_map(|block| match block {

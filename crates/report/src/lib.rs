@@ -139,7 +139,7 @@ pub fn write(folder: &Path) -> Result<(Report, Written), ReportError> {
     Ok((report, written))
 }
 
-/// Writes `NAME.html`, `NAME.json` and tables into a folder: for reports that others put together.
+/// Writes `NAME.html`, `NAME.json`, tables and plots into a folder: for reports that others put together.
 pub fn write_as(folder: &Path, name: &str, report: &Report) -> Result<Written, ReportError> {
     std::fs::create_dir_all(folder)
         .map_err(|source| ReportError::File { path: folder.to_owned(), source })?;
@@ -148,6 +148,7 @@ pub fn write_as(folder: &Path, name: &str, report: &Report) -> Result<Written, R
     let json = folder.join(format!("{name}.json"));
     put(&json, &serde_json::to_string_pretty(report)?)?;
     let tables = write_tables(&folder.join("tables"), report)?;
+    write_plots(&folder.join("plots"), report)?;
     let models = write_models(&folder.join("models"), report)?;
     Ok(Written { html, json, tables, models })
 }
@@ -165,6 +166,16 @@ fn write_models(folder: &Path, report: &Report) -> Result<Vec<PathBuf>, ReportEr
         written.push(path);
     }
     Ok(written)
+}
+
+fn write_plots(folder: &Path, report: &Report) -> Result<(), ReportError> {
+    std::fs::create_dir_all(folder)
+        .map_err(|source| ReportError::File { path: folder.to_owned(), source })?;
+    for plot in report.sections.iter().flat_map(Section::plots) {
+        let name = plot.id.strip_prefix("plot-").unwrap_or(&plot.id);
+        put(&folder.join(format!("{name}.svg")), &plot::svg::standalone(plot))?;
+    }
+    Ok(())
 }
 
 fn write_tables(folder: &Path, report: &Report) -> Result<Vec<PathBuf>, ReportError> {

@@ -11,7 +11,7 @@ use crate::text::{self, wrapped};
 
 /// Analyzes stored results again, without running anything; compares several
 ///
-/// Writes `report.html`, `report.json` and `tables/*.csv` into the folder, and prints the summary.
+/// Writes `report.html`, `report.json`, `tables/*.csv` and `plots/*.svg` into the folder, and prints the summary.
 /// With `--format json` it prints the contents of the report.
 #[derive(Debug, clap::Args)]
 /// For several folders it writes one page with a table of the highest throughputs of all their load
