@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kendall_report::document::{Table, Unit};
 use kendall_store::{Results, Run, keys_of};
-use kendall_study::{FIRST_ANSWER, HostReport, Plan, Planned, StudyFile};
+use kendall_study::{FIRST_ANSWER, Factor, HostReport, Plan, Planned, StudyFile};
 use kendall_units::{Seconds, counted, exact_f64};
 use serde::Serialize;
 use serde_json::json;
@@ -84,16 +84,23 @@ impl Expected {
     }
 }
 
-/// Whether a stored run asks for the same system and load, but for what the study varies.
+/// Whether a stored run asks for the same system and load as the study at these levels; a level that the study
+/// does not have now may be any.
 fn is_alike(study: &StudyFile, run: &Run) -> bool {
+    let level_of = |factor: &Factor| {
+        let text = &run.factor(&factor.key)?.text;
+        (0..factor.levels.len()).find(|index| factor.level(*index).text == *text)
+    };
+    let levels: Vec<Option<usize>> = study.factors.iter().map(level_of).collect();
+    let Ok(asked) = study.settings(&levels) else { return false };
     let varied: Vec<&str> = study
         .factors
         .iter()
         .flat_map(|factor| keys_of(&factor.key).chain(factor.tied.iter().map(String::as_str)))
         .collect();
     ["system", "workload"].into_iter().all(|table| {
-        let asked = study.base.effective[table].as_object();
-        asked.into_iter().flatten().all(|(key, value)| {
+        let keys = asked.effective[table].as_object();
+        keys.into_iter().flatten().all(|(key, value)| {
             let key = format!("{table}.{key}");
             varied.iter().any(|varied| varied.starts_with(&key)) || run.setting(&key) == Some(value)
         })
