@@ -154,9 +154,9 @@ bench-queue: ## compares the message queue with the yardstick on the same Postgr
 	@scripts/packages bench
 	$(CARGO) bench --locked -p kendall --bench queue
 
-gallery: build ## runs every published study at the largest size that MINUTES allow (60)
+gallery: build ## runs the published studies for MINUTES (60) or HOURS, larger each time until they are as published
 	@scripts/packages test
-	scripts/gallery --minutes $(or $(MINUTES),60) --into docs/studies.md $(ARGS)
+	scripts/gallery $(if $(HOURS),--hours $(HOURS),--minutes $(or $(MINUTES),60)) --into docs/studies.md docs/studies/*.md $(ARGS)
 
 bench-build: build ## prints the cost of the build cluster beside its peers (BAZEL_REMOTE=PATH BB_STORAGE=PATH; 15 minutes)
 	scripts/bench-build $(if $(BAZEL_REMOTE),--bazel-remote $(BAZEL_REMOTE)) $(if $(BB_STORAGE),--bb-storage $(BB_STORAGE))
