@@ -1,6 +1,7 @@
 //! `kendall solve`: a queueing model, by flags or from a file.
 
 mod cases;
+mod demands;
 mod flags;
 mod human;
 mod input;
@@ -78,6 +79,9 @@ pub(crate) struct Solve {
     /// layered one for LQNS (.lqnx)
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
+    /// Prints demands, and utilizations at the arrival rates, which may be above 1, and solves nothing
+    #[arg(long, conflicts_with_all = ["solver", "compare", "sweep", "percentiles", "csv", "plot", "write"])]
+    demands_only: bool,
     /// How to print the result
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -131,6 +135,11 @@ impl Solve {
         let points = input::expand(&document, MOST_POINTS).map_err(refused)?;
         let names = self.solvers(&document)?;
         if points.len() > 1 || !points[0].at.is_empty() {
+            if self.demands_only {
+                return Err(refused(anyhow!(
+                    "--demands-only is for one model, and this is a sweep"
+                )));
+            }
             if self.write.is_some() {
                 return Err(refused(anyhow!("--write is for one model, and this is a sweep")));
             }
@@ -143,6 +152,9 @@ impl Solve {
             )));
         }
         let model = model(&file, &points[0].model)?;
+        if self.demands_only {
+            return demands::print(&model, self.format);
+        }
         if let Some(path) = &self.write {
             write(path, &model)?;
         }
@@ -242,6 +254,7 @@ impl Solve {
             ("--write", self.write.is_some() && what != LAYERED),
             ("--solver", self.solver.is_some()),
             ("--compare", !self.compare.is_empty()),
+            ("--demands-only", self.demands_only),
         ];
         match flags.iter().find(|(_, given)| *given) {
             None => Ok(()),

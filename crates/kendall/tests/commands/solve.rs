@@ -121,6 +121,19 @@ fn a_cache_and_its_cluster_are_asked_for_servers_and_hit_probabilities() {
     assert!((busy - 0.7).abs() < 1e-9, "{busy}");
 }
 
+/// 500/s at 10 ms each: five servers are busy where there are four.
+#[test]
+fn a_station_that_is_overloaded_is_found_by_its_demand() {
+    let model =
+        ["solve", "mmm", "--arrival-rate", "500/s", "--service-time", "10ms", "--servers", "4"];
+    let answer = json(&[&model[..], &["--demands-only", "--format", "json"]].concat());
+    assert_eq!(answer[0]["utilization"], 1.25);
+    assert_eq!(answer[0]["overloaded"], true);
+    let answer =
+        json(&["solve", "studies/models/build-cluster.toml", "--demands-only", "--format", "json"]);
+    assert_eq!(answer[0]["utilization"], 0.875, "{answer}");
+}
+
 #[test]
 fn a_sweep_is_a_table_a_csv_and_a_drawing() {
     let folder = tempfile::tempdir().unwrap();

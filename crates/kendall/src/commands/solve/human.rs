@@ -13,7 +13,7 @@ use super::{Solved, cases};
 /// Seconds, to the figures of a model.
 pub(super) const TIME: Unit = Unit::Time(4);
 
-fn titled(id: &'static str, model: &Model) -> Section {
+pub(super) fn titled(id: &'static str, model: &Model) -> Section {
     Section::new(id, if model.name.is_empty() { "model" } else { &model.name })
 }
 
