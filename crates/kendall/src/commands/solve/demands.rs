@@ -34,14 +34,14 @@ pub(super) fn print(model: &Model, format: Format) -> anyhow::Result<Exit> {
         for (place, class) in model.classes.iter().enumerate() {
             let label = format!("demand of {}", class.name);
             table = table
-                .column(&format!("demand_{place}_s"), label, TIME, move |one| one.demand_s[place]);
+                .column(format!("demand_{place}_s"), label, TIME, move |one| one.demand_s[place]);
         }
         let table = table
             .column("servers", "servers", Unit::Count, |one| {
                 (one.servers.map(exact_f64), "unlimited")
             })
             .column("utilization", "utilization", Unit::Number, |one| {
-                (one.utilization, "nobody waits")
+                (one.utilization, "no queue")
             });
         document.table(table.table());
         for one in asked.iter().filter(|one| one.overloaded) {
