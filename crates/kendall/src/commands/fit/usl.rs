@@ -20,14 +20,15 @@ const CURVE_POINTS: u32 = 120;
 ///
 /// X(N) = γN / (1 + α(N − 1) + βN(N − 1)). The file has a header; the columns of load and
 /// throughput are found by their names (`concurrency`, `load`, `clients`, `users`, `threads`, `n`;
-/// `throughput`, `rate`, `x`), or are the first two. No measurement at N = 1 is needed.
+/// `throughput`, `rate`, `x`), or are the first two. No measurement at N = 1 is needed. Of a folder of
+/// results, load is the first factor, and the measurements are the means of its configurations.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall fit usl scaling.csv --predict 16,32,64 --plot scaling.svg"
 )]
 pub(crate) struct FitUsl {
-    /// CSV file with one measurement a row
-    #[arg(value_name = "DATA.csv")]
+    /// CSV file with one measurement a row, or a folder of results of `kendall run`
+    #[arg(value_name = "DATA.csv|RESULTS")]
     file: PathBuf,
     /// Column of the load N (its name, or its number from 1)
     #[arg(long, value_name = "COLUMN")]
@@ -74,12 +75,35 @@ struct Answer<'a> {
     measurements: usize,
     #[serde(flatten)]
     fit: &'a UslFit,
+    efficiencies: Vec<Efficiency>,
     predictions: &'a [Prediction],
+}
+
+/// What a measurement reached of linear growth: X / (γN).
+#[derive(Serialize)]
+struct Efficiency {
+    load: f64,
+    throughput: f64,
+    efficiency: f64,
+}
+
+fn efficiencies(measured: &[(f64, f64)], fit: &UslFit) -> Vec<Efficiency> {
+    let of = |&(load, throughput): &(f64, f64)| Efficiency {
+        load,
+        throughput,
+        efficiency: throughput / (fit.gamma.value * load),
+    };
+    measured.iter().map(of).collect()
 }
 
 impl FitUsl {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let table = Measurements::read(&self.file)?;
+        // A folder of results: its configurations are the measurements.
+        let table = if self.file.is_dir() {
+            Measurements::read(&self.file.join("tables/configurations.csv"))?
+        } else {
+            Measurements::read(&self.file)?
+        };
         let measured = self.measured(&table)?;
         let options = Options {
             gamma: self.gamma,
@@ -107,8 +131,13 @@ impl FitUsl {
         }
         output::print(
             self.format,
-            &Answer { measurements: measured.len(), fit: &fit, predictions: &predictions },
-            || document(&fit, &predictions, measured.len()),
+            &Answer {
+                measurements: measured.len(),
+                fit: &fit,
+                efficiencies: efficiencies(&measured, &fit),
+                predictions: &predictions,
+            },
+            || document(&fit, &predictions, &measured),
         )?;
         Ok(Exit::Done)
     }
@@ -134,8 +163,8 @@ impl FitUsl {
     }
 }
 
-fn document(fit: &UslFit, predictions: &[Prediction], measurements: usize) -> Section {
-    let title = format!("Universal Scalability Law, {measurements} measurements");
+fn document(fit: &UslFit, predictions: &[Prediction], measured: &[(f64, f64)]) -> Section {
+    let title = format!("Universal Scalability Law, {} measurements", measured.len());
     let mut document = Section::new("usl", title);
     document.table(coefficients(fit));
     document.text(format!(
@@ -166,6 +195,15 @@ fn document(fit: &UslFit, predictions: &[Prediction], measurements: usize) -> Se
              assume that it is 0",
         );
     }
+    document.table(
+        Table::of("efficiencies", "Efficiency", efficiencies(measured, fit))
+            .column("load", "N", Unit::Number, |one| one.load)
+            .column("throughput", "throughput", Unit::Number, |one| figures(one.throughput, 7))
+            .column("efficiency", "efficiency", Unit::Number, |one| {
+                format!("{:.1} %", 100.0 * one.efficiency)
+            })
+            .table(),
+    );
     let band = format!("{:.0} % band of the mean", 100.0 * fit.confidence);
     let predicted = Table::of("predictions", "Predictions", predictions)
         .column("load", "N", Unit::Number, |one| one.load)
