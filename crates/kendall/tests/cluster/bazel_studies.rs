@@ -66,9 +66,9 @@ fn a_dry_run_says_what_jobs_take_at_most() {
     let output = run.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains("# 32 runs, in this order"), "{said}");
+    assert!(said.contains("# 96 runs, in this order"), "{said}");
     assert!(
-        said.contains("# measuring takes 32 h 0 min at most; a job ends with its work"),
+        said.contains("# measuring takes 96 h 0 min at most; a job ends with its work"),
         "{said}"
     );
 }
