@@ -45,6 +45,13 @@ fn usl_prints_what_was_published_and_draws_it() {
     let answer = json(&fit(&["usl", "--format", "json"], Path::new(data)));
     assert!((answer["peak_load"].as_f64().unwrap() - 13.66).abs() < 0.005);
     assert!(answer["alpha"]["standard_error"].as_f64().is_some());
+    let efficiency = answer["efficiencies"][11]["efficiency"].as_f64().unwrap();
+    assert!((efficiency - 41.63 / (12.0 * 8.286_142)).abs() < 1e-6, "{efficiency}");
+    // A folder of results is as its table of configurations.
+    let tables = folder.path().join("tables");
+    std::fs::create_dir(&tables).unwrap();
+    std::fs::copy(data, tables.join("configurations.csv")).unwrap();
+    assert_eq!(json(&fit(&["usl", "--format", "json"], folder.path())), answer);
 }
 
 /// α is 1, and β is 0 or rounding of it: neither a fall nor growth.
