@@ -72,7 +72,7 @@ impl Way {
         let each = (answers.segments.saturating_add(self.segments / 2)) / self.segments;
         let is_whole = self.segments >= LEAST_SEGMENTS && each > 0;
         match self.segments.checked_sub(answers.segments.checked_div(each)?)? {
-            open @ 0..=1 if is_whole && answers.segments % each == 0 => Some(open == 1),
+            open @ 0..=1 if is_whole && answers.segments.is_multiple_of(each) => Some(open == 1),
             _ => None,
         }
     }

@@ -4,9 +4,7 @@ use kendall_keys::{Form, Key, Section};
 use kendall_queueing::Model;
 use kendall_queueing::model::keys::DISTRIBUTION;
 use kendall_queueing::network::Accuracy;
-use kendall_queueing::solver::{
-    ClassResult, Solution, Solver, StationResult, solve as solve_model,
-};
+use kendall_queueing::solver::{Solution, Solver, StationResult, solve as solve_model};
 use toml::{Table, Value};
 
 use crate::fields::{WHOLE, entries_for, number};
@@ -574,15 +572,8 @@ fn describe(answer: &mut Answer, lowered: &Lowered, s: &Solution, prefix: &str) 
     let per_visit = times(|station| &station.response_time);
     let numbers: Vec<Vec<f64>> = s.stations.iter().map(|station| station.number.clone()).collect();
     answer.number(&named("total_jobs"), numbers.iter().flatten().sum(), "jobs");
-    let all = |of: &dyn Fn(&ClassResult) -> Option<f64>| -> Option<Vec<f64>> {
-        s.classes.iter().map(of).collect()
-    };
-    let spread = all(&|class| class.number_variance);
-    let times = all(&|class| class.system_response_variance.map(|v| unit.time(unit.time(v))));
+    class_variances(answer, lowered, s, prefix);
     if !lowered.listed && x.len() == 1 {
-        answer.maybe(&named("var_total_jobs"), spread.map(|list| list[0]), "jobs^2");
-        let square = format!("{}^2", unit.name);
-        answer.maybe(&named("var_system_response"), times.map(|list| list[0]), &square);
         let first = |rows: &[Vec<f64>]| rows.iter().map(|row| row[0]).collect::<Vec<f64>>();
         answer.number(&named("throughput"), x[0], &per);
         answer.number(&named("system_response"), r[0], unit.name);
@@ -594,9 +585,6 @@ fn describe(answer: &mut Answer, lowered: &Lowered, s: &Solution, prefix: &str) 
         s.stations.iter().map(|station| station.utilization.clone()).collect();
     answer.list(&named("throughput_by_class"), x.clone(), &per);
     answer.list(&named("system_response_by_class"), r.clone(), unit.name);
-    if let Some(spread) = spread {
-        answer.list(&named("var_total_jobs_by_class"), spread, "jobs^2");
-    }
     answer.table(&named("mean_jobs_by_class"), numbers.clone(), "jobs");
     answer.table(&named("utilization_by_class"), used.clone(), "1");
     answer.table(&named("residence_time_by_class"), residence.clone(), unit.name);
@@ -618,4 +606,20 @@ fn describe(answer: &mut Answer, lowered: &Lowered, s: &Solution, prefix: &str) 
     }
     let names: Vec<&str> = lowered.model.classes.iter().map(|class| class.name.as_str()).collect();
     answer.word("classes", &names.join(", "));
+}
+
+/// Of numbers and times of classes, where there is a formula.
+fn class_variances(answer: &mut Answer, lowered: &Lowered, s: &Solution, prefix: &str) {
+    let numbers: Option<Vec<f64>> = s.classes.iter().map(|class| class.number_variance).collect();
+    if lowered.listed || s.classes.len() > 1 {
+        if let Some(numbers) = numbers {
+            answer.list(&format!("{prefix}var_total_jobs_by_class"), numbers, "jobs^2");
+        }
+        return;
+    }
+    let unit = lowered.unit;
+    let times = s.classes[0].system_response_variance.map(|v| unit.time(unit.time(v)));
+    answer.maybe(&format!("{prefix}var_total_jobs"), numbers.map(|list| list[0]), "jobs^2");
+    let square = format!("{}^2", unit.name);
+    answer.maybe(&format!("{prefix}var_system_response"), times, &square);
 }

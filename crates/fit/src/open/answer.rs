@@ -277,7 +277,7 @@ fn room_for_more(monitored: &Monitored, network: &Network) -> Option<String> {
         windows.all(|window| window.tiers[*index].throughput_per_s.is_none())
     };
     let mut more = network.centers.iter().zip(&monitored.tiers).filter(|(center, tier)| {
-        center.servers > tier.servers && !tier.calls.iter().any(|called| is_machine(called))
+        center.servers > tier.servers && !tier.calls.iter().any(&is_machine)
     });
     more.next().map(|(center, _)| {
         format!(

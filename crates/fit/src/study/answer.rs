@@ -1176,13 +1176,6 @@ impl StudyModel {
         }
         // Times of a tier are divided by its speed: as if all that is waited for were in one, for each of them. Who waits for
         // a station waits in its tier or in one before it.
-        let speed = |of: &str| {
-            let mut changes = question.changes.iter();
-            changes.find_map(|change| match change {
-                Change::Speed { tier, times } if tier == of => Some(*times),
-                _ => None,
-            })
-        };
         let is_leaf = |tier: &String| question.graph.behind(&TierId::stored(tier)).next().is_none();
         let is_placed = self.common.form.waits_in.as_ref().is_some_and(is_leaf);
         let why = "nothing tells in which tier a request waits for what is no processor: the intervals hold any of them; \
@@ -1201,7 +1194,7 @@ impl StudyModel {
         }
         for node in &question.graph.tiers {
             let wait_here = |tier: &str, facts: &mut TierFacts| {
-                let by = speed(tier).unwrap_or(1.0) / speed(node.tier.as_str()).unwrap_or(1.0);
+                let by = speed(question, tier) / speed(question, node.tier.as_str());
                 facts.wait_s *= by;
                 let held = facts.hidden.as_mut().filter(|_| !is_placed);
                 held.into_iter().for_each(|held| held.take(by));
@@ -1422,6 +1415,16 @@ impl StudyModel {
         }
         assumed
     }
+}
+
+/// How many times faster a tier is asked to be.
+fn speed(question: &Question, of: &str) -> f64 {
+    let mut changes = question.changes.iter();
+    let asked = changes.find_map(|change| match change {
+        Change::Speed { tier, times } if tier == of => Some(*times),
+        _ => None,
+    });
+    asked.unwrap_or(1.0)
 }
 
 /// Throughput of a closed load may be as low as this; whether it was not before.

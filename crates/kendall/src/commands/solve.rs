@@ -135,13 +135,9 @@ impl Solve {
         let points = input::expand(&document, MOST_POINTS).map_err(refused)?;
         let names = self.solvers(&document)?;
         if points.len() > 1 || !points[0].at.is_empty() {
-            if self.demands_only {
-                return Err(refused(anyhow!(
-                    "--demands-only is for one model, and this is a sweep"
-                )));
-            }
-            if self.write.is_some() {
-                return Err(refused(anyhow!("--write is for one model, and this is a sweep")));
+            let one = [("--demands-only", self.demands_only), ("--write", self.write.is_some())];
+            if let Some((flag, _)) = one.iter().find(|(_, given)| *given) {
+                return Err(refused(anyhow!("{flag} is for one model, and this is a sweep")));
             }
             return self.swept(&file, &points, &names);
         }
@@ -158,18 +154,28 @@ impl Solve {
         if let Some(path) = &self.write {
             write(path, &model)?;
         }
+        self.answer(&file, document, &model, &names)
+    }
+
+    fn answer(
+        &self,
+        file: &File,
+        document: Value,
+        model: &Model,
+        names: &[String],
+    ) -> anyhow::Result<Exit> {
         let mut answers = Vec::new();
-        for name in &names {
-            answers.push((name.clone(), self.solved(&model, name)?));
+        for name in names {
+            answers.push((name.clone(), self.solved(model, name)?));
         }
         let plots = match &self.plot {
-            Some(path) => self.draw(path, &file, document, (&model, &answers))?,
+            Some(path) => self.draw(path, file, document, (model, &answers))?,
             None => Vec::new(),
         };
-        output::print(self.format, &json::answers(&model, &answers), || {
+        output::print(self.format, &json::answers(model, &answers), || {
             let mut printed = match &answers[..] {
-                [(_, only)] => human::answer(&model, only),
-                several => human::comparison(&model, several),
+                [(_, only)] => human::answer(model, only),
+                several => human::comparison(model, several),
             };
             sweep::print_small(&plots, &mut printed);
             printed
