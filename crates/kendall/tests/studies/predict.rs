@@ -191,7 +191,10 @@ fn a_verification_joins_the_study(folder: &Path) {
     // A bound that nothing breaks, and one that everything does.
     let (code, verdict) = verify("100000%");
     assert_eq!(code, told(&verdict, 0), "{verdict}");
-    assert!(verdict["slowness"].as_f64().unwrap() > 0.0, "{verdict}");
+    // Nor has the probe of a busy machine seen every core.
+    let slowness = verdict["slowness"].as_f64();
+    let disturbed = !verdict["disturbed"].is_null();
+    assert!(slowness.map_or(disturbed, |slowness| slowness > 0.0), "{verdict}");
     assert_eq!(verdict["metrics"].as_array().unwrap().len(), 5);
     let metric = &verdict["metrics"][0];
     let number = |key: &str| metric[key].as_f64().unwrap();
@@ -469,7 +472,8 @@ fn one_client_alone_is_a_configuration_of_the_model() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let table = std::fs::read_to_string(out.join("tables/one-client.csv")).unwrap();
     assert!(table.lines().next().unwrap().contains("throughput_per_s"), "{table}");
-    assert_eq!(table.lines().count(), 3, "{table}");
+    let usable = alone.iter().filter(|run| run.is_usable()).count();
+    assert_eq!(table.lines().count(), 1 + usable, "{table}");
 }
 
 fn models_are_scored_on_other_results(folder: &Path) {
