@@ -1,6 +1,6 @@
 //! Supervises the server's process, and restarts the server when it ends by itself: a disk that was
 //! full for its log ends it, and so may the system when memory runs out. Clients get
-//! UNAVAILABLE meanwhile, and no operator has to act.
+//! UNAVAILABLE until it runs again.
 
 use std::process::Child;
 use std::sync::mpsc::{SyncSender, sync_channel};
