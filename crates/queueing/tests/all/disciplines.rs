@@ -11,7 +11,7 @@ use kendall_queueing::station::{
     mm1_discriminatory, mmm, mmm_impatient, mmm_impatient_general, polling, polling_unequal,
 };
 
-use crate::independent::chain;
+use crate::independent::{chain, two_queues};
 
 #[track_caller]
 fn near(have: f64, want: f64, relative: f64) {
@@ -144,23 +144,11 @@ fn sharing_by_weights_satisfies_global_balance() {
     let (rates, means, weights) = ([0.3, 0.2], [1.0, 1.2], [1.0, 3.0]);
     let classes = [exponential_class(0.3, 1.0), exponential_class(0.2, 1.2)];
     let solved = mm1_discriminatory(&classes, &weights).unwrap();
-    let states = chain((0_u32, 0_u32), |&(a, b)| {
-        let mut next = Vec::new();
-        if a < 36 {
-            next.push(((a + 1, b), rates[0]));
-        }
-        if b < 36 {
-            next.push(((a, b + 1), rates[1]));
-        }
-        let all = f64::from(a) * weights[0] + f64::from(b) * weights[1];
-        if a > 0 {
-            next.push(((a - 1, b), f64::from(a) * weights[0] / all / means[0]));
-        }
-        if b > 0 {
-            next.push(((a, b - 1), f64::from(b) * weights[1] / all / means[1]));
-        }
-        next
-    });
+    let departures = |a, b| {
+        let (a, b) = (f64::from(a) * weights[0], f64::from(b) * weights[1]);
+        [a / (a + b) / means[0], b / (a + b) / means[1]]
+    };
+    let states = two_queues(36, |_, _| rates, departures);
     near(solved[0].number, states.mean(|s| f64::from(s.0)), 1e-8);
     near(solved[1].number, states.mean(|s| f64::from(s.1)), 1e-8);
 }
@@ -400,23 +388,11 @@ fn two(means: [f64; 2], set: impl FnOnce(&mut Station)) -> Model {
 #[test]
 fn classes_that_share_by_weights_satisfy_global_balance() {
     let (rates, means, weights) = ([0.3, 0.4], [1.0, 0.8], [1.0, 3.0]);
-    let states = chain((0_u32, 0_u32), |&(a, b)| {
-        let mut next = Vec::new();
-        if a < 36 {
-            next.push(((a + 1, b), rates[0]));
-        }
-        if b < 36 {
-            next.push(((a, b + 1), rates[1]));
-        }
+    let departures = |a, b| {
         let there = [if a > 0 { weights[0] } else { 0.0 }, if b > 0 { weights[1] } else { 0.0 }];
-        if a > 0 {
-            next.push(((a - 1, b), there[0] / (there[0] + there[1]) / means[0]));
-        }
-        if b > 0 {
-            next.push(((a, b - 1), there[1] / (there[0] + there[1]) / means[1]));
-        }
-        next
-    });
+        [0, 1].map(|class| there[class] / (there[0] + there[1]) / means[class])
+    };
+    let states = two_queues(36, |_, _| rates, departures);
     let numbers = [states.mean(|s| f64::from(s.0)), states.mean(|s| f64::from(s.1))];
     let model = two(means, |station| {
         (station.discipline, station.weights) = (Discipline::Gps, weights.to_vec());

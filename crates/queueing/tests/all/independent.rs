@@ -29,6 +29,24 @@ pub(crate) struct Chain<S> {
     probabilities: Vec<f64>,
 }
 
+/// Two numbers of customers, each cut off at `most`; the rates at which each grows and falls where there are so many.
+pub(crate) fn two_queues(
+    most: u32,
+    arrivals: impl Fn(u32, u32) -> [f64; 2],
+    departures: impl Fn(u32, u32) -> [f64; 2],
+) -> Chain<(u32, u32)> {
+    chain((0, 0), |&(a, b)| {
+        let ([to_a, to_b], [of_a, of_b]) = (arrivals(a, b), departures(a, b));
+        let moves = [
+            (a < most).then(|| ((a + 1, b), to_a)),
+            (b < most).then(|| ((a, b + 1), to_b)),
+            (a > 0).then(|| ((a - 1, b), of_a)),
+            (b > 0).then(|| ((a, b - 1), of_b)),
+        ];
+        moves.into_iter().flatten().filter(|(_, rate)| *rate > 0.0).collect()
+    })
+}
+
 /// Explores from `start`, and solves πQ = 0, Σπ = 1.
 pub(crate) fn chain<S: Ord + Clone>(start: S, next: impl Fn(&S) -> Vec<(S, f64)>) -> Chain<S> {
     let mut index = BTreeMap::from([(start.clone(), 0)]);

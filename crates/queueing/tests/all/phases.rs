@@ -12,7 +12,7 @@ use kendall_queueing::station::{
     mmmk,
 };
 
-use crate::independent::chain;
+use crate::independent::{chain, two_queues};
 
 #[track_caller]
 fn near(have: f64, want: f64, relative: f64) {
@@ -192,23 +192,11 @@ fn a_trace_keeps_its_order() {
 #[test]
 fn priorities_with_two_rates_satisfy_global_balance() {
     let (high, low, m) = ((0.5, 1.0), (0.15, 0.5), 2_u32);
-    let preemptive = chain((0_u32, 0_u32), |&(a, b)| {
+    let departures = |a: u32, b: u32| {
         let (first, second) = (a.min(m), b.min(m - a.min(m)));
-        let mut next = Vec::new();
-        if a < 34 {
-            next.push(((a + 1, b), high.0));
-        }
-        if b < 34 {
-            next.push(((a, b + 1), low.0));
-        }
-        if first > 0 {
-            next.push(((a - 1, b), f64::from(first) * high.1));
-        }
-        if second > 0 {
-            next.push(((a, b - 1), f64::from(second) * low.1));
-        }
-        next
-    });
+        [f64::from(first) * high.1, f64::from(second) * low.1]
+    };
+    let preemptive = two_queues(34, |_, _| [high.0, low.0], departures);
     let found = mmm_priority_two([high, low], 2, Scheduling::PreemptiveResume).unwrap().unwrap();
     near(found[0].number, preemptive.mean(|s| f64::from(s.0)), 1e-7);
     near(found[1].number, preemptive.mean(|s| f64::from(s.1)), 1e-6);

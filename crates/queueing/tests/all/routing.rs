@@ -8,7 +8,7 @@ use kendall_queueing::simulation::{Measured, Settings, simulate};
 use kendall_queueing::solver::{Solver, solve};
 use kendall_queueing::station::gm1;
 
-use crate::independent::chain;
+use crate::independent::two_queues;
 
 /// `count` equal single servers of rate 1 with `rate` each, and how an arrival chooses among them.
 fn balanced(count: u32, rate: f64, choose: &str) -> Model {
@@ -50,23 +50,9 @@ pub(crate) fn covers(have: Measured, want: f64) {
 #[test]
 fn the_shorter_of_two_queues_is_the_markov_chain() {
     for rate in [0.5, 0.8] {
-        let states = chain((0_u32, 0_u32), |&(a, b)| {
-            let mut next = Vec::new();
-            let joins =
-                |a: u32, b: u32| if a < b { 1.0 } else { f64::from(u8::from(a == b)) / 2.0 };
-            for (to, share) in [((a + 1, b), joins(a, b)), ((a, b + 1), joins(b, a))] {
-                if share > 0.0 && to.0 < 38 && to.1 < 38 {
-                    next.push((to, 2.0 * rate * share));
-                }
-            }
-            if a > 0 {
-                next.push(((a - 1, b), 1.0));
-            }
-            if b > 0 {
-                next.push(((a, b - 1), 1.0));
-            }
-            next
-        });
+        let joins = |a: u32, b: u32| if a < b { 1.0 } else { f64::from(u8::from(a == b)) / 2.0 };
+        let arrivals = |a, b| [joins(a, b), joins(b, a)].map(|share| 2.0 * rate * share);
+        let states = two_queues(37, arrivals, |_, _| [1.0, 1.0]);
         let number = states.mean(|s| f64::from(s.0 + s.1));
         let model = balanced(2, rate, "choose = 'shortest-queue'");
         covers(response(&model, 0.01), number / (2.0 * rate));
@@ -103,23 +89,12 @@ fn two_choices_of_many_queues_are_the_mean_field() {
 /// Two servers, one twice as fast, by the shortest expected delay: a Markov chain, cut off at 37.
 #[test]
 fn weighted_queues_are_the_markov_chain() {
-    let states = chain((0_u32, 0_u32), |&(a, b)| {
+    let arrivals = |a, b| {
         let (first, second) = (f64::from(a + 1) / 2.0, f64::from(b + 1));
         let share = if first < second { 1.0 } else { f64::from(u8::from(first <= second)) / 2.0 };
-        let mut next = Vec::new();
-        for (to, share) in [((a + 1, b), share), ((a, b + 1), 1.0 - share)] {
-            if share > 0.0 && to.0 < 38 && to.1 < 38 {
-                next.push((to, 2.2 * share));
-            }
-        }
-        if a > 0 {
-            next.push(((a - 1, b), 2.0));
-        }
-        if b > 0 {
-            next.push(((a, b - 1), 1.0));
-        }
-        next
-    });
+        [2.2 * share, 2.2 * (1.0 - share)]
+    };
+    let states = two_queues(37, arrivals, |_, _| [2.0, 1.0]);
     let number = states.mean(|s| f64::from(s.0 + s.1));
     let text = "arrival_rate_per_s = 2.2\nstations = [{ name = 'a', service_rate_per_s = 2 }, { name = 'b', \
                 service_rate_per_s = 1 }]\nroutes = [{ from = 'in', to = { a = 0.6666666666666666, b = \
@@ -155,25 +130,14 @@ fn linear_factors_keep_the_product_form_of_towsley() {
 #[test]
 fn factors_of_the_numbers_are_the_markov_chain() {
     for (of_a, of_b) in [([1.0, 1.0, 0.0], [0.001; 3]), ([1.0, 0.5, 0.0], [1.0, 0.0, 0.0])] {
-        let states = chain((0_u32, 0_u32), |&(a, b)| {
+        let arrivals = |a: u32, b: u32| {
             let factor = |list: &[f64; 3], n: u32| list[n.min(2) as usize];
             let (a_now, b_now) = (factor(&of_a, a), factor(&of_b, b));
             let sum = a_now + b_now;
             let share = |own: f64| if sum > 0.0 { own / sum } else { 0.5 };
-            let mut next = Vec::new();
-            for (to, share) in [((a + 1, b), share(a_now)), ((a, b + 1), share(b_now))] {
-                if share > 0.0 && to.0 < 38 && to.1 < 38 {
-                    next.push((to, 1.2 * share));
-                }
-            }
-            if a > 0 {
-                next.push(((a - 1, b), 1.0));
-            }
-            if b > 0 {
-                next.push(((a, b - 1), 1.0));
-            }
-            next
-        });
+            [1.2 * share(a_now), 1.2 * share(b_now)]
+        };
+        let states = two_queues(37, arrivals, |_, _| [1.0, 1.0]);
         let number = states.mean(|s| f64::from(s.0 + s.1));
         let rule = format!("choose = 'by-number', factors = {{ s0 = {of_a:?}, s1 = {of_b:?} }}");
         covers(response(&balanced(2, 0.6, &rule), 0.01), number / 1.2);
