@@ -3,6 +3,56 @@
 
 use kendall_keys::{Form, Key, Keys};
 
+use super::{Discipline, WhenFull};
+
+/// Disciplines by their names in files.
+pub(super) const DISCIPLINES: [(&str, Discipline); 14] = [
+    ("fcfs", Discipline::Fcfs),
+    ("ps", Discipline::Ps),
+    ("lcfs", Discipline::Lcfs),
+    ("lcfs-pr", Discipline::LcfsPr),
+    ("siro", Discipline::Siro),
+    ("sjf", Discipline::Sjf),
+    ("srpt", Discipline::Srpt),
+    ("dps", Discipline::Dps),
+    ("gps", Discipline::Gps),
+    ("edf", Discipline::Edf),
+    ("edf-preemptive", Discipline::EdfPreemptive),
+    ("is", Discipline::Is),
+    ("priority-non-preemptive", Discipline::PriorityNonPreemptive),
+    ("priority-preemptive", Discipline::PriorityPreemptive),
+];
+const DISCIPLINE_NAMES: [&str; 14] = names(&DISCIPLINES);
+
+/// What becomes of customers who find a station full, by its name in files.
+pub(super) const WHEN_FULL: [(&str, WhenFull); 4] = [
+    ("lost", WhenFull::Lost),
+    ("block-after-service", WhenFull::BlockAfterService),
+    ("block-before-service", WhenFull::BlockBeforeService),
+    ("repeat-service", WhenFull::RepeatService),
+];
+const WHEN_FULL_NAMES: [&str; 4] = names(&WHEN_FULL);
+
+const fn names<T: Copy, const N: usize>(table: &[(&'static str, T); N]) -> [&'static str; N] {
+    let mut names = [""; N];
+    let mut at = 0;
+    while at < N {
+        names[at] = table[at].0;
+        at += 1;
+    }
+    names
+}
+
+/// The value of a name in files.
+pub(super) fn value<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    table.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
+}
+
+/// The name of a value in files.
+pub(super) fn name<T: PartialEq>(table: &[(&'static str, T)], value: T) -> Option<&'static str> {
+    table.iter().find(|(_, known)| *known == value).map(|(name, _)| *name)
+}
+
 /// A number, or a table with one for each class.
 const BY_CLASS: Form = Form::Either(&[Form::Number, Form::Named(&Form::Number)]);
 /// A distribution, or a table with one for each class.
@@ -93,7 +143,7 @@ pub const STATION: &[Key] = &[
     Key::new("capacity", WHOLE, "B, those in service included; no limit unless given").optional(),
     Key::choice(
         "when_full",
-        &["lost", "block-after-service", "block-before-service", "repeat-service"],
+        &WHEN_FULL_NAMES,
         "what becomes of customers of other stations who would come: they are lost; they keep the \
          server that served them; they are not served there before there is room; they are served \
          there again",
@@ -101,22 +151,7 @@ pub const STATION: &[Key] = &[
     .or("'lost'"),
     Key::choice(
         "discipline",
-        &[
-            "fcfs",
-            "ps",
-            "lcfs",
-            "lcfs-pr",
-            "siro",
-            "sjf",
-            "srpt",
-            "dps",
-            "gps",
-            "edf",
-            "edf-preemptive",
-            "is",
-            "priority-non-preemptive",
-            "priority-preemptive",
-        ],
+        &DISCIPLINE_NAMES,
         "who is served next; `fcfs` unless it is a delay",
     )
     .optional(),

@@ -4,7 +4,7 @@ use kendall_keys::{Problem, Section, did_you_mean};
 use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
 
-use super::keys::MODEL;
+use super::keys::{self, MODEL};
 use super::shape::{exponential, finite, read_distribution, read_shape};
 use super::{
     Balking, Batch, Center, Choice, Class, Demand, Discipline, Fork, Leg, Model, ModelError, Place,
@@ -303,12 +303,8 @@ impl StationKeys<'_, '_> {
         station.weights = self.weights(station.discipline)?;
         station.deadlines = self.deadlines(&station)?;
         station.capacity = self.section.opt_count("capacity")?;
-        station.when_full = match self.section.text("when_full")?.as_str() {
-            "block-after-service" => WhenFull::BlockAfterService,
-            "block-before-service" => WhenFull::BlockBeforeService,
-            "repeat-service" => WhenFull::RepeatService,
-            _ => WhenFull::Lost,
-        };
+        let when_full = keys::value(&keys::WHEN_FULL, &self.section.text("when_full")?);
+        station.when_full = when_full.unwrap_or(WhenFull::Lost);
         station.rate_multipliers = self.rate_multipliers()?;
         self.impatience(&mut station)?;
         self.fork(&mut station)?;
@@ -442,24 +438,10 @@ impl StationKeys<'_, '_> {
         {
             return Err(self.refused("discipline", format!("`{other}`"), "none: nobody waits"));
         }
-        Ok(match written.as_deref() {
-            None if center == Center::Delay => Discipline::Is,
-            Some("lcfs") => Discipline::Lcfs,
-            Some("lcfs-pr") => Discipline::LcfsPr,
-            Some("ps") => Discipline::Ps,
-            Some("siro") => Discipline::Siro,
-            Some("sjf") => Discipline::Sjf,
-            Some("srpt") => Discipline::Srpt,
-            Some("dps") => Discipline::Dps,
-            Some("gps") => Discipline::Gps,
-            Some("edf") => Discipline::Edf,
-            Some("edf-preemptive") => Discipline::EdfPreemptive,
-            Some("is") => Discipline::Is,
-            Some("priority-non-preemptive") => Discipline::PriorityNonPreemptive,
-            Some("priority-preemptive") => Discipline::PriorityPreemptive,
-            // The words are checked where they are read.
-            None | Some(_) => Discipline::Fcfs,
-        })
+        let unwritten = if center == Center::Delay { Discipline::Is } else { Discipline::Fcfs };
+        // The words are checked where they are read.
+        let discipline = |name: String| keys::value(&keys::DISCIPLINES, &name);
+        Ok(written.and_then(discipline).unwrap_or(unwritten))
     }
 
     fn weights(&mut self, discipline: Discipline) -> Result<Vec<f64>, ModelError> {

@@ -4,7 +4,7 @@ use toml::{Table, Value};
 
 use super::{
     Balking, Batch, Center, Class, Discipline, Leg, Model, Place, Pool, Rule, SimulationOptions,
-    Station, WhenFull, Workload,
+    Station, WhenFull, Workload, keys,
 };
 use crate::Distribution;
 
@@ -95,11 +95,8 @@ impl Model {
         if let Some(room) = station.capacity {
             put(&mut table, "capacity", whole(room));
         }
-        match station.when_full {
-            WhenFull::Lost => {}
-            WhenFull::BlockAfterService => put(&mut table, "when_full", "block-after-service"),
-            WhenFull::BlockBeforeService => put(&mut table, "when_full", "block-before-service"),
-            WhenFull::RepeatService => put(&mut table, "when_full", "repeat-service"),
+        if station.when_full != WhenFull::Lost {
+            put_name(&mut table, "when_full", &keys::WHEN_FULL, station.when_full);
         }
         if let Some(patience) = &station.patience {
             put(&mut table, "patience", distribution(patience));
@@ -125,7 +122,7 @@ impl Model {
         if station.center == Center::Delay {
             put(table, "type", "delay");
         } else if station.discipline != Discipline::Fcfs {
-            put(table, "discipline", discipline(station.discipline));
+            put_name(table, "discipline", &keys::DISCIPLINES, station.discipline);
         }
         if station.servers != 1 {
             put(table, "servers", whole(station.servers));
@@ -285,22 +282,9 @@ fn workload(table: &mut Table, class: &Class) {
     }
 }
 
-fn discipline(discipline: Discipline) -> &'static str {
-    match discipline {
-        Discipline::Fcfs => "fcfs",
-        Discipline::Lcfs => "lcfs",
-        Discipline::LcfsPr => "lcfs-pr",
-        Discipline::Ps => "ps",
-        Discipline::Siro => "siro",
-        Discipline::Sjf => "sjf",
-        Discipline::Srpt => "srpt",
-        Discipline::Dps => "dps",
-        Discipline::Gps => "gps",
-        Discipline::Edf => "edf",
-        Discipline::EdfPreemptive => "edf-preemptive",
-        Discipline::Is => "is",
-        Discipline::PriorityNonPreemptive => "priority-non-preemptive",
-        Discipline::PriorityPreemptive => "priority-preemptive",
+fn put_name<T: PartialEq>(table: &mut Table, key: &str, names: &[(&'static str, T)], value: T) {
+    if let Some(name) = keys::name(names, value) {
+        put(table, key, name);
     }
 }
 
