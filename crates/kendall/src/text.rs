@@ -26,9 +26,12 @@ pub(crate) fn line_columns() -> usize {
     columns().min(USUAL_COLUMNS)
 }
 
-/// A document without its plots: a line a text, and each remark in the color of its level.
+/// A document without its plots: a line a text, and each remark in the color of its level. Where a width is known, no
+/// line is longer.
 pub(crate) fn document(document: &Section) -> String {
     let paint = Paint::of_results();
+    let width = terminal::columns(Stream::Result).map(|_| columns());
+    let fit = |text: &str| width.map_or_else(|| text.to_owned(), |width| cut(text, width));
     let mut text = String::new();
     if !document.title.is_empty() {
         text.push_str(&format!("{}\n", document.title));
@@ -36,16 +39,17 @@ pub(crate) fn document(document: &Section) -> String {
     for block in document.all_blocks() {
         match block {
             Block::Heading(words) => text.push_str(&format!("\n{}\n", paint.head(words))),
-            Block::Text(words) | Block::Verbatim(words) => text.push_str(&format!("{words}\n")),
+            Block::Text(words) => text.push_str(&format!("{}\n", fit(words))),
+            Block::Verbatim(words) => text.push_str(&format!("{words}\n")),
             Block::List(items) => {
-                items.iter().for_each(|item| text.push_str(&format!("- {item}\n")))
+                items.iter().for_each(|item| text.push_str(&(fit(&format!("- {item}")) + "\n")))
             }
             Block::Table(table) => text.push_str(&format!("{}\n", self::table(table))),
             Block::Note(note) => {
                 let words = match note.level {
-                    Level::Good => paint.good(&note.text),
-                    Level::Doubt => paint.doubt(&format!("caveat: {}", note.text)),
-                    Level::Bad => paint.bad(&note.text),
+                    Level::Good => paint.good(&fit(&note.text)),
+                    Level::Doubt => paint.doubt(&fit(&format!("caveat: {}", note.text))),
+                    Level::Bad => paint.bad(&fit(&note.text)),
                 };
                 text.push_str(&format!("{words}\n"));
             }
@@ -171,6 +175,25 @@ pub(crate) fn wrapped(text: &str) -> String {
     wrapped_at(text, line_columns(), "  ") + "\n"
 }
 
+/// The same lines, those that are too long wrapped; what follows a label stays beside it.
+fn cut(text: &str, columns: usize) -> String {
+    /// Width of the longest label with the blanks behind it.
+    const LABEL: usize = 16;
+    let line = |line: &str| {
+        if line.chars().count() <= columns {
+            return line.to_owned();
+        }
+        let blanks = line.find("  ").filter(|at| *at < LABEL);
+        let words = blanks.and_then(|at| Some(at + line.get(at..)?.find(|c: char| c != ' ')?));
+        let label = words.and_then(|at| line.split_at_checked(at));
+        let Some((label, words)) = label else { return wrapped_at(line, columns, "  ") };
+        let indent = " ".repeat(label.chars().count());
+        let room = columns.saturating_sub(indent.len());
+        label.to_owned() + &wrapped_at(words, room, "").replace('\n', &format!("\n{indent}"))
+    };
+    text.lines().map(line).collect::<Vec<String>>().join("\n")
+}
+
 /// Lines of so many columns; those after the first begin with `indent`.
 pub(crate) fn wrapped_at(text: &str, columns: usize, indent: &str) -> String {
     let (mut lines, mut line) = (String::new(), String::new());
@@ -205,6 +228,16 @@ mod tests {
             narrow,
             "GET\n- completed 123456789012;\n  throughput 12,345.6/s; 99 %\n  1.47 ms"
         );
+    }
+
+    #[test]
+    fn lines_that_are_too_long_are_wrapped_and_labels_stand_alone() {
+        let text =
+            "model      none of it was measured\n\nshort   as it is\n* one two three four five";
+        let cut = cut(text, 24);
+        let narrow = "model      none of it\n           was measured\n\nshort   as it is\n\
+                      * one two three four\n  five";
+        assert_eq!(cut, narrow);
     }
 
     #[test]
