@@ -375,11 +375,17 @@ pub(super) fn question(
     host: Option<&str>,
 ) -> Result<Question, QuestionError> {
     let (keys, own) = split(values);
-    for (key, _) in &keys {
+    for (key, value) in &keys {
         let is_factor = study.file.factors.iter().any(|factor| factor.key == *key);
         let is_asked =
             ["system.", "workload.", "links."].iter().any(|start| key.starts_with(start));
         if !is_factor && !is_asked && study.tuple_with(key).is_none() {
+            let tier = key.split('.').next().unwrap_or_default();
+            if study.settings(&[])?.graph().tiers.iter().any(|one| one.tier.as_str() == tier) {
+                let what =
+                    format!("`{tier}` is a tier; of it write tiers.{tier}.workers, .speed, …");
+                return Err(QuestionError::WhatIf { key: key.clone(), value: value.clone(), what });
+            }
             // An unknown key is refused with the closest known one.
             study.settings(&keys)?;
             return Err(QuestionError::ChangesNothing { key: key.clone() });
@@ -549,6 +555,10 @@ mod tests {
         );
         let both = [open[0], open[1], ("workload.think_time", "1ms")];
         assert!(ask(&both).unwrap_err().to_string().contains("think_time"));
+        // Of a tier, the words for it; the keys of the study were listed.
+        let of_tier = [("synthetic.workers".to_owned(), "2".to_owned())];
+        let why = question(&study, &[], &of_tier, None).unwrap_err().to_string();
+        assert!(why.contains("of it write tiers.synthetic.workers"), "{why}");
     }
 
     #[test]
