@@ -13,7 +13,7 @@ use kendall_stats::sample::enough_for;
 use kendall_store::{
     Extent, Generator, HostSample, MeasuredWindow, Period, Process, ProcessSample, Run,
 };
-use kendall_units::{Seconds, exact_f64, ratio};
+use kendall_units::{Rate, Seconds, exact_f64, ratio};
 
 use crate::record::{Totals, totals};
 use crate::settings::Settings;
@@ -98,7 +98,8 @@ impl Judgement {
         let errors = Caveat::Errors { errors: totals.failed, requests };
         if failed > FAILED_SHARE {
             let most = most_failed(generators).unwrap_or_default();
-            self.rejections.push(format!("{errors}, {most}"));
+            let limit = limit_of_rate(generators, &totals);
+            self.rejections.push(format!("{errors}, {most}{limit}"));
         } else if totals.failed > 0 {
             self.doubt(errors);
         }
@@ -262,6 +263,20 @@ fn most_failed(generators: &[Generator]) -> Option<String> {
     kinds.max_by_key(|(_, count)| **count).map(|(kind, _)| format!("most with {kind}"))
 }
 
+/// What a service lets through that refuses the rest for its rate.
+fn limit_of_rate(generators: &[Generator], totals: &Totals) -> String {
+    const TOO_MANY_REQUESTS: u16 = 429;
+    let refused = generators.iter().filter_map(|one| one.statuses.get(&TOO_MANY_REQUESTS));
+    if refused.sum::<u64>() < totals.failed.div_ceil(2) {
+        return String::new();
+    }
+    format!(
+        " (429, too many requests): the service limits its own rate, and let {} through; rates below that \
+         (`loop = \"open\"`) measure it",
+        Rate::per_second(totals.throughput_per_s)
+    )
+}
+
 fn kind_of(kind: RemarkKind) -> String {
     let value = serde_json::to_value(kind).unwrap_or_default();
     value.as_str().unwrap_or_default().to_owned()
@@ -369,6 +384,14 @@ mod tests {
             |count: u64| judged(|g| counts(g).errors = [("timeout".to_owned(), count)].into());
         says(&failing(7), "7 of 20007 requests failed");
         rejects(&failing(30_000), "30000 of 50000 requests failed");
+        let limited = judged(|g| {
+            counts(g).errors = [("status_4xx".to_owned(), 30_000)].into();
+            g.statuses = [(200, 20_000), (429, 30_000)].into();
+        });
+        rejects(
+            &limited,
+            "too many requests): the service limits its own rate, and let 1000.0/s through",
+        );
         let nothing = judged(|g| counts(g).completed = 0);
         rejects(&nothing, "no request was completed");
     }
