@@ -1,8 +1,8 @@
-//! Connections of TCP by what went either way, and when last, as the kernel tells with sock_diag(7). `/proc/net/tcp` does not
-//! tell it.
+//! Connections of TCP by what went either way, and when last, as the kernel tells with sock_diag(7), and who is at the other
+//! end of a Unix socket. `/proc/net` does not tell it.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -24,6 +24,14 @@ const TCP: u8 = 6;
 const ESTABLISHED: u32 = 1 << 1;
 const HEADER_BYTES: usize = 16;
 const INFO: u16 = 2;
+// linux/socket.h, linux/net.h, linux/unix_diag.h.
+const UNIX: u8 = 1;
+const STREAM: u8 = 1;
+const SHOW_NAME_AND_PEER: u32 = 0x1 | 0x4;
+const UNIX_INODE_AT: usize = 4;
+const UNIX_ATTRIBUTES_AT: usize = 16;
+const NAME: u16 = 0;
+const PEER: u16 = 2;
 const INODE_AT: usize = 68;
 const ATTRIBUTES_AT: usize = 72;
 const LAST_SENT_AT: usize = 44;
@@ -79,41 +87,106 @@ impl Way {
     }
 }
 
-/// All established connections of this network, by the inodes of their sockets; `None` where the kernel does not tell,
-/// or has more than are read.
-pub(crate) fn established() -> Option<HashMap<u64, Connection>> {
+/// Why a table of the kernel is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoTable {
+    /// It has more connections than are read.
+    TooMany,
+    /// The kernel does not tell.
+    Refused,
+}
+
+/// All established connections of this network, by the inodes of their sockets.
+pub(crate) fn established() -> Result<HashMap<u64, Connection>, NoTable> {
     let mut found = HashMap::new();
+    for family in [AddressFamily::INET, AddressFamily::INET6] {
+        let body = tcp_request(family).ok_or(NoTable::Refused)?;
+        dump(&body, &mut |message| add_connection(message, &mut found))?;
+    }
+    Ok(found)
+}
+
+/// Whether one of these sockets, by their inodes, is a connection over a Unix socket to a process that has none of them, by a
+/// name other than those of the system's own services.
+pub(crate) fn reaches_a_unix_socket(own: &impl Fn(u64) -> bool) -> bool {
+    let (mut peers, mut named) = (Vec::new(), HashSet::new());
+    let read = dump(&unix_request(), &mut |message| {
+        let inode = u64::from(u32_at(message, UNIX_INODE_AT)?);
+        let attributes = message.get(UNIX_ATTRIBUTES_AT..)?;
+        let peer = attribute(attributes, PEER).and_then(|peer| u32_at(peer, 0));
+        if let Some(peer) = peer.filter(|_| message.get(1) == Some(&STREAM)) {
+            peers.push((inode, u64::from(peer)));
+        }
+        let of_system =
+            |name: &[u8]| name.starts_with(b"/run/systemd") || name.starts_with(b"/run/dbus");
+        if attribute(attributes, NAME).is_some_and(|name| !of_system(name)) {
+            named.insert(inode);
+        }
+        Some(())
+    });
+    // What accepts a connection has the name.
+    read.is_ok()
+        && peers.iter().any(|(inode, peer)| {
+            own(*inode) && !own(*peer) && (named.contains(inode) || named.contains(peer))
+        })
+}
+
+/// Asks for a table, and reads each entry of it.
+fn dump(body: &[u8], read_entry: &mut dyn FnMut(&[u8]) -> Option<()>) -> Result<(), NoTable> {
+    let table = read_table(body, read_entry);
+    table.ok_or(NoTable::Refused)?
+}
+
+/// `None` where the kernel does not tell.
+fn read_table(
+    body: &[u8],
+    read_entry: &mut dyn FnMut(&[u8]) -> Option<()>,
+) -> Option<Result<(), NoTable>> {
     let flags = SocketFlags::CLOEXEC;
     let socket =
         socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))
             .ok()?;
     let mut buffer = vec![0; BUFFER_BYTES];
-    for family in [AddressFamily::INET, AddressFamily::INET6] {
-        send(&socket, &request(family)?, SendFlags::empty()).ok()?;
-        let mut read = 0;
-        loop {
-            let (bytes, _) = match recv(&socket, &mut *buffer, RecvFlags::DONTWAIT) {
-                Err(Errno::INTR) => continue,
-                other => other.ok()?,
-            };
-            read += bytes;
-            if bytes == 0 || read > MOST_BYTES {
-                return None;
-            }
-            if add(buffer.get(..bytes)?, &mut found)? {
-                break;
-            }
+    send(&socket, &request(body)?, SendFlags::empty()).ok()?;
+    let mut read = 0;
+    loop {
+        let (bytes, _) = match recv(&socket, &mut *buffer, RecvFlags::DONTWAIT) {
+            Err(Errno::INTR) => continue,
+            other => other.ok()?,
+        };
+        read += bytes;
+        if read > MOST_BYTES {
+            return Some(Err(NoTable::TooMany));
+        }
+        if bytes == 0 {
+            return None;
+        }
+        if add(buffer.get(..bytes)?, read_entry)? {
+            return Some(Ok(()));
         }
     }
-    Some(found)
 }
 
 /// Asks for all connections of a family, each with its `tcp_info`.
-fn request(family: AddressFamily) -> Option<Vec<u8>> {
+fn tcp_request(family: AddressFamily) -> Option<Vec<u8>> {
     let mut body = vec![u8::try_from(family.as_raw()).ok()?, TCP, 1 << (INFO - 1), 0];
     body.extend(ESTABLISHED.to_ne_bytes());
     // Any addresses.
     body.extend([0; 48]);
+    Some(body)
+}
+
+/// Asks for all connections over Unix sockets, each with its name and its other end.
+fn unix_request() -> Vec<u8> {
+    let mut body = vec![UNIX, 0, 0, 0];
+    // Of any number.
+    for word in [ESTABLISHED, 0, SHOW_NAME_AND_PEER, 0, 0] {
+        body.extend(word.to_ne_bytes());
+    }
+    body
+}
+
+fn request(body: &[u8]) -> Option<Vec<u8>> {
     let mut all = u32::try_from(HEADER_BYTES + body.len()).ok()?.to_ne_bytes().to_vec();
     all.extend(BY_FAMILY.to_ne_bytes());
     all.extend(REQUEST_DUMP.to_ne_bytes());
@@ -123,24 +196,27 @@ fn request(family: AddressFamily) -> Option<Vec<u8>> {
     Some(all)
 }
 
-/// Adds the connections of what was read, and says whether it was the last of the table. `None` where it is none.
-fn add(mut read: &[u8], found: &mut HashMap<u64, Connection>) -> Option<bool> {
+/// Reads the entries of what was read, and says whether it was the last of the table. `None` where it is none.
+fn add(mut read: &[u8], read_entry: &mut dyn FnMut(&[u8]) -> Option<()>) -> Option<bool> {
     while !read.is_empty() {
         let length = usize::try_from(u32_at(read, 0)?).ok()?;
         let message = read.get(..length)?.get(HEADER_BYTES..)?;
         match u16_at(read, 4)? {
             DONE => return Some(true),
             ERROR => return None,
-            BY_FAMILY => {
-                let inode = u64::from(u32_at(message, INODE_AT)?);
-                let info = attribute(message.get(ATTRIBUTES_AT..)?, INFO).and_then(connection_of);
-                found.extend(info.map(|info| (inode, info)));
-            }
+            BY_FAMILY => read_entry(message)?,
             _ => {}
         }
         read = read.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Some(false)
+}
+
+fn add_connection(message: &[u8], found: &mut HashMap<u64, Connection>) -> Option<()> {
+    let inode = u64::from(u32_at(message, INODE_AT)?);
+    let info = attribute(message.get(ATTRIBUTES_AT..)?, INFO).and_then(connection_of);
+    found.extend(info.map(|info| (inode, info)));
+    Some(())
 }
 
 fn attribute(mut all: &[u8], kind: u16) -> Option<&[u8]> {
@@ -177,6 +253,7 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::{AsRawFd as _, RawFd};
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
 
@@ -213,6 +290,24 @@ mod tests {
             }
             assert_eq!(both(), [Some(false); 2], "{any}");
         }
+    }
+
+    /// Of a pair that one process has both ends of, nothing is another's.
+    #[test]
+    fn a_unix_socket_of_another_is_told_from_a_pair() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let client = UnixStream::connect(folder.path().join("socket")).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let pair = UnixStream::pair().unwrap();
+        let reaches = |own: &[RawFd]| {
+            let own: Vec<u64> = own.iter().map(|socket| inode(*socket)).collect();
+            reaches_a_unix_socket(&|socket| own.contains(&socket))
+        };
+        let [client, server] = [client.as_raw_fd(), server.as_raw_fd()];
+        assert!(reaches(&[client]) && reaches(&[server]));
+        assert!(!reaches(&[client, server]));
+        assert!(!reaches(&[pair.0.as_raw_fd()]), "no name, as of what a process gave its child");
     }
 
     #[test]
@@ -260,16 +355,19 @@ mod tests {
         table.extend([0; 10]);
         table.extend(message);
         let mut found = HashMap::new();
-        assert_eq!(add(&table, &mut found), Some(false));
+        let read = |table: &[u8], found: &mut HashMap<u64, Connection>| {
+            add(table, &mut |message| add_connection(message, found))
+        };
+        assert_eq!(read(&table, &mut found), Some(false));
         let way = |last_ago_ms, segments| Way { last_ago_ms, segments };
         let connection = Connection { sent: way(3, 5), received: way(9, 4) };
         assert_eq!(found, HashMap::from([(77, connection)]));
         for length in 1..table.len() {
-            assert_eq!(add(&table[..length], &mut HashMap::new()), None, "{length}");
+            assert_eq!(read(&table[..length], &mut HashMap::new()), None, "{length}");
         }
         for wrong in [0_u32, 3, 15, u32::MAX] {
             table[..4].copy_from_slice(&wrong.to_ne_bytes());
-            assert_eq!(add(&table, &mut HashMap::new()), None, "{wrong}");
+            assert_eq!(read(&table, &mut HashMap::new()), None, "{wrong}");
         }
     }
 }

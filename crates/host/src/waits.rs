@@ -9,7 +9,7 @@ use procfs::ProcError;
 use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, Process, Task};
 
-use crate::exchanges::{self, Connection};
+use crate::exchanges::{self, Connection, NoTable};
 use crate::programs::Programs;
 
 /// Threads, and descriptors of each process, that are looked at: reading more would cost the service too much.
@@ -88,37 +88,58 @@ impl Waits {
         for entry in connections.iter().filter(|entry| entry.rx_queue > 0) {
             self.add_queue(entry);
         }
-        match self.inside(&connections) {
-            Some(inside) => self.found.inside = inside,
-            None => self.found.untold = 1.0,
+        let untold = match self.inside(&connections) {
+            Ok(inside) => {
+                self.found.inside = inside;
+                return Some(self.found);
+            }
+            Err(untold) => untold,
+        };
+        self.found.untold = 1.0;
+        match untold {
+            Untold::Unix => self.found.unix = 1.0,
+            Untold::Shared => self.found.shared = 1.0,
+            Untold::TooMany => self.found.too_many = 1.0,
+            Untold::Unknown => {}
         }
         Some(self.found)
     }
 
     /// Requests that were received and neither answered nor passed on: connections of callers on which an answer is due,
-    /// less those to others on which one is. `None` where no caller is seen, or several requests may share
+    /// less those to others on which one is. Not told where no caller is seen, or several requests may share
     /// a connection to another, of which a process then has no second.
-    fn inside(&self, connections: &[TcpNetEntry]) -> Option<f64> {
-        let known = exchanges::established()?;
+    fn inside(&self, connections: &[TcpNetEntry]) -> Result<f64, Untold> {
+        if exchanges::reaches_a_unix_socket(&|inode| self.sockets.contains_key(&inode)) {
+            return Err(Untold::Unix);
+        }
+        let known = exchanges::established().map_err(|why| match why {
+            NoTable::TooMany => Untold::TooMany,
+            NoTable::Refused => Untold::Unknown,
+        })?;
         let (called, mut calling) = established(connections);
         calling.retain(|entry| known.get(&entry.inode).is_none_or(|one| !one.is_idle()));
         let mut calls: HashMap<(i32, SocketAddr), usize> = HashMap::new();
         for entry in &calling {
-            let process = *self.sockets.get(&entry.inode)?;
+            let process = *self.sockets.get(&entry.inode).ok_or(Untold::Unknown)?;
             *calls.entry((process, entry.remote_address)).or_default() += 1;
         }
-        if called.is_empty() || calls.values().any(|shared| *shared < 2) {
-            return None;
+        if called.is_empty() {
+            return Err(Untold::Unknown);
+        }
+        if calls.values().any(|shared| *shared < 2) {
+            return Err(Untold::Shared);
         }
         let open = |of: &[&TcpNetEntry], open: fn(&Connection) -> Option<bool>| {
             let each = of.iter().map(|entry| known.get(&entry.inode).and_then(open));
             let told: Vec<bool> = each.flatten().collect();
             let enough = exact_f64(told.len()) >= LEAST_TOLD * exact_f64(of.len());
-            enough.then(|| exact_f64(told.iter().filter(|open| **open).count()))
+            enough
+                .then(|| exact_f64(told.iter().filter(|open| **open).count()))
+                .ok_or(Untold::Unknown)
         };
         let inside = open(&called, |one| one.received.is_unanswered(one.sent))?;
         let asked = open(&calling, |one| one.sent.is_unanswered(one.received))?;
-        Some((inside - asked).max(0.0))
+        Ok((inside - asked).max(0.0))
     }
 
     /// The sockets that were found, as the kernel lists them.
@@ -128,6 +149,18 @@ impl Waits {
         let all = tables.into_iter().filter_map(Result::ok).flatten();
         all.filter(|entry| self.sockets.contains_key(&entry.inode)).collect()
     }
+}
+
+/// Why connections do not show what is inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Untold {
+    /// It is called, or calls another, over a Unix socket, of which the kernel tells no times.
+    Unix,
+    /// One connection to another carries all its requests.
+    Shared,
+    /// There are more connections than are read.
+    TooMany,
+    Unknown,
 }
 
 /// Whom a process and those below it are connected to, without those that connected to them.
@@ -186,6 +219,8 @@ fn wait_of(call: &str) -> Option<Wait> {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::{UnixListener, UnixStream};
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
@@ -213,6 +248,22 @@ mod tests {
         process.tasks().unwrap().flatten().for_each(|task| waits.add_thread(&task));
         waits.add_sockets(&process);
         waits.found()
+    }
+
+    /// A process that others call over a Unix socket says why it does not tell what is inside.
+    #[test]
+    fn a_unix_socket_is_why_it_is_not_told_what_is_inside() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let _client = UnixStream::connect(folder.path().join("socket")).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let socket = std::fs::read_link(format!("/proc/self/fd/{}", server.as_raw_fd())).unwrap();
+        let socket = socket.to_str().unwrap();
+        let inode = socket.trim_start_matches("socket:[").trim_end_matches(']').parse().unwrap();
+        // The other end counts as another's.
+        let waits = Waits { sockets: HashMap::from([(inode, 1)]), ..Waits::default() };
+        let found = waits.found().unwrap();
+        assert_eq!((found.untold, found.unix, found.requests()), (1.0, 1.0, None));
     }
 
     /// Threads that wait for a lock and sleep, and connections that were not accepted, or sent what is not read.

@@ -21,6 +21,15 @@ pub struct Waiting {
     /// Processes whose connections do not show them.
     #[serde(default = "one")]
     pub untold: f64,
+    /// Of these, those that talk over a Unix socket, of which no times are known.
+    #[serde(default)]
+    pub unix: f64,
+    /// Those that have one connection to another process, which all requests may share.
+    #[serde(default)]
+    pub shared: f64,
+    /// Those on a host with more connections than are read.
+    #[serde(default)]
+    pub too_many: f64,
 }
 
 const fn one() -> f64 {
@@ -64,6 +73,19 @@ impl Waiting {
         (self.untold < MOST_UNTOLD).then_some(self.accept_queue + self.inside)
     }
 
+    /// Why connections do not show the requests that are there, where that is known.
+    #[must_use]
+    pub fn why_untold(&self) -> Option<&'static str> {
+        let reasons = [
+            (self.unix, "talks over a Unix socket, of which no times are known"),
+            (self.shared, "has one connection to another that all requests may share"),
+            (self.too_many, "is on a machine with more connections than are read"),
+        ];
+        let most = reasons.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
+        most.filter(|reason| self.requests().is_none() && reason.0 >= MOST_UNTOLD)
+            .map(|most| most.1)
+    }
+
     fn both(self, other: Self, of: impl Fn(f64, f64) -> f64) -> Self {
         Self {
             disk: of(self.disk, other.disk),
@@ -73,6 +95,9 @@ impl Waiting {
             unread: of(self.unread, other.unread),
             inside: of(self.inside, other.inside),
             untold: of(self.untold, other.untold),
+            unix: of(self.unix, other.unix),
+            shared: of(self.shared, other.shared),
+            too_many: of(self.too_many, other.too_many),
         }
     }
 }
@@ -89,6 +114,9 @@ mod tests {
         let most = mean(&[untold, told(28.0), told(30.0)]);
         assert_eq!((most.requests(), most.lock), (Some(29.0), 3.0));
         assert_eq!(mean(&[untold, untold, told(28.0)]).requests(), None);
+        let shared = Waiting { shared: 1.0, ..untold };
+        assert!(mean(&[shared, shared, told(28.0)]).why_untold().unwrap().contains("share"));
+        assert_eq!(most.why_untold().or(untold.why_untold()), None);
         assert_eq!(Waiting::over_time(std::iter::empty()), None);
         // Of an older version's results nothing is known.
         let old: Waiting =

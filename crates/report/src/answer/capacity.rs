@@ -337,12 +337,19 @@ fn waits(place: Option<&Place>, last: &OperatingPoint) -> String {
 /// Of several tiers that say nothing of themselves, the curve does not tell which.
 fn inside(point: &OperatingPoint) -> String {
     let tiers = point.processes.iter().filter(|process| process.part.role == Role::Tier);
+    let untold = tiers
+        .clone()
+        .find_map(|tier| Some(format!("{} {}", tier.part.name, tier.waiting?.why_untold()?)));
     let names: Vec<&str> = tiers.map(|process| process.part.name.as_str()).collect();
     match names.as_slice() {
         [_, _, ..] => {
-            format!("the service ({}: the curve does not tell in which)", names.join(" or "))
+            let nor = untold.map_or_else(String::new, |why| format!(", nor do connections: {why}"));
+            format!("the service ({}: the curve does not tell in which{nor})", names.join(" or "))
         }
-        _ => "the service".to_owned(),
+        _ => untold.map_or_else(
+            || "the service".to_owned(),
+            |why| format!("the service (connections do not show where: {why})"),
+        ),
     }
 }
 
@@ -546,7 +553,13 @@ mod tests {
 
     #[test]
     fn of_several_tiers_the_curve_does_not_tell_which() {
-        let point = point(0.5, &[("web", 0.1, 0.0), ("database", 0.2, 0.0)]);
+        let mut point = point(0.5, &[("web", 0.1, 0.0), ("database", 0.2, 0.0)]);
+        let unix = Waiting { untold: 1.0, unix: 1.0, ..Waiting::default() };
+        point.processes[1].waiting = Some(unix);
+        let why = said(&[(1, 1.0)], &point).unwrap().unwrap();
+        let because = "in which, nor do connections: database talks over a Unix socket, of which";
+        assert!(why.contains(because), "{why}");
+        point.processes[1].waiting = None;
         let said = said(&[(1, 0.5), (2, 0.5)], &point).unwrap().unwrap();
         assert!(said.contains("the service (web or database: the curve does not tell in which)"));
         assert!(said.contains("one lock or a pool of up to 2 (threads"), "{said}");
