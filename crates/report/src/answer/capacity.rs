@@ -10,7 +10,9 @@ use kendall_protocols::topology::Role;
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_store::Run;
 
-use super::{Found, Limit, best_curve, next, outliers, rate_of, rivals, single, with_interval};
+use super::{
+    Found, Limit, best_curve, next, outliers, pace, rate_of, rivals, single, with_interval,
+};
 use crate::chapters::{one_of, response_in_words};
 use crate::number;
 use crate::prepared::Prepared;
@@ -218,6 +220,14 @@ fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Limit
     }
     let light = data.along(curve).next().map(|lightest| &lightest.point);
     let place = light.and_then(|light| place(station, light, last));
+    if let Some(rate) = pace::of(data, curve, found) {
+        return Some(Ok(format!(
+            "A limit of the rate, to {}: above the knee runs of all loads complete the same number a second, \
+             which they do not where a lock or a pool is held for a time of its own. To raise the limit would \
+             raise the capacity.",
+            number::rate(rate)
+        )));
+    }
     let served = place.as_ref().is_some_and(|place| place.holder == Holder::AcceptQueue);
     let held = light.filter(|_| served).map_or_else(
         || station.clone(),
@@ -375,7 +385,10 @@ fn in_words(station: &HiddenStation, place: Option<&Place>, last: &OperatingPoin
     let same = if seen {
         String::new()
     } else {
-        format!("; where the service limits its own rate, to {rate}, the curve is the same")
+        format!(
+            "; where the service limits its own rate, to {rate}, the curve is the same (requests that take \
+             it another time would tell: a limit stays where it is)"
+        )
     };
     match (station.only_size(), station.sizes.as_slice()) {
         (Some(1), _) => Ok(format!(
