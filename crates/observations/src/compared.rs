@@ -1,5 +1,6 @@
 //! Response variables by which configurations of several studies are compared.
 
+use kendall_protocols::topology::Role;
 use kendall_stats::compare::Quantity;
 use kendall_stats::estimate::{Caveat, Estimate, percent};
 use kendall_stats::sample::{enough_for, needed_for};
@@ -13,6 +14,8 @@ pub enum Variable {
     ResponseTimeMean,
     /// A quantile of the response time, from 0 to 1.
     ResponseTimePercentile(f64),
+    /// CPU time of all tiers for a request, which other programs on the machine hardly change.
+    CpuTime,
 }
 
 impl Variable {
@@ -25,6 +28,7 @@ impl Variable {
             Self::ResponseTimePercentile(quantile) => {
                 format!("response_time_p{}_s", percent(quantile))
             }
+            Self::CpuTime => "cpu_time_per_request_s".to_owned(),
         }
     }
 
@@ -32,7 +36,9 @@ impl Variable {
     pub fn quantity(self) -> Quantity {
         match self {
             Self::Throughput => Quantity::Rate,
-            Self::ResponseTimeMean | Self::ResponseTimePercentile(_) => Quantity::Time,
+            Self::ResponseTimeMean | Self::ResponseTimePercentile(_) | Self::CpuTime => {
+                Quantity::Time
+            }
         }
     }
 
@@ -43,6 +49,7 @@ impl Variable {
             Self::Throughput => configuration.throughput_estimate().ok_or_else(none),
             Self::ResponseTimeMean => configuration.response_estimate().ok_or_else(none),
             Self::ResponseTimePercentile(quantile) => configuration.percentile_estimate(quantile),
+            Self::CpuTime => configuration.estimate(cpu_time_s).ok_or_else(none),
         }
     }
 
@@ -67,6 +74,18 @@ impl Variable {
                     need: needed_for(quantile),
                 })
             }
+            Self::CpuTime => cpu_time_s(repetition).ok_or_else(|| Caveat::Note {
+                text: format!("run {} has no CPU time of tiers", repetition.run.id.0),
+            }),
         }
     }
+}
+
+/// `None` where no tier's processes are seen, or nothing was answered.
+fn cpu_time_s(repetition: &Repetition) -> Option<f64> {
+    let point = &repetition.point;
+    let tiers = point.processes.iter().filter(|process| process.part.role == Role::Tier);
+    let cores: f64 = tiers.map(|tier| tier.cpu_cores - tier.spun_cores).sum();
+    let time_s = cores / point.client.throughput_per_s;
+    (time_s.is_finite() && time_s > 0.0).then_some(time_s)
 }

@@ -202,6 +202,16 @@ impl Comparison {
     pub fn interval(&self) -> Option<Interval> {
         self.ratio.as_ref()?.interval.filter(|interval| !is_of_no_sense(interval))
     }
+
+    /// Whether it is worse by more than the bound, by chance or not.
+    #[must_use]
+    pub fn is_worse_by(&self, bound: f64) -> bool {
+        let worse = |ratio: f64| match self.better {
+            Better::Lower => ratio,
+            Better::Higher => 1.0 / ratio,
+        };
+        self.ratio.as_ref().is_some_and(|ratio| worse(ratio.center) > 1.0 + bound)
+    }
 }
 
 /// Whether an interval holds no change beside changes so large that its ends have no sense.

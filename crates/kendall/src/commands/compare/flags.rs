@@ -34,8 +34,9 @@ pub(crate) struct Compare {
     /// Relative change that matters
     #[arg(long, default_value = "5%", value_parser = kendall_units::parse_share)]
     pub(super) bound: f64,
-    /// Response variable: throughput, response_time_mean, response_time_p99 or another percentile;
-    /// may be repeated [default: throughput, response_time_mean, response_time_p99]
+    /// Response variable: throughput, response_time_mean, response_time_p99 or another percentile,
+    /// cpu_time_per_request; may be repeated [default: the first three; with --run also CPU time,
+    /// where it differs]
     #[arg(long = "metric", value_name = "METRIC", value_parser = sets::parse_variable)]
     pub(super) metrics: Vec<Variable>,
     /// Whether runs of the same block were measured side by side

@@ -3,17 +3,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use kendall_observations::Variable;
 use kendall_report::comparison::ComparisonPage;
 use kendall_stats::compare::sequential::{Looks, blocks_that_tell, is_clear, largest_difference};
 use kendall_stats::compare::{Comparison, Verdict};
-use kendall_stats::estimate::figures;
+use kendall_stats::estimate::{Interval, figures};
 use kendall_study::{DesignKind, Event, Options, StudyFile};
 use kendall_units::Seconds;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use super::flags::{Compare, Pairing};
-use super::words::{Answer, human, short_configuration, short_metric};
+use super::judge::worst;
+use super::sets::ONLY;
+use super::words::{Answer, change, human, short_configuration, short_metric};
 use crate::commands::run::{duration, exit_of, what_came};
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 use crate::output::{self, Format};
@@ -43,6 +46,9 @@ struct Side {
     folder: PathBuf,
 }
 
+/// A first verdict after so long is soon.
+const SOON: Seconds = Seconds::new(120.0);
+
 impl Compare {
     pub(super) fn run_in_turns(&self) -> anyhow::Result<Exit> {
         let flags = &self.in_turns;
@@ -52,7 +58,6 @@ impl Compare {
         let interrupted = stop_at_a_signal()?;
         let mut coin = Xoshiro256PlusPlus::seed_from_u64(sides[0].study.seed);
         let last = flags.blocks.1;
-        let mut missing = String::new();
         output::note(&self.plan(&sides, &looks)?);
         for block in 1..=last {
             // Which of the two comes first is left to chance, so that neither always warms up for
@@ -61,25 +66,37 @@ impl Compare {
             for side in if turned { [&sides[1], &sides[0]] } else { [&sides[0], &sides[1]] } {
                 measure(side, block, last, &interrupted)?;
             }
-            let Some(confidence) = looks.confidence_at(block) else {
-                if let Some(next) = looks.blocks().into_iter().find(|at| *at > block) {
-                    output::note(&format!("after {block} blocks: judged after {next}{missing}"));
-                }
+            let look = looks.confidence_at(block);
+            let page = match look {
+                Some(confidence) => Some(self.judged(&sides, confidence)?),
+                // The first two leave nearly everything open.
+                None if block < 3 => None,
+                None => self.judged(&sides, self.confidence).ok(),
+            };
+            // Of a session that is resumed, the blocks that are there were judged.
+            let has_more = |page: &ComparisonPage| {
+                page.comparisons.iter().any(|one| one.runs.0.min(one.runs.1) > block)
+            };
+            if block < last && page.as_ref().is_some_and(has_more) {
                 continue;
+            }
+            let mut page = match page {
+                Some(page) if look.is_some() => page,
+                page => {
+                    let next = looks.blocks().into_iter().find(|at| *at > block).unwrap_or(last);
+                    let open = page.map_or_else(String::new, |page| {
+                        self.still_open(&page.comparisons, &looks)
+                    });
+                    let blocks = kendall_units::counted(block, "block");
+                    output::note(&format!("after {blocks}: {open}judged after {next}"));
+                    continue;
+                }
             };
-            let judged = Self {
-                before: sides[0].folder.clone(),
-                after: Some(sides[1].folder.clone()),
-                pairing: Pairing::Blocks,
-                confidence,
-                ..self.clone()
-            };
-            let (before, after) = judged.sets()?;
-            let page = judged.page(&before, std::slice::from_ref(&after))?;
+            let would_tell = self.blocks_in_all(&page.comparisons, &looks);
+            page.comparisons
+                .retain(|one| one.verdict != Verdict::Inconclusive || !self.is_beside(one));
+            page.verdict = worst(&page.comparisons);
             let clear = is_clear(&page.comparisons);
-            let would_tell = blocks_in_all(&page.comparisons, self.bound, self.confidence);
-            missing = would_tell
-                .map_or_else(String::new, |all| format!("; about {all} in all would tell"));
             let told = Told {
                 answer: answer(&page, (block, last), would_tell),
                 blocks: block,
@@ -96,6 +113,55 @@ impl Compare {
         Ok(Exit::Done)
     }
 
+    /// All blocks so far.
+    fn judged(&self, sides: &[Side; 2], confidence: f64) -> anyhow::Result<ComparisonPage> {
+        let judged = Self {
+            before: sides[0].folder.clone(),
+            after: Some(sides[1].folder.clone()),
+            pairing: Pairing::Blocks,
+            confidence,
+            ..self.clone()
+        };
+        let (before, after) = judged.sets()?;
+        judged.page(&before, std::slice::from_ref(&after))
+    }
+
+    /// Whether it may show a difference, but has not to be decided: of a service that mostly waits, CPU time is
+    /// little, and hardly twice the same.
+    fn is_beside(&self, one: &Comparison) -> bool {
+        self.metrics.is_empty() && one.metric == Variable::CpuTime.name()
+    }
+
+    /// What differs most clearly so far, and how many blocks would tell.
+    fn still_open(&self, comparisons: &[Comparison], looks: &Looks) -> String {
+        let known = comparisons.iter().filter_map(|one| Some((one, clearness(one.interval()?))));
+        let Some((one, _)) = known.max_by(|a, b| a.1.total_cmp(&b.1)) else {
+            return "so far the runs differ too much to tell anything; ".to_owned();
+        };
+        let tell = self
+            .blocks_in_all(comparisons, looks)
+            .map_or_else(String::new, |all| format!("; about {all} blocks in all would tell"));
+        format!("so far {}: {} %{tell}; ", what(one), change(one))
+    }
+
+    /// The number of blocks that would probably end the session: until one is surely worse, or none is open. At the first
+    /// look that would tell; behind the last one, at its confidence. `None` where that is more than can be named.
+    fn blocks_in_all(&self, comparisons: &[Comparison], looks: &Looks) -> Option<u64> {
+        let open = |one: &&Comparison| one.verdict == Verdict::Inconclusive;
+        let at = |one: &Comparison, confidence| blocks_that_tell(one, self.bound, confidence);
+        let tells = |one: &Comparison, look: u64| at(one, looks.confidence_at(look)?);
+        let tell = |one: &Comparison| {
+            let first = looks.blocks().into_iter();
+            let first =
+                first.filter(|look| tells(one, *look).is_some_and(|blocks| blocks <= *look));
+            first.min().or_else(|| at(one, self.confidence))
+        };
+        let worse = comparisons.iter().filter(|one| one.is_worse_by(self.bound));
+        let decided = comparisons.iter().filter(open).filter(|one| !self.is_beside(one));
+        let all = decided.map(tell).collect::<Option<Vec<u64>>>();
+        worse.filter_map(tell).chain(all.and_then(|all| all.into_iter().max())).min()
+    }
+
     /// How long a block takes, and after which it is judged.
     fn plan(&self, sides: &[Side; 2], looks: &Looks) -> anyhow::Result<String> {
         let (mut runs, mut under_load) = (0, Seconds::ZERO);
@@ -106,13 +172,27 @@ impl Compare {
             under_load = under_load + each * kendall_units::exact_f64(plan.configurations.len());
         }
         let first = looks.blocks().first().copied().unwrap_or(self.in_turns.blocks.1);
+        let first_look = under_load * kendall_units::exact_f64(first);
+        let shorter = match sides[0].study.factors.first().and_then(|factor| factor.keys().next()) {
+            _ if first_look <= SOON => String::new(),
+            Some(key) => {
+                format!("\nsooner: --set measure.duration=3s --set 'factors.{key}=[VALUE]'")
+            }
+            None => "\nsooner: --set measure.duration=3s".to_owned(),
+        };
+        let same = if sides[0].study.text == sides[1].study.text {
+            "\nboth are the same study (A/A): what differs is chance, or the machine"
+        } else {
+            ""
+        };
         Ok(format!(
             "{} a block, {} of load; first judged after {first} blocks ({}), at most {} blocks",
             kendall_units::counted(runs, "run"),
             duration(under_load),
-            duration(under_load * kendall_units::exact_f64(first)),
+            duration(first_look),
             self.in_turns.blocks.1
-        ))
+        ) + &shorter
+            + same)
     }
 
     /// Both study files, refused before anything runs.
@@ -199,26 +279,19 @@ fn measure(side: &Side, block: u64, last: u64, interrupted: &AtomicBool) -> anyh
     Ok(())
 }
 
-/// The number of blocks that would probably decide what is not significant, at the confidence of the last look; `None`
-/// where one of the comparisons would take more than can be named.
-fn blocks_in_all(comparisons: &[Comparison], bound: f64, confidence: f64) -> Option<u64> {
-    comparisons
-        .iter()
-        .filter(|one| one.verdict == Verdict::Inconclusive)
-        .map(|one| blocks_that_tell(one, bound, confidence))
-        .collect::<Option<Vec<u64>>>()?
-        .into_iter()
-        .max()
+/// Its response variable and configuration.
+fn what(one: &Comparison) -> String {
+    let metric = short_metric(&one.metric, one.quantity);
+    match one.configuration.as_str() {
+        ONLY => metric,
+        several => format!("{metric}, {}", short_configuration(several)),
+    }
 }
 
 /// The verdict in a sentence; `would_tell` is how many blocks in all would probably tell.
 fn answer(page: &ComparisonPage, (block, last): (u64, u64), would_tell: Option<u64>) -> String {
     let percent = |share: f64| format!("{} %", figures(100.0 * share, 2));
     let (comparisons, verdict) = (&page.comparisons, page.verdict);
-    let what = |one: &Comparison| {
-        let metric = short_metric(&one.metric, one.quantity);
-        format!("{metric}, {}", short_configuration(&one.configuration))
-    };
     // What may differ most, and that it is the worst of several.
     let most = largest_difference(comparisons).map(|(most, one)| {
         let of = format!("{}, of {}", percent(most), what(one));
@@ -226,7 +299,7 @@ fn answer(page: &ComparisonPage, (block, last): (u64, u64), would_tell: Option<u
     });
     match verdict {
         Verdict::Regression | Verdict::Improvement => {
-            // The one furthest from no change.
+            // The one that is surely furthest from no change.
             let worst = comparisons
                 .iter()
                 .filter(|one| one.verdict == verdict)
@@ -287,31 +360,58 @@ fn answer(page: &ComparisonPage, (block, last): (u64, u64), would_tell: Option<u
     }
 }
 
-/// How far a ratio lies from one.
+/// By how many halves of its interval a ratio lies from one.
+fn clearness(interval: Interval) -> f64 {
+    (interval.low * interval.high).ln().abs() / (interval.high / interval.low).ln()
+}
+
+/// How far a ratio lies from one at least.
 fn far(one: &Comparison) -> f64 {
-    one.ratio.as_ref().map_or(0.0, |ratio| ratio.center.ln().abs())
+    let interval = one.ratio.as_ref().and_then(|ratio| ratio.interval);
+    interval.map_or(0.0, |ends| ends.low.ln().abs().min(ends.high.ln().abs()))
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use kendall_report::comparison::ComparedSet;
-    use kendall_stats::compare::{self, Better, Options, Quantity, Samples};
+    use kendall_stats::compare::{self, Better, Options, Samples};
 
     use super::*;
 
-    fn told(before: &[f64], after: &[f64]) -> String {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        compare: Compare,
+    }
+
+    fn flags() -> Compare {
+        Flags::parse_from(["compare", "--run", "a.toml"]).compare
+    }
+
+    fn looks() -> Looks {
+        Looks::new(5, 40, 0.95).unwrap()
+    }
+
+    fn one(variable: Variable, before: &[f64], after: &[f64]) -> Samples {
         let runs = |values: &[f64]| values.iter().map(|value| (None, *value)).collect();
-        let samples = Samples {
+        Samples {
             configuration: "clients=4".to_owned(),
-            metric: "throughput_per_s".to_owned(),
-            quantity: Quantity::Rate,
-            better: Better::Higher,
+            metric: variable.name(),
+            quantity: variable.quantity(),
+            better: if variable == Variable::Throughput { Better::Higher } else { Better::Lower },
             before: runs(before),
             after: runs(after),
-        };
+        }
+    }
+
+    fn compared(samples: &[Samples]) -> Vec<Comparison> {
         let options = Options { confidence: 0.95, bound: 0.05, paired: false };
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        let comparisons = compare::compare(&[samples], &options, &mut rng).unwrap();
+        compare::compare(samples, &options, &mut Xoshiro256PlusPlus::seed_from_u64(1)).unwrap()
+    }
+
+    fn told(before: &[f64], after: &[f64]) -> String {
+        let comparisons = compared(&[one(Variable::Throughput, before, after)]);
         let set = ComparedSet {
             name: String::new(),
             title: String::new(),
@@ -322,15 +422,34 @@ mod tests {
         let page = ComparisonPage {
             before: set.clone(),
             after: set,
-            verdict: super::super::judge::worst(&comparisons),
+            verdict: worst(&comparisons),
             bound: 0.05,
             confidence: 0.95,
             comparisons,
             differences: Vec::new(),
             caveats: Vec::new(),
         };
-        let would_tell = blocks_in_all(&page.comparisons, 0.05, 0.95);
+        let would_tell = flags().blocks_in_all(&page.comparisons, &looks());
         answer(&page, (5, 40), would_tell)
+    }
+
+    /// Throughput on a busy machine, and the CPU time of a request, which is 10 % more: one of them ends the session.
+    #[test]
+    fn what_is_surely_worse_ends_a_session_however_long_the_rest_would_take() {
+        let (busy, as_busy) = ([100.0, 60.0, 140.0, 90.0], [80.0, 140.0, 70.0, 105.0]);
+        let (ms, more) = ([1.0, 0.98, 1.03, 1.01], [1.1, 1.06, 1.14, 1.12]);
+        let throughput = || one(Variable::Throughput, &busy, &as_busy);
+        let cpu = |after: &[f64]| one(Variable::CpuTime, &ms, after);
+        let flags = flags();
+        let all = |samples: &[Samples]| flags.blocks_in_all(&compared(samples), &looks());
+        let alone = all(&[throughput()]).unwrap_or(1_000);
+        assert!(all(&[throughput(), cpu(&more)]).is_none_or(|blocks| blocks < alone / 10));
+        // CPU time that differs by chance keeps no session going.
+        let still = flags.still_open(&compared(&[throughput(), cpu(&more)]), &looks());
+        assert!(still.starts_with("so far cpu_time_per_request (ms), clients=4: +9."), "{still}");
+        let noise = compared(&[one(Variable::Throughput, &ms, &ms), cpu(&[0.8, 1.3, 0.7, 1.0])]);
+        assert!(flags.is_beside(&noise[1]) && noise[1].verdict == Verdict::Inconclusive);
+        assert!(!flags.is_beside(&noise[0]));
     }
 
     /// One run a side has no variance, so that the number of blocks to run is not known.

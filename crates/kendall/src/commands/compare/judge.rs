@@ -140,7 +140,14 @@ impl Compare {
     }
 
     pub(super) fn metrics(&self) -> Vec<Variable> {
-        if self.metrics.is_empty() { sets::usual_variables() } else { self.metrics.clone() }
+        if !self.metrics.is_empty() {
+            return self.metrics.clone();
+        }
+        // What is measured in turns may be measured on a busy machine.
+        sets::usual_variables()
+            .into_iter()
+            .chain(self.in_turns.run.then_some(Variable::CpuTime))
+            .collect()
     }
 
     pub(super) fn read(&self, path: &Path) -> anyhow::Result<ResultSet> {

@@ -27,10 +27,11 @@ pub(super) fn parse_variable(text: &str) -> Result<Variable, String> {
     match text {
         "throughput" => Ok(Variable::Throughput),
         "response_time_mean" => Ok(Variable::ResponseTimeMean),
+        "cpu_time_per_request" => Ok(Variable::CpuTime),
         _ => percentile().ok_or_else(|| {
             format!(
-                "`{text}` is not a metric; there are throughput, response_time_mean and \
-                 percentiles such as response_time_p50, response_time_p99.9"
+                "`{text}` is not a metric; there are throughput, response_time_mean, \
+                 percentiles such as response_time_p50, response_time_p99.9, and cpu_time_per_request"
             )
         }),
     }
@@ -39,7 +40,9 @@ pub(super) fn parse_variable(text: &str) -> Result<Variable, String> {
 fn better(variable: Variable) -> Better {
     match variable {
         Variable::Throughput => Better::Higher,
-        Variable::ResponseTimeMean | Variable::ResponseTimePercentile(_) => Better::Lower,
+        Variable::ResponseTimeMean | Variable::ResponseTimePercentile(_) | Variable::CpuTime => {
+            Better::Lower
+        }
     }
 }
 
@@ -257,11 +260,16 @@ impl ResultSet {
         }
         for variable in variables {
             let key = (in_words(&levels), variable.name());
+            let of_runs: Vec<Result<f64, Caveat>> =
+                configuration.repetitions.iter().map(|one| variable.of_run(one)).collect();
+            // Not every service's processes are seen.
+            let beside = *variable == Variable::CpuTime && variables.len() > 1;
+            if beside && of_runs.iter().all(Result::is_err) {
+                continue;
+            }
             if !self.order.contains(&key) {
                 self.order.push(key.clone());
             }
-            let of_runs: Vec<Result<f64, Caveat>> =
-                configuration.repetitions.iter().map(|one| variable.of_run(one)).collect();
             // Caveats of runs are shown once for the set.
             let shown = variable.estimate(configuration).ok().map(|mut shown| {
                 shown.caveats.retain(|caveat| !matches!(caveat, Caveat::InRuns { .. }));
@@ -445,10 +453,13 @@ fn block(run: &Run) -> String {
     run.repetition.to_string()
 }
 
+/// What is compared where nothing is varied.
+pub(super) const ONLY: &str = "the one configuration";
+
 /// Levels of the factors, in the words of the study file.
 fn in_words(levels: &[&FactorLevel]) -> String {
     if levels.is_empty() {
-        return "the one configuration".to_owned();
+        return ONLY.to_owned();
     }
     let levels: Vec<String> =
         levels.iter().map(|level| format!("{}={}", level.factor, level.text)).collect();

@@ -45,7 +45,7 @@ pub(super) fn short_configuration(configuration: &str) -> String {
     configuration.split(", ").map(short).collect::<Vec<_>>().join(" ")
 }
 
-fn change(one: &Comparison) -> String {
+pub(super) fn change(one: &Comparison) -> String {
     let Some(ratio) = &one.ratio else { return "–".to_owned() };
     match (one.interval(), ratio.interval) {
         (Some(i), _) => {
