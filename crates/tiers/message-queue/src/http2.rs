@@ -88,9 +88,22 @@ where
         let mut gone = pin!(until_silent(pings, peer.clone()));
         let mut requests = JoinSet::new();
         let mut ends = None;
+        let mut steps_back = false;
         loop {
+            // The first of many answers wakes this task, and a runtime with several threads runs it next: it steps
+            // back behind the others, or each would be a write of its own.
+            let many = requests.len() > 1;
+            let accepts = poll_fn(|context| {
+                if std::mem::take(&mut steps_back) {
+                    context.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                let accepted = connection.poll_accept(context);
+                steps_back = many && accepted.is_pending();
+                accepted
+            });
             tokio::select! {
-                accepted = connection.accept() => {
+                accepted = accepts => {
                     let Some(Ok((request, respond))) = accepted else { break };
                     while requests.try_join_next().is_some() {}
                     let by = (peer.clone(), Room::on(&served.connection, None));
