@@ -300,8 +300,12 @@ impl Session {
     }
 
     /// Performs operations together: each succeeds or fails by itself, and all that succeed are
-    /// committed when this returns.
-    pub(crate) async fn perform(self, operations: &[&Operation]) -> Performed {
+    /// committed when this returns. `executed` is called when only the commit is left.
+    pub(crate) async fn perform(
+        self,
+        operations: &[&Operation],
+        executed: &(dyn Fn() + Sync),
+    ) -> Performed {
         let mut performed = Performed::default();
         let sends = || operations.iter().all(|operation| matches!(operation, Operation::Send(_)));
         let full = [&self.full, &self.nearly_full].iter().any(|full| full.load(Ordering::Relaxed));
@@ -312,7 +316,7 @@ impl Session {
         }
         let mut tries = 0;
         loop {
-            let failure = match self.batch(operations).await {
+            let failure = match self.batch(operations, executed).await {
                 Ok(answers) => {
                     performed.answers = answers;
                     return performed;
@@ -341,7 +345,7 @@ impl Session {
         // One of them spoils it for all, and nothing was committed: each by itself then.
         let mut left = operations.iter();
         while let Some(operation) = left.next() {
-            match self.batch(&[operation]).await {
+            match self.batch(&[operation], executed).await {
                 Ok(answer) => performed.answers.extend(answer),
                 Err(failure) => {
                     performed.refuse(1, &failure.status());
@@ -365,8 +369,13 @@ impl Session {
         self.connection.is_closed() || failure.code().is_none() || failure.undecided.is_some()
     }
 
-    async fn batch(&self, operations: &[&Operation]) -> Result<Answers, Failure> {
-        batch::perform(&self.connection, operations, &self.limits, self.patience).await
+    async fn batch(
+        &self,
+        operations: &[&Operation],
+        executed: &(dyn Fn() + Sync),
+    ) -> Result<Answers, Failure> {
+        let by = (&*self.limits, self.patience);
+        batch::perform(&self.connection, operations, by, executed).await
     }
 
     /// Makes ready what is due, and every so often cleans up; says how much was done.

@@ -5,16 +5,20 @@
 //! for a commit is shared by many, while a lone request is served at once.
 //!
 //! Requests wait in lanes by what they do: sends, takes, acknowledgements, the rest; a batch is of
-//! one lane, and one batch of a lane is under way at a time. So a batch is one statement over many
+//! one lane, and one batch of a lane is executed at a time. So a batch is one statement over many
 //! rows, where one of all kinds would be several over few; and sends, which go to the end of a
 //! queue, run beside takes, which are at its front, where two batches of takes would only be in each
 //! other's way. A lane whose batch would be full does not wait for the one under way.
+//!
+//! While a batch of sends or takes only waits for its commit, the next of its lane begins when as many
+//! wait as are in it: where flushes are slow, clients would else wait for a whole one before their own.
 //!
 //! While another lane is served, a lane begins when half as many wait as its last batch had: the
 //! first request would be a batch of its own otherwise, and many small batches cost more than few
 //! large ones. When no batch is under way, or one takes long, waiting requests begin at once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -121,8 +125,11 @@ struct Line {
     operations: usize,
     /// Operations of its batch that was put together last.
     last_batch: usize,
-    /// Batches that are under way.
+    /// Batches that are under way, and those of them that only wait for their commit.
     under_way: usize,
+    committing: usize,
+    /// Operations of the batches under way.
+    in_service: usize,
     /// Batches that PostgreSQL answered, their operations, and the time until it had.
     batches: u64,
     batched: u64,
@@ -143,8 +150,19 @@ enum Lane {
 impl Line {
     /// Whether its next batch may begin. `busy`: something is under way.
     fn may_begin(&self, busy: bool, batch: usize) -> bool {
-        let free = self.under_way == 0 && self.operations >= self.last_batch.div_ceil(2);
-        !busy || free || self.operations >= batch
+        let enough = match self.under_way {
+            0 => self.operations >= self.last_batch.div_ceil(2),
+            // Fewer would be a flush for less.
+            1 => self.committing == 1 && self.operations >= self.in_service,
+            _ => false,
+        };
+        !busy || enough || self.operations >= batch
+    }
+
+    fn ended(&mut self, batch: &UnderWay<'_>) {
+        self.under_way -= 1;
+        self.committing -= usize::from(batch.committing.load(Ordering::Relaxed));
+        self.in_service -= batch.operations.load(Ordering::Relaxed);
     }
 
     fn answered(&mut self, operations: u64, took_ns: u64) {
@@ -158,6 +176,33 @@ impl Line {
     /// One slow batch is forgotten after some ten others.
     fn forget(&mut self) {
         self.slow_ns -= self.slow_ns.div_ceil(8);
+    }
+}
+
+/// A batch that is under way.
+struct UnderWay<'a> {
+    dispatcher: &'a Dispatcher,
+    lane: Lane,
+    operations: AtomicUsize,
+    committing: AtomicBool,
+}
+
+impl<'a> UnderWay<'a> {
+    const fn new(dispatcher: &'a Dispatcher, lane: Lane) -> Self {
+        let (operations, committing) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Self { dispatcher, lane, operations, committing }
+    }
+
+    /// Its statements were executed, and it waits for its commit: the next of its lane may begin.
+    fn commits(&self) {
+        if self.committing.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut state = self.dispatcher.lock();
+        state.lanes[self.lane as usize].committing += 1;
+        if state.requests > 0 && state.wakes(self.dispatcher.batch) {
+            self.dispatcher.work.notify_one();
+        }
     }
 }
 
@@ -555,13 +600,14 @@ impl Dispatcher {
                     patient = true;
                     recorder.workers_busy.add(dequeued_ns, 1);
                     let first = (first, dequeued_ns);
-                    let answered = self.serve(lane, first, &databases, &mut recorder).await;
+                    let batch = UnderWay::new(&self, lane);
+                    let answered = self.serve(&batch, first, &databases, &mut recorder).await;
                     let freed_ns = self.clock.now_ns();
                     recorder.workers_busy.subtract(freed_ns, 1);
                     recorder.held(freed_ns.saturating_sub(dequeued_ns));
                     let mut state = self.lock();
                     let line = &mut state.lanes[lane as usize];
-                    line.under_way -= 1;
+                    line.ended(&batch);
                     if let Some((operations, took_ns)) = answered {
                         line.answered(operations, took_ns);
                     }
@@ -587,15 +633,18 @@ impl Dispatcher {
     /// Serves a batch. Where PostgreSQL answered: its operations, and the time until then.
     async fn serve(
         &self,
-        lane: Lane,
+        under_way: &UnderWay<'_>,
         first: (Pending, u64),
         databases: &Databases,
         recorder: &mut Recorder,
     ) -> Option<(u64, u64)> {
+        let lane = under_way.lane;
         let session = databases.session().await;
+        // What came with the first request, and was not read yet, goes with it.
+        tokio::task::yield_now().await;
         let connected_ns = self.clock.now_ns();
         let mut batch = vec![first];
-        self.take_more(lane, &mut batch, connected_ns);
+        self.take_more(under_way, &mut batch, connected_ns);
         let batch = self.wanted(lane, batch, recorder);
         if batch.is_empty() {
             return None;
@@ -605,7 +654,7 @@ impl Dispatcher {
         let operations: Vec<&Operation> = batch.iter().flat_map(|(p, _)| &p.operations).collect();
         let Performed { answers, undecided } = match session {
             Ok(session) => {
-                let performed = perform_batch(session, &operations, recorder).await;
+                let performed = perform_batch(session, &operations, under_way, recorder).await;
                 let took_ns = self.clock.now_ns().saturating_sub(sent_ns);
                 recorder.backend_answered(0, took_ns);
                 answered = (!performed.is_lost()).then(|| (count(&operations), took_ns));
@@ -725,7 +774,8 @@ impl Dispatcher {
     }
 
     /// Adds what waits in the batch's lane.
-    fn take_more(&self, lane: Lane, batch: &mut Vec<(Pending, u64)>, now_ns: u64) {
+    fn take_more(&self, under_way: &UnderWay<'_>, batch: &mut Vec<(Pending, u64)>, now_ns: u64) {
+        let lane = under_way.lane;
         let mut state = self.lock();
         let mut taken: usize = batch.iter().map(|(pending, _)| pending.operations.len()).sum();
         while taken < self.batch
@@ -734,7 +784,10 @@ impl Dispatcher {
             taken += pending.operations.len();
             batch.push((pending, now_ns));
         }
-        state.lanes[lane as usize].last_batch = taken;
+        let line = &mut state.lanes[lane as usize];
+        line.last_batch = taken;
+        line.in_service += taken;
+        under_way.operations.store(taken, Ordering::Relaxed);
         if state.requests > 0 {
             self.work.notify_one();
         }
@@ -814,10 +867,11 @@ fn nanoseconds(time: Duration) -> u64 {
 async fn perform_batch(
     session: Session,
     operations: &[&Operation],
+    under_way: &UnderWay<'_>,
     recorder: &mut Recorder,
 ) -> Performed {
     recorder.backend_sent(0, count(operations));
-    let performed = session.perform(operations).await;
+    let performed = session.perform(operations, &|| under_way.commits()).await;
     if performed.is_lost() {
         recorder.backend_failed(0);
     }
@@ -876,5 +930,17 @@ mod tests {
         dispatcher.lock().watching -= 1;
         assert!(matches!(dispatcher.take_first(false), First::Taken(..)));
         assert!(come());
+    }
+
+    #[test]
+    fn the_next_batch_begins_while_one_waits_for_its_commit() {
+        let mut line = Line { under_way: 1, in_service: 4, operations: 4, ..Line::default() };
+        assert!(!line.may_begin(true, BATCH), "its statement runs");
+        line.committing = 1;
+        assert!(line.may_begin(true, BATCH));
+        line.operations = 3;
+        assert!(!line.may_begin(true, BATCH), "fewer than are in it");
+        (line.under_way, line.committing, line.in_service, line.operations) = (2, 2, 4, 7);
+        assert!(!line.may_begin(true, BATCH), "two at most");
     }
 }

@@ -107,21 +107,21 @@ async fn in_time<T>(
 }
 
 /// Performs operations; a failure means that none of them was committed, unless the connection
-/// broke.
+/// broke. `executed` is called where only the commit is left.
 pub(super) async fn perform(
     connection: &Connection,
     operations: &[&Operation],
-    limits: &Limits,
-    patience: Duration,
+    (limits, patience): (&Limits, Duration),
+    executed: &(dyn Fn() + Sync),
 ) -> Result<Answers, Failure> {
     let patience = operations.iter().map(|operation| operation.patience(patience)).max();
     let patience = patience.unwrap_or_default();
     if !operations.is_empty()
         && operations.iter().all(|operation| matches!(operation, Operation::Take(_)))
     {
-        return take_all(connection, operations, limits, patience).await;
+        return take_all(connection, operations, (limits, patience), executed).await;
     }
-    in_time(patience, perform_together(connection, operations, limits)).await
+    in_time(patience, perform_together(connection, operations, limits, executed)).await
 }
 
 /// Takes messages in two steps: removed messages are read here before the commit, so that a failed
@@ -129,8 +129,8 @@ pub(super) async fn perform(
 async fn take_all(
     connection: &Connection,
     operations: &[&Operation],
-    limits: &Limits,
-    patience: Duration,
+    (limits, patience): (&Limits, Duration),
+    executed: &(dyn Fn() + Sync),
 ) -> Result<Answers, Failure> {
     let takes: Vec<&Take> = operations.iter().copied().filter_map(as_take).collect();
     if takes.iter().all(|take| take.lease_ms > 0) {
@@ -152,6 +152,7 @@ async fn take_all(
         taken
     };
     let (taken, marker) = in_time(patience, step).await?;
+    executed();
     match in_time(patience, connection.batch_execute("COMMIT")).await {
         Ok(()) => Ok(statuses(taken, limits)),
         Err(mut failure) => {
@@ -189,12 +190,13 @@ async fn perform_together(
     connection: &Connection,
     operations: &[&Operation],
     limits: &Limits,
+    executed: &(dyn Fn() + Sync),
 ) -> Result<Answers, Error> {
     let kinds = Kinds::of(operations);
     let mut answers = Gathered::new(operations.len(), limits);
     if kinds.sends.len() == operations.len()
         && let Some(done) =
-            uniform::send(connection, &chosen(operations, &kinds.sends, as_send)).await?
+            uniform::send(connection, &chosen(operations, &kinds.sends, as_send), executed).await?
     {
         answers.put(&kinds.sends, done);
         return Ok(answers.all());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kendall_message_queue::{PrivateOptions, PrivatePostgres, Server, TcpAccess};
 use kendall_protocols::queue::call::Operation;
 use kendall_protocols::queue::{
-    Call, Calls, Message, Order, ReceiveBatchRequest, ReceiveRequest, SendRequest,
+    Call, Calls, Message, Order, ReceiveBatchRequest, ReceiveRequest, SendBatchRequest, SendRequest,
 };
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -537,6 +537,45 @@ fn a_commit_that_nobody_heard_of_loses_nothing() {
         let found = rest(&mut client, to, queue_id).await;
         let contents: Vec<_> = found.iter().map(|message| message.content.as_str()).collect();
         assert_eq!(contents, ["0", "1", "2"]);
+    });
+    server.stop();
+    drop(tasks);
+    postgres.stop();
+}
+
+/// The connection breaks around the commit of a batch of sends: all of them are stored, or none.
+#[test]
+fn a_batch_of_sends_that_breaks_off_is_stored_whole_or_not_at_all() {
+    let folder = Folder::new();
+    let (postgres, address) = reachable(&folder);
+    let (cut, runtime) = (Arc::new(AtomicUsize::new(NO_CUT)), runtime());
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let near = listener.local_addr().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn_on(relay(listener, address, Arc::clone(&cut)), runtime.handle());
+    let server = over(near);
+    runtime.block_on(async {
+        let mut client = connect(&server).await;
+        let client_id = hello(&mut client, "from").await;
+        let queue_id = create(&mut client, "jobs").await;
+        let other = Other::connect(postgres.url()).await;
+        let send = SendRequest { client_id, queue_id, ..Default::default() };
+        let batch = SendBatchRequest { messages: vec![send; 3] };
+        for order in [BEFORE_COMMIT, AFTER_COMMIT, AFTER_COMMIT] {
+            cut.store(order, Ordering::SeqCst);
+            let results = client.send_batch(batch.clone()).await.unwrap().into_inner().results;
+            let unavailable = i32::from(tonic::Code::Unavailable);
+            assert!(results.iter().all(|result| result.code == unavailable), "{results:?}");
+            assert_eq!(cut.load(Ordering::SeqCst), NO_CUT, "it was cut there");
+            until_served(&server).await;
+            // What PostgreSQL still executes holds a lock on the table.
+            other.run("BEGIN; LOCK TABLE message IN SHARE MODE; COMMIT").await;
+            let messages = other.number("SELECT count(*) FROM message").await;
+            assert_eq!(messages % 3, 0, "{order}");
+            assert!(order != BEFORE_COMMIT || messages == 0);
+        }
+        let results = client.send_batch(batch).await.unwrap().into_inner().results;
+        assert!(results.iter().all(|result| result.code == 0), "{results:?}");
     });
     server.stop();
     drop(tasks);

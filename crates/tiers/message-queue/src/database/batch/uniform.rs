@@ -28,6 +28,7 @@ type Answers = Vec<Result<Answer, Refusal>>;
 pub(super) async fn send(
     connection: &Connection,
     sends: &[&Send],
+    executed: &(dyn Fn() + Sync),
 ) -> Result<Option<Answers>, Error> {
     if sends.is_empty() || sends.iter().any(|send| send.request.is_some()) {
         return Ok(None);
@@ -46,7 +47,12 @@ pub(super) async fn send(
         some_column(sends, |send| send.data.as_deref()),
         some_column(sends, |send| send.headers.as_deref()),
     ];
-    let Some(row) = run(connection, (SEND, parameters)).await? else { return Ok(None) };
+    let row = if sends.len() == 1 {
+        run(connection, (SEND, parameters)).await?
+    } else {
+        run_and_commit(connection, (SEND, parameters), executed).await?
+    };
+    let Some(row) = row else { return Ok(None) };
     let ids: Vec<i64> = row.get(1);
     Ok(Some(ids.into_iter().map(|sent| Ok(Answer::Number(id(Some(sent))))).collect()))
 }
@@ -89,7 +95,37 @@ async fn run(
     (text, parameters): (&'static str, Vec<Parameter<'_>>),
 ) -> Result<Option<Row>, Error> {
     let call = Call::prepare(connection, Some((text, parameters)) as Written<'_>).await?;
-    match Call::run(call.as_ref(), connection).await {
+    done(Call::run(call.as_ref(), connection).await)
+}
+
+/// The same in a transaction, all of which is sent together; says when only its commit is left.
+async fn run_and_commit(
+    connection: &Connection,
+    (text, parameters): (&'static str, Vec<Parameter<'_>>),
+    executed: &(dyn Fn() + Sync),
+) -> Result<Option<Row>, Error> {
+    // Known before: it would be asked for within the transaction, and behind the commit.
+    let call = Call::prepare(connection, Some((text, parameters)) as Written<'_>).await?;
+    let run = async {
+        let rows = Call::run(call.as_ref(), connection).await;
+        executed();
+        rows
+    };
+    let (begun, rows, committed) = tokio::join!(
+        biased;
+        connection.batch_execute("BEGIN"),
+        run,
+        // Of a statement that failed it is a ROLLBACK.
+        connection.batch_execute("COMMIT"),
+    );
+    begun?;
+    let row = done(rows)?;
+    committed?;
+    Ok(row)
+}
+
+fn done(rows: Result<Vec<Row>, Error>) -> Result<Option<Row>, Error> {
+    match rows {
         Ok(rows) => Ok(rows.into_iter().next().filter(|row| row.get(0))),
         Err(error) if breaks_a_key(&error) => Ok(None),
         Err(error) => Err(error),
