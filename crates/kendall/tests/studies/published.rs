@@ -346,6 +346,14 @@ fn every_study_file_is_accepted_at_full_and_at_toy_size() {
 }
 
 #[test]
+fn races() {
+    runs_at_toy_size("races/cache-write.toml");
+    runs_at_toy_size("races/http-load.toml");
+    runs_with_a_queue("races/queue-calls.toml");
+    runs_with_proxies("races/proxy-worker.toml");
+}
+
+#[test]
 fn compute_exponent() {
     runs_at_toy_size("compute/exponent.toml");
 }
