@@ -269,7 +269,7 @@ impl Layered {
         let is_reference = |task: &Task| matches!(task.role, Role::Reference { .. });
         if is_reference(task) && (entry.arrival_rate > 0.0 || !entry.forwards.is_empty()) {
             return self
-                .role(task, "is a reference task: nobody arrives there, and it forwards nothing");
+                .role(task, "is a reference task, which takes no arrivals and forwards nothing");
         }
         if entry.phases.len() > MOST_PHASES {
             return self.role(task, "has an entry with more than three phases");
@@ -288,7 +288,7 @@ impl Layered {
             index(name, "entry", to, self.entries.len())?;
             let server = &self.tasks[self.entries[to].task];
             if is_reference(server) {
-                return self.role(server, "is a reference task, and nobody calls one");
+                return self.role(server, "is a reference task, which cannot be called");
             }
         }
         for phase in &entry.phases {

@@ -124,7 +124,7 @@ pub enum Batch {
 pub enum Center {
     /// A queue before servers.
     Queue,
-    /// Nobody waits: think time, a network delay.
+    /// Without waiting: think time, a network delay.
     Delay,
 }
 
@@ -133,31 +133,31 @@ pub enum Center {
 pub enum Discipline {
     /// First come, first served.
     Fcfs,
-    /// Last come, first served; who is in service stays.
+    /// Last come, first served, without preemption.
     Lcfs,
-    /// Last come, first served, at once; who was in service goes on later.
+    /// Last come, first served, preemptive; interrupted service resumes.
     LcfsPr,
     /// All share the servers alike.
     Ps,
     /// In random order.
     Siro,
-    /// Shortest service first; who is in service stays.
+    /// Shortest service first, without preemption.
     Sjf,
-    /// Shortest remaining service first, at once; who was in service goes on later.
+    /// Shortest remaining service first, preemptive; interrupted service resumes.
     Srpt,
     /// All share the server in proportion to the weights of their classes.
     Dps,
     /// Classes share the server in proportion to their weights, each served in the order of arrival.
     Gps,
-    /// Earliest deadline first; who is in service stays.
+    /// Earliest deadline first, without preemption.
     Edf,
-    /// Earliest deadline first, at once; who was in service goes on later.
+    /// Earliest deadline first, preemptive; interrupted service resumes.
     EdfPreemptive,
     /// Infinite servers.
     Is,
-    /// Lowest `priority` number first; who is in service stays.
+    /// Lowest `priority` number first, without preemption.
     PriorityNonPreemptive,
-    /// Lowest `priority` number first, at once; who was in service goes on later.
+    /// Lowest `priority` number first, preemptive; interrupted service resumes.
     PriorityPreemptive,
 }
 
@@ -211,9 +211,9 @@ pub struct Demand {
 pub enum WhenFull {
     /// It is lost; one of a closed class goes on as if it had been served.
     Lost,
-    /// It keeps the server that served it last until there is room.
+    /// It keeps the server that served it last until the station has a free place.
     BlockAfterService,
-    /// Its service at the station before begins only when there is room, and is suspended while the room is taken.
+    /// Its service at the station before begins only when there is a free place, and is suspended while there is none.
     /// It holds the server meanwhile.
     BlockBeforeService,
     /// Its service at the station before is repeated, with a new time and then perhaps another way, until there is
@@ -483,7 +483,7 @@ impl Station {
         }
     }
 
-    /// A station at which nobody waits.
+    /// A station without waiting.
     #[must_use]
     pub fn delay(name: &str) -> Self {
         Self { center: Center::Delay, discipline: Discipline::Is, ..Self::queue(name, 1) }
@@ -525,7 +525,7 @@ impl Station {
         self.demands.get(class).and_then(Option::as_ref)
     }
 
-    /// Whether nobody waits here.
+    /// Whether customers never wait here.
     #[must_use]
     pub fn is_delay(&self) -> bool {
         self.center == Center::Delay || self.discipline == Discipline::Is

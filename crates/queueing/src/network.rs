@@ -74,7 +74,7 @@ pub struct Resource {
 pub enum Kind {
     /// One server (FCFS, PS or LCFS-PR).
     Queue,
-    /// Nobody waits.
+    /// A server for each customer: no waiting.
     Delay,
     /// m equal servers.
     Servers(u64),
@@ -149,7 +149,7 @@ pub enum NetworkError {
     TooLarge { solver: &'static str, steps: f64, limit: f64 },
     #[error("{solver} did not settle: after {rounds} rounds numbers still change by {change:.2e}")]
     NotSettled { solver: &'static str, rounds: u32, change: f64 },
-    /// A solution broke a law: our defect, found before anybody used the number.
+    /// A solution broke a law: a defect of the solver.
     #[error(
         "{solver} gave a result that breaks {law} ({have} against {limit}); please report this"
     )]
@@ -196,7 +196,7 @@ impl Resource {
         matches!(self.kind, Kind::Servers(_) | Kind::LoadDependent(_))
     }
 
-    /// Whether nobody waits.
+    /// Whether customers never wait.
     #[must_use]
     pub const fn is_delay(&self) -> bool {
         matches!(self.kind, Kind::Delay)

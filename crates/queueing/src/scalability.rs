@@ -247,7 +247,7 @@ pub struct UslFit {
 /// Fits the law to measurements (load N, throughput X) by least squares with α, β ≥ 0 and γ > 0.
 ///
 /// Standard errors come from the Jacobian at the optimum, degrees of freedom are measurements less
-/// fitted coefficients. A coefficient that would become negative is held at 0, said so, and
+/// fitted coefficients. A coefficient that would become negative is held at 0, marked, and
 /// carries no standard error; then those of the others hold on condition that it is 0.
 ///
 /// # Errors

@@ -143,7 +143,7 @@ pub enum Caveat {
     MeasuredError(network::MeasuredError),
     /// How far a formula for one queue was off at most over random queues that were simulated.
     MeasuredWait(MeasuredWait),
-    /// Nobody has measured how far the approximation is off for such models.
+    /// The error of the approximation is not known for such models.
     UnknownError,
     /// An iteration was stopped while its numbers still changed a little.
     Unsettled {
@@ -456,7 +456,7 @@ fn times_and_spreads(model: &Model, solution: &mut Solution) -> Result<(), Solve
 fn refuse_features(model: &Model) -> Result<(), SolveError> {
     let nobody = |class: &crate::model::Class| class.is_open() && class.arrival_rate_per_s() <= 0.0;
     if model.classes.iter().all(nobody) {
-        // Where nobody comes, no limit is met, and nobody waits for anybody.
+        // Without arrivals no limit is reached, and there is no waiting.
         return Ok(());
     }
     let needs = |feature, station: &Station| {

@@ -222,7 +222,7 @@ impl Distribution {
         }
     }
 
-    /// Whether one time says nothing of the next.
+    /// Whether successive times are independent.
     #[must_use]
     pub fn is_independent(&self) -> bool {
         !matches!(self, Self::Map { .. } | Self::Trace { .. })

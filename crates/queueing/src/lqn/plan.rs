@@ -11,7 +11,7 @@ const MOST_SIZE: usize = 200_000;
 /// may be.
 const MOST_OTHERS: f64 = 16.0;
 
-/// Where a task or processor stands as a station.
+/// Index of a task or processor as a station.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Station {
     /// m; infinite where there is no queue.
@@ -186,7 +186,7 @@ impl<'a> Plan<'a> {
                 }
                 self.add_waits(entry, phase, &calls);
             }
-            // What is forwarded may have no caller who waits.
+            // A forwarded call may have no waiting caller.
             let waited = self.waited[*task];
             for (to, _) in forwards {
                 self.waited[model.entries[*to].task] &= waited;
@@ -194,7 +194,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Who waits for how many replies of whom at once; the calls of one fork stand together.
+    /// Adds how many replies each task waits for at once, by the task that replies; calls of one fork are adjacent.
     fn add_waits(&mut self, entry: usize, phase: usize, calls: &[Called]) {
         let model = self.model;
         let caller = model.entries[entry].task;

@@ -18,7 +18,7 @@ const TOLERANCE: f64 = 1e-9;
 const SETTLED: f64 = 1e-6;
 /// Largest share of a station that arrivals may take which nothing holds back.
 const MOST_OPEN: f64 = 0.9999;
-/// Most service times that anybody waits.
+/// Longest wait, in service times.
 const MOST_WAIT: f64 = 1e18;
 /// The largest errors over random models of up to four layers, eight customers of each of up to three
 /// reference tasks and six threads (`tests/all/layered.rs`): with exponential slices in one phase and
@@ -169,7 +169,7 @@ struct Rounds<'a> {
     /// X of each task, and its mean number of busy threads or of customers that do not think.
     tasks: Vec<(f64, f64)>,
     /// By task and caller: rate of calls that wait; and by task, its visits, and those on behalf of
-    /// who waits for it.
+    /// a waiting caller.
     called: Vec<Vec<f64>>,
     bound: Vec<(f64, f64)>,
     /// By two tasks, in their order: how probably requests of both are the same caller's, so that
@@ -353,7 +353,7 @@ impl<'a> Rounds<'a> {
         change
     }
 
-    /// Rates of entries, and who comes to each station for how long, callers first.
+    /// Rates of entries, and the arrivals at each station with their times there, callers first.
     fn flows(&mut self) {
         let plan = self.plan;
         for (running, entry) in self.entries.iter_mut().zip(&plan.model.entries) {

@@ -15,7 +15,7 @@ pub(super) struct Flow {
     first: [f64; 2],
     /// Of what the server does after it.
     second: [f64; 2],
-    /// Which part is on behalf of a customer of each reference task, who waits meanwhile: rate times share.
+    /// Which part is on behalf of a waiting customer, by reference task: rate times share.
     shares: Vec<f64>,
 }
 
@@ -77,7 +77,7 @@ impl Flow {
         self.mean(self.shares[reference])
     }
 
-    /// Part that is on behalf of no customer who waits.
+    /// Part that is on behalf of no waiting customer.
     pub(super) fn unbound(&self) -> f64 {
         (1.0 - self.mean(self.shares.iter().sum())).clamp(0.0, 1.0)
     }

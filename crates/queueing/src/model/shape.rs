@@ -33,7 +33,7 @@ pub fn read_distribution(
     read_table(Shape { section, outer: mean_s, follows: false })
 }
 
-/// The same, for a distribution whose mean follows what is said beside it, whatever its own is.
+/// The same, for a distribution whose mean is `mean`, also where it states another.
 pub(super) fn read_shape(path: &str, value: &Value, mean: f64) -> Result<Distribution, ModelError> {
     let Some(table) = value.as_table() else { return read_distribution(path, value, Some(mean)) };
     let named = table.get("distribution").and_then(Value::as_str).unwrap_or_default();
@@ -57,9 +57,9 @@ pub(super) fn exponential(path: &str, mean: f64) -> Result<Distribution, ModelEr
 
 struct Shape<'a> {
     section: Section<'a>,
-    /// The mean that is said beside the table.
+    /// The mean that the file states beside the table.
     outer: Option<f64>,
-    /// Whether that one counts where both are said; else they must agree.
+    /// Whether that one counts where both are stated; else they must agree.
     follows: bool,
 }
 
@@ -83,7 +83,7 @@ impl Shape<'_> {
         )
     }
 
-    /// One mean, however often it is said.
+    /// The mean; refused where two are stated that differ.
     fn mean(&mut self) -> Result<f64, ModelError> {
         let own = self.find("mean_s")?;
         let rate = self.find("rate_per_s")?;
@@ -102,7 +102,7 @@ impl Shape<'_> {
         }
     }
 
-    /// A shape that has its own mean beside another that is said.
+    /// A shape that has a mean by itself, checked against one that is stated beside it.
     fn own_mean(&self, built: Distribution) -> Result<Distribution, ModelError> {
         match self.outer {
             Some(outer) if !self.follows && (built.mean() - outer).abs() > 1e-9 * outer.abs() => {

@@ -180,7 +180,7 @@ fn open(section: &mut Section<'_>, full: bool) -> Result<Workload, ModelError> {
     let shape = if full { section.raw("interarrival_time") } else { None };
     let path = section.path_of("interarrival_time");
     let (arrival_rate_per_s, interarrival) = match (rate, shape) {
-        // Nobody comes, whatever the shape of the gaps would be.
+        // Without arrivals the shape of the gaps does not matter.
         (Some(0.0), Some(value)) => {
             read_shape(&path, value, 1.0)?;
             (0.0, Distribution::Exponential { mean_s: 0.0 })
@@ -323,7 +323,7 @@ impl StationKeys<'_, '_> {
         }
         let delay = self.section.raw("type").and_then(Value::as_str) == Some("delay");
         if delay && has("servers") {
-            return Err(self.refused("servers", "of a delay", "none: nobody waits at a delay"));
+            return Err(self.refused("servers", "of a delay", "none: a delay has no queue"));
         }
         let curve = ["rate_multipliers", "service_rates_per_s"].into_iter().find(|key| has(key));
         if let Some(curve) = curve {
@@ -436,7 +436,11 @@ impl StationKeys<'_, '_> {
         if let (Center::Delay, Some(other)) =
             (center, written.as_deref().filter(|name| *name != "is"))
         {
-            return Err(self.refused("discipline", format!("`{other}`"), "none: nobody waits"));
+            return Err(self.refused(
+                "discipline",
+                format!("`{other}`"),
+                "none: a delay has no queue",
+            ));
         }
         let unwritten = if center == Center::Delay { Discipline::Is } else { Discipline::Fcfs };
         // The words are checked where they are read.

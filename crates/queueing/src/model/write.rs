@@ -18,7 +18,7 @@ pub struct WriteError {
 }
 
 impl Model {
-    /// The model as TOML, which read again is the same model. `comment` stands before it, line by line.
+    /// The model as TOML, which read again is the same model. `comment` is written before it, line by line.
     ///
     /// # Errors
     /// [`WriteError`] for names that mean something else in a file, such as a station `out` in routes.

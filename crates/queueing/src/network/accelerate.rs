@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// Large networks have no room to remember steps.
+    /// Of large networks no steps are remembered: they would take too much memory.
     #[test]
     fn without_room_it_leaves_the_steps_as_they_are() {
         let mut anderson = Anderson::new(0);

@@ -659,7 +659,7 @@ impl<'a> General<'a> {
                     residence[k][class] = visit.0;
                     let step = throughput[class] * visit.1 - number[k][class];
                     number[k][class] += damping * step;
-                    // A throughput at its cap stands still while queues still grow.
+                    // A throughput at its cap no longer changes while queues still grow.
                     change = change.max(step.abs() / n);
                     sum += visit.0;
                 }

@@ -277,7 +277,7 @@ fn open_balanced(network: &Network, arrival_rate: f64) -> Result<Bounds, Network
 }
 
 /// Asymptotic bounds of each closed class beside the others: none can be faster than alone, and
-/// none slower than behind everybody else at its bottleneck. Single servers, several servers and
+/// none slower than behind all other customers at its bottleneck. Single servers, several servers and
 /// delays.
 ///
 /// # Errors

@@ -16,9 +16,9 @@ pub struct ForkJoin {
     pub response_time: f64,
     /// Mean time of one branch: λ, µ as M/M/1.
     pub branch_response_time: f64,
-    /// Nobody is faster than one branch.
+    /// The response time is at least that of one branch.
     pub lower_bound: f64,
-    /// Branches that were independent would be slower.
+    /// Independent branches would be slower.
     pub upper_bound: f64,
     /// Exact for one branch and for two that are both needed.
     pub accuracy: Accuracy,

@@ -1,4 +1,4 @@
-//! What a full station does to those before it: who is held at a server, and what cannot be.
+//! Blocking by a full station: customers held at a server before it, and models that are refused.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) type Step = (Place, usize, f64);
 /// Where each class goes from where.
 type Legs = BTreeMap<(usize, Place), Vec<Step>>;
 
-/// Refuses what cannot stand before a station that blocks, and circles of them.
+/// Refuses stations that cannot come before one that blocks, and circles of blocking stations.
 pub(super) fn check(model: &Model, legs: &Legs) -> Result<(), SimulationError> {
     let unsupported = |station: &str, what, instead| {
         Err(SimulationError::Unsupported { station: station.to_owned(), what, instead })
@@ -106,7 +106,7 @@ fn blocks_in_a_circle(model: &Model, ways: &[(usize, usize)]) -> bool {
 }
 
 impl Engine<'_> {
-    /// Whether a customer from another station must wait for room at `station`.
+    /// Whether a customer from another station must wait for a free place at `station`.
     #[inline]
     pub(super) fn must_wait_for(&self, station: u32) -> bool {
         let plan = &self.plan.stations[station as usize];
@@ -150,7 +150,7 @@ impl Engine<'_> {
         !full
     }
 
-    /// Whether what leads from one station to another waits for room before it is served.
+    /// Whether what leads from one station to another waits for a free place before it is served.
     fn is_gate(&self, to: u32, from: u32) -> bool {
         let plan = self.plan.stations.get(to as usize);
         to != from && plan.is_some_and(|plan| plan.when_full == WhenFull::BlockBeforeService)
@@ -186,7 +186,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Serves those who were held back on, if there is room again where they go.
+    /// Serves customers that were held back, if there is a free place again where they go.
     fn let_go(&mut self, station: u32) {
         for index in 0..self.stations[station as usize].aiming.len() {
             let customer = self.stations[station as usize].aiming[index];
@@ -226,7 +226,7 @@ impl Engine<'_> {
         self.customers[customer as usize].event = number;
     }
 
-    /// Holds a customer at its server until there is room where it goes.
+    /// Holds a customer at its server until there is a free place where it goes.
     pub(super) fn block(&mut self, customer: u32, hop: Hop) {
         let station = self.customers[customer as usize].station;
         self.touch(station);

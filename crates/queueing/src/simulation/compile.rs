@@ -1,8 +1,8 @@
 //! From the model description to what the engine runs.
 //!
 //! A pool's tokens are held by a customer at a station of its own (the pool), while a child goes
-//! where the token is needed; so waiting for a token, holding it and losing customers for want of
-//! room are what they are at any station. A fork works the same way with several children.
+//! where the token is needed; so waiting for a token, holding it and losing customers for lack of
+//! places work as at any station. A fork works the same way with several children.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ struct Compiler<'m> {
     entries: BTreeMap<u16, Vec<Hop>>,
 }
 
-/// The plan for a model, and what its stations stand for.
+/// The plan for a model, and the parts of the model that its stations represent.
 pub(super) fn compile(model: &Model) -> Result<(Plan, Layout), SimulationError> {
     let mut compiler = Compiler {
         model,
@@ -95,7 +95,7 @@ pub(super) fn compile(model: &Model) -> Result<(Plan, Layout), SimulationError> 
             compiler.compile_context(done)?;
             done += 1;
         }
-        // Only now is it known who comes to which pool; the ways out may need further contexts.
+        // Only now are the customers of each pool known; the ways out may need further contexts.
         compiler.add_refusals()?;
     }
     compiler.finish()

@@ -19,9 +19,9 @@ pub(super) const LOOK_EVERY: u32 = 1 << 20;
 /// Why a replication could not go on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Halt {
-    /// More customers than there is room for.
+    /// More customers than the simulation can hold.
     TooManyCustomers { time: f64 },
-    /// Nobody can move.
+    /// A deadlock: no customer can move.
     Deadlock { time: f64 },
     /// Events happen, time does not pass.
     ClockStands { time: f64 },
@@ -220,7 +220,7 @@ impl<'p> Engine<'p> {
         self.halt.map_or(Ok(()), Err)
     }
 
-    /// What was counted since the last call; who is where stays as it is.
+    /// Counts since the last call; customers stay where they are.
     pub(super) fn take(&mut self) -> Totals {
         let now = self.now;
         let totals = Totals {
@@ -288,7 +288,7 @@ impl<'p> Engine<'p> {
         }
     }
 
-    /// A new customer in the network; `None` when there is no room for more.
+    /// A new customer in the network; `None` at the largest number of customers.
     #[inline]
     fn create(&mut self, class: u16, join: u32) -> Option<u32> {
         let now = self.now;
@@ -484,7 +484,7 @@ impl<'p> Engine<'p> {
         }
     }
 
-    /// A service is over: the customer goes on, or waits for room where it goes.
+    /// A service is over: the customer goes on, or waits for a free place at the next station.
     #[inline]
     fn complete(&mut self, customer: u32) {
         let place = &mut self.customers[customer as usize];
@@ -587,7 +587,7 @@ impl<'p> Engine<'p> {
         }
     }
 
-    /// Service that `class` wants from `station`.
+    /// Draws the service time of `class` at `station`.
     #[inline]
     pub(super) fn draw_work(&mut self, station: u32, class: u16) -> f64 {
         match &self.plan.stations[station as usize].work[usize::from(class)] {

@@ -6,7 +6,7 @@
 //!
 //! Most events schedule one other. So the root is left in place while its event is handled, and
 //! the first event that is scheduled takes its place: one sift instead of two. Cancelled events
-//! are not searched for: whoever they concern remembers the number of the event that counts, and
+//! are not searched for: their customer or station keeps the number of the valid event, and
 //! others are dropped when they come up.
 
 /// Bits for what happens: two for the kind, the others for whom.

@@ -221,7 +221,7 @@ impl<'p> Line<'p> {
         self.response.count + self.lost
     }
 
-    /// What was counted since the last call; who is where stays as it is.
+    /// Counts since the last call; customers stay where they are.
     pub(super) fn take(&mut self) -> Totals {
         let now = self.now;
         let tally = self.tally.take(now);

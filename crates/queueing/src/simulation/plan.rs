@@ -93,7 +93,7 @@ pub(super) struct StationPlan {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
-    /// A server for everybody.
+    /// A server for each customer.
     Delay,
     /// Each customer in service has a server of its own.
     Dedicated,
@@ -102,7 +102,7 @@ pub(super) enum Service {
     Shared { slots: u32 },
 }
 
-/// Who is next among those of one level.
+/// Order of service within one priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {
     FirstCome,
@@ -123,11 +123,11 @@ pub(super) enum Preemption {
     ByLevel,
     /// Every arrival interrupts.
     ByArrival,
-    /// Who is before another in the order interrupts the last of them.
+    /// A customer earlier in the order interrupts the last one in service.
     ByRank,
 }
 
-/// What a class wants from a station.
+/// The service of a class at a station.
 #[derive(Debug, Clone)]
 pub(super) enum Work {
     /// The class never comes here.

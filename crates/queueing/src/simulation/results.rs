@@ -205,12 +205,12 @@ impl Reader<'_> {
         self.warm_up_s + self.kept_s < STAYS * stay
     }
 
-    /// A figure whose interval stands only where the run is long enough for any.
+    /// A figure, with its interval only where the run is long enough for any.
     fn stated(&self, found: Measured) -> Measured {
         Measured { half_width: found.half_width.filter(|_| self.long_enough), ..found }
     }
 
-    /// A time whose interval stands only where the run is long enough for it.
+    /// A time, with its interval only where the run is long enough for it.
     fn timed(&self, stay: f64, found: Measured) -> Measured {
         let stated = self.stated(found);
         Measured { half_width: stated.half_width.filter(|_| !self.is_short(stay)), ..found }

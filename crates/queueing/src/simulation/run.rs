@@ -15,7 +15,7 @@ const WARM_UP_BATCHES: usize = 200;
 const BATCHES: usize = 20;
 /// Fewest replications from which an interval is made of their means.
 pub(super) const FEWEST_REPLICATIONS: u32 = 5;
-/// Batches that stand for replications where fewer were asked for.
+/// Batches that replace replications where fewer were asked for.
 const BATCH_MEANS: u32 = 32;
 /// Events for each customer that may end, after which it ends in any case.
 const EVENTS_PER_CUSTOMER: u64 = 200;
@@ -170,7 +170,7 @@ pub(super) fn run(
 fn pilot(plan: &Plan, settings: &Settings, most: f64) -> Result<f64, SimulationError> {
     use super::plan::Kind::{Child, Closed};
     if plan.classes.iter().all(|class| matches!(class.kind, Closed { population: 0 } | Child)) {
-        // Nobody comes, and a second shows as much of that as any other time.
+        // Without customers any length of the run does.
         return Ok(1.0);
     }
     let first = FIRST_EVENTS.max(5 * population(plan));

@@ -26,7 +26,7 @@ pub(super) struct StationState {
     pub(super) taken: Vec<bool>,
     /// Those in service, last begun first; kept only where service can be interrupted.
     pub(super) interruptible: List,
-    /// Customers elsewhere who wait for room here, in order, with where they go.
+    /// Customers elsewhere who wait for a free place here, in order, with where they go.
     pub(super) blocked: std::collections::VecDeque<(u32, Hop)>,
     /// Customers elsewhere in service, or held back from it, who go here next: where that decides
     /// whether they are served.

@@ -1,4 +1,4 @@
-//! What happens at a station: who is let in, who is served next, who is interrupted.
+//! What happens at a station: admission, order of service, preemption.
 
 use rand::RngExt as _;
 
@@ -127,7 +127,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Interrupts somebody in favor of `customer`, if its kind may and somebody can be.
+    /// Interrupts a customer in favor of `customer`, if its class may and one can be interrupted.
     fn interrupt_for(&mut self, customer: u32) -> bool {
         let (station, class) = {
             let place = &self.customers[customer as usize];
@@ -230,7 +230,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Takes the customer who is next out of the queues.
+    /// Takes the next customer out of the queues.
     #[inline]
     fn next_waiting(&mut self, station: u32) -> Option<u32> {
         let state = &self.stations[station as usize];
@@ -418,7 +418,7 @@ impl Engine<'_> {
     }
 }
 
-/// Servers as a number, for a utilization; `None` where there is one for everybody.
+/// Servers as a number, for a utilization; `None` where each customer has one.
 pub(super) fn servers_of(plan: &StationPlan) -> Option<f64> {
     match plan.service {
         Service::Delay => None,

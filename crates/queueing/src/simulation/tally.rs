@@ -17,7 +17,7 @@ pub(super) struct TimeHistogram {
 impl TimeHistogram {
     #[inline]
     pub(super) fn record(&mut self, time: f64) {
-        // A zero adds nothing to the first cell: cheaper than a branch that nobody can predict.
+        // A zero adds nothing to the first cell: cheaper than an unpredictable branch.
         let positive = time > 0.0;
         self.zeros += u64::from(!positive);
         let cell = if positive { time.to_bits() >> SHIFT } else { self.base };
@@ -245,7 +245,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// What was counted; who is there stays.
+    /// The counts; customers present stay.
     pub(super) fn take(&mut self, now: f64) -> Self {
         let (mut present, mut serving) = (self.present.clone(), self.serving.clone());
         present.restart(now);
@@ -308,7 +308,7 @@ impl StationTally {
         }
     }
 
-    /// What was counted; who is blocked stays.
+    /// The counts; blocked customers stay.
     pub(super) fn take(&mut self, now: f64) -> Self {
         let mut blocked = self.blocked.clone();
         blocked.restart(now);
@@ -349,7 +349,7 @@ impl SystemCell {
         self.completions + self.abandoned
     }
 
-    /// What was counted; who is there stays.
+    /// The counts; customers present stay.
     pub(super) fn take(&mut self, now: f64) -> Self {
         let mut present = self.present.clone();
         present.restart(now);

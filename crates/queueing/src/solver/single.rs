@@ -43,7 +43,7 @@ pub(super) fn solve(model: &Model, solver: Solver) -> Result<Option<Solution>, S
         };
         return Ok(solved.map(|solved| wrap(model, solved)));
     }
-    // A class of which nobody comes still has a place in the order: what its first one would see.
+    // A class without arrivals keeps its place in the order: its times are those of a first customer.
     let rates = || model.classes.iter().map(Class::arrival_rate_per_s);
     if model.classes.iter().all(Class::is_open) && rates().any(|rate| rate > 0.0) {
         return several_open(model).map_err(failed);
@@ -142,7 +142,7 @@ fn uncovered(
     (limited && by_size(station)).then_some("an order by size beside batches, limits or impatience")
 }
 
-/// A station with room for `capacity`; `None` where no formula knows it.
+/// A station of limited `capacity`; `None` where there is no formula.
 fn finite(
     station: &Station,
     capacity: u64,
@@ -241,7 +241,7 @@ pub(super) fn settled(model: &Model) -> Result<Option<Settling>, SolveError> {
     settling(&process(&first), &process(&second)).map(Some).map_err(failed)
 }
 
-/// Who comes per second when `n` are there, with this arrival rate or population.
+/// Arrival rate when `n` are there, with this arrival rate or population.
 fn arrivals(class: &Class, most: f64, n: u64) -> f64 {
     match &class.workload {
         Workload::Open { .. } => most,
@@ -376,7 +376,7 @@ fn order(solved: &mut StationSolution, discipline: Discipline) {
         Discipline::Siro => ("SIRO", Some(2.0 / (1.0 + idle))),
         // One class: its weight does not matter. The others have formulas of their own.
         Discipline::Dps | Discipline::Sjf | Discipline::Srpt => return,
-        // One class only: who comes first has the priority, the share and the deadline.
+        // One class only: priority, share and deadline all come to first come, first served.
         Discipline::PriorityNonPreemptive
         | Discipline::PriorityPreemptive
         | Discipline::Gps

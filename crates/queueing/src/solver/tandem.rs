@@ -18,15 +18,15 @@ pub(super) struct Stop {
     wait: f64,
 }
 
-/// A way through the network, how probable it is, and what stands on it.
+/// A path through the network, its probability and its stations.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Path {
     probability: f64,
     stops: Vec<Stop>,
 }
 
-/// The paths of a network of M/M/1 stations, M/M/m or delays at their ends, when who is behind on a path
-/// cannot come before: no two stations of it are joined by a second way. Then the times at the stations
+/// The paths of a network of M/M/1 stations, M/M/m or delays at their ends, when no customer overtakes another on a path
+/// (no two stations of it are joined by a second way). Then the times at the stations
 /// of a path are independent.
 ///
 /// # Source

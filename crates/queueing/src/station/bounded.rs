@@ -1,4 +1,4 @@
-//! One server with any service distribution and a limited room.
+//! M/G/1/B: one server with any service distribution and a limited number of places.
 
 use super::birth_death::number_moments;
 use super::general::{MOST_EMBEDDED, arrivals_in_service, embedded_states};
@@ -6,15 +6,15 @@ use super::law::StateLaw;
 use super::{BusyPeriod, Moments, StationError, StationSolution, at_most, positive};
 use crate::Distribution;
 
-/// M/G/1/B: Poisson arrivals, one server, room for `capacity` customers with the one in service;
-/// who finds it full is lost. There is a steady state at any load.
+/// M/G/1/B: Poisson arrivals, one server, places for `capacity` customers with the one in service;
+/// arrivals that find it full are lost. There is a steady state at any load.
 ///
 /// Exact for service whose number of arrivals has a closed form: exponential, Erlang, gamma,
 /// deterministic, hyper-exponential. Means, probabilities and the variance of the number; times by
 /// Little's law, so that their variances are left out.
 ///
 /// # Errors
-/// [`StationError::Number`] for another distribution or no room, [`StationError::TooLarge`] beyond
+/// [`StationError::Number`] for another distribution or a capacity of 0, [`StationError::TooLarge`] beyond
 /// 4,000 places.
 ///
 /// # Source

@@ -143,7 +143,7 @@ fn laws(
     )
 }
 
-/// The time of a customer that finds nobody: its service.
+/// Response time of a customer that finds the station empty: its service.
 pub(super) fn service_law(service: &Distribution) -> Option<TimeLaw> {
     let mean = service.mean();
     if service.is_exponential() {
@@ -420,7 +420,7 @@ fn deterministic_states(a: f64, slack: f64, servers: u64) -> Result<(Vec<f64>, f
 const LIGHT: f64 = 0.8;
 
 /// Makes every state right to its last figures: the state one service time later, again and again,
-/// which only adds. Who was in service is gone by then, so that little is left to settle.
+/// which only adds. The customer in service has left by then, so that little is left to settle.
 fn settle(table: &mut Vec<f64>, a: f64, m: usize, tail: f64) {
     let size = table.len();
     let mut arrivals = vec![(-a).exp()];
@@ -586,7 +586,7 @@ fn no_wait_probability(interarrival: &Distribution, mu: f64, idle: f64) -> Optio
     Some(f64::midpoint(low, high).exp())
 }
 
-/// σ where hardly anybody waits: there σ is what is small, and σ ← A*(µ − µσ) keeps its figures.
+/// σ where waiting is rare: there σ is what is small, and σ ← A*(µ − µσ) keeps its figures.
 fn wait_probability(interarrival: &Distribution, mu: f64, delta: f64) -> f64 {
     let mut sigma = 1.0 - delta;
     for _ in 0..200 {
@@ -636,7 +636,7 @@ pub fn batch_mm1(
     let number = rho / idle * y1;
     let var_number = rho / idle * (y2 - y1 * y1) + rho / (idle * idle) * y1 * y1;
     let response = y1 / (mu * idle);
-    // Behind half of the own batch, and behind who is there.
+    // Behind half of the own batch, and behind the customers present.
     let wait = ((second - size) / (2.0 * size) + rho) / (mu * idle);
     Ok(StationSolution {
         notation: "M^[x]/M/1".to_owned(),

@@ -252,7 +252,7 @@ impl Input {
             notation: format!("{}/{}/{}", interarrival.letter(), service.letter(), self.servers),
             method,
             accuracy,
-            // Where neither gaps nor services vary nobody waits, whatever Erlang C says.
+            // Where neither gaps nor services vary there is no waiting, although Erlang C is positive.
             p_queueing: Some(if wait > 0.0 { self.queueing } else { 0.0 }),
             number: Moments::mean_only(a + self.lambda * wait),
             number_waiting: Moments::mean_only(self.lambda * wait),

@@ -1,4 +1,4 @@
-//! A station at which nobody arrives.
+//! A station without arrivals (λ = 0).
 
 use super::general::service_law;
 use super::impatient::joins;
@@ -7,7 +7,7 @@ use super::{BusyPeriod, Moments, StationError, StationSolution, notation, positi
 use crate::model::{Batch, Station, Workload};
 
 /// What the formulas of the other stations tend to as λ goes to 0: the station is empty, and the times
-/// are those of the first customer (or batch), which finds nobody.
+/// are those of the first customer (or batch), which finds the station empty.
 ///
 /// # Errors
 /// [`StationError::Number`] for a service time that is not positive, and where there is no server.
@@ -35,7 +35,7 @@ pub(crate) fn unvisited(
     };
     Ok(StationSolution {
         notation: name(station, interarrival, service, alone)?,
-        method: "a station at which nobody arrives, and what its first customer would see",
+        method: "a station without arrivals: times are those of a first customer",
         p0: Some(1.0),
         ln_p0: Some(0.0),
         p_queueing: alone.then_some(0.0),
@@ -132,7 +132,7 @@ mod tests {
         }
     }
 
-    /// A batch of three that finds nobody: its customers take 1, 2 and 3 services.
+    /// A batch of three that finds the station empty: its customers take 1, 2 and 3 services.
     #[test]
     fn a_batch_waits_for_itself() {
         let mut class = Class::open("c", 0.0);

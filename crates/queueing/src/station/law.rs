@@ -78,7 +78,7 @@ impl StateLaw {
         }
     }
 
-    /// Least n with P(more than n) ≤ `probability`: room that suffices but for that share.
+    /// Least n with P(more than n) ≤ `probability`: places that suffice but for that share of the time.
     /// `None` for 0 or less with an infinite tail.
     #[must_use]
     pub fn exceeded_with(&self, probability: f64) -> Option<u64> {

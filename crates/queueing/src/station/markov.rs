@@ -162,7 +162,7 @@ fn exact_u64(n: usize) -> u64 {
     u64::try_from(n).unwrap_or(u64::MAX)
 }
 
-/// Erlang B: probability that all of m servers are busy when nobody may wait.
+/// Erlang B: probability that all of m servers are busy, without waiting places.
 ///
 /// 1/B is a sum of positive terms, 1 + m/a + m(m−1)/a² + …, taken until it no longer grows.
 ///
@@ -248,7 +248,7 @@ fn fewest(
     Ok(high)
 }
 
-/// M/M/∞: nobody waits. Holds for any service distribution with this mean.
+/// M/M/∞, without waiting. Holds for any service distribution with this mean.
 ///
 /// # Errors
 /// [`StationError::Number`] for rates that are not positive.

@@ -194,7 +194,7 @@ impl Queue {
         let mut down: Vec<DMatrix<f64>> = finish.iter().map(|f| phases.kronecker(f)).collect();
         down.push(phases.kronecker(&self.services.replace()));
         let full = self.capacity.map(|last| {
-            // Who is not let in still moves the phase of the arrivals on.
+            // A lost arrival changes the phase of the arrivals, too.
             (last, local[self.servers].clone() + &up[self.servers])
         });
         let levels = Levels { up, local, down };

@@ -16,12 +16,12 @@ pub struct PriorityClass {
     pub service: Distribution,
 }
 
-/// Whether a newcomer interrupts who is in service.
+/// Whether an arrival interrupts the customer in service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheduling {
-    /// Who is in service stays ("head of the line").
+    /// Without preemption ("head of the line").
     NonPreemptive,
-    /// Who is in service is interrupted, and goes on later where it was.
+    /// Preemptive; interrupted service resumes.
     PreemptiveResume,
 }
 
@@ -357,7 +357,7 @@ fn slope(a: f64, servers: u64) -> Result<f64, StationError> {
 mod tests {
     use super::*;
 
-    /// A class of nearly nobody, or of nobody, waits as one of few does: the difference of two queues
+    /// The waiting time of a class is continuous as its rate goes to 0: the difference of two queues
     /// over its rate lost all digits, and at 0 was not a number.
     #[test]
     fn a_class_of_nearly_nobody_waits_as_one_of_few() {

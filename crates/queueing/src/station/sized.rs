@@ -12,9 +12,9 @@ const LEFT_OUT: f64 = 1e-13;
 /// Which of the waiting services goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BySize {
-    /// The shortest; who is in service stays (SJF).
+    /// The shortest, without preemption (SJF).
     Shortest,
-    /// The one of which least is left, at once; who was in service goes on later (SRPT).
+    /// The one with the least remaining service, preemptive (SRPT).
     ShortestRemaining,
 }
 

@@ -1,6 +1,6 @@
 //! Laplace transforms of times, and of their residual lives, in forms that do not cancel.
 //!
-//! Near saturation everything hangs on 1 − B*(s) at s near 0, where B* itself says nothing but 1.
+//! Near saturation all depends on 1 − B*(s) at s near 0, where B* itself rounds to 1.
 //! The residual life of a time X has the transform r*(s) = (1 − X*(s))/(s·E\[X\]); its distance from
 //! 1 is small in the same way as 1 − ρ is, and here it is a sum of small terms, not a difference of
 //! large ones.

@@ -187,7 +187,7 @@ fn several_classes_at_several_servers_err_as_documented() {
     several_servers_err((4, "2 classes at up to 4 servers"), (2, 6, 4), documented);
 }
 
-/// Every approximation says how far it may be off, or that nobody knows; percentiles by two moments
+/// Every approximation says how far it may be off, or that this is unknown; percentiles by two moments
 /// are no exact answer.
 #[test]
 fn an_approximation_states_its_error() {

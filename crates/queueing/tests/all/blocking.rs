@@ -107,7 +107,7 @@ fn blocking_after_service_is_as_its_markov_chain_says() {
     assert_eq!(s.stations[1].blocked_mean, None);
 }
 
-/// The services of the first station stand still while the second is full.
+/// The services of the first station are suspended while the second is full.
 #[test]
 fn blocking_before_service_is_as_its_markov_chain_says() {
     let chain = stationary([0, 0, 0], |[n, _, next]| {
@@ -179,7 +179,7 @@ fn saturated_lines_have_their_published_throughputs() {
     covers(line(&[1], WhenFull::BlockAfterService), 2.0 / 3.0);
     covers(line(&[3], WhenFull::BlockAfterService), 4.0 / 5.0);
     covers(line(&[1, 1], WhenFull::BlockAfterService), 22.0 / 39.0);
-    // The server is held until there is room: one place less.
+    // The server is held until there is a free place: one place less.
     covers(line(&[1], WhenFull::BlockBeforeService), 1.0 / 2.0);
     covers(line(&[2], WhenFull::BlockBeforeService), 2.0 / 3.0);
 }
@@ -216,7 +216,7 @@ fn repeated_service_is_as_its_markov_chain_says() {
     });
     let s = run(&round(3));
     covers(s.stations[0].number_mean, mean(&chain, |[n, ..]| n));
-    // As many as there is room for: nobody moves.
+    // As many customers as places: no customer moves.
     let settings = Settings { most_customers: 1_000, ..Settings::of(&round(5)) };
     let stuck = simulate(&round(5), &settings, &mut |_| {}).unwrap();
     assert!(stuck.classes[0].throughput_per_s.unwrap().center.abs() < 1e-12);

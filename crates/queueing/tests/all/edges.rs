@@ -41,7 +41,7 @@ fn waits_of_gm1_hold_near_saturation() {
     near(uniform.waiting_time.mean, 54_166_665.191_153_97, 3e-8);
 }
 
-/// Exponential gaps are M/M/1, at any load: also where hardly anybody waits.
+/// Exponential gaps are M/M/1, at any load: also where waiting is rare.
 #[test]
 fn gm1_with_exponential_gaps_is_mm1() {
     for lambda in [1e-12, 1e-3, 0.5, 0.999_999_999] {
@@ -210,7 +210,7 @@ mod networks {
         near(stepped.throughput[0], 50.0, 1e-12);
     }
 
-    /// Two equal bottlenecks share N customers for ever: no end short of N steps, and it is said.
+    /// Two equal bottlenecks share N customers for ever: an exact solution takes N steps, which the refusal names.
     #[test]
     fn what_would_take_too_long_is_refused_with_the_steps() {
         let equal = vec![Resource::queue(&[0.5]), Resource::queue(&[0.5])];
@@ -412,7 +412,7 @@ fn the_loss_of_impatient_customers_is_not_a_difference_of_rates() {
     near(solved.loss_probability, waiting / lambda, 1e-12);
     let balking = solved.more.iter().find(|(name, _)| *name == "balking_probability").unwrap().1;
     assert!(balking.abs() < 1e-300, "{balking:e}");
-    // Nobody joins beyond 11: one state of M/M/10 with its part of the arrivals.
+    // No customer joins beyond 11: one state of M/M/10 with its part of the arrivals.
     let table = Balking::Table([vec![1.0; 11], vec![0.0]].concat());
     let loss = mmm_balking(lambda, 1.0, 10, &table, None).unwrap().loss_probability;
     near(loss, mmmk(lambda, 1.0, 10, 11).unwrap().loss_probability, 1e-12);

@@ -326,7 +326,7 @@ fn priorities_satisfy_global_balance() {
         near(s[0].number, preempting.mean(|s| f64::from(s.0)), 1e-6);
         near(s[1].number, preempting.mean(|s| f64::from(s.1)), 1e-6);
     }
-    // One server, who is in service stays: 0 nobody, 1 high, 2 low; others wait.
+    // One server without preemption: 0 idle, 1 high in service, 2 low; others wait.
     let staying = chain((0_u8, 0_u32, 0_u32), |(serving, h, l)| {
         let mut moves = Vec::new();
         if *serving == 0 {

@@ -324,7 +324,7 @@ proptest! {
             prop_assert!(b.throughput.0 <= x + slack && x <= b.throughput.1 + slack, "{b:?} {x}");
         }
         // Never above the exact throughput [ES84]; otherwise the errors of docs/models.md, which
-        // tests/approximations.rs measures, with a little room for other networks.
+        // tests/approximations.rs measures, with a small margin for other networks.
         let s = schweitzer(&model, Iteration::default()).unwrap();
         prop_assert!(s.throughput[0] <= x + slack, "{} {x}", s.throughput[0]);
         prop_assert!(s.throughput[0] >= 0.92 * x, "{} {x}", s.throughput[0]);
@@ -577,7 +577,7 @@ fn variances_of_open_classes_are_what_a_simulation_finds() {
     let simulated = simulate(&series, &settings, &mut |_| {}).unwrap();
     let found = simulated.classes[0].response_time_variance_s2.unwrap();
     assert!(found.covers(times), "{found:?} for {times}");
-    // Of the mean number alone nothing is said: closed classes, other services, class switching.
+    // Without a variance: closed classes, other services, class switching.
     for text in [
         "population = 3\nthink_time_s = 1\nstations = [{ name = 'a', service_time_s = 1 }, { name = 'b', \
          service_time_s = 1 }]",

@@ -433,7 +433,7 @@ fn a_percentile_of_too_short_a_run_has_no_interval() {
     covers(Some(p99(&long).1), -19.0 * 0.01_f64.ln());
 }
 
-/// Who finds a pool full is lost, or thinks anew; who is lost while a token is held gives it back.
+/// A customer who finds a pool full is lost, or thinks anew; one who is lost while it holds a token gives it back.
 #[test]
 fn requests_that_are_lost_inside_pools_are_lost() {
     let pool = |name: &str, tokens, stations: &[usize], queue_capacity| Pool {

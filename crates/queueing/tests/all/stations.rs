@@ -222,7 +222,7 @@ fn priorities_keep_the_conservation_law() {
 
 #[test]
 fn impatience_has_its_known_special_cases() {
-    // Patience as fast as service: a station that never lets anybody wait, M/M/∞ by numbers.
+    // Patience as fast as service: a station without waiting, M/M/∞ by numbers.
     let s = mmm_impatient(5.0, 1.0, 3, 1.0, None).unwrap();
     near(s.number.mean, 5.0, 1e-12);
     // No patience at all: Erlang B.
