@@ -48,7 +48,7 @@ pub struct Bottleneck {
     pub generator_suspected: bool,
     /// Programs outside the study used much of the host.
     pub disturbed: bool,
-    /// Why nothing can be said about the limit, and what would tell; `None` where something can.
+    /// Why the limit cannot be determined, and what would show it; `None` where it can.
     pub cannot_tell: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl Resource {
 /// ten times its service time; the highest of several is named only above it.
 pub const LIMITING: f64 = 0.9;
 
-/// Share of the host's busy time, used by programs outside the study, from which it is said. Below
+/// Share of the host's busy time, used by programs outside the study, from which they are reported. Below
 /// it lie the kernel's own threads and interrupts, which no process accounts for.
 const OTHERS_DISTURB: f64 = 0.2;
 
@@ -157,7 +157,7 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
 
 /// Share of the host's busy time that programs outside the study took, where they delayed what was
 /// measured; of several hosts, the largest. A service that sleeps uses little of a machine: most of its
-/// busy time is then others', which says nothing. They disturb where they may have kept the study's
+/// busy time is then others', which is no sign of a disturbance. They disturb where they may have kept the study's
 /// threads waiting for a notable share of the response time, or where the machine had no core left.
 #[must_use]
 pub fn disturbing_share(point: &OperatingPoint) -> Option<f64> {
@@ -283,7 +283,7 @@ fn host_of<'a>(point: &'a OperatingPoint, id: &ResourceId) -> Option<&'a HostVie
 /// most of the time waits for a core, too, where others filled them.
 const LEAST_USED: f64 = 0.25;
 
-/// Whether others than the study filled a host enough for it to say nothing of the system. Where the system
+/// Whether others than the study filled a host enough for its load to be no evidence about the system. Where the system
 /// used a notable part of it and as many of its threads were ready as there are cores, it would have filled
 /// them by itself.
 fn is_disturbed(point: &OperatingPoint, id: &ResourceId) -> bool {
@@ -413,7 +413,7 @@ fn bandwidth(link: &LinkView, throughput: f64) -> Option<Resource> {
     })
 }
 
-/// Whether anybody waits for it worth naming. As many connections as workers are all in use when
+/// Whether requests wait for it long enough to name it. As many connections as workers are all in use when
 /// the workers are, and more of them would change nothing.
 fn waited_for(pool: &Resource) -> bool {
     const NOTABLE: f64 = 0.05;
@@ -446,7 +446,7 @@ fn busy_sentence(resource: &Resource) -> String {
         "{name}: {busy:.2} of {servers} busy on average (utilization {:.0} %)",
         utilization * 100.0
     );
-    // A queue that prints as 0.0 says nothing.
+    // A queue that prints as 0.0 is left out.
     let length = resource.queue_length.filter(|length| *length >= 0.05);
     if let (Some(length), Some(wait)) = (length, resource.waiting_time_s) {
         let wait = kendall_units::Seconds::new(wait);
@@ -692,7 +692,7 @@ mod tests {
             full_resource(&point, 0.95).map(|r| r.id),
             Some(ResourceId::HostOf("load".into()))
         );
-        // Others on one host say nothing against the other.
+        // Other programs on one host are no evidence against the other host.
         point.hosts = vec![host("db", 1.96, 0.3, 0.0), host("load", 0.4, 0.35, 0.35)];
         point.tiers[0].workers_busy = 1.0;
         let found = bottleneck(&point);
@@ -710,7 +710,7 @@ mod tests {
             ..ProcessView::default()
         });
         assert!(bottleneck(&point).generator_suspected);
-        // What the generator lacks says nothing about the system.
+        // A shortage of the generator is no evidence about the system.
         point.tiers[0].workers_busy = 2.0;
         assert_eq!(full_resource(&point, 0.95), None);
     }
@@ -734,7 +734,7 @@ mod tests {
         assert!(full_resource(&point, 0.95).is_some());
     }
 
-    /// Four connections for four workers: both are full, and nobody waits for a connection. Two for
+    /// Four connections for four workers: both are full, and no worker waits for a connection. Two for
     /// four: workers wait for them, and they are what limits.
     #[test]
     fn connections_limit_only_where_workers_wait_for_them() {

@@ -5,7 +5,7 @@ use kendall_units::{parse_rate, parse_share, whole_u64};
 /// No question is about so many times as much: what is written so long is a slip.
 const MOST: f64 = 1e9;
 
-/// What is changed, and to what. A model refuses what its observations say nothing about.
+/// What is changed, and to what. A model refuses what its observations do not determine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Change {
     /// Load of the system, 1/s.

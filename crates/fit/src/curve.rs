@@ -23,7 +23,7 @@ enum Needs {
     Points,
     /// Its rate of service is the highest throughput: the curve must be known to reach it.
     Saturation,
-    /// Its cores are the host's: nobody else may use them.
+    /// Its cores are the host's, used by nothing else.
     OwnHost,
 }
 

@@ -217,7 +217,7 @@ fn widened(mut scv: Estimate, fits: Option<&Candidate>, sample: &Sample<'_>) -> 
     scv
 }
 
-/// What is said of a mean or a variation where there is no variance: intervals of the usual kind
+/// The estimate of a mean or a variation without a variance, without an interval: intervals of the usual kind
 /// hold in 84 to 91 % of such samples.
 fn without_interval(mut estimate: Estimate, index: f64) -> Estimate {
     estimate.interval = None;
@@ -862,7 +862,7 @@ mod tests {
         assert_eq!(fit_all(&times).fits, None);
     }
 
-    /// Without a variance there is no interval of it, and the reason is said; with one, none of the
+    /// Without a variance there is no interval of it, and a caveat has the reason; with one, none of the
     /// usual long tails is taken for infinite.
     #[test]
     fn an_infinite_variance_is_not_given_an_interval() {

@@ -5,9 +5,9 @@
 //! of the knee, how many requests it holds at once. Candidates are closed networks of one station
 //! M/M/m and a delay, whose times are exponential, and curves between those and their asymptotes
 //! N/(R₁ + Z) and m/s, which constant times come near to. Sizes that the runs do not tell apart are
-//! told together.
+//! reported together.
 //!
-//! Beside these stands one that serves all who wait together ([`batch_station`]). Its curve is none of theirs: a
+//! A further shape serves all waiting requests together ([`batch_station`]). Its curve is none of theirs: a
 //! second client waits for the batch of the first, and further ones cost next to nothing, so that response times rise
 //! first and hardly then, where those of servers hardly rise first.
 
@@ -102,7 +102,7 @@ pub(crate) enum Family {
 const NEAR: f64 = 0.2;
 /// Loads up to which the candidates are solved.
 const HIGHEST_LOAD: f64 = 2_000.0;
-/// Share of the probability that sizes must hold together to be told.
+/// Share of the probability that the reported sizes must hold together.
 const TOLD: f64 = 0.95;
 /// How far a curve lies between exponential times and its asymptotes, and how likely each is.
 const REGULAR: [(f64, f64); 3] = [(0.0, 0.5), (0.4, 0.3), (0.8, 0.2)];
@@ -140,7 +140,7 @@ pub fn hidden_station(runs: &Evidence, confidence: f64) -> Option<HiddenStation>
 pub fn batch_station(runs: &Evidence, confidence: f64) -> Option<BatchStation> {
     let posterior = stations(runs, &[Family::Batches])?;
     let (_, most) = sizes_of(&posterior)?;
-    // Shapes are told with the likeliest first.
+    // Shapes are reported with the likeliest first.
     let best = posterior.shapes()[posterior.likely().next()?];
     let Kind::Batches { outside, .. } = best.kind else { return None };
     // At one client, whose cycle is the unit of time.
@@ -449,7 +449,7 @@ mod tests {
         assert_eq!(station.held_throughout(0.1), station, "what follows takes longer");
     }
 
-    /// Where nothing is reached, no size can be told.
+    /// Where no limit is reached, no size can be determined.
     #[test]
     fn a_line_tells_no_size() {
         let found = hidden_station(&evidence(|n| 50.0 * n), 0.95).unwrap();

@@ -72,7 +72,7 @@ fn at_tier(point: &OperatingPoint, tier: &TierView) -> Vec<LawCheck> {
             tolerance,
         ));
     }
-    // A queue that is nearly always empty says nothing of the law: its mean is all ends.
+    // A queue that is nearly always empty does not test the law: its mean is mostly edge effects.
     const WORTH_CHECKING: f64 = 0.05;
     let waiting = throughput * tier.waiting_time_s;
     if waiting.max(tier.queue_length) >= WORTH_CHECKING {

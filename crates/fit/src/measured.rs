@@ -28,7 +28,7 @@ pub struct OperatingPoint {
     pub client_link_round_trip_s: f64,
     /// Delay of the emulated links on the ways behind that tier, both ways together.
     pub backend_link_round_trip_s: f64,
-    /// Tiers between the clients and the first one that reports: they say nothing of themselves.
+    /// Tiers between the clients and the first one that reports; these report nothing.
     pub silent_before: Vec<String>,
     /// The tiers that report their stages, by their distance from the clients.
     pub tiers: Vec<TierView>,
@@ -36,12 +36,12 @@ pub struct OperatingPoint {
     pub processes: Vec<ProcessView>,
     /// Cores of the host; 0 where unknown.
     pub host_cores: f64,
-    /// Cores of the host that were busy, whoever used them; `None` where not recorded.
+    /// Busy cores of the host, by any program; `None` where not recorded.
     pub host_busy_cores: Option<f64>,
     /// Bytes that the host received and sent a second, loopback included; `None` where not
     /// recorded.
     pub host_network: Option<NetworkView>,
-    /// Each host, where the study ran on several; the three fields above say nothing then.
+    /// Each host, where the study ran on several; the three fields above are then of no use.
     #[serde(default)]
     pub hosts: Vec<HostView>,
     /// Emulated links with a bandwidth, in front of tiers that count their bytes.
@@ -55,7 +55,7 @@ pub struct HostView {
     /// Its name in the study.
     pub name: String,
     pub cores: f64,
-    /// Cores that were busy, whoever used them.
+    /// Busy cores, by any program.
     pub busy_cores: f64,
     /// Cores that processes of the study used there.
     pub own_cores: f64,
@@ -94,7 +94,7 @@ pub struct View {
     pub response_time_s: f64,
 }
 
-/// What one tier said of itself.
+/// What one tier reported.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TierView {
     /// Its name in the study.

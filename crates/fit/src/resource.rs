@@ -19,7 +19,7 @@ pub enum ResourceKind {
     Bandwidth,
 }
 
-/// Which resource: what it is known by. What it is called is for people.
+/// Identity of a resource; its printed name is separate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResourceId {

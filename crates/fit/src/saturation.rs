@@ -234,7 +234,7 @@ impl Saturation {
 /// of more than a doubling the last doubling counts: the rest may lie below the knee. An open loop
 /// is known to go on growing while it answers what is offered.
 ///
-/// Growth and fall are those of one curve through all runs ([`load_curve`]). Nothing is said that the
+/// Growth and fall are those of one curve through all runs ([`load_curve`]). Nothing is concluded that the
 /// runs do not show: both must be significant by their interval, and where neither growth nor
 /// saturation is, the shape is [`Shape::CannotTell`].
 #[must_use]
@@ -477,8 +477,8 @@ mod tests {
         assert!((found.maximum.throughput_per_s - 1_000.0).abs() < 1e-9);
     }
 
-    /// As it was said of a noisy machine: "overloaded, it falls beyond its maximum; −5.8 % (−80 % to
-    /// +421 %)". The means alone say fall, the runs nothing.
+    /// A wrong answer on a noisy machine: "overloaded, it falls beyond its maximum; −5.8 % (−80 % to
+    /// +421 %)". The means alone fall; the runs show nothing.
     #[test]
     fn a_fall_that_the_runs_do_not_carry_is_not_said() {
         let mut curve = asymptotic(&[1.0, 10.0, 20.0], 1_000.0, 0.01, 0.5);
@@ -496,7 +496,7 @@ mod tests {
         }
     }
 
-    /// On a noisy machine the load before the knee may well be beyond it: the knee is said to lie
+    /// On a noisy machine the load before the knee may well be beyond it: the knee is reported to lie
     /// above a load only where the runs show that this one has less throughput.
     #[test]
     fn the_knee_lies_above_a_load_that_is_known_to_be_below_it() {

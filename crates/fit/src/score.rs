@@ -77,7 +77,7 @@ pub struct Compared {
     pub measured: f64,
     /// In the unit of the variable, or why the model has no answer.
     pub predicted: Result<f64, String>,
-    /// The point was used to calibrate, so its error says nothing.
+    /// The point was used to calibrate, so its error is no test.
     pub calibration: bool,
 }
 
@@ -101,7 +101,7 @@ impl Compared {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     pub name: String,
-    /// What it stands for, by which it is found in a measurement; `None` for a delay.
+    /// The resource that it represents, by which it is found in a measurement; `None` for a delay.
     pub stands_for: Option<StandsFor>,
     /// m; `None` for a delay center.
     pub servers: Option<f64>,
@@ -117,7 +117,7 @@ pub struct Device {
     pub measured_utilization: Option<f64>,
 }
 
-/// What a device of a model stands for in the system.
+/// The resource that a device of a model represents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StandsFor {

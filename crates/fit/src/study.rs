@@ -2,7 +2,7 @@
 //!
 //! [`Calibration`] holds every usable run with its graph, its accounts and its load.
 //! [`Calibration::twin`] fits a twin to those that do the same kind of work; [`StudyModel::answer`] asks
-//! it. Who wants to ask about a key of a study file makes a [`Question`] from the settings that it leads to.
+//! it. A question about a key of a study file becomes a [`Question`] by way of the settings that the key leads to.
 
 mod answer;
 mod between;

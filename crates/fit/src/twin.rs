@@ -11,7 +11,7 @@
 //! - [`analytic()`] solves it without chance, for sweeps, where there are no batches.
 //! - [`demand`] is the form of a process's work: (w + w_b/b + s·v)·h.
 //! - [`Twin`] is what [`calibrate()`] makes of [`MeasuredRun`]s; it predicts, says how sure it is, how
-//!   far the question lies from what was measured, and refuses what the runs say nothing about.
+//!   far the question lies from what was measured, and refuses what the runs do not determine.
 //!
 //! Pure: no input or output, no clock; chance is a seed.
 

@@ -513,7 +513,7 @@ fn answers_are_no_worse_than_what_is_done_by_hand_and_held_as_often_as_they_say(
     }
     all.print("all");
     all.hold("all");
-    // Intervals that hold by being wide say nothing.
+    // Intervals that hold by being wide are useless.
     for at in 0..3 {
         let (half, error) = (quantile(&all.halves[at], 0.5), quantile(&all.errors[at], 0.9));
         assert!(half <= 2.0 * error, "{at}: median half-width {half} for errors of {error}");
@@ -744,7 +744,7 @@ fn instances_of_a_tier_that_may_have_the_station_may_serve_more() {
     assert!(caveats.iter().any(|caveat| caveat.contains("in which tier")), "{caveats:?}");
 }
 
-/// One consumer that takes all who wait, at 1, 2, 8 and at 1, 8, 32 clients: two of the three numbers of its form are told by
+/// One consumer that takes all waiting requests, at 1, 2, 8 and at 1, 8, 32 clients: two of the three numbers of its form are determined by
 /// three loads to within the runs' 2 %, and the third, what a request takes elsewhere, is small beside them.
 #[test]
 fn batches_are_answered_by_their_form() {
@@ -782,7 +782,7 @@ fn batches_are_answered_by_their_form() {
 }
 
 /// Each instance has a lock of its own unless runs say otherwise, which the interval holds; a run in which one of two
-/// instances did nothing says nothing of two.
+/// instances did nothing is no evidence about two.
 #[test]
 fn a_lock_is_of_each_instance_and_one_that_stands_idle_tells_nothing() {
     let truth = &TRUTHS[3];

@@ -99,7 +99,7 @@ fn batches_and_commits_serve_those_who_wait_together() {
     flushed.commits = vec![Commit { name: "wal".to_owned(), time_s: 1e-3, speed: 1.0 }];
     flushed.steps = vec![Step::Commit(0)];
     let simulated = run(&flushed, &[only_work(1e-6)], 20_000.0, 10_000.0, 4);
-    // Who comes back first begins a commit alone, and the nine others wait for the next one: ten
+    // The first request to return begins a commit alone, and the nine others wait for the next one: ten
     // requests for two commits.
     near(simulated.throughput_per_s, 5_000.0, 0.02);
 }
@@ -257,7 +257,7 @@ fn predictions_hold_within_their_intervals_at_the_nominal_rate() {
         list.sort_by(f64::total_cmp);
     }
     println!("half-widths {widths:.3?}, with the speed known {known_widths:.3?}");
-    // An interval that holds because it is wide says nothing. With the speed known, the 5 % that
+    // An interval that holds because it is wide is useless. With the speed known, the 5 % that
     // the form of the demands may be off is most of it, and in a simulated system it is not off.
     assert!(widths[12] < 3.0 * errors[21] && known_widths[12] < 4.0 * known_errors[21]);
     // 95 % of 24: 20 or fewer have a probability of 2.5 %.

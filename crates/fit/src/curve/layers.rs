@@ -329,7 +329,7 @@ impl Builder for Layers {
             stations.push(rate_dependent(&self.pool_name(), rates.collect()));
             return Model::new(name, vec![class], stations);
         }
-        // Exchanges under way: no more than connections, whoever else is in the pool.
+        // Exchanges under way: no more than connections, however many requests are in the pool.
         let rates = (1..=self.connections.max(1)).map(exact_f64);
         let rates = rates.map(|n| n / self.exchange.of(1.0, n)).collect();
         stations.push(delay("worker itself", self.own.of(1.0, 1.0)));

@@ -664,7 +664,7 @@ fn beside(devices: &[Device], point: &OperatingPoint) -> Vec<Device> {
         .collect()
 }
 
-/// Utilization that was measured of what a device stands for: by what it is, not by its name.
+/// Measured utilization of the resource that a device represents; found by its identity, not its name.
 fn measured_utilization(of: Option<&StandsFor>, point: &OperatingPoint) -> Option<f64> {
     let tier = |name: &String| point.tiers.iter().find(|tier| tier.name == *name);
     match of? {

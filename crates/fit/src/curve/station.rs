@@ -3,11 +3,11 @@
 //!
 //! All take the measured rate of arrivals at each point, and predict the response time.
 //! In a closed loop arrivals are not Poisson (a client that waits sends nothing), which is the
-//! largest error of these models near saturation, and is said beside them.
+//! largest error of these models near saturation, and is printed beside them.
 //!
 //! Where a worker serves several requests at once, the customer of these stations is the batch: it
 //! arrives at the measured rate of batches, and its service time is that of a batch. What such a
-//! model cannot know is that batches grow with the load, which is said too; `layers` does.
+//! model cannot know is that batches grow with the load, which is printed, too; `layers` does.
 
 use kendall_queueing::model::{Class, Model, ModelError, Station};
 use kendall_queueing::solver::{Solver, solve};
@@ -52,7 +52,7 @@ pub(super) fn backend_from_maximum(curve: &[OperatingPoint]) -> Vec<Comparison> 
     from_maximum(curve, Subject::Connections)
 }
 
-/// What the station stands for.
+/// The resource that the station represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
     /// The first tier with all behind it, or the clients' view where no tier reports.
@@ -121,7 +121,7 @@ impl Subject {
         })
     }
 
-    /// What stands before the name of the model.
+    /// Prefix of the model's name.
     fn prefix(self, point: &OperatingPoint) -> String {
         if self == Self::Connections { format!("{} ", backend(point)) } else { String::new() }
     }

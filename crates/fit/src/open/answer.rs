@@ -23,7 +23,7 @@ const BEYOND: f64 = 0.5;
 /// A network that errs by more than this in the median does not describe the system.
 const WORST_SCORE: f64 = 0.5;
 
-/// Error of a network that nobody could score.
+/// Assumed error of a network that could not be scored.
 const UNSCORED_LOG_ERROR: f64 = 0.2;
 
 /// A question that is not understood, or to which the monitoring has no answer.
@@ -67,7 +67,7 @@ impl Fitted<'_> {
     /// Answers a question.
     ///
     /// # Errors
-    /// [`ChangeError`] when there is no network, or the monitoring says nothing about a change.
+    /// [`ChangeError`] when there is no network, or the monitoring does not determine a change.
     pub fn answer(&self, changes: &[Change], text: &str, seed: u64) -> Result<Answer, ChangeError> {
         let fail = |reason: String| ChangeError { text: text.to_owned(), reason };
         let fitted = self.network.as_ref().map_err(|reason| fail(reason.clone()))?;

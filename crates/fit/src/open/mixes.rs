@@ -96,7 +96,7 @@ impl ClassNetwork {
             let service = |(place, window): (usize, &Window)| {
                 let pairs = columns.iter().zip(&demands[index]);
                 let busy: f64 = pairs.map(|((_, rates), demand)| rates[place] * demand.value).sum();
-                // A window without the tier's own throughput says nothing about a visit there.
+                // Demand per visit needs the tier's own throughput.
                 let here = window.tiers[index].throughput_per_s.filter(|rate| *rate > 0.0)?;
                 Some(busy / here)
             };

@@ -34,7 +34,7 @@ pub struct MonitoredTier {
     pub shares: Option<Vec<f64>>,
     /// Highest utilization of a window.
     pub utilization_seen: f64,
-    /// Why nothing can be said of it: its figures cannot be of this system.
+    /// Why it cannot be analyzed: its figures cannot be of this system.
     pub impossible: Option<String>,
     /// Its response time was left out, since it is that of its servers without the wait for them.
     pub inside: bool,
@@ -102,7 +102,7 @@ pub fn carries_more(capacity_per_s: f64, carried_per_s: f64) -> String {
     )
 }
 
-/// How many stations stand for the servers of a tier, and how many servers each has.
+/// How many stations represent the servers of a tier, and how many servers each has.
 pub(super) fn stations(servers: u64, queue_each: bool) -> (u64, u64) {
     if queue_each { (servers.max(1), 1) } else { (1, servers) }
 }

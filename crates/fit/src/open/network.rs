@@ -58,7 +58,7 @@ pub struct Center {
 }
 
 impl Center {
-    /// How many stations stand for it, and how many servers each has.
+    /// How many stations represent it, and how many servers each has.
     fn stations(&self) -> (u64, u64) {
         stations(self.servers, self.queue_each)
     }

@@ -14,7 +14,7 @@ use kendall_units::exact_f64;
 use super::monitored::{Monitored, TOLERANCE, Window, stations};
 use crate::model::{CONFIDENCE, NORMAL, Number, mean_of};
 
-/// Waiting below this share of the service time says nothing about its variability.
+/// Waiting, as a share of the service time, below which its variability cannot be estimated.
 pub(crate) const NOTABLE_WAITING: f64 = 0.05;
 
 /// Waiting above this share of the service time cannot be missed in a response time: five times what scrapes bring in.
@@ -77,7 +77,7 @@ impl Residence {
         }
     }
 
-    /// Fits it to windows. Waiting is told from a tier that calls no other, by least squares through the
+    /// Fits it to windows. Waiting is estimated from a tier that calls no other, by least squares through the
     /// origin of measured on modelled waiting times.
     ///
     /// `services` is what a visit takes in each window; `None` where no request came.
@@ -209,7 +209,7 @@ pub(crate) fn stay(
     let (parts, servers) = stations(tier.servers, tier.queue_each);
     let even = vec![1.0 / exact_f64(parts)];
     let shares = if parts > 1 { tier.shares.as_ref().unwrap_or(&even) } else { &even };
-    // Of servers that are alike, one stands for all.
+    // Of servers that are alike, one represents all.
     let alike = if shares.len() == 1 { exact_f64(parts) } else { 1.0 };
     let mut modelled_s = 0.0;
     for share in shares {
@@ -264,7 +264,7 @@ fn share_alone(stays: &[Stay]) -> Option<Number> {
     Some(Number { value, standard_error: widened(standard_error, shares.len() - 1) })
 }
 
-/// h and f together, by least squares of relative errors; `None` where they cannot be told apart.
+/// h and f together, by least squares of relative errors; `None` where the data do not separate them.
 fn both(stays: &[Stay]) -> Option<Residence> {
     if stays.len() < FEWEST_OF_TWO {
         return None;

@@ -271,7 +271,7 @@ impl Calibration {
     }
 
     /// One client alone before the runs of the configuration at the lightest load, where that has more than one:
-    /// a configuration of its own, in which nobody waits for another. Those before all other runs would weigh as
+    /// a configuration of its own, in which no request waits for another. Those before all other runs would weigh as
     /// much as these themselves.
     fn one_client(&self, runs: &[&RunFacts], most_foreign: f64) -> Vec<usize> {
         let light = lightest(runs, most_foreign);
@@ -476,8 +476,8 @@ fn batches(node: &TierNode) -> bool {
     node.kind == "message-queue"
 }
 
-/// Threads that work for a tier, those of the pool of workers left out where the study knows of it. Workers that
-/// it does not know of, as of a command of the user's, are threads as others are.
+/// Threads that work for a tier, those of the pool of workers left out where the study declares it. Workers that
+/// it does not declare, as of a command of the user's, are threads as others are.
 fn threads(uses: &[&PartUse], has_workers: bool) -> u32 {
     let of =
         |used: &&PartUse| used.other_threads + if has_workers { 0 } else { used.worker_threads };
@@ -548,7 +548,7 @@ fn tier_facts(
             1e3 * wait
         ));
     } else if !has_workers {
-        assumed.push(format!("{name} has no pool that the study knows of: its threads are all"));
+        assumed.push(format!("{name} declares no pool: its threads are taken for all that it has"));
     }
     facts
 }
@@ -855,10 +855,10 @@ impl StudyModel {
     /// Answers a question. `slowness` is the machine's, where it is known: see [`Twin::slowness`].
     ///
     /// What was run is answered by its measurement; all else by the mean of the models of the ladder, each weighed by
-    /// what it said of configurations that it was not fitted to.
+    /// its errors at configurations that it was not fitted to.
     ///
     /// # Errors
-    /// [`AskError`] for what the runs say nothing about.
+    /// [`AskError`] for what the runs do not determine.
     pub fn answer(&self, question: &Question, slowness: Option<f64>) -> Result<Answer, AskError> {
         let question = &self.changed(question);
         self.knows_pools(question)?;
@@ -874,7 +874,7 @@ impl StudyModel {
         self.by_ladder(question, &system, (along.as_ref(), slowness))
     }
 
-    /// Without changes to what the runs had: those leave a question about the load what it is.
+    /// Without changes to what the runs had: a question about the load stays one about the load.
     fn changed(&self, question: &Question) -> Question {
         let hosts = &self.common.hosts;
         let is_host = |host: &String| hosts.iter().any(|(name, _)| name == host);
@@ -1228,7 +1228,7 @@ impl StudyModel {
         counts.all(|count| count == first).then_some(first)
     }
 
-    /// A pool of a service of which none is known would stand beside what it waits for, and change nothing.
+    /// A pool of a service of which none is known would be one more station beside the one that limits, and change nothing.
     fn knows_pools(&self, question: &Question) -> Result<(), AskError> {
         let of_graph = |graph: &Graph| graph.tiers.iter().all(|node| node.pools.is_empty());
         let knows_none = self.loads.iter().all(|run| of_graph(&run.graph));

@@ -505,7 +505,7 @@ impl<'a> Along<'a> {
         let (below, above) = (below.or(above).unwrap_or(asked), above.or(below).unwrap_or(asked));
         let (low, high) = (at_level(below).unwrap_or(0.0), at_level(above).unwrap_or(0.0));
         let share = if above > below { (asked / below).ln() / (above / below).ln() } else { 0.0 };
-        // Between two loads it may be what it is at either; within a load it scatters.
+        // Between two loads the ratio may be that of either; within a load it scatters.
         let scatter =
             ratios.iter().filter_map(|(load, ratio)| Some((ratio - at_level(*load)?).powi(2)));
         let scatter = (scatter.sum::<f64>() + USUAL_RATIO.powi(2)) / exact_f64(ratios.len() + 1);

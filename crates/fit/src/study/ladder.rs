@@ -1,4 +1,4 @@
-//! The ladder: every model that has an answer to a question, from straight lines to the twin, judged by what each said
+//! The ladder: every model that has an answer to a question, from straight lines to the twin, judged by its predictions
 //! of configurations that it was not fitted to; and the mean of them by that judgement.
 //!
 //! A model weighs s^−(n+3)/(s² + v), with s² = (Σe² + (3 + k)·σ²)/(n + 3) and the variance v of its own interval: e are the
@@ -50,7 +50,7 @@ pub enum Rung {
 const WORTH: f64 = 3.0;
 /// A weight below which a model has no part in an answer.
 const NO_PART: f64 = 0.01;
-/// What a model errs by that its errors where left out say nothing else of, as σ of the logarithm.
+/// Least error of a model, whatever its errors where left out, as σ of the logarithm.
 const LEAST_KNOWN: f64 = 0.03;
 /// What a p99 over the mean usually errs by, as σ of its logarithm; where processors are full, whose scheduler makes it; and
 /// where nothing could be left out to judge it.
@@ -149,7 +149,7 @@ pub struct Judged {
     pub weight: f64,
 }
 
-/// A configuration that was left out: what was measured there, and what the models of the others said.
+/// A configuration that was left out: what was measured there, and what the models of the others predicted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LeftOut {
     /// Its levels in words.
@@ -160,7 +160,7 @@ pub struct LeftOut {
     weight: f64,
     /// Among the runs that differ from it in the load alone; none without them.
     place: Option<Place>,
-    /// ln(said/measured), by rung.
+    /// ln(predicted/measured), by rung.
     errors: [Option<Pair>; Rung::ALL.len()],
     /// What all other runs leave open there, as σ of the logarithms: by the stations that no counter shows.
     open: Pair,
@@ -172,7 +172,7 @@ pub struct LeftOut {
 type Pair = [f64; 2];
 
 impl LeftOut {
-    /// ln(said/measured) of throughput and mean response time by a model of all other runs; none where it said nothing.
+    /// ln(predicted/measured) of throughput and mean response time by a model of all other runs; none where it gave no answer.
     #[must_use]
     pub fn error(&self, rung: Rung) -> Option<Pair> {
         let place = Rung::ALL.iter().position(|known| *known == rung)?;
@@ -310,7 +310,7 @@ pub(super) struct Asked<'a> {
     pub(super) by_twin: Option<[Interval; 2]>,
     pub(super) by_curve: Option<[Interval; 2]>,
     pub(super) by_station: Option<[Interval; 2]>,
-    /// By what the machine's speed, where it is known, moves the logarithms of what is told without it, by the twin.
+    /// By what the machine's speed, where it is known, moves the logarithms of the answers made without it, by the twin.
     pub(super) speed: Pair,
     /// p99 over the mean by the twin.
     pub(super) tail_by_twin: Option<f64>,

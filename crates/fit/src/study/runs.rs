@@ -90,7 +90,7 @@ pub struct RunFacts {
     pub percentiles_s: Option<[f64; 3]>,
     /// Processor time and switches of every part.
     pub uses: BTreeMap<Part, PartUse>,
-    /// What tiers said of themselves, by name.
+    /// What tiers reported, by name.
     pub tiers: BTreeMap<String, TierSeen>,
     /// Flushes of a database's log, and the time of all of them together, in s; `None` where none were timed.
     pub flushes: Option<(u64, f64)>,
@@ -139,7 +139,7 @@ pub struct PartUse {
     pub waiting: Option<Waiting>,
 }
 
-/// What all instances of a tier said of themselves.
+/// What all instances of a tier reported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TierSeen {
     /// Mean service time, in s.

@@ -25,7 +25,7 @@ pub fn is_of_the_load(key: &str) -> bool {
 }
 
 /// The kind of work that a run did: levels of the factors that the structure does not show, such as
-/// a size of values. Demands of one kind say nothing about another.
+/// a size of values. Demands of one kind are no estimate for another.
 #[derive(Debug, Clone, PartialEq, Eq, Default, PartialOrd, Ord)]
 pub struct Signature(pub Vec<(String, String)>);
 

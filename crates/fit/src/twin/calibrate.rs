@@ -42,7 +42,7 @@ const EXPLAINED: f64 = 0.03;
 const STAY_EXPLAINS: f64 = 0.7;
 /// Spread of CPU time per request between runs, where none was repeated.
 const UNKNOWN_DRIFT: f64 = 0.1;
-/// Where fewer than this share of a pool's tokens is asked for, nobody waits.
+/// Demand for a pool's tokens, as a share of them, below which no request waits for one.
 const LIGHT: f64 = 0.9;
 /// Longest time that an idle core may take to wake, in s: beyond it the model lacks something else.
 const MOST_WAKE_S: f64 = 500e-6;
@@ -277,7 +277,7 @@ impl Twin {
 ///
 /// Demands are fitted to what the operating system accounts for, then once more through the model, so
 /// that simulated wake-ups cost what the measured ones did; the time that an idle core takes to wake
-/// (or that a commit takes) from the response times of runs where nobody waits for a token.
+/// (or that a commit takes) from the response times of runs where no request waits for a token.
 ///
 /// Runs in which foreign CPU took more cores than `most_foreign_cores` are left out.
 ///
@@ -314,7 +314,7 @@ pub fn calibrate(
         let how = (*form, first.stay, REQUESTS);
         fit_form(how, &usable, &configurations, &reference, seed)
     });
-    // A form that its own runs contradict says nothing about others.
+    // A form that its own runs contradict is no evidence about others.
     let most = CONTRADICTED * first.residual.max(LEAST_RESIDUAL);
     let others = others.filter(|fitted| fitted.form != Form::ProbeLoad || fitted.residual <= most);
     let shown = |fitted: Fitted| Fitted { shown: first.is_worse_than(&fitted, &usable), ..fitted };
@@ -769,7 +769,7 @@ fn correct(
     }
 }
 
-/// Response time that the model lacks where nobody waits for a token, for each visit to a process.
+/// Response time that the model lacks where no request waits for a token, for each visit to a process.
 fn missing_time(configurations: &[MeasuredRun], modelled: &[Simulated]) -> Option<f64> {
     let light = configurations.iter().zip(modelled).filter(|(run, _)| is_light(run));
     let (mut whole, mut all) = (0.0, 0.0);
@@ -850,7 +850,7 @@ fn misfit(
 /// What was fitted to each metric of the calibration runs: a time to the mean response, which shifts its
 /// quantiles too, a factor to the p99.
 const FITTED: [f64; 5] = [0.0, 1.0, 1.0, 1.0, 1.0];
-/// Runs by which drift and chance are told.
+/// Simulated runs by which drift and chance are estimated.
 const TRIES: u64 = 8;
 /// Fewest and most requests of a run that is simulated as it was measured.
 const AS_MEASURED: (f64, f64) = (300.0, 3_000.0);

@@ -10,7 +10,7 @@ use nalgebra::{DMatrix, DVector};
 
 use crate::demands::non_negative;
 
-/// Price of a switch that the fit is drawn to where the runs say nothing, in s. A round number near
+/// Prior of the price of a switch, in s, for runs that do not determine it. A round number near
 /// what all six processes of the proxy study had in common (16.5 to 17.3 µs).
 const TYPICAL_SWITCH_S: f64 = 17e-6;
 /// Weight of that draw for each measurement.

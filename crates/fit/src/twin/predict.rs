@@ -27,7 +27,7 @@ const FORM: f64 = 0.05;
 const TIMES: f64 = 0.25;
 /// Least spread of throughput, mean response, p50, p90, p99 and utilizations, whatever the draws say.
 const FLOORS: [f64; 6] = [0.01, 0.03, 0.03, 0.06, 0.10, 0.02];
-/// How many times beyond what was measured a level may lie before the runs say nothing about it.
+/// How many times beyond what was measured a level may lie before a prediction is refused.
 pub const MOST_REACH: f64 = 8.0;
 /// Busy share from which something is called a bottleneck.
 pub(crate) const BUSY: f64 = 0.85;
@@ -228,7 +228,7 @@ impl Twin {
     /// beside the run).
     ///
     /// # Errors
-    /// [`Refusal`] for what the calibration says nothing about.
+    /// [`Refusal`] for what the calibration does not determine.
     pub fn predict(
         &self,
         question: &System,
@@ -389,7 +389,7 @@ impl Twin {
         (0..self.configurations[0].processes.len()).map(of_process).collect()
     }
 
-    /// Refuses what the calibration says nothing about.
+    /// Refuses what the calibration does not determine.
     pub(crate) fn check(&self, question: &System, levels: &[(String, f64)]) -> Result<(), Refusal> {
         question.check()?;
         let known = &self.configurations[0].system.processes;

@@ -155,7 +155,7 @@ enum Event {
         core: u32,
         turn: u32,
     },
-    /// Somebody has waited for a slice.
+    /// A waiting thread gets its slice.
     Tick(u32),
     Commit(u32),
 }
@@ -174,7 +174,7 @@ struct Thread {
     phase: Phase,
 }
 
-/// A request; when several are served together, the first stands for all, which hang on it.
+/// A request; of several that are served together the first is moved, and the others are attached to it.
 #[derive(Debug, Clone, Copy)]
 struct Request {
     at: u32,
@@ -562,7 +562,7 @@ impl<'a> Run<'a> {
         self.groups[self.threads[thread as usize].process as usize].cpu += time;
     }
 
-    /// Those that had a slice make room for those that ran less.
+    /// Threads that had a slice give way to those that ran less.
     fn tick(&mut self, host: u32) {
         let host = host as usize;
         self.ticking[host] = false;
