@@ -350,7 +350,7 @@ pub fn growth_of(system: &System, observed: &Observed) -> Result<Growth, String>
     growth(system, &observed.grid, rates.ok_or("no query gives the load of the entry")?)
 }
 
-/// Fails where the figures of the entry end before the time does: then nobody knows its load of now.
+/// Fails where the figures of the entry end before the time does: then its present load is unknown.
 ///
 /// # Errors
 /// In words, where nothing was served, or nothing says so, for longer than a window of the analysis and than the
@@ -437,7 +437,7 @@ fn tier(
     let mut headroom = demand.as_ref().ok().and_then(|fit| {
         let estimate = &fit.demands.first()?.estimate;
         let background = fit.background.as_ref().map_or(0.0, |part| part.estimate.center);
-        // A demand whose interval reaches 0 says nothing about a capacity.
+        // A demand whose interval reaches 0 gives no capacity.
         let interval = estimate.interval.filter(|interval| interval.low > 0.0)?;
         let capacity = Estimate::with_interval(
             even * (m - background) / estimate.center,
@@ -586,7 +586,7 @@ fn bottleneck(tiers: &[TierAnalysis]) -> Result<usize, Vec<usize>> {
 /// at all does not serve these requests.
 ///
 /// Compared by the correlation of the series with the entry's, moved by up to [`LONGEST_LAG_S`]. Where the entry
-/// varies too little to be followed, nothing is told.
+/// varies too little to be followed, no law is checked.
 fn forced_flow(system: &System, observed: &Observed) -> Vec<LawCheck> {
     let of = |index: usize| observed.tiers[index].series.get(&Quantity::Throughput);
     let Some(entry) = of(system.entry) else { return Vec::new() };
@@ -729,7 +729,7 @@ fn laws(system: &System, used: &[&Window]) -> Vec<LawCheck> {
             let spread = sample::variance(&differences).unwrap_or(0.0).sqrt();
             let count = exact_f64(differences.len() as u64);
             let error = 2.0 * spread / count.sqrt();
-            // A difference that is neither told from none nor bounded tests nothing.
+            // A difference that is neither significant nor bounded tests nothing.
             if error > UNTOLD && difference.abs() <= error {
                 return;
             }

@@ -167,7 +167,7 @@ pub(crate) fn heat(
         bounds.push(*bound);
         below = up_to;
     }
-    // Empty bins at both ends say nothing.
+    // Empty bins at both ends are left out.
     let held = |column: &Vec<f64>| column.iter().sum::<f64>() > 0.0;
     let last = columns.iter().rposition(held)?;
     columns.truncate(last + 1);

@@ -93,7 +93,7 @@ pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<Strin
         return Err(DiscoverError::Nothing { url: url.to_owned(), jobs: jobs.len() });
     };
     let ahead = first.preset.stands;
-    // Before one service a proxy stands; of several, one may call the proxy itself.
+    // A proxy comes before a single service; of several, one may call the proxy itself.
     let services = tiers.iter().filter(|one| one.preset.stands == Stands::Service).count();
     let may_be = |one: &&Found| {
         one.preset.stands == ahead || (one.preset.stands == Stands::Service && services > 1)
@@ -211,7 +211,7 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
     }
     text.push_str(&processors.map_or_else(String::new, below_workers));
     for one in before {
-        writeln!(text, "\n# Left out, since it stands before the entry: {}", one.name)
+        writeln!(text, "\n# Left out, since it comes before the entry: {}", one.name)
             .unwrap_or_default();
     }
     let is_used = |one: &&Found| processors.is_some_and(|(_, used, _)| used.name == one.name);
@@ -238,7 +238,7 @@ fn below_workers((holder, machine, instance): (&str, &Found<'_>, &str)) -> Strin
     )
 }
 
-/// The first tier whose servers are workers that stand alone on a host, that host's job and its instance.
+/// The first tier whose servers are workers that are alone on a host, that host's job and its instance.
 fn own_processors<'a>(
     used: &[&'a Found<'a>],
     machines: &'a [Found<'a>],
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(names, ["a-b", "a-b-2", "tier", "tier-2", "a-b-2-2"], "{text}");
     }
 
-    /// A service may stand before the proxy that others stand behind; a page that is scraped by two jobs is one tier; and
+    /// A service may call the proxy that others are behind; a page that is scraped by two jobs is one tier; and
     /// the processors that workers alone use are behind them.
     #[test]
     fn what_names_alone_do_not_tell_is_asked_or_found() {

@@ -122,7 +122,7 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
     Ok(Observed { grid, tiers })
 }
 
-/// A query that finds nothing although an answer is needed, or although somebody wrote it for a metric that there is
+/// A query that finds nothing although an answer is needed, or although it was written for a metric that there is
 /// not.
 fn nothing(
     tier: &Tier,
@@ -277,7 +277,7 @@ fn hint(query: &str, known: &[String]) -> String {
     })
 }
 
-/// The first metric of a query that is none of those that there are; `None` where nobody knows them.
+/// The first metric of a query that is none of those that there are; `None` where these are unknown.
 fn unknown(query: &str, known: &[String]) -> Option<String> {
     let missing = |word: &String| !known.is_empty() && !known.contains(word);
     metrics(query).into_iter().find(missing)
@@ -293,7 +293,7 @@ pub(crate) fn metrics(query: &str) -> Vec<String> {
             (None, '"' | '\'' | '`') => quote = Some(character),
             (None, c) if c.is_ascii_alphanumeric() || c == '_' || c == ':' => word.push(c),
             (None, _) => {
-                // A list of labels stands in braces, or after these words in parentheses.
+                // A list of labels is written in braces, or after these words in parentheses.
                 let of_labels = matches!(
                     word.as_str(),
                     "by" | "without" | "on" | "ignoring" | "group_left" | "group_right"
@@ -366,7 +366,7 @@ mod tests {
         assert!(error.to_string().contains("did you mean `requests_total`?"), "{error}");
     }
 
-    /// Without a selector too, and at any query that somebody wrote, although others of the tier find something.
+    /// Without a selector too, and at any query of the system file, although others of the tier find something.
     #[test]
     fn a_slip_in_one_of_several_queries_is_named() {
         let grid = Grid::new(0, 100, 5).unwrap();
@@ -433,7 +433,7 @@ mod tests {
             of("+Inf", &[10.0, 10.0, 10.0, 10.0]),
         ]);
         assert_eq!(half.iter().map(|bin| bin.0).collect::<Vec<_>>(), [5.0, f64::INFINITY]);
-        // For most of the time the old ones: what is not told by them is a gap.
+        // For most of the time the old ones: what they do not give is a gap.
         let most = buckets(vec![
             of("0.1", &[9.0, 9.0, 9.0, GAP]),
             of("0.2", &[GAP, GAP, GAP, 9.5]),

@@ -279,7 +279,7 @@ mod tests {
         assert!((days - 56.0 / expected).abs() < 3.0, "{saturation:?}");
     }
 
-    /// Five working days are not a week: their trend is a line, and said to be one.
+    /// Five working days are not a week: their trend is a line, and called one.
     #[test]
     fn intervals_of_the_date_hold_the_truth_as_often_as_they_say() {
         let mut held = 0;

@@ -109,7 +109,7 @@ fn meets(
         let sum = |is: &dyn Fn(f64, f64) -> bool| -> f64 {
             bins.iter().filter(|(low, high, _)| is(*low, *high)).map(|bin| bin.2).sum()
         };
-        // Bins hold rates; each stands for a step.
+        // Bins hold rates, each over one step.
         let seconds = exact_f64(system.step_s);
         let all = sum(&|_, _| true) * seconds;
         let share = |part: f64| part * seconds / all;

@@ -31,7 +31,7 @@ pub struct Preset {
     own: BTreeMap<Quantity, String>,
 }
 
-/// Where what an exporter is for stands between clients and data: each calls those after it.
+/// Place of an exporter's program between clients and data: each calls those after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stands {
@@ -105,7 +105,7 @@ impl Preset {
         timed.chain(own).collect()
     }
 
-    /// The throughput of each server, told apart by where it was scraped; `None` where the throughput is no plain
+    /// The throughput of each server, by scrape target; `None` where the throughput is no plain
     /// sum of a counter.
     pub(crate) fn each(&self) -> Option<String> {
         let all = self.queries().remove(&Quantity::Throughput)?;

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Begin of an answer that is shown where it is none of a Prometheus.
 const SHOWN: usize = 60;
 
-/// How the server is told who asks.
+/// Credentials of requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Authentication {
     /// Not at all.
@@ -111,7 +111,7 @@ impl Prometheus {
                         reason: format!("it is larger than {limit} bytes; take a longer --step"),
                     });
                 }
-                // Asked again, it would say nothing for as long again.
+                // A retry would wait as long again.
                 Err(ureq::Error::Timeout(during))
                     if !matches!(during, ureq::Timeout::Connect | ureq::Timeout::Resolve) =>
                 {
@@ -171,7 +171,7 @@ impl Prometheus {
     }
 }
 
-/// Whoever asks, with a limit, and with every answer for an answer.
+/// The HTTP client, with a time limit; error statuses are answers.
 fn agent(tls: ureq::tls::TlsConfig, time_out: Duration) -> ureq::Agent {
     ureq::Agent::config_builder()
         .timeout_global(Some(time_out))
@@ -204,7 +204,7 @@ impl Source for Prometheus {
 impl Prometheus {
     /// What it scrapes, by job, with the names of the metrics of each.
     pub fn jobs(&mut self) -> Result<Vec<Job>, SourceError> {
-        // What stands in front of several servers has no targets of its own.
+        // A proxy before several servers has no targets of its own.
         let targets = match self.data("/api/v1/targets?state=active", "targets") {
             Err(error @ (SourceError::Unreachable { .. } | SourceError::Silent { .. })) => {
                 return Err(error);
@@ -406,7 +406,7 @@ mod tests {
         assert!(with("PromQL info: metric might not be a counter").is_ok());
     }
 
-    /// One that takes a connection and says nothing, or never ends what it says, is asked once.
+    /// One that accepts a connection and sends no answer, or never ends it, is asked once.
     #[test]
     fn a_server_that_ends_no_answer_is_told_from_one_that_is_not_there() {
         use std::io::Write as _;

@@ -15,7 +15,7 @@ use crate::samples::{NAME, Samples, Stored};
 use crate::source::{Series, Source, SourceError};
 use parse::{Aggregate, Expression, Matcher, Operator, Overtime};
 
-/// How long a sample stands for its series.
+/// How long a sample is the value of its series.
 const LOOKBACK_MS: u64 = 300_000;
 
 /// A query that is not computed here.

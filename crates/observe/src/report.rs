@@ -30,7 +30,7 @@ const FARTHEST: f64 = 2.0;
 /// Quantiles that are bounded by the bins.
 const QUANTILES: [f64; 4] = [0.5, 0.9, 0.95, 0.99];
 
-/// Chapters that are open when the page is: what everybody reads. The others unfold on demand.
+/// Chapters that are open when the page is opened; the others unfold on demand.
 const OPEN: [&str; 4] = ["answer", "monitoring", "load", "what-if"];
 
 /// A tier that was seen this busy shows what a request costs when it is full.
@@ -218,7 +218,7 @@ fn rests_on(analysis: &Analysis) -> String {
     )
 }
 
-/// Which tier saturates first, and at which load; or why nobody can tell.
+/// Which tier saturates first, and at which load; or why this is unknown.
 fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
     let name = |index: usize| system.tiers[index].name.as_str();
     let mut tiers = analysis.tiers.iter().enumerate();

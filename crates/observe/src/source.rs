@@ -45,7 +45,7 @@ pub enum SourceError {
         #[source]
         source: Box<ureq::Error>,
     },
-    /// It is connected and says nothing, or never ends what it says.
+    /// It accepts the connection and sends no answer, or never ends it.
     #[error(
         "{url} is connected, but there was no answer in {seconds} s: it is overloaded or no Prometheus; ask for less time \
          (--from), or give a longer --step"

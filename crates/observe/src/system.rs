@@ -275,7 +275,7 @@ fn order(wire: &Wire) -> Result<Vec<String>, SystemError> {
     }
     if let Some(lost) = wire.tiers.keys().find(|name| !order.contains(name)) {
         let expected = format!("to be called by another tier, or to be the entry `{}`", wire.entry);
-        return Err(refused(format!("tiers.{lost}"), "called by nobody", expected));
+        return Err(refused(format!("tiers.{lost}"), "called by no tier", expected));
     }
     Ok(order)
 }
@@ -403,7 +403,7 @@ mod tests {
         let cases = [
             (TWO.replace("'zfront'\n", "'front'\n"), "entry: `front`"),
             (TWO.replace("['aback']", "['abak']"), "tiers.zfront.calls: `abak`"),
-            (TWO.replace("calls = ['aback']\n", ""), "tiers.aback: called by nobody"),
+            (TWO.replace("calls = ['aback']\n", ""), "tiers.aback: called by no tier"),
             (TWO.replace("servers = 8", "servers = 0"), "tiers.zfront.servers: 0"),
             (TWO.replace("servers = 8", "servers = 20000000000000000"), "expected 1 to 1e9"),
             (TWO.replace("'kendall'\ncalls", "'kendal'\ncalls"), "tiers.zfront.preset: `kendal`"),

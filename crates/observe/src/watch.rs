@@ -42,7 +42,7 @@ pub struct TierLook {
     pub headroom: Option<Estimate>,
     /// When it saturates at the growth that was seen; days are those of the system.
     pub saturation: Option<Saturation>,
-    /// Why its capacity is not told, or is not to be trusted.
+    /// Why its capacity is unknown, or not to be trusted.
     pub why: Option<String>,
 }
 
@@ -100,7 +100,7 @@ impl Look {
                 tier.utilization.map_or("?".to_owned(), |used| format!("{:.0} %", used * 100.0));
             let headroom = tier.headroom.as_ref();
             let headroom =
-                headroom.map_or("not told".to_owned(), |one| format!("{:.2} times", one.center));
+                headroom.map_or("unknown".to_owned(), |one| format!("{:.2} times", one.center));
             format!("{} {busy} busy, {headroom}", tier.name)
         };
         let tiers: Vec<String> = self.tiers.iter().map(of_tier).collect();
@@ -109,7 +109,7 @@ impl Look {
         format!("{at}: {rate}; {}; {}", tiers.join("; "), self.laws())
     }
 
-    /// What is said of the system and does not change from look to look, unless something happened.
+    /// Remarks on the system that change from look to look only when something happened.
     pub fn reasons(&self) -> Vec<String> {
         let tiers = self
             .tiers
@@ -144,9 +144,9 @@ impl Look {
             let busy =
                 tier.utilization.map_or("?".to_owned(), |used| format!("{:.0} %", used * 100.0));
             let capacity = tier.capacity_per_s.as_ref();
-            let capacity = capacity.map_or("not told".to_owned(), |one| ranged(one, per_second));
+            let capacity = capacity.map_or("unknown".to_owned(), |one| ranged(one, per_second));
             let headroom = tier.headroom.as_ref();
-            let headroom = headroom.map_or("not told".to_owned(), |one| ranged(one, times));
+            let headroom = headroom.map_or("unknown".to_owned(), |one| ranged(one, times));
             let when = self.when(tier);
             writeln!(text, "{:<16} {busy:>5}  {capacity:<34} {headroom:<28} {when}", tier.name)
                 .unwrap_or_default();
@@ -166,7 +166,7 @@ impl Look {
     fn when(&self, tier: &TierLook) -> String {
         match tier.saturation {
             Some(saturation) => saturation.in_words(),
-            None => "not told".to_owned(),
+            None => "unknown".to_owned(),
         }
     }
 
@@ -224,7 +224,7 @@ impl Look {
         text
     }
 
-    /// What is said of the system as a whole.
+    /// Metrics of the system as a whole.
     fn expose_system(&self, text: &mut String, system: &str) {
         let own = [
             ("kendall_load_per_second", "Load of the system now.", self.rate_now_per_s),

@@ -4,7 +4,7 @@ use kendall_units::exact_f64;
 
 use crate::samples::Stored;
 
-/// Samples further apart than this many mean distances from an end of the window say nothing about it.
+/// Samples further apart than this many mean distances from an end of the window are not extrapolated to it.
 const NEAR: f64 = 1.1;
 
 /// What a counter grew by in the `window_ms` before `at_ms`; NaN with fewer than two samples.

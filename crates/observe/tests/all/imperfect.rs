@@ -223,7 +223,7 @@ fn gaps_and_restarts_cost_windows_and_no_truth() {
     let left_out: Vec<&str> =
         analysis.windows.all.iter().filter_map(|window| window.left_out.as_deref()).collect();
     assert!(left_out.iter().any(|why| why.contains("scrapes")), "{left_out:?}");
-    // What the station did between its last scrape and its restart nobody has seen: up to 15 s of
+    // What the station did between its last scrape and its restart was not recorded: up to 15 s of
     // the 60 s that a rate is over, in two windows.
     let (x, _) = errors(&truth, &analysis, &grid);
     let (without, grid) = alone(&truth, &Scraping::each(15));
@@ -236,7 +236,7 @@ fn gaps_and_restarts_cost_windows_and_no_truth() {
 }
 
 /// A tier that serves requests of its own, as many on average: it does not follow the entry, and nothing agrees. Behind
-/// an entry that does not vary nothing is told of it.
+/// an entry that does not vary, the law is not checked.
 #[test]
 fn a_series_of_other_requests_follows_no_entry() {
     for (by, told) in [(30.0, Some(false)), (0.0, None)] {
@@ -254,7 +254,7 @@ fn a_series_of_other_requests_follows_no_entry() {
     }
 }
 
-/// Two tiers of which each counts the same requests, one by a clock that is a minute late, beyond a scrape: said, and by
+/// Two tiers of which each counts the same requests, one by a clock that is a minute late, beyond a scrape: reported, and by
 /// how much.
 #[test]
 fn a_clock_that_is_a_minute_apart_is_found() {
@@ -279,7 +279,7 @@ fn a_clock_that_is_a_minute_apart_is_found() {
     }
 }
 
-/// Two replicas of a Prometheus behind one address have each request twice: one of them is taken, and said. Two servers that
+/// Two replicas of a Prometheus behind one address have each request twice: one of them is taken, with a remark. Two servers that
 /// a load balancer serves in turns count as alike, and are two.
 #[test]
 fn an_application_that_is_scraped_twice_counts_once() {

@@ -221,7 +221,7 @@ fn a_wrong_counter_shows_in_the_laws_and_in_the_first_sentences() {
 }
 
 /// A utilization where busy servers are meant makes a capacity of as many times too much; milliseconds for seconds
-/// make requests wait that nobody lets wait.
+/// make requests wait where no server is busy.
 #[test]
 fn figures_in_other_units_are_asked_about() {
     let (system, observed) = observed(60, 140.0, 1.0);
@@ -238,7 +238,7 @@ fn figures_in_other_units_are_asked_about() {
     }
 }
 
-/// A number in the tier that is off by a factor that changes from window to window says nothing of the law, neither
+/// A number in the tier that is off by a factor that changes from window to window does not test the law, neither
 /// that it holds nor that it does not.
 #[test]
 fn a_law_that_noise_hides_is_not_checked() {
@@ -257,7 +257,7 @@ fn a_law_that_noise_hides_is_not_checked() {
 }
 
 /// Busy servers that are not throughput times service time show, and so does a histogram that is not of the
-/// requests whose mean stands beside it.
+/// requests whose mean is given beside it.
 #[test]
 fn the_utilization_law_and_the_bins_check_what_a_preset_says() {
     let text = "name = 'x'\nentry = 'a'\nstep = '10s'\nblock = '60s'\n\
@@ -323,7 +323,7 @@ fn too_little_to_look_at_is_refused() {
     let (system, observed) = observed(3, 140.0, 1.0);
     let error = analyze(&system, &observed).unwrap_err();
     assert!(error.to_string().contains("windows of 60 s can be used, 4 are needed"), "{error}");
-    // Not for missing scrapes: nobody asked what comes in.
+    // Not for missing scrapes: the file has no query for arrivals.
     let (mut system, mut observed) = self::observed(60, 140.0, 1.0);
     system.tiers[0].queries.retain(|quantity, _| *quantity == Quantity::Busy);
     assert!(analyze(&system, &observed).is_ok(), "a table says it");
@@ -368,7 +368,7 @@ fn a_network_that_errs_where_it_was_scored_answers_nothing() {
     }
 }
 
-/// One load all the time: what is busy without load cannot be told, so it is not made up.
+/// One load all the time: what is busy without load cannot be estimated, so none is stated.
 #[test]
 fn a_load_that_does_not_vary_separates_nothing() {
     let (system, observed) = observed(60, 41.0, 1.0);
@@ -684,7 +684,7 @@ fn text_of_db(servers: u32) -> String {
     SYSTEM.replace("servers = 2\n", &format!("servers = {servers}\nqueues = 'each'\n"))
 }
 
-/// A minute in which the database did nothing says nothing about a visit there, and takes nothing away
+/// A minute in which the database did nothing gives no demand of a visit there, and takes nothing away
 /// from what all others say about how requests wait.
 #[test]
 fn a_window_without_requests_leaves_the_fit_of_waiting_alone() {
@@ -758,7 +758,7 @@ fn no_network_saturates_below_a_load_that_was_carried() {
 }
 
 /// A histogram that is made inside the worker says how long it worked, and not how long a request waited for it: the
-/// response time is not told, capacity and utilization are.
+/// response time is not answered, capacity and utilization are.
 #[test]
 fn a_response_time_inside_the_worker_is_recognized() {
     let text = "name = 'x'\nentry = 'db'\nstep = '10s'\nblock = '60s'\n[tiers.db]\nservers = 2\n\
@@ -873,7 +873,7 @@ fn workers_are_held_by_a_store_that_tells_no_response_time() {
     assert!(interval.low > 0.85 * truth && interval.high < 1.25 * truth, "{time:?}");
 }
 
-/// A tier whose busy servers are of something else is not one that says nothing, and a time inside the worker is one.
+/// A tier whose busy servers are of something else is not one without figures, and a time inside the worker is one.
 #[test]
 fn what_is_given_and_not_used_is_not_said_to_be_missing() {
     let (system, mut observed) = observed(60, 140.0, 1.0);

@@ -32,7 +32,7 @@ fn asked(
     });
     let names = Prometheus::new(&url, &Authentication::None).metric_names();
     if let Ok(mut stream) = std::net::TcpStream::connect(url.trim_start_matches("http://")) {
-        // Where all answers are given nobody reads it.
+        // After all answers the server no longer reads it.
         drop(stream.write_all(b"STOP\r\n"));
     }
     (names, server.join().unwrap())
