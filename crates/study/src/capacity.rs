@@ -9,7 +9,7 @@ use kendall_keys::Quantity;
 use serde_json::Value as Json;
 use toml::{Table, Value};
 
-/// What stands behind a share.
+/// Suffix of a share.
 const OF_CAPACITY: &str = "of capacity";
 
 /// The key of `[workload]` that has the capacity.

@@ -70,7 +70,7 @@ pub struct StudyFile {
     places: Places,
 }
 
-/// Where keys stand: in a line of the file, or on the command line.
+/// Where keys are given: in a line of the file, or on the command line.
 #[derive(Debug, Clone)]
 struct Places {
     file: String,
@@ -289,7 +289,7 @@ impl StudyFile {
         Ok(study)
     }
 
-    /// The base configuration as a table: the first level stands in where only a factor writes.
+    /// The base configuration as a table: where only a factor gives a key, its first level.
     fn base_table(&self) -> Result<Table, Refusal> {
         let mut base = self.file.clone();
         for factor in &self.factors {
@@ -444,7 +444,7 @@ impl Parts {
         let factors = Factor::read_all(root.section("factors")?)?;
         let design = design(root.section("design")?, &factors)?;
         let costs = costs(root.section("costs")?)?;
-        // A factor may be the only place where a key is written: the first level stands in.
+        // A factor may be the only place where a key is written: its first level is used.
         let mut first = file.clone();
         for factor in &factors {
             factor.apply_where(0, &mut first, |key| get(file, key).is_none())?;

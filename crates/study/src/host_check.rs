@@ -1,4 +1,4 @@
-//! Every host of a study, before anything is started: reached, with its programs, room and clock.
+//! Every host of a study, before anything is started: reached, with its programs, free disk and clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -86,7 +86,7 @@ impl Needs {
         self.programs.values().flatten().any(|(_, of_tier)| of_tier == program)
     }
 
-    /// Refuses the first host that lacks a program, room or the address that its tiers are to listen on.
+    /// Refuses the first host that lacks a program, free disk or the address that its tiers are to listen on.
     pub(crate) fn check(&self, machines: &Machines, study: &StudyFile) -> Result<(), HostError> {
         for (host, agent) in machines.agents() {
             let refused =
@@ -143,7 +143,7 @@ pub struct HostReport {
     pub placed: Vec<String>,
     /// Cores that may be used.
     pub cores: u64,
-    /// Room for logs and results of a run.
+    /// Free bytes for logs and results of a run.
     pub free_bytes: u64,
     /// Its monotonic clock minus that of this machine.
     pub clock_offset_s: f64,

@@ -331,7 +331,7 @@ mod tests {
         assert!(found.caveats.is_empty(), "{:?}", found.caveats);
     }
 
-    /// What is cut at the end is said with its size.
+    /// A cut at the end is a caveat with its size.
     #[test]
     fn a_late_disturbance_is_cut_and_said() {
         let mut completions: Vec<u64> = (0..55_u64).map(|second| 1_000 + second % 5).collect();

@@ -65,7 +65,7 @@ const GENERATOR_STOP: Duration = Duration::from_secs(2);
 /// nothing is wrong.
 const START_LEAD_NS: u64 = 1_000_000_000;
 
-/// How long a host is asked for its room when a run has failed.
+/// How long a host is asked for its free disk space when a run has failed.
 const ROOM_LOOK: Duration = Duration::from_secs(1);
 
 /// How long the last samples of the hosts may take.
@@ -81,7 +81,7 @@ pub(crate) enum RunError {
     /// The tier that clients talk to answers in another protocol.
     #[error(transparent)]
     OtherProtocol(#[from] OtherProtocol),
-    /// A disk that the run writes to has no room left.
+    /// A disk that the run writes to is full.
     #[error("{full}{then}")]
     NoRoom { full: Full, then: String },
 }
@@ -211,7 +211,7 @@ impl Observer<'_> {
         let mut known = BTreeSet::new();
         let mut ways = Vec::new();
         for (from, to) in settings.topology.edges() {
-            // Straight there: not through a link that stands for a network.
+            // Straight there: not through a link that emulates a network.
             let addresses = running.reach(&to, &to, At::Here);
             let askers = settings.topology.started(&from, settings.workload.generators);
             for (at, (number, address)) in placement
@@ -391,7 +391,7 @@ impl Observer<'_> {
         // Before any request: what the tiers count from here on is this load's.
         watch.look();
         watch.await_looks()?;
-        // It knows the cores of this machine, and would say nothing of others'.
+        // The probe runs on the cores of this machine only.
         let probed = self.settings.measure.speed_probe && placement.used().is_empty();
         let probe = probed.then(|| Probe::start(LOCALHOST));
         let start = self.start_moment();
@@ -660,12 +660,12 @@ impl Watch {
         self.agents[index].asked = Some(ticket);
     }
 
-    /// The error of a disk here that has no room left.
+    /// The error of a full disk here.
     fn room_here(&self) -> Result<(), Full> {
         self.folder.as_deref().map_or(Ok(()), Full::here)
     }
 
-    /// The error of the run, with the disk that has no room left, if one has: what ends because of it
+    /// The error of the run, with the disk that is full, if one is: what ends because of it
     /// cannot say so. Asks once more: a disk may fill between two looks.
     fn explained(&self, error: RunError) -> RunError {
         let gone = matches!(
@@ -809,7 +809,7 @@ impl Watch {
     }
 }
 
-/// The error of a host whose disk has no room left for what runs there.
+/// The error of a host whose disk is full.
 fn full_there(agent: &Connection, looked: &Looked) -> Result<(), Full> {
     Full::of(Some(agent.name()), &agent.hello().folder, looked.free_bytes)
 }

@@ -50,7 +50,7 @@ pub(crate) struct ObservedGenerator {
     pub(crate) output: PathBuf,
 }
 
-/// A tier instance or link, and what it said.
+/// A tier instance or link, and what it reported.
 #[derive(Debug, Clone)]
 pub(crate) struct ObservedMember {
     pub(crate) part: Part,
@@ -71,7 +71,7 @@ impl ObservedMember {
         match read {
             Some(Ok(snapshot)) => self.snapshots.push(snapshot),
             Some(Err(error)) => {
-                // Of a version that this program does not know, for one: said in the run.
+                // Such as one of an unknown version; the run carries the error.
                 tracing::warn!(tier = %self.part, %error, "a snapshot that cannot be read");
                 self.unreadable = Some(error.to_string());
             }

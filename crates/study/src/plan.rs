@@ -268,7 +268,7 @@ impl Plan {
         None
     }
 
-    /// After all runs of a curve: one more repetition of each configuration in which one stands out.
+    /// After all runs of a curve: one more repetition of each configuration in which one run differs from the others.
     fn another_of_unlike(&self, ended: &[Ended]) -> Option<Planned> {
         let Repetitions::Fixed(repetition) = self.repetitions else { return None };
         if !self.repeats_unlike {
@@ -354,7 +354,7 @@ impl Plan {
         block_order(round, block + 1, self.seed).into_iter().next()
     }
 
-    /// Where the search along a line stands.
+    /// State of the search along a line.
     fn step(&self, search: &Search, line: &[usize], ended: &[Ended]) -> Next {
         let (min, max, precision) = match self.repetitions {
             Repetitions::Fixed(count) => (count, count, SEARCH_PRECISION),
@@ -502,7 +502,7 @@ fn design(study: &StudyFile) -> Result<Design, DesignError> {
     }
 }
 
-/// Effects of up to two factors, and what each stands for besides itself.
+/// Effects of up to two factors, and what each is confounded with.
 fn confounding(fraction: &Fraction) -> Vec<String> {
     fraction
         .alias_table(2)

@@ -16,7 +16,7 @@ use crate::topology::Source;
 /// Refuses a study that starts a program here, in any of its configurations, that is not there; before
 /// anything is started. `program` is the `kendall` binary.
 pub fn check_programs(study: &StudyFile, program: &Path) -> Result<(), StudyError> {
-    // What is wrong with the plan is said where the study is run.
+    // Mistakes in the plan are reported where the study is run.
     let Ok(plan) = Plan::of(study) else { return Ok(()) };
     let all = plan.settings(study)?;
     let needs = Needs::of(&all);

@@ -2,7 +2,7 @@
 //! clients, in few runs: drives `kendall_stats::adaptive` over the levels of the factor.
 //!
 //! The levels are the grid, in ascending order; the search sees their numbers from 1 on. What it
-//! finds is said in the factor's own unit.
+//! finds is reported in the factor's own unit.
 
 use kendall_stats::adaptive::shape::fit;
 use kendall_stats::adaptive::{Outcome, Search, Settings, Step};

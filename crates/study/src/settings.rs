@@ -263,7 +263,7 @@ pub(crate) const MEASURE: &[Key] = &[
 
 /// `repetitions` as a table.
 pub(crate) const REPETITIONS: &[Key] = &[
-    // Fewer than three say nothing about their own spread that could be relied on.
+    // The spread of fewer than three cannot be relied on.
     Key::count("min", 2, MOST_REPETITIONS, "fewest repetitions").or("3"),
     Key::count("max", 2, MOST_REPETITIONS, "most repetitions").or("20"),
     Key::quantity(

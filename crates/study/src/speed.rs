@@ -73,7 +73,7 @@ pub(crate) fn mean_ns(samples: &[SpeedSample], window: &MeasuredWindow) -> Optio
     (!times.is_empty()).then(|| times.iter().sum::<f64>() / exact_f64(times.len()))
 }
 
-/// Difference of the probe's time between runs beside each other, from which one is said to have had
+/// Difference of the probe's time between runs beside each other, from which one is taken to have had
 /// another machine; and of their busy shares, up to which they are alike. An idle machine shows up to
 /// 45 % longer times than a busy one.
 const DIFFERS: f64 = 0.15;

@@ -324,7 +324,7 @@ impl<'a> Session<'a> {
     }
 
     /// What is done before the first run of the session, if there is one: probes loopback, and connects
-    /// all hosts, so that one that cannot be used is said. False when the user stopped it.
+    /// all hosts, so that one that cannot be used is reported. False when the user stopped it.
     fn connect(&mut self, interrupted: &AtomicBool) -> Result<bool, StudyError> {
         if self.due().is_none() {
             return Ok(true);
@@ -552,7 +552,7 @@ impl<'a> Session<'a> {
         Ok(Some(record))
     }
 
-    /// What could not be stored, or that there is no room for it.
+    /// The error of storing, or that the disk is full.
     fn room_or(&self, error: StoreError) -> StudyError {
         match check_room(&self.folder, disk::FULL_BYTES) {
             Err(full) => full,

@@ -30,7 +30,7 @@ pub struct TierSpec {
     pub kind: String,
     /// Tiers that it talks to.
     pub backends: Vec<String>,
-    /// Tiers that it connects to so that they send it requests: it is started after them, and stands
+    /// Tiers that it connects to so that they send it requests: it is started after them, and comes
     /// behind them in the graph.
     pub joins: Vec<String>,
     /// Workers, connections and threads of each instance, where the study sets them.

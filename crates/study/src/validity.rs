@@ -23,17 +23,17 @@ use crate::workload::Arrivals;
 /// which a run is rejected instead of getting a caveat.
 const LAW_REJECTED: f64 = 0.20;
 
-/// Stolen time, and waiting for a core, from which others are said to have disturbed a run.
+/// Stolen time, and waiting for a core, from which other programs count as a disturbance of a run.
 const STEAL_SHARE: f64 = 0.02;
 const WAIT_SHARE: f64 = 0.10;
 /// Share of the cores' time in use, from which a machine is called full.
 const FULL_SHARE: f64 = 0.9;
 
-/// Share of the machine's time that programs outside the study may use before it is they who are
-/// said to have disturbed: the kernel's own threads and interrupts stay below it.
+/// Share of the machine's time that programs outside the study may use before they count
+/// as a disturbance: the kernel's own threads and interrupts stay below it.
 const OTHERS_SHARE: f64 = 0.05;
 
-/// Disagreement of wall clock and monotonic clock over a run, from which one of them is said to
+/// Disagreement of wall clock and monotonic clock over a run, from which one of them is taken to
 /// have stepped. Both are read one after the other, and a busy machine may come between.
 const CLOCK_STEP_S: f64 = 0.02;
 
@@ -42,7 +42,7 @@ const CLOCK_STEP_S: f64 = 0.02;
 const BOUND_DOUBTED_S: f64 = 0.001;
 const BOUND_REJECTED_S: f64 = 0.010;
 
-/// Without a word of a host for longer than this, the network is said to have failed: there is a beat
+/// Silence of a host from which the network is taken to have failed: there is a message
 /// each second.
 const SILENCE_S: f64 = 2.5;
 

@@ -134,7 +134,7 @@ fn tier(
     })
 }
 
-/// What the user knows of how many requests a tier works on at a time.
+/// How many requests a tier works on at a time, where the file states it.
 fn pools(
     section: &mut Section<'_>,
     parameters: &[(String, String)],
