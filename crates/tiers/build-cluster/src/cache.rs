@@ -31,7 +31,7 @@ pub use store::StoreError;
 
 use crate::wire::{asset, bytestream, re};
 
-/// Services that a cache answers, besides those that say what it is.
+/// Services that a cache answers, besides capabilities and health.
 pub(crate) const SERVICES: &[&str] = &[
     re::content_addressable_storage_server::SERVICE_NAME,
     re::action_cache_server::SERVICE_NAME,

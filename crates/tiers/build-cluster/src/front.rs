@@ -144,7 +144,7 @@ impl CacheFront {
         let probing = async move {
             let mut probes = tokio::task::JoinSet::new();
             for servers in [&front.storage, &front.results] {
-                // Each by itself: one that stands still must not hold up the return of the others.
+                // Each by itself: one that hangs must not delay the return of the others.
                 for index in 0..servers.len() {
                     let servers = Arc::clone(servers);
                     probes.spawn(async move { servers.probe(index).await });

@@ -37,7 +37,7 @@ pub struct TrustFiles {
     pub token: Option<PathBuf>,
 }
 
-/// What a tier shows the others, and what it wants to see of them.
+/// Credentials that a tier sends to other tiers, and those that it requires of them.
 #[derive(Clone, Default)]
 pub struct Trust {
     tls: Option<Box<ClientTlsConfig>>,

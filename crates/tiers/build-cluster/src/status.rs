@@ -1,4 +1,4 @@
-//! What is answered when something is wrong, as the Remote Execution API wants it said.
+//! Error statuses in the form that the Remote Execution API defines.
 
 use prost::Message as _;
 use tonic::{Code, Status};

@@ -19,7 +19,7 @@ pub struct Matrix {
     entries: Vec<u32>,
 }
 
-/// A computation that was told to end.
+/// A computation that was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the computation was stopped")]
 pub struct Interrupted;

@@ -1,4 +1,4 @@
-//! One relayed connection: two sockets, two delay lines, and what the kernel said of them.
+//! One relayed connection: two sockets, two delay lines, and their readiness by the kernel.
 
 use kendall_tier::Endpoint;
 
@@ -16,11 +16,11 @@ pub(crate) struct Connection {
     pub(crate) ends: [Endpoint; 2],
     /// Bytes on their way from the end with the same index to the other.
     pub(crate) lines: [DelayLine; 2],
-    /// Earliest moment that a timer stands for, by direction.
+    /// Earliest moment for which a timer is set, by direction.
     pub(crate) armed_ns: [Option<u64>; 2],
     /// Directions whose end has been delivered.
     pub(crate) finished: [bool; 2],
-    /// Whether the connection to the server stands; until then, nothing is written to it.
+    /// Whether the connection to the server is established; until then, nothing is written to it.
     pub(crate) connected: bool,
     /// Whether it waits in the list of connections that had more to do than one turn allows.
     pub(crate) again: bool,

@@ -1,4 +1,4 @@
-//! How a running link is asked for its state and told to change it.
+//! State of a running link: how it is read and changed.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,5 +1,5 @@
 //! The link tier: a TCP relay with delay, jitter, a bandwidth limit and faults, which can be
-//! changed while it runs. It lets one machine stand for several.
+//! changed while it runs. One machine can so emulate several.
 //!
 //! One thread, one event loop: a link that carried its bytes on several cores would take from the
 //! tiers what it is to measure. It leaves out the loss and reordering of packets, which TCP hides

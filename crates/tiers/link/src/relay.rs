@@ -1,4 +1,4 @@
-//! The event loop: accepts, reads, holds, writes, and changes its ways when told to.
+//! The event loop: accepts, reads, holds, writes, and changes its settings on request.
 
 use std::collections::VecDeque;
 use std::io;
@@ -80,7 +80,7 @@ pub enum LinkError {
 }
 
 /// What every direction may hold when the bound of all buffers is reached, so that no connection
-/// stands still because of others.
+/// stops because of others.
 const SMALL_SHARE: usize = 4 * 1024;
 const SCRATCH: usize = 64 * 1024;
 /// Reads and writes of one connection before others have their turn.
@@ -205,7 +205,7 @@ enum Timer {
     Connect {
         key: Key,
     },
-    /// A wire has room again.
+    /// A wire has space again.
     Wire {
         route: usize,
         direction: usize,

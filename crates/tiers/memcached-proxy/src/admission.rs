@@ -1,5 +1,5 @@
 //! Which reads may be sent to servers: a server thread that has to send several large values answers
-//! nobody else meanwhile, and on a shared connection others' small answers would wait behind them.
+//! no other client meanwhile, and on a shared connection others' small answers would wait behind them.
 
 use std::collections::VecDeque;
 
@@ -65,7 +65,7 @@ impl Admission {
         self.asked == 0 || self.asked.saturating_add(bytes) <= self.most
     }
 
-    /// Whether some room is left.
+    /// Whether some space is left.
     pub(crate) fn is_open(&self) -> bool {
         self.asked < self.most
     }

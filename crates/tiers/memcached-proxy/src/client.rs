@@ -200,7 +200,7 @@ impl Client {
         is_first
     }
 
-    /// How large the answer for so many keys is, by those of late. Small answers for few keys say nothing of one for
+    /// How large the answer for so many keys is, by those of late. Small answers for few keys are no estimate of one for
     /// more, which may be large; a first read of several keys counts as large, so that those of one key do not wait
     /// behind it.
     pub(crate) fn size(&self, keys: usize) -> Size {
@@ -225,7 +225,7 @@ impl Client {
             && (self.input.len() < READ_BYTES || self.input.len() < self.needed)
     }
 
-    /// Room for input of which the first bytes are there.
+    /// Space for input of which the first bytes are there.
     pub(crate) fn first_room(&self) -> usize {
         self.needed.min(KEEP_BYTES)
     }

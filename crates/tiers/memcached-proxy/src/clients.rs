@@ -318,7 +318,7 @@ impl Clients {
     }
 
     /// Whether servers may be asked for so many bytes besides: one answer always, and others only for a
-    /// client before which nobody waits.
+    /// client that is the next in line.
     pub(crate) fn has_room(&mut self, index: usize, size: Size, bytes: usize) -> bool {
         let leads = self.slab.get(index).is_some_and(|client| client.leads);
         let queue = match size {
@@ -337,7 +337,7 @@ impl Clients {
         true
     }
 
-    /// Whether so many bytes of a large answer would have room when they come.
+    /// Whether so many bytes of a large answer would have space when they come.
     fn has_memory(&self, bytes: usize) -> bool {
         let held = self.answer_bytes + self.large.asked();
         held == 0 || held.saturating_add(bytes) <= self.memory
@@ -405,7 +405,7 @@ impl Clients {
         self.admit_next();
     }
 
-    /// A client was resumed: unless it is the next one still, and has no room, the turn of the next one
+    /// A client was resumed: unless it is the next one still, and has no space, the turn of the next one
     /// has come.
     pub(crate) fn was_resumed(&mut self, index: usize) {
         if let Some(client) = self.slab.get_mut(index) {
@@ -417,7 +417,7 @@ impl Clients {
         self.admit_next();
     }
 
-    /// Resumes those that wait longest, where there is room.
+    /// Resumes those that wait longest, where there is space.
     fn admit_next(&mut self) {
         if self.unknown.is_waited_for() && self.unknown.is_open() {
             let next = next_of(&mut self.unknown, &mut self.slab);
@@ -570,7 +570,7 @@ impl Clients {
         told.is_ok()
     }
 
-    /// Has a client's input read, or not, as it has room.
+    /// Has a client's input read, or not, as it has space.
     pub(crate) fn watch_input(&mut self, index: usize, tools: &mut Tools) {
         let Some(client) = self.slab.get(index) else { return };
         let wanted = Interest { read: client.takes_input(), ..client.interest };

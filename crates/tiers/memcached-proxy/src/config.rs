@@ -143,7 +143,7 @@ pub const ROUTE: &[Key] = &[
     Key::text("pool", "their pool"),
 ];
 
-/// What a file says; the address to listen on may be said elsewhere.
+/// What a file says; the address to listen on may be given elsewhere.
 #[derive(Debug)]
 pub struct Config {
     /// Where clients connect, if the file says so.
@@ -367,12 +367,12 @@ fn server(text: &str) -> Result<Server, String> {
     Ok(Server { address, weight })
 }
 
-/// Whether what stands before the last colon is whole by itself, so that a weight follows.
+/// Whether the text before the last colon is an address by itself, so that a weight follows.
 fn has_port(place: &str) -> bool {
     if let Some(path) = place.strip_prefix("unix:") {
         return !path.is_empty();
     }
-    // The colons of an IPv6 address stand in brackets.
+    // The colons of an IPv6 address are within brackets.
     let behind_host = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
     behind_host.contains(':')
 }

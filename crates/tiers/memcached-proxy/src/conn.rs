@@ -185,7 +185,7 @@ impl Conn {
         self.out_start < self.out.len()
     }
 
-    /// Writes what there is room for.
+    /// Writes what there is space for.
     #[inline]
     pub(crate) fn write(&mut self) -> Moved {
         match &mut self.stream {

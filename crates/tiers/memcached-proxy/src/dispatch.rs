@@ -466,7 +466,7 @@ pub(crate) fn part_line(request: &Request, bytes: &[u8], numbers: &[usize]) -> V
 
 /// Writes a request as a server shall see it: every server answers it, so `noreply` is left out
 /// and an `mn` marks the end of a quiet command; numbers are plain, so that proxy and server
-/// agree on where the value ends. An opaque of the proxy's own stands at the end of the line.
+/// agree on where the value ends. An opaque of the proxy's own ends the line.
 pub(crate) fn write_request(
     out: &mut Vec<u8>,
     request: &Request,

@@ -52,7 +52,7 @@ pub(crate) struct Engine {
     /// Which of the network threads it is.
     number: usize,
     inbox: Inbox,
-    /// A plan for which there is no room yet.
+    /// A plan for which there is no space yet.
     later: Option<Arc<Plan>>,
     waker: Waker,
     liveness: Liveness,
@@ -287,7 +287,7 @@ impl Engine {
     /// comes, is dispatched by the new one.
     pub(crate) fn adopt(&mut self, plan: Arc<Plan>) {
         if plan.number <= self.pools.number() {
-            // A later one came before there was room for it.
+            // A later one came before there was space for it.
             return;
         }
         self.tools.look();
@@ -302,7 +302,7 @@ impl Engine {
         self.clients.bound(self.pools.servers(), large_memory(&self.options));
         self.door.set_tls(self.options.client_tls.as_ref());
         if !self.stopping {
-            // There may be room for more clients.
+            // There may be space for more clients.
             self.door.open(&mut self.tools);
         }
         if self.number == 0 {

@@ -338,7 +338,7 @@ fn add_command(key: &[u8], reply: &[u8], longest: Option<u64>) -> Option<Vec<u8>
             (b'f', digits) => flags = digits,
             // A negative one has no end.
             (b't', digits) => time = whole(digits).map_or(0, |left| left.clamp(1, LONGEST_TIME)),
-            // Somebody else was told that it is out of date.
+            // Another client was told already that it is out of date.
             (b'X', _) => return None,
             _ => {}
         }

@@ -61,7 +61,7 @@ impl Door {
         }
     }
 
-    /// The connections that wait, as many as there is room for.
+    /// The connections that wait, as many as there is space for.
     pub(crate) fn accept(&mut self, room: usize, tools: &mut Tools) -> Vec<Stream> {
         let mut accepted = Vec::new();
         if !self.is_open {
@@ -100,7 +100,7 @@ impl Door {
         self.is_open = false;
     }
 
-    /// There is room again.
+    /// There is space again.
     pub(crate) fn open(&mut self, tools: &mut Tools) {
         self.opens_ns = 0;
         if self.is_open {

@@ -75,7 +75,7 @@ fn take(stream: &mut TcpStream, most: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// Writes what there is room for; says how much. `None` when nobody takes it.
+/// Writes as much as fits, and returns how much; `None` when the other end is closed.
 fn give(stream: &mut TcpStream, bytes: &[u8]) -> Option<usize> {
     match stream.write(bytes) {
         Ok(count) => Some(count),
@@ -213,7 +213,7 @@ fn flags(request: &Request, bytes: &[u8]) -> impl Iterator<Item = String> {
     })
 }
 
-/// What a client does when it has sent all it wants to send.
+/// What a client does when it has sent everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     HalfClose,
@@ -320,7 +320,7 @@ struct World {
     engine: Engine,
     instruments: Instruments,
     planner: Planner,
-    /// Servers of the main pool; with company, those of the others stand behind them.
+    /// Servers of the main pool; with other pools, their servers follow.
     count: usize,
     company: bool,
     plain: Options,
@@ -514,7 +514,7 @@ impl World {
         let actor = self.actors.swap_remove(index);
         let quits = find(&actor.script, b"quit\r\n").unwrap_or(usize::MAX);
         // A system throws away what is on its way when a process closes a socket with answers that
-        // nobody read.
+        // were not read.
         let arrived = actor.ending != Ending::Close || actor.silent;
         if actor.ending != Ending::Reset && arrived && !self.faults {
             let kept = actor.stores.iter().filter(|(_, end)| *end <= actor.sent && *end <= quits);
@@ -702,7 +702,7 @@ fn most_at_once(
     most
 }
 
-/// A server thread that sends a large value answers nobody else meanwhile, so that it is asked for one
+/// A server thread that sends a large value answers no other client meanwhile, so that it is asked for one
 /// at a time.
 #[test]
 fn a_server_is_asked_for_one_large_value_at_a_time_and_for_all_in_the_end() {
@@ -718,7 +718,7 @@ fn a_server_is_asked_for_one_large_value_at_a_time_and_for_all_in_the_end() {
     }
 }
 
-/// Small answers for one key say nothing of the answer for five: the first such reads are few at a time.
+/// Small answers for one key are no estimate of the answer for five: the first such reads are few at a time.
 #[test]
 fn a_read_of_more_keys_than_before_may_be_large() {
     const LARGE: usize = 1_000_000;
@@ -739,7 +739,7 @@ fn a_read_of_more_keys_than_before_may_be_large() {
     }
 }
 
-/// However many clients have room for much at once, a turn writes a bounded part of it, and what is little
+/// However many clients have space for much at once, a turn writes a bounded part of it, and what is little
 /// goes first.
 #[test]
 fn a_turn_writes_little_of_large_answers_and_small_ones_first() {
@@ -756,7 +756,7 @@ fn a_turn_writes_little_of_large_answers_and_small_ones_first() {
         world.serve_until_quiet();
         let kept = world.engine.clients.answer_bytes();
         assert!(kept > hogs.len() * TURN_LARGE_BYTES, "{mode:?}: only {kept} bytes wait");
-        // All have room at once.
+        // All have space at once.
         for hog in &mut hogs {
             while !take(hog, 1 << 20).unwrap().is_empty() {}
         }
@@ -774,7 +774,7 @@ fn a_turn_writes_little_of_large_answers_and_small_ones_first() {
             turns += 1;
             assert!(turns <= SMALL_GET_TURNS, "{mode:?}: {turns} turns");
         }
-        // None holds more room than a value and what it may leave unread before the next one.
+        // None holds more space than a value and what it may leave unread before the next one.
         for (_, client) in world.engine.clients.all() {
             assert!(
                 client.out.room() <= LARGE + 2 * ANSWERS_ADMIT,

@@ -80,7 +80,7 @@ pub struct Pool {
     pub name: String,
     /// The servers, one at least.
     pub servers: Vec<Server>,
-    /// Servers that stand in: with [`Placement::Hash`] for those that are ejected, else when all are.
+    /// Servers for failover: with [`Placement::Hash`] for those that are ejected, else when all are.
     pub failover: Vec<Server>,
     /// Where keys are.
     pub placement: Placement,
@@ -226,7 +226,7 @@ pub(crate) const EXPECTED_LEAST: usize = 16 << 10;
 /// answers, where requests share connections.
 pub(crate) const BULK_BYTES: usize = 32 << 10;
 /// Bytes of large answers, as far as is known, that servers are asked for at once, for each of them; further
-/// such requests wait. A server thread that has to send several large values answers nobody else meanwhile.
+/// such requests wait. A server thread that has to send several large values answers no other client meanwhile.
 pub(crate) const BULK_AT_ONCE: usize = 1 << 20;
 /// What the first answer of a client counts for until its length is known, where the first answers of
 /// others were small of late: sixteen such reads may be at a server at once.
@@ -249,7 +249,7 @@ pub(crate) const TURN_WRITE_BYTES: usize = 64 << 10;
 pub(crate) const TURN_WRITES: usize = 16;
 /// A client that has to get more than this is written to behind those that have to get less.
 pub(crate) const LARGE_BYTES: usize = 16 << 10;
-/// Bytes written to all those clients in a turn: while twenty of them have room for 256 KiB each, a
+/// Bytes written to all those clients in a turn: while twenty of them have space for 256 KiB each, a
 /// turn would take milliseconds, and a small request waits for two or three turns.
 pub(crate) const TURN_LARGE_BYTES: usize = 128 << 10;
 /// Requests taken from one client in a turn.

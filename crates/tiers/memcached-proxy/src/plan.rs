@@ -173,7 +173,7 @@ impl Planner {
 
     fn next(&mut self, options: &Options) -> Result<Plan, PlanError> {
         check(options)?;
-        // Those that keys lead to stand before those that get copies: one pool may be both.
+        // Pools that keys lead to come before those that get copies: one pool may be both.
         let mut wanted: Vec<(&Pool, bool)> = Vec::new();
         let by_name: BTreeMap<&str, &Pool> =
             options.pools.iter().map(|pool| (pool.name.as_str(), pool)).collect();

@@ -56,7 +56,7 @@ pub(crate) struct Poller {
     epoll: OwnedFd,
 }
 
-/// Room for events, which a turn leaves empty.
+/// Space for events, which a turn leaves empty.
 pub(crate) struct Events(Vec<epoll::Event>);
 
 impl Events {

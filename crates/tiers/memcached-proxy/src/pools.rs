@@ -115,7 +115,7 @@ impl Pools {
         pools
     }
 
-    /// Goes by another plan from now on. `false` where there is no room for it yet.
+    /// Goes by another plan from now on. `false` where there is no space for it yet.
     pub(crate) fn adopt(&mut self, plan: &Arc<Plan>, number: usize, tools: &mut Tools) -> bool {
         self.let_go();
         let used = self.slots.iter().filter(|slot| slot.id.is_some()).count();

@@ -55,7 +55,7 @@ fn in_order(unique: Option<Span>, opaque: Option<Span>) -> impl Iterator<Item = 
     first.into_iter().chain(second)
 }
 
-/// Where a server stands among those that vote.
+/// Rank of a server among those whose answers are compared.
 fn order(pool: usize, server: usize) -> usize {
     (pool << 32) | server
 }
@@ -178,7 +178,7 @@ impl Engine {
     }
 
     /// What comes next is not a reply. A client that has the beginning of the answer gets what was right of it, so that the
-    /// error stands on a line of its own.
+    /// error is on a line of its own.
     fn end_whole_lines(&mut self, from: At, head: &InFlight, right: &[u8]) -> Option<Seen> {
         if self.requests.get(head.request).is_some_and(|entry| entry.begun) {
             self.deliver(from, head, right);
@@ -392,7 +392,7 @@ impl Engine {
         let found = std::mem::take(&mut conn.found);
         let reply = std::mem::take(&mut conn.reply);
         let counter = self.pools[pool].replied(index);
-        // A quiet command ends with its mark; what stands before it is the answer.
+        // A quiet command ends with its mark; the bytes before it are the answer.
         let quiet_answer = head.framing == Framing::Quiet && !reply.is_empty();
         let status = if quiet_answer { Status::of(&reply) } else { status };
         if head.role == Role::Probe {

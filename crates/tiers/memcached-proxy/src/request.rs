@@ -50,7 +50,7 @@ pub(crate) struct Entry {
     pub(crate) fill: Option<Box<Fill>>,
     /// An answer that takes the place of the servers'.
     pub(crate) instead: Option<&'static [u8]>,
-    /// Where in `bytes` the next of several keys stands that a value may have.
+    /// Where in `bytes` the next of several keys is that a value may have.
     pub(crate) key_at: usize,
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Stage {
     Second,
 }
 
-/// The best answer so far of servers that must agree: an error stands before a success, and the
+/// The best answer so far of servers that must agree: an error ranks before a success, and the
 /// first server before the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Verdict {
@@ -87,7 +87,7 @@ pub(crate) struct Gather {
 /// Keys that a cold pool did not have, and what became of them.
 #[derive(Debug, Default)]
 pub(crate) struct Fill {
-    /// The key's number, where it stands in the request, and its pool.
+    /// The key's number, its place in the request, and its pool.
     pub(crate) missing: Vec<(usize, Span, usize)>,
     /// How many of them the warm pool was asked for.
     pub(crate) asked: usize,
@@ -179,7 +179,7 @@ impl Entry {
         self.answered / self.parsed.map_or(1, |request| request.keys.max(1))
     }
 
-    /// Whether the client wants no answer.
+    /// Whether the client asked for no answer (`noreply`).
     pub(crate) fn is_silent(&self) -> bool {
         self.parsed.is_some_and(|request| request.noreply)
     }

@@ -23,7 +23,7 @@ impl Routes {
         prefixes.sort_by(|one, other| one.bytes.cmp(&other.bytes));
         prefixes.dedup_by(|next, kept| next.bytes == kept.bytes);
         for number in 1..prefixes.len() {
-            // Whatever it begins with stands before it, with nothing else between than what begins
+            // Its own prefixes are before it, with nothing else between than what begins
             // alike.
             let mut before = Some(number - 1);
             while let Some(candidate) = before {

@@ -279,7 +279,7 @@ impl Servers {
         parts
     }
 
-    /// The server that holds a key, or stands in for the one that does.
+    /// The server that holds a key, or its replacement.
     pub(crate) fn of_key(&self, key: &[u8]) -> usize {
         let first = self.live[0];
         let key = self.policy.hash_tag.map_or(key, |tag| tagged(key, tag));
@@ -583,7 +583,7 @@ impl Servers {
             tools.recorder.outcome(report::BACKEND_FAILURES, 1);
         }
         let had_requests = !queue.is_empty();
-        // Taken from the end, so that the first request is the first to be told.
+        // Taken from the end, so that the first request is answered first.
         for (number, flight) in queue.into_iter().enumerate().rev() {
             let (request, role, torn) = (flight.request, flight.role, number == 0 && torn);
             self.lost.push(Lost { request, role, server, torn, why });
@@ -625,7 +625,7 @@ impl Servers {
     }
 }
 
-/// The part of a key that places it: what stands between the two marks, if they are there and
+/// The part of a key that places it: the bytes between the two marks, if they are there and
 /// something is between them.
 fn tagged(key: &[u8], [open, close]: [u8; 2]) -> &[u8] {
     let Some(from) = key.iter().position(|byte| *byte == open) else { return key };

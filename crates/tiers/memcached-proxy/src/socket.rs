@@ -22,7 +22,7 @@ use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 use crate::options::Address;
 use crate::tls::ServerTls;
 
-/// Room that one read of the socket may decode to: a record, and what was read of the next.
+/// Space that one read of the socket may decode to: a record, and what was read of the next.
 const RECORD_BYTES: usize = 24 << 10;
 
 const FLAGS: SocketFlags = SocketFlags::NONBLOCK.union(SocketFlags::CLOEXEC);
@@ -136,7 +136,7 @@ pub(crate) struct Tls {
     ended: bool,
 }
 
-/// The socket as the TLS library wants to see it.
+/// The socket in the form that the TLS library takes.
 struct Raw<'a>(&'a OwnedFd);
 
 impl io::Read for Raw<'_> {
@@ -175,7 +175,7 @@ impl Tls {
         let mut ended = false;
         loop {
             match self.connection.reader().read(&mut buffer[filled..]) {
-                // The other side said that it is done.
+                // The peer has closed its direction.
                 Ok(0) if filled < buffer.len() => ended = true,
                 Ok(count) => {
                     filled += count;
@@ -210,7 +210,7 @@ impl Tls {
         }
     }
 
-    /// Takes as much as there is room for, and writes what the socket takes.
+    /// Takes as much as there is space for, and writes what the socket takes.
     pub(crate) fn write(&mut self, socket: &OwnedFd, bytes: &[u8]) -> Moved {
         if !self.flush(socket) {
             return Moved::Closed;
@@ -257,7 +257,7 @@ impl Tls {
         self.connection.wants_write()
     }
 
-    /// Says that nothing more will come, if that can be said at once.
+    /// Sends the end of this direction, if the socket takes it at once.
     pub(crate) fn close(&mut self, socket: &OwnedFd) {
         self.connection.send_close_notify();
         self.flush(socket);

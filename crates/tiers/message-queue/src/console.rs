@@ -40,7 +40,7 @@ use crate::service::Service;
 const PAGE: &str = include_str!("console/page.html");
 const STYLE: &str = include_str!("console/page.css");
 const SCRIPT: &str = include_str!("console/page.js");
-/// Bytes of a request: a message with room to spare.
+/// Bytes of a request: a message and some more.
 const BODY_BYTES: usize = 8 << 20;
 const CALL: Duration = Duration::from_secs(30);
 /// Connections at a time; a browser keeps about six.
@@ -58,7 +58,7 @@ pub(crate) struct Console {
 
 type Answered = Result<Json<Value>, Failure>;
 
-/// What stands in the URL behind the question mark.
+/// The query of the URL.
 struct Asked<T>(T);
 
 #[derive(Debug, Deserialize)]
@@ -337,7 +337,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Asked<T> {
     }
 }
 
-/// The address to open in a browser. The token stands behind the `#`, which browsers do not send.
+/// The address to open in a browser. The token is behind the `#`, which browsers do not send.
 pub(crate) fn address(listen: SocketAddr, token: &str) -> String {
     format!("http://{listen}/#{token}")
 }

@@ -40,7 +40,7 @@ enum Begun {
 pub(crate) struct Conversation {
     service: Service,
     caller: Caller,
-    /// As long as calls are open: a silent stream does not keep its connection from making room for others.
+    /// As long as calls are open: a silent stream does not keep its connection from being closed for a new one.
     busy: Option<serve::Begun>,
     calls: Option<Streaming<wire::Calls>>,
     /// Calls that were read and have not begun.

@@ -47,7 +47,7 @@ const HOUSEKEEPING_STEPS: usize = 50;
 /// Clients that are forgotten at a time.
 const FORGETTING_STEP: i32 = 100;
 /// How often PostgreSQL is asked at the start whether it lets anyone in, how many times at most (two
-/// minutes), and how many of them pass before it is said again.
+/// minutes), and how many of them pass before it is logged again.
 const RECOVERY_LOOK: Duration = Duration::from_millis(250);
 const RECOVERY_LOOKS: usize = 480;
 const RECOVERY_WORDS: usize = 40;
@@ -63,7 +63,7 @@ pub(crate) struct Databases {
     limits: Arc<Limits>,
     /// How long PostgreSQL may take for a statement.
     patience: Duration,
-    /// Whether PostgreSQL had no room since the last sweep: nothing is sent before the next.
+    /// Whether PostgreSQL had no space since the last sweep: nothing is sent before the next.
     full: Arc<AtomicBool>,
     /// Whether the disk of its log is nearly full: nothing is sent until it is not.
     nearly_full: Arc<AtomicBool>,
@@ -417,8 +417,8 @@ impl Session {
     /// Removes dead rows where there are many: a receive has to step over them, and PostgreSQL's own
     /// vacuum runs once a minute at most, in which a busy queue leaves half a million.
     ///
-    /// After a send for which the disk had no room it removes the few as well, and gives back the end of
-    /// the table: that is how receiving makes room. Sends are refused until then, so that they do not
+    /// After a send for which the disk had no space it removes the few as well, and gives back the end of
+    /// the table: that is how receiving frees space. Sends are refused until then, so that they do not
     /// take what the sweep itself needs.
     pub(crate) async fn sweep(&self) -> Result<(), tokio_postgres::Error> {
         if self.full.load(Ordering::Relaxed) || self.nearly_full.load(Ordering::Relaxed) {

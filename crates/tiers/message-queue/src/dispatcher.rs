@@ -113,7 +113,7 @@ struct State {
     gave_up: bool,
     /// Messages that could not be put back, and when to try again.
     unreturned: Vec<(u64, Pending)>,
-    /// Messages to put back since the log said how many.
+    /// Messages to put back since their number was last logged.
     unlogged: usize,
 }
 
@@ -621,7 +621,7 @@ impl Dispatcher {
                     self.lock().watching -= 1;
                 }
                 First::Nothing if self.drained() => {
-                    // Whoever sleeps shall see it too.
+                    // Wakes the next worker, which ends too.
                     self.work.notify_one();
                     return;
                 }
@@ -926,7 +926,7 @@ mod tests {
             assert!(!come(), "a worker looks again soon, and nothing may begin");
         }
         assert!(come(), "a full batch waits for nobody");
-        // Impatient: it is taken whatever is under way, and somebody else is to see to the rest.
+        // An urgent batch is taken whatever is under way, and another worker is woken for the rest.
         dispatcher.lock().watching -= 1;
         assert!(matches!(dispatcher.take_first(false), First::Taken(..)));
         assert!(come());

@@ -14,7 +14,7 @@ const SERVICES: [&str; 2] = ["", "kendall.queue.v1.MessageQueue"];
 #[derive(Debug, Clone)]
 pub(crate) struct Health {
     reporter: HealthReporter,
-    /// It has said its last word; held while a word is said, so that none comes after it.
+    /// Whether the last status was reported; locked while one is reported, so that none follows the last.
     ended: Arc<Mutex<bool>>,
 }
 

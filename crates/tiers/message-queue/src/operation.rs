@@ -166,7 +166,7 @@ pub(crate) struct Send {
     pub(crate) request: Option<RequestId>,
 }
 
-/// Which message of a queue a client wants.
+/// Which message of a queue a client asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Selector {
     pub(crate) client: i64,

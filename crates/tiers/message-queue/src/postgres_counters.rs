@@ -135,7 +135,7 @@ struct State {
 enum Wanted {
     Look,
     NotYet,
-    /// Nobody reads any more.
+    /// The counters are no longer read.
     Nothing,
 }
 

@@ -313,7 +313,7 @@ fn set_password(
 /// Has the database over TCP, which studies use, count its statements; whether it does.
 fn count_statements((programs, user): (&Path, User), data: &Path, settings: &[String]) -> bool {
     if settings.iter().any(|one| one.starts_with("shared_preload_libraries")) {
-        // Whoever loads libraries of their own decides by themselves.
+        // A setting of its own for preloaded libraries is left as it is.
         return false;
     }
     if !has_statements(programs) {

@@ -72,7 +72,7 @@ pub(crate) struct RequestLimits<S> {
     under_way: Arc<UnderWay>,
     /// Who may come in; anyone where there are none.
     tokens: Option<Arc<Tokens>>,
-    /// Whether its requests keep their connection from being the one that makes room.
+    /// Whether its requests keep their connection from being closed for a new one.
     counts: bool,
 }
 

@@ -119,7 +119,7 @@ pub enum ServerError {
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error(
-        "{address} can be reached from other hosts, and {missing}: whoever reaches it could read and take all \
+        "{address} can be reached from other hosts, and {missing}: any client there could read and take all \
          messages; give --tokens FILE, --tls-certificate FILE and --tls-key FILE, or say --open-to-anyone"
     )]
     Open { address: SocketAddr, missing: &'static str },

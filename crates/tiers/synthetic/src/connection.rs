@@ -74,7 +74,7 @@ impl Connection {
         }
     }
 
-    /// Whether a read may find something and its requests have room.
+    /// Whether a read may find something and its requests have space.
     pub(crate) fn wants_to_read(&self) -> bool {
         self.end.is_readable() && !self.closing && self.answers.len() < PIPELINED
     }
@@ -177,7 +177,7 @@ impl Connection {
     }
 }
 
-/// A request at the begin of `input`: what it is, its bytes, and whether the connection ends with
+/// A request at the begin of `input`: its kind, its bytes, and whether the connection ends with
 /// it; `None` when more bytes are needed.
 fn parse(input: &[u8]) -> Option<(Found, usize, bool)> {
     let refused = |status, why| Some((Found::Refused(status, why), input.len(), true));

@@ -241,7 +241,7 @@ impl EventLoop {
     /// Reads requests, gives them to the station, and writes the answers that may leave.
     fn serve(&mut self, key: Key, connection: &mut Connection) -> Alive {
         loop {
-            // Requests first that were read before and had no room.
+            // Requests first that were read before and had no space.
             self.take_requests(key, connection);
             let (clock, recorder) = (&self.clock, &mut self.recorder);
             let mut bytes = 0;

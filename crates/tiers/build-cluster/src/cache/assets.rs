@@ -41,7 +41,7 @@ fn now_s() -> i64 {
     clock_gettime(ClockId::Realtime).tv_sec
 }
 
-/// The name under which an asset is kept: what it is, its URI, and all its qualifiers.
+/// The key of an asset: a hash of its kind, its URI and all its qualifiers.
 fn key_hash(what: &str, uri: &str, qualifiers: &[Qualifier]) -> [u8; 32] {
     let mut pairs: Vec<(&str, &str)> =
         qualifiers.iter().map(|q| (q.name.as_str(), q.value.as_str())).collect();

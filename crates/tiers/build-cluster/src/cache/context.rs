@@ -101,7 +101,7 @@ impl Call {
         self.context.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Told once how it ended.
+    /// Called once, with the outcome.
     pub(crate) fn end(&mut self, code: Code) {
         if std::mem::replace(&mut self.told, true) {
             return;

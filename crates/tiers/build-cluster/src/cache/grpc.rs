@@ -252,7 +252,7 @@ pub(crate) async fn collect(
 pub(crate) trait More: Send {
     /// The next part; `None` after the last, and an empty one where it needs another turn.
     fn next(&mut self) -> Result<Option<Bytes>, Status>;
-    /// Told once at the end how it ended.
+    /// Called once at the end, with the outcome.
     fn ended(&mut self, code: Code);
 }
 
@@ -359,7 +359,7 @@ pub(crate) fn put_prefix(out: &mut BytesMut, length: usize) {
     out.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
 }
 
-/// An answer of one message, which `message` holds behind room for the prefix.
+/// An answer of one message, which `message` holds behind space for the prefix.
 pub(crate) fn unary(mut message: BytesMut) -> Response<Answer> {
     let length = u32::try_from(message.len() - PREFIX).unwrap_or(u32::MAX);
     message[1..PREFIX].copy_from_slice(&length.to_be_bytes());
@@ -367,7 +367,7 @@ pub(crate) fn unary(mut message: BytesMut) -> Response<Answer> {
     answered(Answer { parts, more: None, trailers: Some(fine()), grpc: true })
 }
 
-/// Room for the prefix, before a message of about `bytes` bytes.
+/// Space for the prefix, before a message of about `bytes` bytes.
 pub(crate) fn message(bytes: usize) -> BytesMut {
     let mut message = BytesMut::with_capacity(PREFIX + bytes);
     message.put_slice(&[0; PREFIX]);

@@ -227,7 +227,7 @@ fn network_thread(
     Ok((handle, end, thread))
 }
 
-/// A thread a store that makes room ahead of need, and one that remembers each second.
+/// A thread a store that frees space ahead of need, and one that remembers each second.
 fn keep_house(
     shared: &Arc<Shared>,
     stopped: &Arc<AtomicBool>,

@@ -42,7 +42,7 @@ const SMALLEST_SEGMENT: u64 = 64 << 10;
 /// Largest content in a segment; larger ones have a file of their own.
 const SMALL: u64 = 512 << 10;
 /// Share of the limit, in eighths, that what is alive may take once the disk is full: what is left
-/// is room for what segments still hold of the dead.
+/// is space for what segments still hold of the dead.
 const ALIVE_EIGHTHS: u64 = 7;
 /// How often the housekeeper checks whether it shall stop.
 const LOOK: Duration = Duration::from_secs(1);
@@ -78,7 +78,7 @@ pub enum StoreError {
 pub(crate) enum PutError {
     #[error("{size} bytes are more than the quota, or the disk, holds")]
     TooLarge { size: u64 },
-    /// Contents on their way in take as much room as they may.
+    /// Contents on their way in take as much space as they may.
     #[error("unfinished uploads take half of the quota; try again")]
     Unfinished,
     /// The disk is full of what is not the store's.
@@ -105,7 +105,7 @@ pub(crate) struct StoreCounts {
     pub(crate) evicted_bytes: Counter,
     pub(crate) damaged: Counter,
     pub(crate) compacted_bytes: Counter,
-    /// How often a write found the disk full, and room was made.
+    /// How often a write found the disk full, and space was freed.
     pub(crate) disk_full: Counter,
     /// The moment of the last use of what was evicted last.
     pub(crate) evicted_moment: Arc<AtomicU64>,
@@ -119,9 +119,9 @@ pub(crate) struct Store(Arc<Inner>);
 struct Inner {
     folder: PathBuf,
     quota: u64,
-    /// The quota, or what the disk has room for; changed under the lock of `room`.
+    /// The quota, or what the disk has space for; changed under the lock of `room`.
     capacity: AtomicU64,
-    /// How often room was made on a full disk.
+    /// How often space was freed on a full disk.
     made_room: AtomicU64,
     small: u64,
     index: Index,
@@ -320,7 +320,7 @@ impl Store {
         }
     }
 
-    /// Has `bytes` counted as on disk, after making room for them.
+    /// Has `bytes` counted as on disk, after freeing space for them.
     fn reserve(&self, bytes: u64) -> Result<(), PutError> {
         let used = self.0.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let limit = self.0.limit();
@@ -330,7 +330,7 @@ impl Store {
                 return Err(error);
             }
         } else if used > limit / 64 * 63 {
-            // Soon: the housekeeper makes room before anybody has to wait for it.
+            // Soon: the housekeeper frees space before a write has to wait for it.
             *lock(&self.0.wanted) = true;
             self.0.full.notify_one();
         }
@@ -346,7 +346,7 @@ impl Store {
         self.0.make_room(&mut room, self.0.limit(), needed)
     }
 
-    /// Makes room ahead of need, until `stopped` says so. To be run on a thread of its own.
+    /// Frees space ahead of need, until `stopped` says so. To be run on a thread of its own.
     pub(crate) fn keep_house(&self, stopped: &dyn Fn() -> bool) {
         while !stopped() {
             let wanted = lock(&self.0.wanted);
@@ -544,7 +544,7 @@ impl Inner {
                 continue;
             }
             let to = match lane.append_raw(self, &record) {
-                // There is no room to move it to: it goes, and leaves some for others.
+                // There is no space to move it to: it goes, and leaves some for others.
                 Err(error) if is_full(&error) => {
                     if self.index.remove(&head.key, from) {
                         self.counts.evicted.add(1);

@@ -100,7 +100,7 @@ impl Uploads {
         self.tidy(now_ns).remove(name).map(|(_, upload)| upload)
     }
 
-    /// Keeps one that broke off, if there is room for it.
+    /// Keeps one that broke off, if there is space for it.
     pub(crate) fn keep(&self, name: String, upload: Upload, now_ns: u64) {
         if upload.committed == 0 {
             return;

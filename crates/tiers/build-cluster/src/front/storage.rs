@@ -18,7 +18,7 @@ use crate::wire::{re, rpc};
 /// Directories of one tree, and of one message.
 const MOST: usize = 1_000_000;
 const PAGE: usize = 1000;
-/// Bytes of one message: what clients take unless they are told otherwise is four times as much.
+/// Bytes of one message: the default limit of clients is four times as much.
 const MESSAGE_BYTES: usize = 1 << 20;
 
 /// Bytes of an answer that is made whole.

@@ -41,7 +41,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of a scheduler that was told no others.
+    /// The default limits of a scheduler.
     pub const USUAL: Self = Self {
         queue_length: 100_000,
         operations: 200_000,
@@ -242,7 +242,7 @@ struct Operation<R> {
 #[derive(Debug)]
 struct Lease {
     worker: WorkerId,
-    /// Nobody's when the client went away, or did not come back yet after the scheduler did.
+    /// None when the client disconnected, or has not returned yet after a restart of the scheduler.
     task: Option<TaskId>,
     key: ActionKey,
     stopping: bool,
@@ -283,7 +283,7 @@ pub struct Join {
 /// Why a worker is one no longer, though it did not leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
-    /// It said nothing for so long.
+    /// No message came for so long.
     Silent { for_ns: u64 },
     /// Its connection broke, and it did not come back.
     Away { for_ns: u64 },

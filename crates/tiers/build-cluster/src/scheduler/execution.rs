@@ -141,7 +141,7 @@ impl Service {
         })
     }
 
-    /// An action, what it is made from, and its command where the cache sent that too.
+    /// An action with its blob, and its command where the cache sent that too.
     async fn action(&self, instance: &str, digest: Digest) -> Result<Found, Status> {
         let blobs = if in_one_piece(digest, ACTION)? {
             self.remote.read_action(instance, digest).await.map_err(refused)?

@@ -87,7 +87,7 @@ impl Cache {
         }
     }
 
-    /// Passes a request on when its answer has room, of which some comes before the client takes it.
+    /// Passes a request on when its answer has space, of which some comes before the client takes it.
     async fn ask(&self, request: Request<Incoming>) -> Response<Body> {
         let room = Room::of(request.extensions());
         room.take(2 * PART_BYTES).await;

@@ -59,7 +59,7 @@ impl Chance {
     }
 }
 
-/// A process that runs, and may stand still.
+/// A process that runs, and may be frozen.
 struct Process {
     task: JoinHandle<()>,
     gate: Gate,
@@ -79,7 +79,7 @@ struct World {
     time: Time,
     site: Site,
     shared_board: Option<Arc<SharedBoard>>,
-    /// The scheduler stands still until then.
+    /// The scheduler is frozen until then.
     frozen_until: u64,
     sessions: u64,
     lives: u64,
@@ -176,7 +176,7 @@ impl World {
         Process { task, gate, link }
     }
 
-    /// Lets everybody do what there is to do, and moves the time.
+    /// Has every process act once, and moves the time.
     async fn step(&mut self) {
         for _ in 0..60 {
             tokio::task::yield_now().await;
@@ -323,7 +323,7 @@ async fn run(seed: u64) -> Result<(), String> {
     if calls > CLIENTS * (ACTIONS + 3) {
         return Err(format!("{calls} calls of clients though nothing breaks"));
     }
-    // What nobody waits for any more ends too, and no worker was told to register again.
+    // Tasks without a waiting operation end too, and no worker was asked to register again.
     for _ in 0..2 * LIMITS.unwatched_ns / STEP {
         world.step().await;
     }

@@ -51,7 +51,7 @@ struct State {
     closed: bool,
 }
 
-/// An operation, beside what the board knows of it.
+/// An operation, with what the board does not hold.
 #[derive(Debug)]
 struct Known {
     name: Arc<str>,
@@ -196,7 +196,7 @@ impl SharedBoard {
         }
     }
 
-    /// A worker registers; what is said to it comes out of the receiver.
+    /// Registers a worker; messages to it come out of the receiver.
     pub(super) fn join(&self, join: Join) -> (StreamId, mpsc::Receiver<Said>) {
         let now_ns = self.clock.now_ns();
         let mut state = self.state();
@@ -369,7 +369,7 @@ impl State {
             }
         };
         if let Some((_, stream)) = self.streams.remove(&worker) {
-            // Where there is no room for the reason, the end of the stream says enough.
+            // Where there is no space for the reason, the stream ends without it.
             drop(stream.try_send(Err(Status::unavailable(why))));
         }
     }

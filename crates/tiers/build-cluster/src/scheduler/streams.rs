@@ -81,8 +81,8 @@ fn join(hello: Hello) -> Join {
     }
 }
 
-/// Both directions of a worker's stream: what it says is heard whenever the connection asks for
-/// what there is to be said to it.
+/// Both directions of a worker's stream: its messages are read whenever the connection asks for
+/// the next message to it.
 #[derive(Debug)]
 pub(super) struct Conversation {
     shared_board: Arc<SharedBoard>,

@@ -1,4 +1,4 @@
-//! What one action may use at most, and what is said of one that uses more.
+//! What one action may use at most, and the answer for one that uses more.
 
 /// Most that one action may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -12,7 +12,7 @@ pub struct ActionBounds {
 }
 
 impl ActionBounds {
-    /// Processes and threads that the kernel lets a slot have. A slot's own are among them, and room for an action
+    /// Processes and threads that the kernel lets a slot have. A slot's own are among them, and space for an action
     /// to be seen beyond its bound: of one that is refused processes at the bound the worker would see nothing.
     pub(super) const fn of_slot(&self) -> u64 {
         self.processes.saturating_mul(2).saturating_add(256)

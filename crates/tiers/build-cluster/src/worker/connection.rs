@@ -220,7 +220,7 @@ impl Wait for RealTime {
     }
 }
 
-/// How long to wait before the next connection, and whether the last refusal was said already.
+/// How long to wait before the next connection, and whether the last refusal was logged already.
 #[derive(Debug)]
 struct Backoff {
     wait: Duration,

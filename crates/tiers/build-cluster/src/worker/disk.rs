@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const SHARE: u32 = 10;
 /// Folders below each other that are looked into: each takes a descriptor.
 const DEPTH: usize = 256;
-/// The least that an entry counts: its own record and its name take room too, where it is empty.
+/// The least that an entry counts: its own record and its name take space too, where it is empty.
 const ENTRY: u64 = 4096;
 
 /// The folders that an action writes to.

@@ -24,7 +24,7 @@ pub(super) fn tree(base: impl AsFd, name: &CStr) -> io::Result<()> {
 struct Removal<'a> {
     base: BorrowedFd<'a>,
     next: u64,
-    /// Numbers of the folders that stand in `base` by now.
+    /// Numbers of the folders that are in `base` by now.
     brought_up: Vec<u64>,
 }
 

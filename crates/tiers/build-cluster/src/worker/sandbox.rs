@@ -78,7 +78,7 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Makes the root and enters it. What could be left out is said in the notes.
+    /// Makes the root and enters it. What could be left out is returned as notes.
     ///
     /// # Errors
     /// When a mount fails that the place cannot be without.
@@ -144,7 +144,7 @@ impl Sandbox {
         })
     }
 
-    /// Gives up all rights, for good, and sets the bounds of actions. What could be left out is said in the notes.
+    /// Gives up all rights, for good, and sets the bounds of actions. What could be left out is returned as notes.
     pub fn drop_rights(&self) -> Result<String, SandboxError> {
         let mut notes = String::new();
         let limit = |resource, most: u64| {

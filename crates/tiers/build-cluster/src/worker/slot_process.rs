@@ -355,7 +355,7 @@ impl Slot {
         soon.max(took_ns.saturating_mul(SHARE))
     }
 
-    /// Adds a line of its own to what the action wrote to its errors, where there is room.
+    /// Adds a line of its own to what the action wrote to its errors, where there is space.
     fn say(&self, words: &str, order: &Order) -> io::Result<()> {
         let length = self.stderr.metadata()?.len();
         // A program that was killed may have written half a line.

@@ -54,7 +54,7 @@ pub(super) struct Ended {
     /// Ended because it wrote too much.
     #[prost(bool, tag = "4")]
     pub out_of_log: bool,
-    /// Ended because the worker said so.
+    /// Ended by the worker's order.
     #[prost(bool, tag = "5")]
     pub stopped: bool,
     /// The bound of memory, disk or processes that it was ended for, in words.

@@ -17,7 +17,7 @@ use rustix::process::Pid;
 
 use super::usage;
 
-/// Room for a few system calls, in words of 16 bytes, by which stacks are aligned: 64 KiB.
+/// Space for a few system calls, in words of 16 bytes, by which stacks are aligned: 64 KiB.
 const STACK: usize = 4096;
 
 /// What is to be started.
@@ -75,7 +75,7 @@ struct Errand {
 }
 
 impl Starter {
-    /// Room, and what actions read from. Takes the handlers of this process's signals away: the standard library
+    /// Space, and what actions read from. Takes the handlers of this process's signals away: the standard library
     /// has some, which write what overflowed before the process ends.
     pub(super) fn new() -> io::Result<Self> {
         let ignored = drop_handlers();
@@ -183,7 +183,7 @@ fn spawn(stack: &mut [MaybeUninit<u128>], errand: &mut Errand) -> io::Result<(Pi
     reason = "between the start of a process and its program there are only these calls"
 )]
 extern "C" fn run(told: *mut c_void) -> c_int {
-    // SAFETY: `told` is the errand of `spawn`, whose process stands still meanwhile. Everything in it points to texts and lists
+    // SAFETY: `told` is the argument of `spawn`, whose process is suspended meanwhile. Everything in it points to texts and lists
     // that end with a zero and outlive this. The action of all zeros is the default one.
     unsafe {
         let errand = &mut *told.cast::<Errand>();

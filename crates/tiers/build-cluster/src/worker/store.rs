@@ -66,7 +66,7 @@ pub(super) struct StoreCounts {
 }
 
 impl Store {
-    /// An empty store in `folder`: what an earlier process left there is deleted, since nobody knows
+    /// An empty store in `folder`: what an earlier process left there is deleted, since it is unknown
     /// whether all of it reached the disk.
     ///
     /// # Errors
@@ -147,8 +147,8 @@ impl Store {
         }
     }
 
-    /// Divides what is wanted and not there into what nobody fetches yet, which the caller is to
-    /// fetch, and what somebody does.
+    /// Divides missing blobs into those that are not being fetched, which the caller is to
+    /// fetch, and those that another caller fetches.
     #[expect(clippy::type_complexity, reason = "three parts of one division, used in one place")]
     fn claim(&self, wanted: &[Key]) -> (Vec<Key>, Vec<(Key, watch::Receiver<()>)>, Claim) {
         let mut state = self.state();

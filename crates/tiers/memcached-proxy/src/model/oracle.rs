@@ -10,7 +10,7 @@ use crate::options::{Mode, Placement};
 
 const CLIENTS: usize = 5;
 const KEYS: usize = 4;
-/// Turns in which faults happen, and after which everybody has all answers once they do not.
+/// Turns in which faults happen, and after whose end all clients get all answers.
 const TURNS: usize = 1500;
 const LAST_TURNS: usize = 4000;
 
@@ -35,7 +35,7 @@ struct Client {
     unsent: Vec<u8>,
 }
 
-/// The value of a key: nobody else's.
+/// The value of a key, which no other key has.
 fn value(key: &str) -> String {
     format!("<{key}>").repeat(1 + key.len() % 3)
 }
@@ -184,7 +184,7 @@ fn spoil(world: &mut World) {
         0 if is_whole => {
             here.output.splice(..0, format!("{surplus}\r\n").into_bytes());
         }
-        // A value that nobody here asked for.
+        // A value for which there was no request.
         1 if is_whole => {
             let value = value(&other);
             let reply = format!("VALUE {other} 0 {}\r\n{value}\r\nEND\r\n", value.len());

@@ -39,7 +39,7 @@ const REDRIVE_STEP: i32 = 1000;
 /// Bytes of contents from which a listing reads no more: what goes into an answer.
 const LISTED_BYTES: i64 = 4 << 20;
 
-/// Where the operations of each kind stand in the batch.
+/// Places of the operations of each kind in the batch.
 #[derive(Default)]
 struct Kinds {
     sends: Vec<usize>,
@@ -785,7 +785,7 @@ fn coded(row: &Row, answer: impl Fn(&Row) -> Answer) -> Result<Answer, Refusal> 
     }
 }
 
-/// Ids and counts are positive in the database; 0 stands for none.
+/// Ids and counts are positive in the database; 0 means none.
 fn id(value: Option<i64>) -> u64 {
     value.and_then(|value| u64::try_from(value).ok()).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! TLS to PostgreSQL, in the words of its own clients: `sslmode` and `sslrootcert`.
 //!
-//! `prefer`, the default, and `require` encrypt and trust whoever answers, as libpq does: they keep
+//! `prefer`, the default, and `require` encrypt and trust any server, as libpq does: they keep
 //! listeners out, not impostors. `verify-full` trusts a server whose certificate names the host and
 //! comes from a known root; `verify-ca` does not check the name. With a root certificate,
 //! `require` means `verify-ca`.
@@ -102,7 +102,7 @@ impl Wanted {
     ) -> Result<(SslMode, MakeRustlsConnect), DatabaseError> {
         let root = root.map(Path::to_owned).or(self.root);
         let mode = match (self.mode, &root) {
-            // Whoever names a root and no mode wants it to be used.
+            // A root without a mode means full verification.
             (None, Some(_)) => Mode::VerifyFull,
             (Some(Mode::Require), Some(_)) => Mode::VerifyCa,
             (None, None) => Mode::Prefer,

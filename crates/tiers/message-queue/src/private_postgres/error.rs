@@ -66,7 +66,7 @@ pub enum PrivatePostgresError {
     #[error("PostgreSQL does not start ({status}): {why}; its log is {log}", log = log.display())]
     Ended {
         status: std::process::ExitStatus,
-        /// What it said last, and whether its disk is full.
+        /// Its last output, and whether its disk is full.
         why: String,
         log: PathBuf,
     },

@@ -88,7 +88,7 @@ fn begin(launch: &Launch, started: &SyncSender<Result<Arc<Kept>, PrivatePostgres
         Arc::new(Kept { state, stopped: Condvar::new() })
     });
     let keeping = kept.as_ref().ok().map(Arc::clone);
-    // Whoever asked waits for it.
+    // The caller waits for it.
     started.send(kept).unwrap_or_default();
     if let Some(kept) = keeping {
         kept.keep(launch, reserve);
@@ -116,7 +116,7 @@ impl Kept {
                 }
             };
             if status.success() && launch.options.same_group {
-                // Whoever ended the group ended it, and will have ended this process too.
+                // A signal to the process group ended it, and ends this process too.
                 drop(state);
                 state = self.wait(GRACE);
                 if state.stopping {

@@ -1,4 +1,4 @@
-//! Starting the server, and what it said when it ended.
+//! Starts the server, and reads its output when it ended.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ const PORT: &str = "5432";
 /// Time for PostgreSQL to go down, and how often it is looked at.
 pub(super) const STOP: Duration = Duration::from_secs(60);
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-/// A disk with less room than this is named as the likely reason of a failure: two segments of
+/// A disk with less space than this is named as the likely reason of a failure: two segments of
 /// PostgreSQL's log.
 const LITTLE_ROOM_BYTES: u64 = 32 << 20;
 /// How much of the server's log is read to say why it failed.
@@ -201,7 +201,7 @@ fn last_fatal(log: &Path) -> Option<String> {
     text.lines().rev().find_map(fatal)
 }
 
-/// Says so when a folder's disk has little room.
+/// Warns when a folder's disk has little space.
 fn little_room(folder: &Path) -> Option<String> {
     let about = rustix::fs::statvfs(folder).ok()?;
     let free = about.f_bavail.saturating_mul(about.f_frsize);

@@ -1,7 +1,7 @@
 //! A file in the folder of PostgreSQL's write-ahead log (`pg_wal`) that keeps disk space for the log.
 //!
 //! PostgreSQL ends when it cannot extend its log. So the file is deleted before the disk is full: receives and
-//! deletes go on in the space that this frees, and sends are refused until there is room for the file again.
+//! deletes go on in the space that this frees, and sends are refused until there is space for the file again.
 
 use std::fs;
 use std::io;
@@ -37,7 +37,7 @@ pub(super) struct LogReserve {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// There was never room for the file.
+    /// There was never space for the file.
     NoRoom,
     Held,
     Released,
@@ -48,7 +48,7 @@ impl LogReserve {
         Self { path: data.join("pg_wal").join(FILE), user, state: State::NoRoom, nearly_full }
     }
 
-    /// Deletes the file where the disk is nearly full, and creates it where there is room.
+    /// Deletes the file where the disk is nearly full, and creates it where there is space.
     pub(super) fn check(&mut self) {
         let Some(folder) = self.path.parent() else { return };
         let Ok(disk) = statvfs(folder) else { return };

@@ -1,6 +1,6 @@
 //! A disk that holds less than the quota, since others filled it, say.
 //!
-//! What the store finds room for takes the place of the quota then: the same shares of it stay free, and the least
+//! What the store finds space for takes the place of the quota then: the same shares of it stay free, and the least
 //! recently used go as they do at the quota. It is measured at the start; less of it is known from a write that fails,
 //! and more of it from the file system, once a second.
 
@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Inner, PutError, SEGMENT_BYTES, SMALLEST_SEGMENT, lock};
 
-/// How often a write is tried that finds the disk full, each time after room was made.
+/// How often a write is tried that finds the disk full, each time after space was freed.
 const TRIES: usize = 8;
 
 /// Bytes of a segment, of which many fit: one is open for each lane, and one is being moved to.
@@ -23,7 +23,7 @@ pub(super) fn is_full(error: &io::Error) -> bool {
 }
 
 impl Inner {
-    /// Most bytes on disk, without the room that moving and sealing need. What is being moved is there twice for a
+    /// Most bytes on disk, without the space that moving and sealing need. What is being moved is there twice for a
     /// while; and when a segment is sealed, the heads of its records come to it, which are as long as it is where
     /// contents are empty.
     pub(super) fn limit(&self) -> u64 {
@@ -55,7 +55,7 @@ impl Inner {
         }
     }
 
-    /// Uses more of a disk that has room again.
+    /// Uses more of a disk that has space again.
     pub(super) fn follow(&self) {
         if self.capacity.load(Ordering::Relaxed) == self.quota {
             return;
@@ -68,7 +68,7 @@ impl Inner {
         }
     }
 
-    /// The result of a write of `bytes` bytes, which are counted already. While the disk is full, room is made and it is
+    /// The result of a write of `bytes` bytes, which are counted already. While the disk is full, space is freed and it is
     /// tried again.
     pub(super) fn written<T>(
         &self,
@@ -85,11 +85,11 @@ impl Inner {
         write().map_err(|error| if is_full(&error) { PutError::Full(error) } else { error.into() })
     }
 
-    /// Makes room on a full disk, of which `counted` bytes are not taken yet.
+    /// Frees space on a full disk, of which `counted` bytes are not taken yet.
     fn give_way(&self, counted: u64, made: u64, full: io::Error) -> Result<(), PutError> {
         let mut room = lock(&self.room);
         if self.made_room.load(Ordering::Acquire) != made {
-            // Another write found the same, and made room for both.
+            // Another write found the same, and freed space for both.
             return Ok(());
         }
         self.counts.disk_full.add(1);
@@ -98,7 +98,7 @@ impl Inner {
         if self.capacity.fetch_min(there, Ordering::Relaxed) == self.quota {
             tracing::warn!(bytes = there, "the disk is full: the least recently used are evicted");
         }
-        // Segments that are open cannot go, and these were begun when there was more room.
+        // Segments that are open cannot go, and these were begun when there was more space.
         let most = self.segment_bytes();
         for lane in &self.lanes {
             lock(lane).seal_beyond(most, &self.used);

@@ -1,4 +1,4 @@
-//! Reading: every byte is checked against its checksum before anybody sees it.
+//! Reading: every byte is checked against its checksum before it is handed out.
 
 use std::fs::File;
 use std::sync::Arc;

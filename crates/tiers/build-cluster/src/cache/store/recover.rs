@@ -48,7 +48,7 @@ impl Known {
         if head.key.kind != Kind::Blob {
             let latest = self.results.entry(head.key).or_insert(head.sequence);
             if head.sequence < *latest {
-                // It takes room, but is not asked for.
+                // It takes space, but is not asked for.
                 if let Place::File { number } = place {
                     super::discard(&inner.file_path(number));
                     inner.used.fetch_sub(head.record_bytes(), Ordering::Relaxed);

@@ -99,7 +99,7 @@ pub(super) fn encode_heads(heads: &[(Head, u32)]) -> Vec<u8> {
     bytes
 }
 
-/// Writes a file of heads; returns its bytes. A full disk has no room for it: they are read from the segment then.
+/// Writes a file of heads; returns its bytes. A full disk has no space for it: they are read from the segment then.
 pub(super) fn write_heads(path: &Path, heads: &[u8]) -> u64 {
     match File::create(path).and_then(|mut file| file.write_all(heads)) {
         Ok(()) => heads.len() as u64,
@@ -206,7 +206,7 @@ impl Lane {
         Ok(open.note(&record[..HEAD], bytes))
     }
 
-    /// A segment with room for `bytes`.
+    /// A segment with space for `bytes`.
     fn room(&mut self, inner: &Inner, bytes: u64) -> io::Result<&mut Open> {
         let fits = |open: &Open| u64::from(open.offset) + bytes <= inner.segment_bytes();
         if self.open.as_ref().is_some_and(|open| open.offset > 0 && !fits(open)) {
@@ -280,7 +280,7 @@ impl Open {
         let end = u64::from(self.offset) + bytes;
         self.offset = u32::try_from(end).expect("segments are below 4 GiB");
         self.segment.records.store(end, Ordering::Relaxed);
-        // Counted before the index knows of it: a segment of which nothing is alive may go.
+        // Counted before the index has it: a segment of which nothing is alive may be deleted.
         self.segment.live.fetch_add(bytes, Ordering::Relaxed);
         place
     }

@@ -228,7 +228,7 @@ fn a_folder_serves_one_process_and_a_quota_has_a_least() {
     assert_eq!(store.bytes()[0], disk(folder.path()), "nothing is left of it");
 }
 
-/// Room on disk is taken ahead of what comes, but never more than has come: an announcement alone takes none.
+/// Space on disk is taken ahead of what comes, but never more than has come: an announcement alone takes none.
 #[test]
 fn a_large_content_takes_room_as_it_comes() {
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ fn on_a_disk_of_24_mib(disk: &Path) -> (Store, Vec<Content>) {
     (store, kept)
 }
 
-/// Puts contents of all sizes on a disk that holds `held` bytes, of which no more goes than is promised: room for three
+/// Puts contents of all sizes on a disk that holds `held` bytes, of which no more goes than is promised: space for three
 /// segments stays free, and an eighth of the rest; the last content that goes may be larger than what is missing.
 fn goes_on(store: &Store, held: u64) {
     let least = (held - 3 * store.0.small) / 8 * 7 - 700_000;
@@ -280,7 +280,7 @@ fn goes_on(store: &Store, held: u64) {
     assert!(store.counts().evicted.get() > 0);
 }
 
-/// Others filled the disk under a store that died with a segment open: it opens, serves all that it has, and makes room
+/// Others filled the disk under a store that died with a segment open: it opens, serves all that it has, and frees space
 /// for what comes.
 #[test]
 fn a_store_on_a_full_disk_opens_serves_and_evicts() {
@@ -294,7 +294,7 @@ fn a_store_on_a_full_disk_opens_serves_and_evicts() {
         assert_eq!(read(&store, &content.key).as_ref(), Some(&content.bytes[0]));
     }
     goes_on(&store, store.bytes()[0]);
-    // And it uses the room that comes back.
+    // And it uses the space that comes back.
     ballast.remove();
     store.0.follow();
     let evicted = store.counts().evicted.get();

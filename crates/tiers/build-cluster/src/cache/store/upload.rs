@@ -12,7 +12,7 @@ use super::index::{Key, Place};
 use super::record::{self, Checksums, HEAD, Head};
 use super::{PutError, Store};
 
-/// Most bytes that the file system is asked to find room for ahead of what came, and fewest for which it is asked.
+/// Most bytes that the file system is asked to find space for ahead of what came, and fewest for which it is asked.
 const AHEAD: u64 = 8 << 20;
 const ASKED: u64 = 256 << 10;
 
@@ -27,7 +27,7 @@ pub(crate) struct Spill {
     stored: u64,
     /// Bytes of the content as it was announced.
     announced: Option<u64>,
-    /// Bytes of content for which there is room, and whether the file system finds it ahead.
+    /// Bytes of content for which there is space, and whether the file system finds it ahead.
     room: u64,
     ahead: bool,
     /// Bytes counted as used.
@@ -106,7 +106,7 @@ impl Spill {
         Ok(())
     }
 
-    /// Has room for the next bytes. The file system finds it in steps that are as long as what came already: one
+    /// Has space for the next bytes. The file system finds it in steps that are as long as what came already: one
     /// long piece costs it less than page by page, and who announces much and sends little takes little.
     fn make_room(&mut self, bytes: u64) -> Result<(), PutError> {
         let needed = (self.stored + bytes).saturating_sub(self.room);
@@ -115,7 +115,7 @@ impl Spill {
         }
         let rest = self.announced.map_or(0, |size| size.saturating_sub(self.room));
         let step = needed.max(self.stored.min(AHEAD).min(rest));
-        // Near the quota, there may be room for what came and for no more.
+        // Near the quota, there may be space for what came and for no more.
         let taken = match self.reserve(step) {
             Ok(()) => step,
             Err(_) if step > needed => {
@@ -130,7 +130,7 @@ impl Spill {
                 let from = HEAD as u64 + self.room;
                 Ok(rustix::fs::fallocate(&self.file, flags, from, taken)?)
             });
-            // Not every file system can; the write that follows says whether there is room.
+            // Not every file system can; the write that follows says whether there is space.
             self.ahead = asked.is_ok();
         }
         self.room += taken;
@@ -138,7 +138,7 @@ impl Spill {
     }
 
     /// Has bytes counted. What is never finished must not push out what is kept: all files that are not kept yet take
-    /// half of the room at most, but one of them may be as large as a content may, where the others are small.
+    /// half of the space at most, but one of them may be as large as a content may, where the others are small.
     fn reserve(&mut self, bytes: u64) -> Result<(), PutError> {
         let store = &self.store.0;
         let all = store.unfinished.fetch_add(bytes, Ordering::Relaxed) + bytes;

@@ -34,7 +34,7 @@ pub struct WorkerLine {
     pub actions: Vec<(LeaseId, ActionKey, &'static str, u64)>,
     /// Whether it takes no more.
     pub draining: bool,
-    /// Whether its connection stands.
+    /// Whether it is connected.
     pub connected: bool,
 }
 

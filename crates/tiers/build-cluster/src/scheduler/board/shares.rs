@@ -58,7 +58,7 @@ pub(super) struct Waiting {
     length: usize,
 }
 
-/// Where a waiting task stands in its queue.
+/// Position of a waiting task in its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) priority: i32,

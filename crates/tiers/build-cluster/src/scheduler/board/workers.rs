@@ -102,7 +102,7 @@ impl<P, R> Board<P, R> {
         }
     }
 
-    /// A worker has a result. Says whether anybody waited for it.
+    /// A worker has a result. Returns whether an operation waited for it.
     pub fn finish(&mut self, id: WorkerId, lease: LeaseId, answer: Arc<R>, now_ns: u64) -> bool {
         let Some(task) = self.release(id, lease) else {
             self.dispatch(now_ns);
@@ -125,7 +125,7 @@ impl<P, R> Board<P, R> {
         self.dispatch(now_ns);
     }
 
-    /// Frees the slot of a lease; its task, if anybody waits. `None` when it is not that worker's.
+    /// Frees the slot of a lease; its task, if an operation waits for it. `None` when it is not that worker's.
     #[expect(clippy::option_option, reason = "not its lease, and nobody's task, are two answers")]
     fn release(&mut self, id: WorkerId, lease: LeaseId) -> Option<Option<TaskId>> {
         let task = self.leases.get(&lease).filter(|lease| lease.worker == id)?.task;

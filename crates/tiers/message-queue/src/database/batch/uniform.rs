@@ -155,7 +155,7 @@ fn taken(row: &Row, queue_id: u64, takers: usize) -> Answers {
             }
         }
     } else {
-        // Whoever asked first gets what was sent first.
+        // The first request gets the first message.
         messages.sort_unstable_by_key(|(message, _)| message.message_id);
         for (answer, message) in answers.iter_mut().zip(messages) {
             *answer = Ok(Answer::Message(Some(message)));
