@@ -118,7 +118,7 @@ impl Live {
                 scope.spawn(|| lines(output, |line| with(&|job: &mut Job| job.keep(line))));
                 lines(told, |line| with(&|job: &mut Job| job.take_in(line)));
             });
-            // Its number is its own until it was waited for: nobody may signal it any more by then.
+            // Its number is its own until it was waited for: it must not be signaled after that.
             let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
             let code = child.wait().ok().and_then(|status| status.code());
             for job in all.iter_mut().filter(|job| job.number == number) {

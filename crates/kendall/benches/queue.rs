@@ -319,7 +319,7 @@ impl Bench {
         });
     }
 
-    /// A million messages that nobody takes: addressed to a client that does not ask.
+    /// A million messages that no client takes: addressed to a client that does not ask.
     fn fill(&self) {
         let middleware = Middleware::start(self.postgres.url(), Setting::default());
         self.runtime.block_on(async {
@@ -418,7 +418,7 @@ async fn enter(client: &mut MessageQueueClient<Channel>, name: &str) -> (u64, u6
     let hello = HelloRequest { name: name.into() };
     let id = client.hello(hello).await.unwrap().into_inner().client_id;
     let create = CreateQueueRequest { name: "bench".into(), ..Default::default() };
-    // Whoever comes first creates it; it is the only queue.
+    // The first client creates it; it is the only queue.
     drop(client.create_queue(create).await);
     (id, 1)
 }

@@ -1,4 +1,4 @@
-//! TLS and HTTP/2 against a real nginx with a certificate that nobody signed.
+//! TLS and HTTP/2 against a real nginx with a self-signed certificate.
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
@@ -172,7 +172,7 @@ fn a_server_that_says_goodbye_is_asked_on_a_new_connection() {
     }
 }
 
-/// The listener is never asked for its connections: the kernel takes them, and nobody answers.
+/// The listener is never asked for its connections: the kernel takes them, and there is no answer.
 #[test]
 fn a_load_that_nobody_answers_is_rejected() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

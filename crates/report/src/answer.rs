@@ -32,7 +32,7 @@ pub use trust::{Trust, TrustLevel};
 #[derive(Debug, Clone, Serialize)]
 pub struct Answer {
     pub question: String,
-    /// The answer in a sentence, with its interval; or that nobody can tell, and what would tell.
+    /// The answer in a sentence, with its interval; or that it cannot tell, and what would tell.
     pub answer: String,
     pub told: bool,
     /// Whether to trust the numbers, and why.
@@ -422,7 +422,7 @@ fn left_over(analysis: &Analysis) -> String {
     "left to interactions that are taken for random error, since nothing was repeated".to_owned()
 }
 
-/// The effects in a sentence; or why nobody can tell them.
+/// The effects in a sentence; or why they cannot be determined.
 pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
     const MOST: usize = 3;
     const MOSTLY: f64 = 0.5;

@@ -65,7 +65,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     method::chapter,
 ];
 
-/// Whether a chapter is open when the page is: what everybody reads. The others unfold on demand.
+/// Whether a chapter is open when the page is opened. The others unfold on demand.
 pub(crate) fn is_open(id: &str, data: &Observations) -> bool {
     match id {
         "summary" | "published" | "load" | "jobs" | "searches" | "saturation" | "threats" => true,

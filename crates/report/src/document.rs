@@ -19,7 +19,7 @@ pub struct Section {
     pub title: String,
     /// What it says, in order.
     pub blocks: Vec<Block>,
-    /// Folded on the page until somebody opens it.
+    /// Folded on the page until it is opened.
     #[serde(skip)]
     pub folded: bool,
 }

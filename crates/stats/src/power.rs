@@ -13,7 +13,7 @@ use crate::distribution::{normal_cdf, t_two_sided};
 /// Power that studies are usually planned for.
 pub const USUAL_POWER: f64 = 0.8;
 
-/// Repetitions beyond which nobody goes.
+/// Most repetitions that are considered.
 const MOST_REPLICATIONS: u64 = 1_000;
 
 /// A two-level design 2^k r, or a fraction of it, whose effects are tested against its error.

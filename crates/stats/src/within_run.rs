@@ -3,7 +3,7 @@
 //!
 //! For `kendall load`, and for the runs of a study one by one (rows of `operations` whose extent is
 //! `second`, those of all generators and operations of one second added up): [`within_run`] takes
-//! windows as they are stored, so whoever lists runs need only call it.
+//! windows as they are stored, so a list of runs need only call it.
 //!
 //! What it leaves out: a start-up transient (cut it before, [`crate::steady`]), and what differs
 //! between runs, which only replications see ([`crate::sample`]). An interval of one run is no

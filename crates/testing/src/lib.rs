@@ -1,4 +1,4 @@
-//! What tests with real servers share: addresses that nobody else has, processes that end with the test, a
+//! What tests with real servers share: addresses that no other test has, processes that end with the test, a
 //! reads of a page, and waits for what must happen. For tests alone: all of it panics where it fails.
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Longest wait for what must happen, on a machine however busy.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// An address that nobody else has: a loopback host of this process and this call alone. A port of
+/// An address that no other test has: a loopback host of this process and this call alone. A port of
 /// 127.0.0.1 that was free a moment ago may be any other test's by the time a child binds it.
 ///
 /// # Panics
@@ -259,7 +259,7 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Asks for a page by HTTP/1.0, so that it comes in one piece; none where nobody answers.
+/// Asks for a page by HTTP/1.0, so that it comes in one piece; none without an answer.
 pub fn page(address: SocketAddr, path: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).ok()?;

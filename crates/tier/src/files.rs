@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// Bytes of a file beyond which it is none that anybody measured or wrote.
+/// Largest file that is read, in bytes: far above any measured or written one.
 pub const LARGEST_FILE: u64 = 1 << 30;
 
 /// Reads a file of at most so many bytes.

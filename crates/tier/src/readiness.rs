@@ -2,7 +2,7 @@
 //!
 //! A loop waits on one epoll instance. Each watched socket carries a [`Token`]; a connection's has
 //! the generation of its place, so that an event of a socket that was closed meanwhile reaches
-//! nobody.
+//! no other connection.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,7 +19,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 pub const BACKLOG: i32 = 4096;
 
 /// How long no connection is accepted after the system had no descriptor or memory for one. The
-/// listener stays readable all the time, and nobody may ever close.
+/// listener stays readable all the time, and perhaps no connection is ever closed.
 pub const ACCEPT_PAUSE_NS: u64 = 100_000_000;
 
 /// The generation that no connection has: tokens with it are not of connections.

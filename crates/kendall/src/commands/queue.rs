@@ -19,7 +19,7 @@ use crate::output::Format;
 
 /// Talks to a message queue: create, send, receive, lease, watch
 ///
-/// Clients and queues have names; a new name registers a client. Nobody receives what they sent
+/// Clients and queues have names; a new name registers a client. No client receives what it sent
 /// themselves, so sender and receiver need two names (--as). With --format json every answer is a
 /// JSON object, and `send --lines` reads one JSON object per line.
 #[derive(Debug, clap::Args)]

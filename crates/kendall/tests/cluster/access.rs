@@ -19,7 +19,7 @@ use kendall_tier::Clock;
 use prost::Message as _;
 use tonic::Code;
 
-/// Somebody with this token, or with none, who trusts the certificate.
+/// A client with this token, or with none, that trusts the certificate.
 fn peer(address: &str, certificate: &Path, token: Option<&Path>) -> Peer {
     let files = TrustFiles {
         certificate: Some(certificate.to_owned()),
@@ -91,7 +91,7 @@ fn a_cluster_with_certificates_and_tokens_serves_whom_it_knows() {
         // What a worker answers is believed: a build's token is none of a worker.
         assert_eq!(work(known(Some(ci)).calls()).await, Err(Code::PermissionDenied));
         assert_eq!(work(known(None).calls()).await, Err(Code::Unauthenticated));
-        // In the clear, nobody is heard; nor is who trusts another certificate.
+        // Unencrypted requests are refused, and so are clients that trust another certificate.
         let plain = Peer::from(scheduler.listen.parse::<std::net::SocketAddr>().unwrap());
         assert!(work(plain.calls()).await.is_err());
         let other = certificate(folder.path(), "other").0;

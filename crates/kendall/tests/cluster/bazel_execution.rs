@@ -166,7 +166,7 @@ fn bazel_builds_by_tls_with_a_token_to_write_and_not_with_one_to_read() {
     let token = "--remote_header=authorization=Bearer ci";
     let cold = workspace.test(&[&executor, &trusted, token, "--jobs=8"]);
     assert!(cold.remote >= LEAST && cold.local == 0, "{cold:?}");
-    // What nobody has built has to be, and a token to read may not have it built.
+    // What is not built yet has to be, and a token to read may not have it built.
     let other = Workspace::new(105);
     let token = "--remote_header=authorization=Bearer people";
     let output = other.bazel("test", &[&executor, &trusted, token, "//..."]);

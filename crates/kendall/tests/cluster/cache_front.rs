@@ -235,7 +235,7 @@ fn a_result_whose_outputs_were_lost_with_a_cache_is_a_miss() {
             assert!(client.result(number).await.is_ok(), "{number}");
             outputs.push(1_000 + number);
         }
-        // One whose output nobody stored.
+        // One whose output is not stored.
         client.keep(99, result_of(&blob(99_999, 10))).await.unwrap();
         assert_eq!(client.result(99).await.unwrap_err(), Code::NotFound);
         let lost = held(&cluster.caches[0].as_ref().unwrap().address, &outputs).await;

@@ -132,7 +132,7 @@ pub struct Client {
     bytes: ByteStreamClient<Channel>,
 }
 
-/// A client; none when nobody answers there.
+/// A client; none without an answer there.
 pub async fn cas(address: &str) -> Option<Client> {
     let endpoint = tonic::transport::Endpoint::new(format!("http://{address}")).unwrap();
     let channel = endpoint.connect().await.ok()?;

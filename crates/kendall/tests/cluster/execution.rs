@@ -173,7 +173,7 @@ fn failed_actions_and_those_that_must_not_be_cached_run_again() {
         }
         assert_eq!(client.run(&Job::shell("exit 3")).await.exit_code, 3);
         assert_eq!(client.run(&Job::shell("kill -ABRT $$")).await.exit_code, 134);
-        // Even when somebody put a result there.
+        // Even when a client put a result there.
         let job = Job { do_not_cache: true, ..Job::shell("echo fresh") };
         let action = client.prepare(&job).await;
         let digest = kendall_build_cluster::digest::Digest::from_wire(Function::Sha256, &action);
@@ -360,7 +360,7 @@ fn an_action_cannot_have_the_worker_follow_its_links_out_of_the_root() {
     });
 }
 
-/// Two workers in one folder would run their actions in the same slots, and what lies in somebody's folder
+/// Two workers in one folder would run their actions in the same slots, and what lies in a user's folder
 /// under the names of a worker's parts would be deleted at its start.
 #[test]
 fn workers_do_not_share_a_folder_and_take_nobody_elses() {
@@ -383,7 +383,7 @@ fn workers_do_not_share_a_folder_and_take_nobody_elses() {
 }
 
 /// A cache refuses a result that is too long for it (eight thousand outputs have more than 512 KiB of digests
-/// and paths), and one whose results nobody may change refuses all of them.
+/// and paths), and one with read-only results refuses all of them.
 #[test]
 fn an_action_whose_result_the_cache_does_not_keep_is_answered_all_the_same() {
     let mut cluster = Cluster::start(1, 1, &[]);
@@ -412,7 +412,7 @@ fn an_action_whose_result_the_cache_does_not_keep_is_answered_all_the_same() {
     });
 }
 
-/// A gigabyte on standard output, on standard error and in a file: an action beside them is served, and nobody holds it
+/// A gigabyte on standard output, on standard error and in a file: an action beside them is served, and no process holds it
 /// in memory.
 #[test]
 fn a_gigabyte_of_output_is_refused_and_held_by_nobody() {

@@ -108,7 +108,7 @@ impl Process {
             }
             said.push_str(&line);
         };
-        // It must not stop because nobody reads what it says.
+        // It must not stop because its output is not read.
         let later = Arc::new(Mutex::new(String::new()));
         let heard = Arc::clone(&later);
         std::thread::spawn(move || {

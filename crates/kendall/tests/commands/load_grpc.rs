@@ -326,7 +326,7 @@ fn hostile_services_are_counted_and_nothing_hangs() {
         let cut = move |call| whole(call, MESSAGE)[..bytes].to_vec();
         assert_eq!(kinds(cut, Then::Silence, 100), ["timed_out"]);
     }
-    // Lengths that are wrong, no message or two for one, and a compression that nobody asked for.
+    // Lengths that are wrong, no message or two for one, and a compression that was not asked for.
     for message in [
         &b"\0\0\0\0\x03\x08\x01"[..],
         b"\0\0\0\0\x01\x08\x01",
@@ -342,7 +342,7 @@ fn hostile_services_are_counted_and_nothing_hangs() {
     // Messages without end, which take no notice of how many the client will have.
     let endless = kinds(|call| frame(1, 4, call, &[0x88]), Then::Forever, 300);
     assert!(endless == ["timed_out"] || endless == ["garbage"], "{endless:?}");
-    // A stream that is reset, an answer to nobody, a frame that is too long, bytes that are no frames.
+    // A stream that is reset, an answer without a request, a frame that is too long, bytes that are no frames.
     let reset = kinds(|call| frame(3, 0, call, &[0, 0, 0, 2]), Then::Silence, 10_000);
     assert_eq!(reset, ["stream_reset"]);
     for answer in [frame(1, 4, 99, &[0x88]), vec![0xff; 64], b"HTTP/1.1 400 Bad\r\n\r\n".to_vec()] {

@@ -770,7 +770,7 @@ fn a_server_that_is_not_there_and_a_file_that_is_wrong_are_told_apart() {
     let run = |url: &str| {
         kendall().arg("observe").arg(&file).args(["--prometheus", url]).output().unwrap()
     };
-    // Nobody listens on port 1 of loopback.
+    // No program listens on port 1 of loopback.
     let output = run("http://127.0.0.1:1");
     assert_eq!(output.status.code(), Some(3), "{output:?}");
     std::fs::write(&file, "name = 'x'\nentry = 'b'\n[tiers.a]\npreset = 'http'\n").unwrap();

@@ -390,7 +390,7 @@ fn a_network_thread_that_stands_still_is_not_healthy() {
         std::thread::scope(|scope| {
             scope.spawn(|| keep_busy(listen, &stop));
             // Held while it waits for events it is healthy: nothing waits for it. Within a turn it is not, but
-            // for the few instructions between the call and its mark, which nobody meets five times.
+            // for the few instructions between the call and its mark, which does not happen five times.
             let mut within_turns = 0;
             wait_until("a thread that stands still is not healthy", || {
                 told.write_all(b"hold\n").unwrap();
@@ -433,7 +433,7 @@ fn keep_busy(address: SocketAddr, stop: &AtomicBool) {
     }
 }
 
-/// Nobody reads what the proxy says, and the pipe is full when it tells of a server that it ejects: clients
+/// The proxy's log is not read, and the pipe is full when it logs a server that it ejects: clients
 /// are answered all the same, and a stop ends it.
 #[test]
 fn a_log_that_nobody_reads_holds_nobody_up() {

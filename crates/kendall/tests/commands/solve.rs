@@ -372,7 +372,7 @@ fn nobody_arriving_is_an_answer() {
         "2",
     ]);
     assert!(text.contains("capacity"), "{text}");
-    // Nor does a limit matter that nobody meets: these asked for a simulation.
+    // Nor does a limit matter that is never reached: these asked for a simulation.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("m.json");
     let path = path.to_str().unwrap();
@@ -394,7 +394,7 @@ fn nobody_arriving_is_an_answer() {
         assert_eq!(outputs["mean_jobs"]["value"], 0.0, "{kind}: {answer}");
         assert_eq!(outputs["ln_p0"]["value"], 0.0, "{kind}: {answer}");
     }
-    // A class of which nobody comes waits as its first one would: Cobham with λ = 0 and 0.5, E[S²] =
+    // A class without arrivals has the waiting time of a first customer: Cobham with λ = 0 and 0.5, E[S²] =
     // 2, R₀ = 0.5; the first of two waits R₀, the second R₀/(1 − 0.5)².
     for (idle, wait) in [(0, 0.5), (1, 2.0)] {
         let class = |number: usize| {
@@ -571,7 +571,7 @@ fn a_layered_model_of_lqns_is_solved_and_written() {
     let answer = json(&["solve", path, "--format", "json", "--write", copy]);
     assert_eq!(answer, json(&["solve", copy, "--format", "json"]));
     assert_eq!(answer["accuracy"], "approximation");
-    // Two customers at a delay and a queue of 1 s each: 0.8/s by exact MVA; nobody waits at 1/s.
+    // Two customers at a delay and a queue of 1 s each: 0.8/s by exact MVA; without waiting 1/s.
     let x = answer["classes"][0]["throughput_per_s"].as_f64().unwrap();
     assert!((x - 0.8).abs() < 0.05, "{x}");
     assert_eq!(answer["processors"][1]["utilization"], answer["tasks"][0]["utilization"]);

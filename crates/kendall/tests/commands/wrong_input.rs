@@ -1,4 +1,4 @@
-//! What somebody gives who does not know the program yet: files of another kind, results that are none, a
+//! Input of a user who does not know the program yet: files of another kind, results that are none, a
 //! disk without room, figures that cannot be.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -29,7 +29,7 @@ fn file(folder: &Path, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Whoever reads the file afterwards must not take an empty one for a result.
+/// A reader of the file must not take an empty one for a result.
 #[test]
 fn a_result_that_does_not_fit_on_the_disk_is_no_success() {
     let mm1 = ["solve", "mm1", "--arrival-rate", "1/s", "--service-time", "1ms"];
@@ -147,7 +147,7 @@ fn observed(folder: &Path, busy: impl Fn(f64) -> f64) -> (String, String) {
     (file(folder, "system.toml", system), file(folder, "table.csv", &table))
 }
 
-/// A load that nobody served: the windows do not answer, which is no rejected load test.
+/// A load without a server: the windows do not answer, which is no rejected load test.
 #[test]
 fn an_observation_without_windows_is_a_question_that_is_not_answered() {
     let folder = tempfile::tempdir().unwrap();

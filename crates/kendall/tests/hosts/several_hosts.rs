@@ -153,7 +153,7 @@ fn a_study_over_two_hosts_says_where_everything_ran() {
     assert!(generators.iter().all(|generator| generator.host == "load"));
     // Both were told the same moment of their clock.
     assert_eq!(generators[0].started_ns, generators[1].started_ns);
-    // Everybody was sampled where it ran, and within the run by the clock of this machine.
+    // Each process was sampled where it ran, and within the run by the clock of this machine.
     let processes = results.processes(run.id).unwrap();
     for (part, host) in [("synthetic", "web"), ("generator", "load"), ("study", "localhost")] {
         let process = processes.iter().find(|p| p.part.name == part).unwrap();
@@ -561,7 +561,7 @@ fn a_killed_study_leaves_no_pod_that_goes_on() {
     under_way(&place);
     child.kill().unwrap();
     child.wait().unwrap();
-    // Nobody is left who could delete: the pods end by themselves.
+    // No process is left that could delete: the pods end by themselves.
     place.no_pod_is_left();
 }
 

@@ -220,7 +220,7 @@ fn a_host_without_postgresql_is_refused_before_the_first_run() {
         let place = Place::new(&study(placed));
         for words in [&["--dry-run"][..], &["--no-report"]] {
             let mut command = place.command(words);
-            // Where the system's own programs are, but nobody's links to PostgreSQL.
+            // Where the system's own programs are, without links to PostgreSQL.
             command.env("PATH", "/usr/bin:/bin");
             let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
             let (code, said) = ended(child);

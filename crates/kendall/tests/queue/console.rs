@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::browser::{Page, Process, chromium};
 use crate::support::kendall;
 
-/// What a message must not do to whoever looks at it.
+/// What a message must not do to the browser that shows it.
 const HOSTILE: &str = "<img src=x onerror=\"document.title='owned'\">\
     <script>document.title='owned'</script> & \u{202e}\u{1f4a3}";
 

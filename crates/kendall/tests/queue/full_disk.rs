@@ -96,7 +96,7 @@ async fn attempt<T>(
         Ok(response) => return Attempt::Answered(response.into_inner()),
         Err(status) => status,
     };
-    // Whoever is refused comes again a little later.
+    // A refused client tries again a little later.
     tokio::time::interval_at(tokio::time::Instant::now() + PAUSE, PAUSE).tick().await;
     match status.code() {
         Code::ResourceExhausted => {

@@ -1,6 +1,6 @@
 //! What the message queue promises, checked on the history of many clients over several
 //! middlewares: no message is lost, none is delivered twice or acknowledged twice, receivers are
-//! respected, nobody gets its own, order is kept where it is promised.
+//! respected, no client gets its own, order is kept where it is promised.
 //!
 //! Clients write down what they asked, when, and what they were answered. Once while clients,
 //! middlewares and PostgreSQL are killed: a client that got no answer asks again with the same
@@ -44,7 +44,7 @@ const CLIENTS: u64 = 12;
 /// In the campaign, so many of them also send and receive without request ids all the time; their request ids are others.
 const PLAIN_CLIENTS: u64 = 8;
 const PLAIN_SEED: u64 = 5000;
-/// Queues where everybody sends and takes, and one where everybody sends and one client takes.
+/// Queues where all clients send and take, and one where all send and one client takes.
 const SHARED_QUEUES: u64 = 2;
 const ORDERED_QUEUE: u64 = SHARED_QUEUES + 1;
 /// A queue of which all receive without a request id: as many messages may be lost as receives were not answered, and
@@ -193,7 +193,7 @@ struct Sent {
     span: Span,
 }
 
-/// A message in somebody's hands.
+/// A message that a client holds.
 #[derive(Debug)]
 struct Taken {
     client: u64,
@@ -229,7 +229,7 @@ enum Fate {
 struct History {
     sent: Vec<Sent>,
     taken: Vec<Taken>,
-    /// Calls that may have taken or hidden a message of which nobody was told, and how many.
+    /// Calls that may have taken or hidden a message without an answer, and how many.
     open_takes: usize,
     /// Receives of the plain queue that were not answered.
     open_plain: usize,
@@ -517,7 +517,7 @@ impl Actor {
         self.shared.note(|history| history.unsettled.push(unsettled));
     }
 
-    /// Asks again: what an attempt took of which nobody was told is the answer.
+    /// Asks again: what an unanswered attempt took is the answer.
     async fn settle(&mut self, began: u64, take: Take) {
         match take {
             Take::One(request) => {
@@ -727,7 +727,7 @@ fn run<F: Future<Output = ()>>(
     lone: Option<Actor>,
 ) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Also when one of them panics: whoever kills shall stop.
+    // Also when one of them panics: the killing thread must stop.
     let done = Done(Arc::clone(shared));
     runtime.block_on(async {
         let clients = async {
@@ -1189,7 +1189,7 @@ fn check(history: &History, hidden: usize) {
     assert!(hidden <= open, "only leases that nobody was told of stay: {hidden}");
 }
 
-/// A delivery is of a message that was sent, unchanged, to somebody who may have it.
+/// A delivery is of a message that was sent, unchanged, to a client that may have it.
 fn check_delivery(sent: &BTreeMap<&str, &Sent>, taken: &Taken) {
     let Taken { client, message, .. } = taken;
     let sent = sent.get(message.content.as_str());
@@ -1203,7 +1203,7 @@ fn check_delivery(sent: &BTreeMap<&str, &Sent>, taken: &Taken) {
     assert!(sent.span.began < taken.span.answered, "before it was sent: {message:?}");
 }
 
-/// A lease hides the message from everybody, and only its holder acknowledges it.
+/// A lease hides the message from all clients, and only its holder acknowledges it.
 fn check_leases(history: &History) {
     let mut of_message: BTreeMap<u64, Vec<&Taken>> = BTreeMap::new();
     for taken in &history.taken {
@@ -1273,7 +1273,7 @@ fn check_a_lone_client(history: &History) {
     assert!(waiting.is_empty());
 }
 
-/// Nobody gets a message while one of a lower id waits, from before the receive to after it.
+/// No client gets a message while one of a lower id waits, from before the receive to after it.
 fn check_order(history: &History) {
     let sent: BTreeMap<u64, Span> =
         history.sent.iter().filter_map(|sent| Some((sent.id?, sent.span))).collect();

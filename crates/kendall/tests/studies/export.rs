@@ -49,7 +49,7 @@ fn duckdb_and_polars_read_what_is_exported_and_all_formats_hold_the_same() {
     let none = export(&results, &["--format", "csv", "--table", "runs"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(said(&none).contains("stored/runs"), "{}", said(&none));
-    // Links that somebody else may have put there: nothing is written where they lead.
+    // Links that another user may have put there: nothing is written where they lead.
     let (linked, other) = (folder.path().join("linked"), folder.path().join("other"));
     std::fs::create_dir_all(linked.join("stored")).unwrap();
     std::fs::write(&other, "mine").unwrap();

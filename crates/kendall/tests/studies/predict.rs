@@ -39,7 +39,7 @@ fn predict(folder: &Path, arguments: &[&str]) -> Output {
     kendall().arg("predict").arg(results).args(always).args(arguments).output().unwrap()
 }
 
-/// The longest mean response time of runs in which nobody waited for a server.
+/// The longest mean response time of runs in which no request waited for a server.
 fn longest_unqueued_s(folder: &Path) -> f64 {
     let results = Results::open(&folder.join("results")).unwrap();
     let mut longest = SERVICE_S;
@@ -351,7 +351,7 @@ fn one_client_was_measured_before_each_run(out: &Path) {
         let measured = results.measured(run.id).unwrap();
         assert_eq!(measured.clients, 1, "{run:?}");
         assert!(run.factor("workload.clients").is_none() && run.factor("system.workers").is_some());
-        // Nobody waits for another: each visit takes a service, and the histogram has three digits.
+        // No request waits for another: each visit takes a service, and the histogram has three digits.
         let response_s = measured.response_time.mean().unwrap() / 1e9;
         assert!(response_s > 0.99 * SERVICE_S, "{response_s}");
         assert!(measured.processes.iter().any(|used| used.part.role == Role::Tier), "{run:?}");

@@ -80,7 +80,7 @@ fn times_of_tasks_may_be_written_one_by_one() {
     assert_eq!(results.runs().unwrap().len(), 2);
 }
 
-/// A build that fails has a makespan, too, which nobody should read.
+/// A build that fails has a makespan, too, which must not be used.
 #[test]
 fn a_job_that_fails_is_no_result() {
     for (script, what) in [

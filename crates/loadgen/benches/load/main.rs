@@ -130,7 +130,7 @@ fn on_processor(processor: usize, program: &str) -> Command {
     command
 }
 
-/// A free port, and a moment later it may be somebody else's: good enough for a benchmark.
+/// A free port, and a moment later another program may have it: good enough for a benchmark.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

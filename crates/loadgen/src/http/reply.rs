@@ -107,7 +107,7 @@ impl ReplyReader {
         let status = response.code.unwrap_or(0);
         let Some(body) = Body::of(response.headers) else { return Step::Garbage };
         match status {
-            // Interim; the answer follows. Nobody asked to switch protocols.
+            // Interim; the answer follows. No switch of protocols was asked for.
             100..=199 if status != 101 => return Step::taken(bytes),
             101 => self.error = Some(ErrorKind::Status1xx),
             200..=299 => {}

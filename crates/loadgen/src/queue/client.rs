@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(drawn, [0, 1, 0, 0, 1, 0]);
     }
 
-    /// Whoever answers something else than it was asked is out of step.
+    /// A reply of another kind than its request breaks the connection.
     #[test]
     fn an_answer_of_another_kind_is_garbage() {
         let mut client = client();

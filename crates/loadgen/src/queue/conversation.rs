@@ -252,7 +252,7 @@ impl Gathering {
             && let Some(Unsent { call, .. }) = state.unsent.pop_front()
         {
             if state.open.get(&call.tag).is_some_and(|open| open.caller.is_closed()) {
-                // Nobody waits for it any more.
+                // Its client no longer waits for it.
                 state.open.remove(&call.tag);
                 continue;
             }

@@ -16,7 +16,7 @@ pub(crate) enum Behavior {
     Answer,
     /// Answers after a time.
     Delay { nanoseconds: u64 },
-    /// After so many requests answers nobody for a time, once.
+    /// After so many requests sends no answers for a time, once.
     Stall { after: u64, nanoseconds: u64 },
     /// Says these bytes to every request.
     Say(Vec<u8>),
@@ -37,7 +37,7 @@ pub(crate) enum Behavior {
 pub(crate) struct Seen {
     /// When requests arrived and were answered.
     pub(crate) arrivals: Vec<(u64, u64)>,
-    /// When it answered nobody.
+    /// When it sent no answers.
     pub(crate) stall: Option<(u64, u64)>,
 }
 
@@ -94,7 +94,7 @@ impl Server {
     /// Stops, and tells what it saw.
     pub(crate) fn stop(self) -> Seen {
         self.shared.stop.store(true, Ordering::SeqCst);
-        // Wakes the acceptor; where it has gone already, there is nobody to wake.
+        // Wakes the acceptor; where it has ended already, there is none to wake.
         drop(TcpStream::connect(self.address));
         self.acceptor.join().unwrap();
         std::mem::take(&mut self.shared.seen.lock().unwrap())
@@ -159,7 +159,7 @@ fn answer(stream: &mut TcpStream, shared: &Shared) -> bool {
             if number == *after {
                 let to = now_ns() + nanoseconds;
                 shared.stalled_until.store(to, Ordering::SeqCst);
-                // From here on nobody is answered before `to`.
+                // From here on no request is answered before `to`.
                 shared.seen.lock().unwrap().stall = Some((now_ns(), to));
             }
             let until = shared.stalled_until.load(Ordering::SeqCst);

@@ -1,5 +1,5 @@
 //! The report in a real browser: it must render, answer to keys and clicks, say nothing on the
-//! console and ask nobody for anything.
+//! console and request nothing from other hosts.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -385,7 +385,7 @@ fn an_idle_open_loop_has_no_limit_and_no_service_rate() {
     assert!(!html.contains("95 arrival rate"));
 }
 
-/// The answer of a 2^k: effects with their share and interval; on a noisy machine, that nobody can
+/// The answer of a 2^k: effects with their share and interval; on a noisy machine, that it cannot
 /// tell, and no configuration is crowned.
 #[test]
 fn a_design_of_effects_is_answered_by_effects_or_not_at_all() {

@@ -15,7 +15,7 @@ use crate::distribution::{
 use crate::estimate::{Caveat, Estimate, Interval};
 use crate::sample::{mean, median, sum_of_squares, variance};
 
-/// Terms that are named as left out; beyond it the list helps nobody.
+/// Most omitted terms that are listed.
 const MOST_LEFT_OUT: usize = 400;
 
 /// One fitted model.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::layout::{Layout, Rows};
 use crate::sample::mean;
 
-/// Factors beyond which nobody reads a sign table.
+/// Most factors of a sign table: beyond it the table is too long to read.
 const MOST_FACTORS: usize = 5;
 
 /// Signs of every effect in every cell, with the totals that make the effects.

@@ -120,7 +120,7 @@ fn a_shape_that_the_letter_does_not_have_is_refused() {
     }
 }
 
-/// Of a short form nobody knows that it has stations.
+/// A short form shows no stations.
 #[test]
 fn a_shape_of_branches_that_is_wrong_is_refused_by_its_own_key() {
     let said = refusal(

@@ -271,7 +271,7 @@ fn a_server_that_is_down_resets_the_client_and_the_link_goes_on() {
 fn a_client_that_ends_before_the_server_answers_stops_nobody() {
     let (listener, address) = listener();
     rustix::net::listen(&listener, 0).unwrap();
-    // The server accepts nobody: its queue is full.
+    // The server accepts no connection: its queue is full.
     let _waiting = connect(address);
     let limits = Limits { connect_ns: 300_000_000, ..Limits::default() };
     let link = Running::start(address, Shape::default(), limits);

@@ -111,7 +111,7 @@ impl QueueDatabaseFlags {
         }
         if self.temporary {
             postgres.abandon();
-            // Whoever asked for a temporary one does not look for it again.
+            // The data of a temporary one are not needed again.
             std::fs::remove_dir_all(&data).unwrap_or_default();
         } else {
             postgres.stop();

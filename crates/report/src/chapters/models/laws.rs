@@ -124,7 +124,7 @@ fn cumulative(times: &Distribution, end: f64, factor: f64) -> Series {
     Series::new("measured", Mark::Dashed, 0, kept.map(|(_, point)| point))
 }
 
-/// Probabilities of the numbers at the station; nobody counts them in a real tier.
+/// Probabilities of the numbers at the station; a real tier does not count them.
 fn states((id, title): (String, String), models: &[At<'_>]) -> Option<Plot> {
     let laws: Vec<_> =
         models.iter().filter_map(|at| Some((at.model, at.solution.states.as_ref()?))).collect();

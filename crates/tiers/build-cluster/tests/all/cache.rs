@@ -808,7 +808,7 @@ fn every_refusal_over_http_has_a_code_of_http() {
     assert_eq!(code("GET", &cas, &token("people")), 404);
     assert_eq!(code("POST", &cas, &token("ci")), 405);
     assert_eq!(code("PUT", &cas, &token("ci")), 200);
-    // With a body, which nobody reads, it may be reset before it was heard.
+    // With a body, which is not read, it may be reset before it was heard.
     let found = http(cache.address(), &format!("GET {cas} HTTP/1.1{}", token("people")), b"");
     assert_eq!(&found[9..12], "200");
     let refused = http(cache.address(), &format!("GET {cas} HTTP/1.1"), b"").to_lowercase();

@@ -522,7 +522,7 @@ fn clients_that_take_no_answer_leave_room_for_those_that_do() {
             .flat_map(|window| [window; 5])
             .map(|window| hoard(cache.address(), &path, window, 100))
             .collect();
-        // Whoever asks from their address waits until one of them has been silent for a second.
+        // A request from their address waits until one of them has been silent for a second.
         for _ in 0..20 {
             let read = tokio::time::timeout(AT_ONCE, good.read(&digest.resource(), 0, 0)).await;
             assert_eq!(read.expect("others are served").unwrap(), blob);

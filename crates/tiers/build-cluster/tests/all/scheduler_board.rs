@@ -151,7 +151,7 @@ fn a_worker_that_says_nothing_is_dead_and_its_late_answer_is_nobodys() {
     assert_eq!(ending(&board, operation), "done");
 }
 
-/// A scheduler that stood still heard nobody: that is not the workers' silence.
+/// A scheduler that was frozen received nothing: its workers do not count as silent.
 #[test]
 fn workers_of_a_scheduler_that_stood_still_are_not_lost() {
     let mut board = TestBoard::new(LIMITS, 0, 0);
@@ -297,7 +297,7 @@ fn the_time_of_a_result_begins_when_its_last_watcher_goes() {
     let id = board.submit(submission(1, "a"), 0).unwrap();
     let (_, lease, _) = starts(&mut board)[0];
     board.finish(worker, lease, Arc::new("done".into()), SECOND);
-    // Beyond the time for which results are kept: somebody reads it still.
+    // Beyond the time for which results are kept: a client still reads it.
     for now in (2..200).map(|second| second * SECOND) {
         board.heard(worker, now);
         board.tick(now);

@@ -148,7 +148,7 @@ fn a_cold_pool_is_filled_from_the_warm_one_as_keys_are_asked_for() {
             assert_eq!(client.read_until(b"MN\r\n"), b"VA 3\r\nk53\r\nMN\r\n");
             // k1 twice, as one request named it twice.
             assert_eq!(proxy.outcome("warmed"), 55);
-            // They are there now, for the time that they had left, and nobody asks the warm pool again.
+            // They are there now, for the time that they had left, and the warm pool is not asked again.
             let left = client.line("mg k0 t\r\n");
             let left: u32 = left.strip_prefix("HD t").unwrap().parse().unwrap();
             assert!((1..=1000).contains(&left), "{left}");

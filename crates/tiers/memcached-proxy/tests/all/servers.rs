@@ -97,7 +97,7 @@ fn keys_are_split_as_evenly_as_can_be() {
     for _ in 0..3 {
         client.values("get a b c d e f g h\r\n");
     }
-    // 3 + 3 + 2 keys, whoever is first in turn: 8 for each after three requests.
+    // 3 + 3 + 2 keys, whichever is first in turn: 8 for each after three requests.
     let snapshot = proxy.instruments.snapshot();
     let keys: Vec<u64> = snapshot.backends.iter().map(|backend| backend.keys).collect();
     assert_eq!(keys, [8, 8, 8]);

@@ -146,7 +146,7 @@ fn openssl_is_a_client_as_well_and_one_without_tls_is_not() {
     }
 }
 
-/// Handshakes that never end and answers that nobody reads harm nobody, and are forgotten.
+/// Handshakes that never end and answers that are not read harm no other client, and are dropped.
 #[test]
 fn clients_that_stop_within_tls_harm_nobody() {
     let files = Files::make("stops");
@@ -193,7 +193,7 @@ fn clients_that_stop_within_tls_harm_nobody() {
     }
 }
 
-/// Whoever connects and says nothing, or not enough, has shown no certificate: it must not keep out those
+/// A client that connects and sends nothing, or not enough, has shown no certificate: it must not keep out those
 /// who have. Who has agreed on TLS may be silent for as long as it likes.
 #[test]
 fn a_handshake_that_does_not_end_keeps_nobody_out_for_good() {

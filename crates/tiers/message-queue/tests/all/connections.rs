@@ -139,7 +139,7 @@ fn by<T>(token: &str, message: T) -> Request<T> {
     request
 }
 
-/// Streams on which nobody calls take no place from those who have something to ask; one with a call that waits stays.
+/// Streams without a call take no place from those who have something to ask; one with a call that waits stays.
 #[test]
 fn silent_streams_lock_nobody_out() {
     let folder = Folder::new();
@@ -236,7 +236,7 @@ fn tokens_say_who_may_do_what() {
         let create = CreateQueueRequest { name: "jobs".into(), ..Default::default() };
         let queue_id =
             client.create_queue(by(ADMIN, create.clone())).await.unwrap().into_inner().queue_id;
-        // Before it has said hello it is nobody.
+        // Before its hello it is no client.
         let of = |client_id| SendRequest { client_id, queue_id, ..Default::default() };
         let codes = async |client: &mut MessageQueueClient<Channel>, worker: u64| {
             let messages = vec![of(worker), of(other)];

@@ -44,7 +44,7 @@ async fn pool_exhaustion(server: &Server) {
     assert_eq!(waiting_in(&mut client, queue).await, 200);
 }
 
-/// Somebody's transaction holds the queue's row, and with it the only connection: who comes
+/// An open transaction holds the queue's row, and with it the only connection: who comes
 /// meanwhile is told so in time, and what was answered is there afterwards.
 async fn a_stuck_connection(server: &Server, other: &Other) {
     let mut client = connect(server).await;
@@ -118,7 +118,7 @@ async fn a_deadlock(server: &Server, other: &Other) {
 }
 
 /// A program sends in a transaction of its own: the message is there when that commits, with all that it
-/// was given, and wakes whoever waits; of what is rolled back nothing is left.
+/// was given, and wakes waiting clients; of what is rolled back nothing is left.
 async fn sends_of_other_programs(server: &Server, url: &str) {
     let mut client = connect(server).await;
     let taker = hello(&mut client, "sql taker").await;
@@ -265,8 +265,8 @@ fn looks([me, taker, absent]: [u64; 3], [queue, empty]: [u64; 2]) -> Vec<(String
     ]
 }
 
-/// A million messages wait for somebody who does not come, and another million are not due yet:
-/// everybody else's operations look at few rows, whatever the statistics say of the table.
+/// A million messages wait for a client that does not come, and another million are not due yet:
+/// operations of all others look at few rows, whatever the statistics say of the table.
 async fn a_million_messages(server: &Server, other: &Other) {
     let mut client = connect(server).await;
     let me = hello(&mut client, "maker").await;

@@ -88,7 +88,7 @@ fn a_client_that_never_says_goodbye_is_forgotten_after_a_month_of_silence() {
         assert_eq!(s.forget().await, 1);
         assert!(!s.knows(silent).await);
         assert!(s.knows(quiet).await);
-        // Whoever comes back hears of it, and loses nothing but the number.
+        // A client that returns is told of it, and loses nothing but the number.
         let content = "x".into();
         let request =
             SendRequest { client_id: silent, queue_id: s.queue, content, ..Default::default() };

@@ -1,5 +1,5 @@
 //! What careless and hostile neighbours do: transactions that stay open, dead letters that have nowhere to go, long
-//! contents by the hundred, schemas with SQL in their names, and a connection on which nobody knows what happens.
+//! contents by the hundred, schemas with SQL in their names, and a connection in an unknown state.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ fn message(client_id: u64, queue_id: u64, content: &str) -> SendRequest {
     SendRequest { client_id, queue_id, content: content.into(), ..Default::default() }
 }
 
-/// Somebody calls `enqueue` and does not end the transaction: whoever wants to change the queue, or to be the client
-/// that it registers, is told so, and everybody else is served.
+/// A program calls `enqueue` and leaves the transaction open: a request to change the queue, or to be the client
+/// that it registers, is refused with the reason, and all others are served.
 async fn a_transaction_that_stays_open(client: &mut Client, other: &Other) {
     let (me, queue) = (hello(client, "me").await, create(client, "jobs").await);
     other.run("BEGIN; SELECT kendall_queue.enqueue('jobs', 'order', sender => 'shop')").await;
@@ -131,7 +131,7 @@ async fn end_trouble(other: &Other) {
 }
 
 /// Two takes fail together and are tried one by one. Where the first fails again, what the second takes is in the
-/// answer; where nobody knows what the first does, nothing else is done on its connection.
+/// answer; where the outcome of the first is unknown, nothing else is done on its connection.
 async fn takes_that_fail(client: &mut Client, other: &Other) {
     let (from, to) = (hello(client, "from").await, hello(client, "to").await);
     let queue_id = create(client, "takes").await;
@@ -176,7 +176,7 @@ fn neighbours_are_survived() {
     database.stop();
 }
 
-/// Schemas of functions that nobody uses are dropped; whose name only begins like theirs stays, and what stands in it
+/// Unused schemas of functions are dropped; whose name only begins like theirs stays, and what stands in it
 /// is not run.
 #[test]
 fn names_of_schemas_are_no_statements() {

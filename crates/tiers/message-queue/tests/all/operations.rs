@@ -730,7 +730,7 @@ fn queues(runtime: &tokio::runtime::Runtime, s: &mut Setting) {
     });
 }
 
-/// A look of a receive at the rows of `message` stands still while somebody holds the lock of its number.
+/// A look of a receive at the rows of `message` waits while another connection holds the lock of its number.
 const LOOKS_STAND_STILL: &str = "CREATE SEQUENCE looks; \
     CREATE FUNCTION stand_still() RETURNS boolean LANGUAGE plpgsql AS $$ \
     DECLARE look bigint; BEGIN \

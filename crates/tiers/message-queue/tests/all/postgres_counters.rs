@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Folder, connect, create, hello, runtime, start};
 
-/// Nobody waits longer for what must come.
+/// Longest wait for an expected event.
 const LIMIT_NS: u64 = 120_000_000_000;
 
 /// A PostgreSQL as studies have it, with its module that counts statements.

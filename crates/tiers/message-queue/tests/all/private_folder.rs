@@ -21,7 +21,7 @@ fn look(path: &Path) -> (u32, u32, u32) {
     (about.uid(), about.gid(), about.mode())
 }
 
-/// A folder that is somebody's is neither taken nor changed.
+/// A folder of another program is neither taken nor changed.
 #[test]
 fn a_folder_that_holds_something_else_is_left_as_it_is() {
     let folder = Folder::new();
@@ -55,7 +55,7 @@ fn a_folder_that_holds_something_else_is_left_as_it_is() {
     assert_eq!(look(&empty).2 & 0o777, 0o700);
 }
 
-/// Whoever starts on a folder that is in use is refused, and what works there goes on; of two who begin at the same
+/// A start on a folder that is in use is refused, and what works there goes on; of two who begin at the same
 /// time one makes the cluster.
 #[test]
 fn a_folder_has_one_postgresql_at_a_time() {
@@ -83,7 +83,7 @@ fn a_folder_has_one_postgresql_at_a_time() {
     PrivatePostgres::start(&path).unwrap().stop();
 }
 
-/// Where the path is too long for a socket, the sockets are in a folder of a name that nobody can know
+/// Where the path is too long for a socket, the sockets are in a folder of a name that cannot be guessed
 /// before, and that is gone afterwards.
 #[test]
 fn sockets_of_a_long_path_are_where_nobody_waits_for_them() {
@@ -105,7 +105,7 @@ fn sockets_of_a_long_path_are_where_nobody_waits_for_them() {
     assert!(places.iter().all(|place| !Path::new(place).exists()), "{places:?}");
 }
 
-/// Ended by somebody with a status of success, it is started again like after a crash.
+/// Ended from outside with a status of success, it is started again like after a crash.
 #[test]
 fn a_postgresql_that_somebody_stops_is_started_again() {
     let folder = Folder::new();

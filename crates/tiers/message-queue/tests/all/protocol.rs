@@ -24,7 +24,7 @@ async fn channel(server: &Server) -> Channel {
     endpoint.connect().await.unwrap()
 }
 
-/// Whoever watches is told within a minute that PostgreSQL is away, that it is back, and that the
+/// A client that watches is told within a minute that PostgreSQL is away, that it is back, and that the
 /// middleware stops; and does not hold the stop up.
 #[test]
 fn health_follows_postgresql_and_the_stop() {

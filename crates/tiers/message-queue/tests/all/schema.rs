@@ -40,7 +40,7 @@ fn middlewares_that_start_together_create_the_tables_once() {
     postgres.stop();
 }
 
-/// A schema whose lock nobody holds goes with the next start; others stay.
+/// A schema whose lock is not held is dropped at the next start; others stay.
 #[test]
 fn functions_stay_as_long_as_a_middleware_uses_them() {
     let (folder, runtime) = (Folder::new(), runtime());
