@@ -97,7 +97,9 @@ impl Change {
             };
         }
         let only_host = |what: &str| {
-            names.host.ok_or_else(|| format!("the runs had several hosts: say hosts.HOST.{what}"))
+            names
+                .host
+                .ok_or_else(|| format!("the runs had several hosts: name one by hosts.HOST.{what}"))
         };
         match key {
             "load" => Ok(Self::Load(positive(
@@ -111,7 +113,7 @@ impl Change {
             "cpu_speed" => host_speed(only_host("speed")?, value),
             "hit_ratio" => match names.tiers.as_slice() {
                 [only] => Ok(Self::HitRatio { tier: (*only).to_owned(), share: share(value)? }),
-                _ => Err("say whose: tiers.TIER.hit_ratio".to_owned()),
+                _ => Err("name the tier by tiers.TIER.hit_ratio".to_owned()),
             },
             _ => Self::of_tier(key, value, names),
         }
@@ -201,7 +203,7 @@ mod tests {
             ("load=-1", "above 0"),
             ("load=1e12", "above 0"),
             ("web.hit_ratio=1.2", "a share from 0 to 1"),
-            ("hit_ratio=0.5", "say whose"),
+            ("hit_ratio=0.5", "name the tier"),
             ("web.memory=2", "cannot be changed"),
             ("other=2", "is none of"),
         ] {

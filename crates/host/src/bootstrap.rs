@@ -162,11 +162,11 @@ impl Bootstrap {
         Self { script, machine, library, path: program.path.clone() }
     }
 
-    /// Refuses a host that cannot run the program, by what it said of itself.
+    /// Refuses a host that cannot run the program, by its description of itself.
     pub fn check(&self, said: &str) -> Result<(), String> {
         let words: Vec<&str> = said.split_whitespace().collect();
         let [_, system, machine, library @ ..] = words.as_slice() else {
-            return Err(format!("it said `{said}` of itself"));
+            return Err(format!("it described itself as `{said}`"));
         };
         if *system != "Linux" {
             return Err(format!("it runs {system}; only Linux can be measured"));

@@ -432,7 +432,7 @@ impl Connection {
     /// Asks for the clock once more; what all pings since they were forgotten tell.
     pub fn clock_fit(&self) -> Result<ClockFit, HostError> {
         self.ping(PINGS)?;
-        let untold = || self.lost_error("it told no time".to_owned());
+        let untold = || self.lost_error("it sent no time".to_owned());
         ClockFit::of(&self.pings()).ok_or_else(untold)
     }
 

@@ -43,7 +43,7 @@ pub enum ProcessError {
     Ended { name: String, status: String, tail: String },
     #[error("{name} was not ready after {seconds} s ({check}){tail}")]
     NotReady { name: String, seconds: u64, check: String, tail: String },
-    #[error("{name}: `{{{placeholder}}}` in its command stands for nothing; known are {known}")]
+    #[error("{name}: `{{{placeholder}}}` in its command is no placeholder; known are {known}")]
     Placeholder { name: String, placeholder: String, known: String },
     #[error(transparent)]
     Host(crate::connection::HostError),

@@ -108,7 +108,7 @@ impl Condition {
     #[must_use]
     pub fn told(&self, value: Option<&Estimate>) -> String {
         let Some(estimate) = value else {
-            return format!("{}: nothing was measured by which it can be told", self.text);
+            return format!("{}: not measured, so it cannot be judged", self.text);
         };
         let interval = estimate.interval.map_or_else(
             || "without an interval".to_owned(),

@@ -905,7 +905,7 @@ fn check_station(path: &str, station: &Station) -> Result<(), ModelError> {
             format!("{path}.capacity"),
             station.capacity.unwrap_or(0),
             format!(
-                "at least {}: capacity counts who is in service",
+                "at least {}: capacity includes customers in service",
                 kendall_units::counted(station.servers, "server")
             ),
         ));
@@ -1170,7 +1170,7 @@ mod tests {
                     "arrival_rate_per_s = 1\n{station}, \
                      service = {{ distribution = 'erlang', mean_s = 2, stages = 2 }} }}]"
                 ),
-                "says 1 s",
+                "rate of 1 s",
             ),
             (
                 format!(

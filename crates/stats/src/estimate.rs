@@ -436,9 +436,9 @@ pub enum Caveat {
         /// The most that its moments can be wrong by.
         bound_s: f64,
     },
-    /// A host said nothing for a while, and then went on.
+    /// A host sent nothing for a while, and then went on.
     #[error(
-        "host {host} said nothing for {silent_s:.1} s: the network to it failed, or it stood still"
+        "host {host} sent nothing for {silent_s:.1} s: the network to it failed, or it was suspended"
     )]
     HostSilent {
         /// Which host.

@@ -113,7 +113,7 @@ impl Needs {
             if free < LEAST_BYTES {
                 let folder = &agent.hello().folder;
                 return Err(refused(format!(
-                    "{} MiB are free at {folder}, and a run needs {}: make room, or name another folder by \
+                    "{} MiB are free at {folder}, and a run needs {}: free some, or name another folder by \
                      TMPDIR there",
                     free >> 20,
                     LEAST_BYTES >> 20

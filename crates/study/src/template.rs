@@ -76,7 +76,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Problem> {
             return Err(Problem {
                 key: format!("system.tiers.{index}.{key}"),
                 what: format!(
-                    "`{{{placeholder}}}` stands for nothing{close} (known here: {})",
+                    "`{{{placeholder}}}` is no placeholder{close} (known here: {})",
                     known.names()
                 ),
             });
@@ -119,7 +119,7 @@ fn check_load(settings: &Settings) -> Result<(), Problem> {
             return Err(Problem {
                 key: format!("workload.{key}"),
                 what: format!(
-                    "`{{{placeholder}}}` stands for nothing (known here: {})",
+                    "`{{{placeholder}}}` is no placeholder (known here: {})",
                     known.names()
                 ),
             });
@@ -316,6 +316,6 @@ mod tests {
             assert!(said.contains("no command uses it"), "{said}");
         }
         let said = of_commands("a = 1\nb = '{a}'", "{b}").unwrap_err();
-        assert!(said.contains("stands for nothing"), "{said}");
+        assert!(said.contains("is no placeholder"), "{said}");
     }
 }

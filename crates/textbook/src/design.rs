@@ -192,13 +192,17 @@ pub(crate) fn fractional(mut case: Case<'_>) -> Result<Answer, TextbookError> {
     let resolution = section.opt_count("resolution")?.and_then(|r| u32::try_from(r).ok());
     let fraction = if !generators.is_empty() {
         if let Some(key) = ["p", "resolution"].into_iter().find(|key| section.has(key)) {
-            return Err(section.problem(key, "is beside generators, which say it").into());
+            return Err(section
+                .problem(key, "is given beside generators, which determine it")
+                .into());
         }
         let plain: Vec<String> = generators.iter().map(|text| text.replace(' ', "")).collect();
         Fraction::from_generators(factors, &plain.iter().map(String::as_str).collect::<Vec<_>>())?
     } else if let Some(p) = p {
         if resolution.is_some() {
-            return Err(section.problem("resolution", "is beside p, which says it").into());
+            return Err(section
+                .problem("resolution", "is given beside p, which determines it")
+                .into());
         }
         Fraction::with_dropped(factors, p)?
     } else {

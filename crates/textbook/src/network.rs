@@ -231,7 +231,7 @@ fn classes(
     let top = ["population", "think_time_s", "arrival_rate_per_s"];
     if !classes.is_empty() {
         if let Some(key) = top.into_iter().find(|key| section.has(key)) {
-            return Err(section.problem(key, "is beside classes, which say it").into());
+            return Err(section.problem(key, "is given beside classes, which have it").into());
         }
         return Ok((classes, true));
     }
@@ -301,7 +301,7 @@ fn tables(section: &mut Section<'_>) -> Result<Vec<Table>, TextbookError> {
         for (index, (table, value)) in tables.iter_mut().zip(list).enumerate() {
             let old = table.insert(key.to_owned(), value.clone());
             if old.is_some_and(|old| old != value) {
-                let what = format!("says something else than stations[{index}].{key}");
+                let what = format!("differs from stations[{index}].{key}");
                 return Err(section.problem(key, what).into());
             }
         }

@@ -281,7 +281,7 @@ fn room_for_more(monitored: &Monitored, network: &Network) -> Option<String> {
     });
     more.next().map(|(center, _)| {
         format!(
-            "if what the {} servers of `{}` share has room for them (a host: give it a tier below)",
+            "if what the {} servers of `{}` share has the capacity for them (a host: give it a tier below)",
             center.servers, center.name
         )
     })

@@ -62,7 +62,7 @@ pub enum AskError {
          a part: what-if questions are answered from runs in which each tier is on one host"
     )]
     SpreadOverHosts { part: String, hosts: String },
-    #[error("{part} ran on {host}, and the runs say nothing about that host's cores")]
+    #[error("{part} ran on {host}, and the runs do not show that host's cores")]
     UnknownHost { part: String, host: String },
     #[error("the runs make no model: {0}")]
     Calibration(#[from] CalibrationError),
@@ -74,7 +74,7 @@ pub enum AskError {
     Refused(#[from] Refusal),
     /// A pool of a tier of which nothing is known.
     #[error(
-        "the runs do not say how many {of} {tier} has: write `{of} = …` into its table of the study file, and run it"
+        "the runs do not show how many {of} {tier} has: write `{of} = …` into its table of the study file, and run it"
     )]
     UnknownPool { tier: String, of: String },
     #[error(

@@ -36,7 +36,7 @@ impl Question {
             Change::Count { tier, of, count } => return resize(&mut self.graph, tier, *of, *count),
             Change::Rate(_) | Change::Load(_) | Change::Class { .. } => {
                 return Err(
-                    "say the load by a key of the study, such as workload.clients".to_owned()
+                    "state the load by a key of the study, such as workload.clients".to_owned()
                 );
             }
             _ => self.changes.push(change),
@@ -81,7 +81,7 @@ fn resize(graph: &mut Graph, tier: &str, of: Counted, servers: u32) -> Result<()
             return Ok(());
         }
         Counted::Servers => {
-            return Err("say what: instances, workers, threads or connections".to_owned());
+            return Err("name one of instances, workers, threads and connections".to_owned());
         }
         Counted::Workers => (known("workers"), Ok(PoolKind::Workers)),
         Counted::Threads => (known("threads"), Ok(PoolKind::Threads)),

@@ -163,7 +163,7 @@ pub struct Blueprint {
 /// A graph that cannot be put into steps.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StructureError {
-    #[error("the results do not say which tier the clients talk to")]
+    #[error("the results do not show which tier the clients talk to")]
     NoEntry,
     #[error("the tiers of the graph call one another in a circle, at `{tier}`")]
     Circle { tier: String },

@@ -467,7 +467,7 @@ fn a_start_without_room_says_so() {
     ballast.remove();
     start(&folder).stop();
     let ballast = Ballast::fill(&disk, 0);
-    refused("make room");
+    refused("free some");
     ballast.remove();
     start(&folder).stop();
     remount(&disk, "ro");

@@ -356,7 +356,7 @@ fn a_study_measures_a_queue_with_tokens_and_tls() {
     assert!(runs.iter().all(|run| run.status != kendall_store::Status::Failed), "{output:?}");
     for (cut, says) in [
         (format!("tls_key = {:?}\n", file("server.key")), "go together"),
-        ("tls_name = \"localhost\"\n".to_owned(), "says nothing without `tls_name`"),
+        ("tls_name = \"localhost\"\n".to_owned(), "has no effect without `tls_name`"),
     ] {
         std::fs::write(&path, study.replace(&cut, "")).unwrap();
         let output = crate::support::kendall().arg("run").arg(&path).output().unwrap();

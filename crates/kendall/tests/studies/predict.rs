@@ -110,8 +110,8 @@ fn runs_over_two_hosts_are_answered_with_processors_of_each() {
     assert!(web["share"]["center"].as_f64().unwrap() < 1e-9, "{answer}");
     // Whose cores are meant must be said, and of a host that was there.
     for (asked, says) in [
-        ("cores=8", "say hosts.HOST.cores"),
-        ("cpu_speed=2", "say hosts.HOST.speed"),
+        ("cores=8", "name one by hosts.HOST.cores"),
+        ("cpu_speed=2", "name one by hosts.HOST.speed"),
         ("hosts.localhost.cores=8", "`localhost` is not a host of these runs"),
     ] {
         let output = predict(folder.path(), &["--what-if", asked]);

@@ -127,7 +127,7 @@ fn what_a_load_cannot_be_is_refused_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();
     for (workload, what) in [
         ("protocol = 'program'", "command"),
-        ("protocol = 'program'\ncommand = 'load {tarquet}'", "`{tarquet}` stands for nothing"),
+        ("protocol = 'program'\ncommand = 'load {tarquet}'", "`{tarquet}` is no placeholder"),
         ("protocol = 'http'\nloop = 'job'", "loads that end by themselves"),
         ("protocol = 'bazel'\nloop = 'closed'", "leave this out"),
         ("protocol = 'bazel'\nrate = '5/s'", "is for `loop = \"open\"`"),

@@ -279,7 +279,7 @@ impl Reader {
             match branch.test.take() {
                 Some(test) => self.lead_here(test),
                 None if command == "\\endif" => {}
-                None => return Err(format!("`{command}` stands behind `\\else`")),
+                None => return Err(format!("`{command}` comes after `\\else`")),
             }
             branch
         };
@@ -523,7 +523,7 @@ mod tests {
         for (text, said) in [
             ("SELECT 1;\n\\if 1\n", "a.sql, line 2: `\\if` has no `\\endif`"),
             ("SELECT 1;\n\\endif\n", "a.sql, line 2: `\\endif` has no `\\if` before it"),
-            ("\\if 1\n\\else\n\\elif 1\n", "line 3: `\\elif` stands behind `\\else`"),
+            ("\\if 1\n\\else\n\\elif 1\n", "line 3: `\\elif` comes after `\\else`"),
             ("SELECT 1 AS x \\aset\n", "line 1: `\\aset` is not supported inside a statement"),
             ("\\gset\n", "`\\gset` has no statement before it"),
             ("SELECT 1 AS x \\gset a_\nSELECT :x;", "line 2: `:x` is set nowhere before"),

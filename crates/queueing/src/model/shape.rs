@@ -95,7 +95,7 @@ impl Shape<'_> {
             (Some(own), Some(outer))
                 if !self.follows && (own - outer).abs() > 1e-9 * outer.abs() =>
             {
-                Err(self.both("mean_s", &format!("a time or rate that says {outer} s")))
+                Err(self.both("mean_s", &format!("a time or rate of {outer} s")))
             }
             (Some(mean), _) | (None, Some(mean)) => Ok(mean),
             (None, None) => self.need("mean_s"),
@@ -107,7 +107,7 @@ impl Shape<'_> {
         match self.outer {
             Some(outer) if !self.follows && (built.mean() - outer).abs() > 1e-9 * outer.abs() => {
                 let path = super::bracketed(self.section.path());
-                let expected = format!("the mean {outer} s that a time or rate beside it says");
+                let expected = format!("the mean of {outer} s of the time or rate beside it");
                 Err(refused(path, format!("its mean {} s", built.mean()), expected))
             }
             _ => Ok(built),

@@ -34,7 +34,7 @@ pub fn mg1k(
         return Err(StationError::Number {
             name: "capacity",
             value: 0.0,
-            expected: "1 or above: it counts who is in service",
+            expected: "1 or above: it includes customers in service",
         });
     }
     at_most("capacity", capacity, exact_limit())?;

@@ -77,7 +77,7 @@ fn name(
         return Err(StationError::Number {
             name: "capacity",
             value: kendall_units::exact_f64(capacity),
-            expected: "at least the number of servers: it counts who is in service",
+            expected: "at least the number of servers: it includes customers in service",
         });
     }
     let patience = if station.patience.is_some() { "+M" } else { "" };

@@ -307,7 +307,7 @@ pub fn mmmk(
         return Err(StationError::Number {
             name: "capacity",
             value: exact_f64(capacity.min(1 << 50)),
-            expected: "at least the number of servers: it counts who is in service",
+            expected: "at least the number of servers: it includes customers in service",
         });
     }
     at_most("capacity", capacity, MOST_STATES)?;
@@ -370,7 +370,7 @@ pub fn finite_population(
         return Err(StationError::Number {
             name: "capacity",
             value: exact_f64(last),
-            expected: "at least the number of servers: it counts who is in service",
+            expected: "at least the number of servers: it includes customers in service",
         });
     }
     let m = exact_f64(servers);

@@ -64,7 +64,7 @@ fn by_itself(data: &Observations) -> Option<String> {
     };
     let runs: Vec<String> = told["runs"].as_array()?.iter().filter_map(in_words).collect();
     if runs.is_empty() {
-        return Some("What pgbench told before the first run cannot be read.".to_owned());
+        return Some("The result of pgbench before the first run cannot be read.".to_owned());
     }
     let lowest = data
         .configurations

@@ -66,7 +66,7 @@ fn table(data: &Observations) -> Table {
             (c.throughput_estimate(), "no run")
         })
         .column("task_time_s", "A task (ms)", Unit::Milliseconds, |c| {
-            (c.response_estimate(), "the load did not say")
+            (c.response_estimate(), "the load reported none")
         })
         .table()
         .folded_if_long()

@@ -63,7 +63,7 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
     }
     options.extend(section.options(&["connections", "token_file", "tls_name", "tls_root"])?);
     if section.has("tls_root") && !section.has("tls_name") {
-        let what = "says nothing without `tls_name`, with which the load uses TLS";
+        let what = "has no effect without `tls_name`, with which the load uses TLS";
         return Err(section.problem("tls_root", what));
     }
     options.extend(section.words("options")?);

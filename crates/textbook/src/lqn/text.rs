@@ -313,7 +313,7 @@ impl<'a> File<'a> {
             }
             "P" | "V" => drop(self.draft.problems.insert(format!("a semaphore at `{name}`"))),
             "H" => self.at += 4,
-            other => return Err(self.wrong(format!("`{other}` says nothing of an entry"))),
+            other => return Err(self.wrong(format!("`{other}` is no parameter of an entry"))),
         }
         Ok(())
     }
@@ -377,7 +377,7 @@ impl<'a> File<'a> {
             ("Z", _) => draft.phase.think_time = value,
             ("f", _) => draft.phase.deterministic = value > 0.0,
             ("M", _) => {}
-            _ => return Err(self.wrong(format!("`{kind}` says nothing of an activity"))),
+            _ => return Err(self.wrong(format!("`{kind}` is no parameter of an activity"))),
         }
         Ok(())
     }

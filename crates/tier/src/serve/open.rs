@@ -274,7 +274,7 @@ impl Connection {
     /// Returns when another needs the room.
     pub(super) async fn ended(&self) {
         self.end.notified().await;
-        tracing::debug!("a connection made room for others");
+        tracing::debug!("a connection was closed for a new one");
     }
 
     /// A request begins for whose sake the connection stays.

@@ -293,7 +293,7 @@ fn pool(name: &str, mut keys: Section<'_>, folder: &Path) -> Result<Pool, Config
     let server_name = keys.opt_text("server_name")?;
     let authority = keys.opt_text("authority")?.map(|path| folder.join(path));
     if server_name.is_some() && authority.is_none() {
-        let what = "says nothing without `authority`, with which servers are spoken to with TLS";
+        let what = "has no effect without `authority`, with which servers are reached over TLS";
         return Err(keys.problem("server_name", what).into());
     }
     let tls = match authority {

@@ -132,9 +132,9 @@ impl Conversation {
             let mut ticket =
                 Ticket { gathering, tag, kind, limits, removes: false, answered: false };
             let begun = match operation {
-                Some(asked) if !self.allows(&asked) => {
-                    Err(not_allowed("it is for another client, or for one that has not said hello"))
-                }
+                Some(asked) if !self.allows(&asked) => Err(not_allowed(
+                    "it may not act for this client, or the client has not said hello",
+                )),
                 Some(asked) => self.service.begun(asked),
                 None => Err(Status::invalid_argument("a call has an operation")),
             };

@@ -310,7 +310,7 @@ impl Session {
         let sends = || operations.iter().all(|operation| matches!(operation, Operation::Send(_)));
         let full = [&self.full, &self.nearly_full].iter().any(|full| full.load(Ordering::Relaxed));
         if full && sends() {
-            let text = "PostgreSQL's disk is full; nothing was stored: receive or purge messages, or make room";
+            let text = "PostgreSQL's disk is full; nothing was stored: receive or purge messages, or free disk space";
             performed.refuse(operations.len(), &Status::resource_exhausted(text));
             return performed;
         }

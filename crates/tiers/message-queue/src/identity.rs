@@ -19,8 +19,9 @@ pub(crate) type Tokens = serve::Tokens<Arc<Identity>>;
 pub(crate) const LINE: TokenLine<Arc<Identity>> = TokenLine {
     form: "`TOKEN client NAME` or `TOKEN admin`, and a token has 22 characters or more (openssl rand -hex 16)",
     read: |line| {
-        let (token, rest) =
-            line.split_once(char::is_whitespace).ok_or("it does not say whose token it is")?;
+        let (token, rest) = line
+            .split_once(char::is_whitespace)
+            .ok_or("it has a token, and neither `client NAME` nor `admin`")?;
         if token.len() < TOKEN_CHARACTERS || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err("the token is too short, or no plain text");
         }

@@ -458,7 +458,7 @@ impl Service {
         if identity.is_admin() || identity.is(client) || self.known(identity).await? == client {
             return Ok(());
         }
-        Err(not_allowed("it is for another client"))
+        Err(not_allowed(&format!("it may not act for client {client_id}")))
     }
 
     /// The id of the client that a token's holder may be; 0 where it has not said hello.

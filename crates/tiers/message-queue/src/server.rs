@@ -565,7 +565,7 @@ async fn write_down(dispatcher: &Dispatcher, session: &Session) -> bool {
     match session.heard_from(&heard).await {
         Ok(()) => true,
         Err(error) => {
-            tracing::debug!(%error, "who was heard cannot be written down; trying again");
+            tracing::debug!(%error, "the last activity of clients cannot be stored; trying again");
             dispatcher.still_heard(heard);
             false
         }

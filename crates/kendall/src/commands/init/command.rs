@@ -179,7 +179,7 @@ impl Looked {
         let words: Vec<String> =
             self.words.iter().map(|word| word.replace("{each:", "{")).collect();
         kendall_study::fill(&words, &values)
-            .map_err(|name| exit_with(Exit::Refused, format!("`{{{name}}}` stands for nothing")))
+            .map_err(|name| exit_with(Exit::Refused, format!("`{{{name}}}` is no placeholder")))
     }
 }
 

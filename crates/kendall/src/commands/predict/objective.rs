@@ -219,7 +219,7 @@ pub(super) fn document(plan: &Plan) -> Section {
                 document.text(format!("* {caveat}"));
             }
             if *limited_by_reach {
-                document.text("* the runs say nothing about higher loads: it may carry more");
+                document.text("* higher loads were not run: it may carry more");
             }
         }
         Plan::Settings { objective, carried_per_s, settings } => {

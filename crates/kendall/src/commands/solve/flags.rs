@@ -226,7 +226,7 @@ impl Flags {
         match (kind, self.capacity) {
             ("mm1k" | "mmmk", None) => bail!("{kind} needs --capacity"),
             ("mmmm", None) => Ok(self.servers),
-            ("mmmm", Some(_)) => bail!("mmmm has room for those in service only; use mmmk"),
+            ("mmmm", Some(_)) => bail!("mmmm has no waiting places; use mmmk"),
             ("mm1k" | "mmmk" | "mmmn" | "mm1n" | "mmm+m" | "erlang-a", capacity) => Ok(capacity),
             (_, Some(_)) => bail!("--capacity is for mm1k, mmmk, mmmn and mmm+m"),
             (_, None) => Ok(None),

@@ -152,7 +152,7 @@ fn kind(station: &Station) -> String {
     let fork = station
         .fork
         .map_or(String::new(), |fork| format!("{} of {} × ", fork.needed, fork.branches));
-    let room = station.capacity.map_or(String::new(), |room| format!(", room {room}"));
+    let room = station.capacity.map_or(String::new(), |room| format!(", capacity {room}"));
     let servers =
         if station.servers == 1 { String::new() } else { format!("{} servers, ", station.servers) };
     format!("{fork}{servers}{order}{room}")

@@ -154,7 +154,7 @@ impl Sweep<'_> {
         Plot {
             id: title.replace(' ', "-"),
             title: format!("{title} against {key}"),
-            description: format!("What the model says of {title} as {key} grows."),
+            description: format!("{title} by the model as {key} grows."),
             x: Axis::from_zero(key.clone()),
             y: Axis::from_zero(label),
             series,

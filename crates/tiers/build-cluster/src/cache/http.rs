@@ -174,9 +174,9 @@ async fn put(
         return Ok(partition.store.put(call.lane(), &content)?);
     }
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    let size = length.and_then(|text| text.parse().ok()).ok_or_else(|| {
-        Status::invalid_argument("the length must be said first, by Content-Length")
-    })?;
+    let size = length
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| Status::invalid_argument("an upload needs a Content-Length"))?;
     let digest = Digest { size, ..digest };
     let shared = call.shared();
     let place = shared.uploads.open.begin(&call.client, shared.clock.now_ns())?;

@@ -269,7 +269,7 @@ pub(crate) fn describe(families: &Families, name: &str, store: &Store) {
     let moved = "Bytes that were moved so that segments could go.";
     families.count("kendall_cache_moved_bytes_total", moved, &labels, move || read.get());
     let read = counts.disk_full;
-    let full = "How often a write found the disk full, and room was made.";
+    let full = "How often a write found the disk full, and space was freed.";
     families.count("kendall_cache_disk_full_total", full, &labels, move || read.get());
     let read = counts.damaged;
     let damaged = "Records that were found damaged, and dropped.";

@@ -363,7 +363,7 @@ impl Store {
                 let mut room = lock(&self.0.room);
                 let made = self.0.make_room(&mut room, self.0.limit() / 32 * 31, 0);
                 if let Err(error) = made {
-                    tracing::warn!(%error, "cannot make room");
+                    tracing::warn!(%error, "cannot free space");
                 }
             }
         }

@@ -162,7 +162,7 @@ impl Front {
             .iter()
             .map(|digest| re::batch_update_blobs_response::Response {
                 digest: Some(digest.to_wire()),
-                status: Some(words(Code::Internal, "the server said nothing of it".to_owned())),
+                status: Some(words(Code::Internal, "the server gave no answer for it".to_owned())),
             })
             .collect();
         while let Some((answer, places)) = joined(asked.join_next().await)? {

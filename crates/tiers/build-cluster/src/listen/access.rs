@@ -28,7 +28,7 @@ impl Access {
         match self {
             Self::Write | Self::Work => Ok(()),
             Self::Read => Err(Box::new(Status::permission_denied(
-                "this token, or who comes without one, may only read",
+                "this token, or a client without one, may only read",
             ))),
         }
     }
@@ -38,7 +38,7 @@ impl Access {
         match self {
             Self::Work => Ok(()),
             Self::Read | Self::Write => Err(Box::new(Status::permission_denied(
-                "a worker needs a token whose line says `work`",
+                "a worker needs a token whose line begins with `work`",
             ))),
         }
     }
@@ -56,7 +56,7 @@ pub const LINE: TokenLine<Access> = TokenLine {
             Some("read") => Access::Read,
             Some("write") => Access::Write,
             Some("work") => Access::Work,
-            _ => return Err("it says neither `read`, `write` nor `work`"),
+            _ => return Err("it begins with neither `read`, `write` nor `work`"),
         };
         match (words.next(), words.next()) {
             (Some(token), None) => Ok((token, access)),

@@ -132,7 +132,7 @@ impl Capabilities for CapabilitiesService {
         let known = match cache.get_capabilities(request.into_inner()).await {
             Ok(known) => known.into_inner(),
             Err(error) => {
-                tracing::debug!(%error, "the cache does not say what it can");
+                tracing::debug!(%error, "the capabilities of the cache are unknown");
                 re::ServerCapabilities::default()
             }
         };

@@ -415,7 +415,7 @@ fn log(say: Say, status: &Status) {
         Say::Refused => tracing::error!(
             ?code,
             reason,
-            "the scheduler refuses this worker; it asks again every {} s, and says no more of it",
+            "the scheduler refuses this worker; it asks again every {} s, without further lines in the log",
             REFUSED_PAUSE.as_secs()
         ),
         Say::Absent => tracing::warn!(?code, reason, "no scheduler; trying again every second"),

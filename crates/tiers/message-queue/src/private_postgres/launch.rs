@@ -152,7 +152,7 @@ impl Launch {
     /// Why the server ended: the last fatal line of its log, and a disk that is full, on which the
     /// log may lack that line.
     pub(super) fn last_words(&self) -> String {
-        let mut words = last_fatal(&self.log).unwrap_or_else(|| "it did not say why".to_owned());
+        let mut words = last_fatal(&self.log).unwrap_or_else(|| "it gave no reason".to_owned());
         for folder in [self.data.clone(), self.data.join("pg_wal")] {
             if let Some(doubt) = little_room(&folder) {
                 words.push_str("; ");
@@ -206,5 +206,5 @@ fn little_room(folder: &Path) -> Option<String> {
     let about = rustix::fs::statvfs(folder).ok()?;
     let free = about.f_bavail.saturating_mul(about.f_frsize);
     (free < LITTLE_ROOM_BYTES)
-        .then(|| format!("the disk of {} has {} KiB free; make room", folder.display(), free >> 10))
+        .then(|| format!("the disk of {} has {} KiB free; free some", folder.display(), free >> 10))
 }

@@ -77,14 +77,14 @@ impl LogReserve {
             free_kib = free >> 10,
             reserve_deleted = deleted,
             path = %self.path.display(),
-            "the disk of PostgreSQL's log is nearly full: sends are refused until there is room"
+            "the disk of PostgreSQL's log is nearly full: sends are refused until there is space"
         );
     }
 
     fn hold(&mut self) {
         self.state = State::Held;
         if self.nearly_full.swap(false, Ordering::Relaxed) {
-            tracing::info!("the disk of PostgreSQL's log has room again: sends are accepted");
+            tracing::info!("the disk of PostgreSQL's log has space again: sends are accepted");
         }
     }
 

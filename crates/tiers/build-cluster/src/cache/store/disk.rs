@@ -64,7 +64,7 @@ impl Inner {
         let capacity = self.held_by_disk();
         self.capacity.fetch_max(capacity, Ordering::Relaxed);
         if capacity == self.quota {
-            tracing::info!(quota = self.quota, "the disk has room for the quota again");
+            tracing::info!(quota = self.quota, "the disk has space for the quota again");
         }
     }
 
