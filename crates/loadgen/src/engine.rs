@@ -20,7 +20,7 @@ use rustix::time::Timespec;
 
 use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
 use crate::driver::{Driver, ErrorKind, Reply};
-use crate::pace::Pace;
+use crate::due_times::Pace;
 use crate::recorder::{Recorder, Tally};
 use connection::{Connection, Input, Phase};
 

@@ -25,9 +25,9 @@ use tokio::sync::{Mutex, mpsc};
 
 pub use access::{Access, AccessError};
 
-use crate::anew::{self, SentAnew, Unanswered};
 use crate::driver::ErrorKind;
 use crate::load::{LoadError, PREPARATION};
+use crate::resending::{self, SentAnew, Unanswered};
 use crate::tasks::SameThread;
 use crate::tls::Reached;
 
@@ -498,7 +498,7 @@ fn shown(text: &str) -> String {
 }
 
 pub(crate) fn broken(error: &hyper::Error) -> Refusal {
-    Refusal::Broken(anew::kind(error))
+    Refusal::Broken(resending::kind(error))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //!
 //! Start reading at [`load::run`]; the loop itself is in the private module `engine`.
 
-mod anew;
 pub mod arrivals;
 pub mod bazel;
 pub mod calls;
@@ -11,6 +10,7 @@ mod clock;
 mod cost;
 pub mod distribution;
 pub mod driver;
+mod due_times;
 mod engine;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -19,7 +19,6 @@ pub mod http;
 pub mod keyspace;
 pub mod load;
 pub mod memcached;
-mod pace;
 pub mod postgres;
 pub mod queue;
 pub mod random;
@@ -28,6 +27,7 @@ mod recorder;
 pub mod redis;
 mod refusals;
 pub mod replay;
+mod resending;
 pub mod sequence;
 pub mod stages;
 mod tasks;

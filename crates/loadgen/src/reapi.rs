@@ -9,7 +9,7 @@
 //! another; `execute-cached` asks for one whose result was stored.
 
 mod action;
-mod stock;
+mod preload;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ use crate::recorder::Recorder;
 use crate::tasks;
 use crate::weighted::{furthest_behind, weights};
 use kendall_protocols::load_result::LoadResult;
-use stock::Stock;
+use preload::Stock;
 
 named! {
     /// What a client asks for.
@@ -182,7 +182,7 @@ pub fn run(
     if reapi.mix.has(ReapiOperation::Execute) && reapi.stock < plan.clients as u64 {
         return Err(ReapiLoadError::FewActions { clients: plan.clients, stock: reapi.stock });
     }
-    let stock = Arc::new(stock::prepare(plan, reapi)?);
+    let stock = Arc::new(preload::prepare(plan, reapi)?);
     let body = |start: Start<'_>, recorder: Recorder| {
         let random = stream(plan.seed, Purpose::Requests, start.place.thread);
         tasks::run_thread(&start, connect_all(&start, &stock, random), recorder)
@@ -447,11 +447,11 @@ fn reply(
         Err(code) => return Err(grpc::kind(code)),
     };
     match (operation, expected) {
-        (ReapiOperation::BatchUpdate, _) => stock::batch_done(&messages, stock.plan.batch),
+        (ReapiOperation::BatchUpdate, _) => preload::batch_done(&messages, stock.plan.batch),
         (_, Expected::Done) => Ok(Reply::default()),
         (_, Expected::Executed { cached }) => action::check(&messages, *cached),
         (ReapiOperation::FindMissing, Expected::Missing(count)) => {
-            let missing = stock::count_missing(&messages)?;
+            let missing = preload::count_missing(&messages)?;
             // Fewer missing than were never stored: it claims blobs that it cannot have.
             if missing < *count {
                 return Err(ErrorKind::WrongValue);
@@ -501,7 +501,7 @@ mod tests {
     /// A proxy answers once for a blob that is named twice, so a batch of fewer blobs would count as a full one.
     #[test]
     fn a_batch_names_no_blob_twice_while_the_stock_has_enough() {
-        let mut plan = stock::tests::stock().plan;
+        let mut plan = preload::tests::stock().plan;
         let mut random = stream(1, Purpose::Requests, 0);
         for (batch, count) in [(3, 5), (50, 50), (50, 1_000), (10, 4)] {
             (plan.batch, plan.stock) = (batch, count);

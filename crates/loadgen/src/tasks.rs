@@ -21,8 +21,8 @@ use tokio::task::{JoinSet, LocalSet};
 use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
 use crate::cost::Account;
 use crate::driver::{ErrorKind, Reply};
+use crate::due_times::Pace;
 use crate::load::{LoadError, Place, Start, ThreadEnd};
-use crate::pace::Pace;
 use crate::recorder::{Recorder, Tally};
 
 /// Longest wait: how soon a stop is seen.

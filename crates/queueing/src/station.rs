@@ -7,23 +7,24 @@
 
 mod birth_death;
 mod bounded;
+mod by_size;
 mod general;
 mod ggm;
 mod idle;
 mod impatient;
 mod law;
-mod levels;
 mod markov;
 mod phase_type;
 mod polling;
 mod priority;
-mod sized;
+mod quasi_birth_death;
 mod transform;
 mod transient;
 mod unequal;
 
 pub use birth_death::{BirthDeath, birth_death};
 pub use bounded::mg1k;
+pub use by_size::{BySize, mg1_by_size};
 pub use general::{batch_mm1, gm1, md1, mdm, mg1, mg1_lcfs_pr, mg1_ps};
 pub(crate) use ggm::measured_wait;
 pub use ggm::{GgmFormula, MeasuredWait, ggm};
@@ -41,7 +42,6 @@ pub use priority::{
     PriorityClass, PriorityResult, Scheduling, mg1_priority, mm1_discriminatory, mmm_priority,
     mmm_priority_two,
 };
-pub use sized::{BySize, mg1_by_size};
 pub use transient::{Settling, settling};
 pub use unequal::mmm_unequal;
 

@@ -2,11 +2,11 @@
 
 mod backends;
 mod batches;
+mod database;
 mod density;
 pub(crate) mod effects;
 mod factors;
 mod histograms;
-mod inside;
 mod jobs;
 mod laws;
 pub(crate) mod load;
@@ -51,7 +51,7 @@ pub(crate) const CHAPTERS: &[Chapter] = &[
     trace::chapter,
     tiers::chapter,
     batches::chapter,
-    inside::chapter,
+    database::chapter,
     laws::chapter,
     saturation::chapter,
     maximum::chapter,

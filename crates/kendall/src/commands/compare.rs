@@ -2,9 +2,9 @@
 
 mod flags;
 mod in_turns;
-mod judge;
 mod many;
 mod sets;
+mod verdict;
 mod words;
 
 pub(crate) use self::flags::Compare;

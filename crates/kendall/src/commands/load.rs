@@ -1,9 +1,9 @@
 //! `kendall load`: one load test, closed or open.
 
+mod bars;
 mod bazel;
 mod checks;
 mod common;
-mod drawn;
 mod grpc;
 mod http;
 mod human;

@@ -5,7 +5,7 @@ use bazel_remote_apis::google::longrunning as lro;
 use bytes::Bytes;
 use prost::Message as _;
 
-use super::stock::{Stock, one};
+use super::preload::{Stock, one};
 use crate::driver::{ErrorKind, Reply};
 use crate::grpc;
 
@@ -117,7 +117,7 @@ pub(super) fn check(messages: &[Bytes], cached: bool) -> Result<Reply, ErrorKind
 mod tests {
     use bazel_remote_apis::google::protobuf::Any;
 
-    use super::super::stock::tests::stock;
+    use super::super::preload::tests::stock;
     use super::*;
 
     fn answer(done: bool, response: &re::ExecuteResponse) -> Vec<Bytes> {

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Mutex;
 
 use super::{WebPlan, reply_of};
-use crate::anew::{self, SentAnew, Unanswered};
 use crate::driver::{ErrorKind, Reply};
+use crate::resending::{self, SentAnew, Unanswered};
 use crate::tasks::SameThread;
 use crate::tls::{self, Reached, Secure};
 
@@ -219,7 +219,7 @@ pub(crate) async fn read(
 ) -> Result<u64, ErrorKind> {
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| anew::kind(&error))?;
+        let frame = frame.map_err(|error| resending::kind(&error))?;
         let Some(data) = frame.data_ref() else { continue };
         bytes += data.len() as u64;
         if let Some((kept, most)) = &mut keep {

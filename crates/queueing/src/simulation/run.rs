@@ -2,8 +2,8 @@
 
 use super::analysis::{self, Batch, Verdict};
 use super::engine::{Engine, Halt};
-use super::line::Line;
 use super::plan::Plan;
+use super::single_station::Line;
 use super::tally::{SystemCell, Times, Totals};
 use super::{Doubt, Progress, Settings, SimulationError};
 

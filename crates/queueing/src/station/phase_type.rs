@@ -6,7 +6,7 @@ use kendall_units::exact_f64;
 use nalgebra::{DMatrix, DVector, RowDVector};
 
 use super::law::{StateLaw, TimeLaw};
-use super::levels::{Levels, Steady};
+use super::quasi_birth_death::{Levels, Steady};
 use super::{Moments, StationError, StationSolution, notation, positive, servers_of, stable};
 use crate::Distribution;
 use crate::distribution::{Process, exits};

@@ -3,7 +3,7 @@
 use kendall_units::exact_f64;
 use nalgebra::{DMatrix, DVector};
 
-use super::levels::{Levels, Move};
+use super::quasi_birth_death::{Levels, Move};
 use super::{StationError, erlang_b, erlang_c, positive, servers_of, stable};
 use crate::Distribution;
 

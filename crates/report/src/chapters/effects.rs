@@ -1,7 +1,7 @@
 //! Effects of the factors and their share of the variation: 2^k r designs, and analysis of variance
 //! for more levels.
 
-mod signs;
+mod sign_table;
 
 use kendall_stats::analysis::{
     Analysis, AnalysisError, AtOneValue, Covariate, Fit, InteractionPlot, Model, Observation,
@@ -196,10 +196,10 @@ pub(crate) fn explain(section: &mut Section, response: &Response, analysis: &Ana
     if let Some(covariate) = &analysis.covariate {
         section.text(covariate_in_words(&response.covariate, covariate));
     }
-    if let Some(signs) = signs::table(response, analysis) {
+    if let Some(signs) = sign_table::table(response, analysis) {
         section.table(signs.folded());
     }
-    section.table(signs::sums(response, analysis).folded());
+    section.table(sign_table::sums(response, analysis).folded());
     let mut plots = interactions(response, &analysis.fit).into_iter();
     while let Some(first) = plots.next() {
         match plots.next() {

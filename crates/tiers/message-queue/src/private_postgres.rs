@@ -6,9 +6,9 @@
 //! when it ends before that, and resumes over the same data.
 
 mod error;
-mod keeper;
 mod launch;
 mod log_reserve;
+mod supervisor;
 mod user;
 
 use std::fs;
@@ -28,9 +28,9 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use self::error::PLACES;
 pub use self::error::PrivatePostgresError;
-use self::keeper::Keeper;
 use self::launch::{LOOK, Launch, ROLE, STOP};
 pub use self::launch::{PrivateOptions, TcpAccess};
+use self::supervisor::Supervisor;
 use self::user::{Contents, User, no_links};
 
 /// The role that makes the cluster; it may not log in afterwards.
@@ -41,7 +41,7 @@ const FOLDER: Duration = Duration::from_secs(2);
 /// A running private PostgreSQL. [`stop`](Self::stop) it; dropped, it is stopped too.
 #[derive(Debug)]
 pub struct PrivatePostgres {
-    keeper: Keeper,
+    supervisor: Supervisor,
     url: String,
     programs: PathBuf,
     /// The server's own log.
@@ -104,9 +104,9 @@ impl PrivatePostgres {
             counts,
             nearly_full: Arc::clone(&nearly_full),
         };
-        let keeper = Keeper::start(launch)?;
+        let supervisor = Supervisor::start(launch)?;
         Ok(Self {
-            keeper,
+            supervisor,
             url,
             programs: folder_of_programs,
             log,
@@ -140,7 +140,7 @@ impl PrivatePostgres {
 
     /// The server's process; another one after it had to be started again.
     pub fn pid(&self) -> u32 {
-        self.keeper.pid()
+        self.supervisor.pid()
     }
 
     /// Whether the disk of its write-ahead log is nearly full: nothing should be stored then.
@@ -164,18 +164,18 @@ impl PrivatePostgres {
 
     /// Ends it at once: its data are not needed any more.
     pub fn abandon(mut self) {
-        self.keeper.stop(Signal::QUIT, STOP);
+        self.supervisor.stop(Signal::QUIT, STOP);
     }
 
     /// Stops it: connections are ended, what was committed is on disk.
     pub fn stop(mut self) {
-        self.keeper.stop(Signal::INT, STOP);
+        self.supervisor.stop(Signal::INT, STOP);
     }
 }
 
 impl Drop for PrivatePostgres {
     fn drop(&mut self) {
-        self.keeper.stop(Signal::INT, STOP);
+        self.supervisor.stop(Signal::INT, STOP);
     }
 }
 

@@ -14,7 +14,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use super::flags::{Compare, Pairing};
-use super::judge::worst;
+use super::verdict::worst;
 use super::sets::ONLY;
 use super::words::{Answer, change, human, short_configuration, short_metric};
 use crate::commands::run::{duration, exit_of, what_came};

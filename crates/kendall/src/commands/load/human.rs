@@ -10,7 +10,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_stats::within_run::WithinRun;
 use kendall_units::{Rate, Seconds, counted, exact_f64};
 
-use super::drawn::{TIME, bars};
+use super::bars::{TIME, bars};
 use super::intervals;
 use crate::paint::Paint;
 use crate::text;

@@ -10,7 +10,7 @@ use kendall_stats::within_run::{RunWindow, WithinRun, within_run};
 use kendall_units::{Seconds, exact_f64};
 use serde_json::{Value, json};
 
-use super::drawn::TIME;
+use super::bars::TIME;
 
 /// Percentiles that get an interval.
 const QUANTILES: [f64; 5] = [0.5, 0.9, 0.95, 0.99, 0.999];

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use kendall_loadgen::load::LoadProgress;
 use kendall_units::{Seconds, exact_f64};
 
-use super::drawn::bars;
+use super::bars::bars;
 use crate::terminal::{self, Stream};
 use crate::text::beside;
 

@@ -6,7 +6,7 @@ use kendall_report::document::{Table, Unit};
 use kendall_stats::histogram::{DecodeError, Histogram};
 use kendall_units::{Seconds, exact_f64};
 
-use super::drawn::TIME;
+use super::bars::TIME;
 
 /// One stage: of its whole seconds, by the second in whose middle they are.
 #[derive(Debug)]

@@ -8,9 +8,9 @@
     reason = "a test stops at the first surprise; its tasks end with its runtime"
 )]
 
+mod actors;
 mod cache;
 mod network;
-mod parts;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use kendall_tier::{Clock, Instruments, ManualClock};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use self::actors::{Log, Time};
 use self::network::{Gate, Link, Site};
-use self::parts::{Log, Time};
 use super::board::{Board, Limits};
 use super::execution::{ActionLimits, Service};
 use super::report::{self, Report};
@@ -164,14 +164,14 @@ impl World {
         self.lives += 1;
         let (gate, link) = (Gate::default(), Link::new(&self.site));
         let name = format!("worker {number} {}", self.lives);
-        let keeping = parts::worker(name, SLOTS, &self.log, &self.time, &gate, &link);
+        let keeping = actors::worker(name, SLOTS, &self.log, &self.time, &gate, &link);
         let task = tokio::spawn(gate.hold(keeping));
         self.workers[number] = Some(Process { task, gate, link });
     }
 
     fn client(&self, number: u32) -> Process {
         let (gate, link) = (Gate::default(), Link::new(&self.site));
-        let asking = parts::client(number, ACTIONS, &self.log, &self.time, &link);
+        let asking = actors::client(number, ACTIONS, &self.log, &self.time, &link);
         let task = tokio::spawn(gate.hold(asking));
         Process { task, gate, link }
     }

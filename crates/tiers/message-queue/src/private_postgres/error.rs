@@ -73,5 +73,5 @@ pub enum PrivatePostgresError {
     #[error("PostgreSQL did not come up in {} s; see {log}", START.as_secs(), log = log.display())]
     Silent { log: PathBuf },
     #[error("the system gives no thread to supervise PostgreSQL")]
-    Keeper(#[source] io::Error),
+    Supervisor(#[source] io::Error),
 }

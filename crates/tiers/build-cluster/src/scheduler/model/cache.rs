@@ -12,7 +12,7 @@ use prost::Message as _;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::parts::{Log, blob, number_of};
+use super::actors::{Log, blob, number_of};
 use crate::digest::{Digest, Function};
 use crate::peer::Calls;
 use crate::remote::{ACTIONS, LOOK_UP, RESULT_FIELD};

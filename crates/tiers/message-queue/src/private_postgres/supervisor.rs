@@ -23,7 +23,7 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// The server's process and the thread that supervises it.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Supervisor {
     kept: Arc<Kept>,
     thread: Option<JoinHandle<()>>,
 }
@@ -40,7 +40,7 @@ struct State {
     stopping: bool,
 }
 
-impl Keeper {
+impl Supervisor {
     /// Starts the server, waits until it is up, and supervises it.
     ///
     /// One thread does all of it: the kernel signals the server when the thread has ended that
@@ -48,9 +48,9 @@ impl Keeper {
     pub(super) fn start(launch: Launch) -> Result<Self, PrivatePostgresError> {
         let (started, up) = sync_channel(1);
         let thread = std::thread::Builder::new()
-            .name("postgres-keeper".into())
+            .name("postgres-watch".into())
             .spawn(move || begin(&launch, &started))
-            .map_err(PrivatePostgresError::Keeper)?;
+            .map_err(PrivatePostgresError::Supervisor)?;
         let kept = up.recv().expect("the thread says how it went")?;
         Ok(Self { kept, thread: Some(thread) })
     }
