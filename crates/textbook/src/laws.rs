@@ -8,7 +8,7 @@ use crate::{Answer, Case, TextbookError};
 
 /// Center, by its number, and key.
 const CENTER: &[Key] = &[
-    Key::text("name", "what it is called").optional(),
+    Key::text("name", "its name").optional(),
     Key::number("busy_time_s", "B"),
     Key::number("utilization", "U, of one server"),
     Key::number("servers", "m; 1 unless given"),

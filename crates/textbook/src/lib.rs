@@ -220,7 +220,7 @@ pub fn solve(model: &Table, wanted: &[String]) -> Result<Answer, TextbookError> 
 
 const KIND: &[kendall_keys::Key] = &[
     kendall_keys::Key::text("kind", "what it is"),
-    kendall_keys::Key::text("name", "what it is called").optional(),
+    kendall_keys::Key::text("name", "its name").optional(),
     kendall_keys::Key::text("description", "free text").optional(),
 ];
 

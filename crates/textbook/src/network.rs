@@ -52,14 +52,14 @@ pub(crate) const KEYS: &[Key] = &[
 ];
 
 const CLASS: &[Key] = &[
-    Key::text("name", "what it is called").optional(),
+    Key::text("name", "its name").optional(),
     Key::new("population", WHOLE, "N of a closed class").optional(),
     Key::number("think_time_s", "Z of a closed class"),
     Key::number("arrival_rate_per_s", "λ of an open class"),
 ];
 
 const STATION: &[Key] = &[
-    Key::text("name", "what it is called").optional(),
+    Key::text("name", "its name").optional(),
     Key::choice("type", &["queue", "delay"], "whether customers wait").optional(),
     Key::new("servers", WHOLE, "m").optional(),
     Key::new("capacity", WHOLE, "K; such networks need a simulation").optional(),

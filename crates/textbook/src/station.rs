@@ -63,7 +63,7 @@ const CLASSES: &[Key] = &[
     .or("'non-preemptive'"),
 ];
 const CLASS: &[Key] = &[
-    Key::text("name", "what it is called"),
+    Key::text("name", "its name"),
     Key::new("priority", Form::Count { from: 0, to: 4_294_967_295 }, "1 goes first"),
     ARRIVAL_RATE,
     SERVICE_TIME,

@@ -50,7 +50,7 @@ pub const FILE: &[Key] = &[
 ];
 
 pub const SEQUENCE: &[Key] = &[
-    Key::text("name", "what it is called in the result").optional(),
+    Key::text("name", "its name in the result").optional(),
     Key::new(
         "weight",
         Form::Number,
@@ -61,7 +61,7 @@ pub const SEQUENCE: &[Key] = &[
 ];
 
 pub const REQUEST: &[Key] = &[
-    Key::text("name", "what it is called in the result; unless given, method and path").optional(),
+    Key::text("name", "its name in the result; unless given, method and path").optional(),
     Key::text("method", "`GET` unless given, or `POST` with a body").optional(),
     Key::text("path", "path and query, with the leading slash").or("'/'"),
     Key::new("headers", Form::Named(&Form::Text), "headers, in place of those of every request")

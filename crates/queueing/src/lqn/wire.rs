@@ -15,7 +15,7 @@ const NUMBERS: Form = Form::Named(&Form::Number);
 
 /// The whole file.
 pub const LAYERED: &[Key] = &[
-    Key::text("name", "what it is called").or("''"),
+    Key::text("name", "its name").or("''"),
     Key::text("description", "free text for the reader of the file").optional(),
     Key::new("processors", Form::Tables(&[PROCESSOR]), "where tasks run"),
     Key::new("tasks", Form::Tables(&[TASK]), "customers, and processes with threads"),
@@ -24,14 +24,14 @@ pub const LAYERED: &[Key] = &[
 
 /// `[[processors]]`.
 pub const PROCESSOR: &[Key] = &[
-    Key::text("name", "what it is called"),
+    Key::text("name", "its name"),
     Key::new("servers", COPIES, "cores, or \"unlimited\"").or("1"),
     Key::choice("discipline", &["fcfs", "ps"], "how tasks share them").or("'fcfs'"),
 ];
 
 /// `[[tasks]]`.
 pub const TASK: &[Key] = &[
-    Key::text("name", "what it is called"),
+    Key::text("name", "its name"),
     Key::text("processor", "where it runs"),
     Key::new("threads", COPIES, "of a server; or \"unlimited\"").or("1"),
     Key::new(
@@ -45,7 +45,7 @@ pub const TASK: &[Key] = &[
 
 /// `[[entries]]`, beside the keys of its only phase.
 pub const ENTRY: &[Key] = &[
-    Key::text("name", "what it is called"),
+    Key::text("name", "its name"),
     Key::text("task", "whose it is"),
     Key::number("arrival_rate_per_s", "Poisson arrivals from outside"),
     Key::new("forwards", NUMBERS, "entries that answer in its place, with probabilities")
@@ -53,7 +53,7 @@ pub const ENTRY: &[Key] = &[
     Key::new(
         "phases",
         Form::Tables(&[PHASE]),
-        "one to three; the first ends with the reply. Without them, the keys of one stand here",
+        "one to three; the first ends with the reply. Without them, the keys of one are given here",
     )
     .optional(),
 ];

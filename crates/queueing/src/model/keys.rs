@@ -67,7 +67,7 @@ const WHOLE: Form = Form::Count { from: 0, to: 9_000_000_000_000_000 };
 
 /// The whole file.
 pub const MODEL: &[Key] = &[
-    Key::text("name", "what it is called").or("''"),
+    Key::text("name", "its name").or("''"),
     Key::text("description", "free text for the reader of the file").optional(),
     Key::new("classes", Form::Tables(&[CLASS]), "kinds of customers").optional(),
     Key::number("arrival_rate_per_s", "of the only class, which is open"),
@@ -113,7 +113,7 @@ pub const MODEL: &[Key] = &[
 
 /// `[[classes]]`.
 pub const CLASS: &[Key] = &[
-    Key::text("name", "what it is called"),
+    Key::text("name", "its name"),
     Key::number("arrival_rate_per_s", "an open class: λ of customers, not of batches"),
     Key::new(
         "interarrival_time",
@@ -137,7 +137,7 @@ pub const CLASS: &[Key] = &[
 
 /// `[[stations]]`.
 pub const STATION: &[Key] = &[
-    Key::text("name", "what it is called"),
+    Key::text("name", "its name"),
     Key::choice("type", &["queue", "delay"], "whether customers wait for servers").or("'queue'"),
     Key::new("servers", WHOLE, "m").or("1"),
     Key::new("capacity", WHOLE, "B, those in service included; no limit unless given").optional(),
@@ -145,7 +145,7 @@ pub const STATION: &[Key] = &[
         "when_full",
         &WHEN_FULL_NAMES,
         "what becomes of customers of other stations who would come: they are lost; they keep the \
-         server that served them; they are not served there before there is room; they are served \
+         server that served them; they are not served there before there is a free place; they are served \
          there again",
     )
     .or("'lost'"),
@@ -184,7 +184,7 @@ pub const STATION: &[Key] = &[
          unless it has one",
     )
     .optional(),
-    Key::new("visits", BY_CLASS, "V per request, 1 unless given; not with routes, which say it")
+    Key::new("visits", BY_CLASS, "V per request, 1 unless given; not with routes, which give it")
         .optional(),
     Key::new(
         "rate_multipliers",
@@ -250,7 +250,7 @@ pub const ROUTE: &[Key] = &[
 
 /// `[[pools]]`.
 pub const POOL: &[Key] = &[
-    Key::text("name", "what it is called"),
+    Key::text("name", "its name"),
     Key::new("tokens", WHOLE, "how many there are"),
     Key::new("stations", Form::Texts, "held from the first of them to the last"),
     Key::texts("classes", "who needs a token; all unless given"),
@@ -273,7 +273,7 @@ pub const SIMULATION: &[Key] = &[
 ];
 
 const SHAPE_NAME: Key = Key::choice("distribution", &SHAPES, "which shape");
-const MEAN: Key = Key::number("mean_s", "mean, unless a time or a rate beside it says it");
+const MEAN: Key = Key::number("mean_s", "mean, unless a time or a rate beside it gives it");
 const RATE: Key = Key::number("rate_per_s", "1/mean, instead of `mean_s`");
 const SCV: Key = Key::number("scv", "squared coefficient of variation");
 const STAGES: Key =

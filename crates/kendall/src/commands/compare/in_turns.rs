@@ -14,8 +14,8 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use super::flags::{Compare, Pairing};
-use super::verdict::worst;
 use super::sets::ONLY;
+use super::verdict::worst;
 use super::words::{Answer, change, human, short_configuration, short_metric};
 use crate::commands::run::{duration, exit_of, what_came};
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
