@@ -1,6 +1,7 @@
-//! The far end: starts, watches and ends processes for a study that runs on another host.
+//! Starts, watches and ends processes on one host: in the study's own process on this machine, at the far
+//! end of a pipe on another.
 //!
-//! Whatever becomes of the study, nothing is left: the agent ends all when its input ends, when the
+//! Whatever becomes of a study elsewhere, nothing is left: the agent ends all when its input ends, when the
 //! study is silent for the lease, and when the study asks for it. Where it cannot (killed, or stopped),
 //! its children have asked the kernel to end with it, and its reaper, which it tells once a second
 //! that it lives, ends them and removes the folder.
@@ -8,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,17 +17,17 @@ use std::time::Duration;
 use base64::Engine as _;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::Serialize;
-use serde_json::{Value as Json, json};
+use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
-use crate::clock::monotonic_ns;
-use crate::connection::locked;
+use crate::clock::{Until, monotonic_ns};
 use crate::disk::free_bytes;
 use crate::http;
 use crate::instance::{Instance, ProcessError, free_port, wait_ready};
 use crate::keeper::Keeper;
 use crate::launch::{AwaitReady, Launch};
 use crate::lease::{BEAT, Beats, Due, LOOK, in_seconds};
+use crate::lock::locked;
 use crate::program::{self, is_there};
 use crate::protocol::{
     End, Hello, LONGEST_LINE, Line, Looked, Measured, Outcome, PIECE, ReadyAnswer, Request,
@@ -36,6 +37,9 @@ use crate::sample::{self, Accounting};
 
 /// Requests that may wait for the main thread.
 const BACKLOG: usize = 1_024;
+
+/// When no further page of a tier is asked for: the answer must come within the lease, however slow they are.
+const PAGES: Duration = Duration::from_secs(2);
 
 /// Messages to the main thread.
 enum Told {
@@ -51,11 +55,14 @@ struct Kept {
 }
 
 /// All that the threads of an agent share.
-struct Agent<W> {
-    output: Mutex<W>,
+pub(crate) struct Agent {
+    say: Box<dyn Fn(Line) + Send + Sync>,
     keeper: Mutex<Keeper>,
     processes: Mutex<BTreeMap<u32, Arc<Kept>>>,
-    folder: PathBuf,
+    /// The number of the process that was started last.
+    last: AtomicU32,
+    /// Below it lies all that it is asked for; without one, wherever the study says.
+    folder: Option<PathBuf>,
 }
 
 /// Serves one study, over an input and an output. Call it on the main thread: processes end with the
@@ -67,31 +74,29 @@ where
 {
     let folder = folder()?;
     let keeper = Keeper::with_lease(program, lease + BEAT, &folder)?;
-    let hello = hello(program, &folder);
-    let agent = Arc::new(Agent {
-        output: Mutex::new(output),
-        keeper: Mutex::new(keeper),
-        processes: Mutex::new(BTreeMap::new()),
-        folder,
+    let output = Mutex::new(output);
+    let agent = Agent::new(keeper, Some(folder.clone()), move |line| {
+        let Ok(mut text) = serde_json::to_vec(&line) else { return };
+        text.push(b'\n');
+        let mut output = locked(&output);
+        // The study is gone: the input ends as well, and with it the agent.
+        output.write_all(&text).and_then(|()| output.flush()).unwrap_or_default();
     });
-    agent.say(&Line::Hello(hello));
+    (agent.say)(Line::Hello(hello(program, &folder)));
     let (tell, told) = sync_channel(BACKLOG);
     let reading = Arc::clone(&agent);
-    let heard = Arc::new(std::sync::atomic::AtomicU64::new(monotonic_ns()));
+    let heard = Arc::new(AtomicU64::new(monotonic_ns()));
     let hearing = Arc::clone(&heard);
     std::thread::spawn(move || read(&reading, input, &tell, &hearing));
     let mut beats = Beats::from(monotonic_ns(), lease);
-    let mut next = 0;
     let why = loop {
         match told.recv_timeout(LOOK) {
-            Ok(Told::Request(Request { id, what: What::Bye })) => {
-                agent.clear();
-                agent.answer(id, Ok(json!(true)));
-                break None;
-            }
             Ok(Told::Request(request)) => {
-                next += 1;
-                agent.act(request, next);
+                let bye = request.what == What::Bye;
+                agent.act(request);
+                if bye {
+                    break None;
+                }
             }
             Ok(Told::End) | Err(RecvTimeoutError::Disconnected) => {
                 break Some("the study is gone".to_owned());
@@ -109,9 +114,9 @@ where
     };
     agent.clear();
     if let Some(why) = why {
-        agent.say(&Line::End { why });
+        (agent.say)(Line::End { why });
     }
-    std::fs::remove_dir_all(&agent.folder).unwrap_or_default();
+    std::fs::remove_dir_all(&folder).unwrap_or_default();
     Ok(())
 }
 
@@ -164,7 +169,7 @@ fn folder() -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
-fn hello(program: &Path, folder: &Path) -> Hello {
+pub(crate) fn hello(program: &Path, folder: &Path) -> Hello {
     let around = crate::machine::machine();
     let text = |key: &str| around.get(key).and_then(Json::as_str).map(str::to_owned);
     Hello {
@@ -187,12 +192,7 @@ fn hello(program: &Path, folder: &Path) -> Hello {
 }
 
 /// Reads requests until the input ends. Pings for the clock are answered here, before anything else is done.
-fn read<R: BufRead, W: Write + Send + 'static>(
-    agent: &Agent<W>,
-    mut input: R,
-    tell: &SyncSender<Told>,
-    heard: &std::sync::atomic::AtomicU64,
-) {
+fn read(agent: &Agent, mut input: impl BufRead, tell: &SyncSender<Told>, heard: &AtomicU64) {
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -204,7 +204,7 @@ fn read<R: BufRead, W: Write + Send + 'static>(
         heard.store(at, Ordering::Relaxed);
         let told = match serde_json::from_slice(&line) {
             Ok(Request { id, what: What::Clock }) => {
-                agent.say(&Line::Answer { id, outcome: Outcome::ClockNs(monotonic_ns()) });
+                (agent.say)(Line::Answer { id, outcome: Outcome::ClockNs(monotonic_ns()) });
                 continue;
             }
             Ok(request) => Told::Request(request),
@@ -220,25 +220,36 @@ fn read<R: BufRead, W: Write + Send + 'static>(
     tell.send(Told::End).unwrap_or_default();
 }
 
-impl<W: Write + Send + 'static> Agent<W> {
-    fn say(&self, line: &Line) {
-        let Ok(mut text) = serde_json::to_vec(line) else { return };
-        text.push(b'\n');
-        let mut output = locked(&self.output);
-        // The study is gone: the input ends as well, and with it the agent.
-        output.write_all(&text).and_then(|()| output.flush()).unwrap_or_default();
+impl Agent {
+    pub(crate) fn new(
+        keeper: Keeper,
+        folder: Option<PathBuf>,
+        say: impl Fn(Line) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            say: Box::new(say),
+            keeper: Mutex::new(keeper),
+            processes: Mutex::new(BTreeMap::new()),
+            last: AtomicU32::new(0),
+            folder,
+        })
     }
 
     fn answer<T: Serialize>(&self, id: u64, answer: Result<T, String>) {
         let value = answer.and_then(|ok| serde_json::to_value(ok).map_err(|e| e.to_string()));
         let outcome = value.map_or_else(Outcome::Error, Outcome::Ok);
-        self.say(&Line::Answer { id, outcome });
+        (self.say)(Line::Answer { id, outcome });
     }
 
-    /// Does what is asked; what takes time, on a thread of its own.
-    fn act(self: &Arc<Self>, Request { id, what }: Request, number: u32) {
+    /// Does what is asked; what takes time, on a thread of its own. Processes end with the thread that
+    /// asked for their start.
+    pub(crate) fn act(self: &Arc<Self>, Request { id, what }: Request) {
         match what {
-            What::Start(start) => self.answer(id, self.start(start, number)),
+            What::Start(start) => self.answer(id, self.start(start)),
+            What::Bye => {
+                self.clear();
+                self.answer(id, Ok(true));
+            }
             What::Signal { process, signal } => {
                 if let Some(kept) = self.kept(process) {
                     kept.unwanted.store(true, Ordering::Relaxed);
@@ -273,7 +284,11 @@ impl<W: Write + Send + 'static> Agent<W> {
                 self.answer(id, Ok(self.finish(process, deadline_ms)));
             }
             What::Look { snapshots, accounts } => {
-                self.answer(id, Ok(look(&snapshots, &accounts, &self.folder)));
+                self.answer(id, Ok(look(&snapshots, &accounts, self.folder.as_deref())));
+            }
+            What::Tail { process } => {
+                let kept = self.kept(process).ok_or("no such process".to_owned());
+                self.answer(id, kept.map(|kept| locked(&kept.instance).tail()));
             }
             What::Measure { file } => self.answer(id, self.within(&file).and_then(measure)),
             What::Read { file, offset } => {
@@ -301,10 +316,11 @@ impl<W: Write + Send + 'static> Agent<W> {
     }
 
     fn within(&self, file: &str) -> Result<PathBuf, String> {
-        within(&self.folder, file)
+        self.folder.as_ref().map_or_else(|| Ok(file.into()), |folder| within(folder, file))
     }
 
-    fn start(self: &Arc<Self>, launch: Launch, number: u32) -> Result<StartedProcess, String> {
+    fn start(self: &Arc<Self>, launch: Launch) -> Result<StartedProcess, String> {
+        let number = 1 + self.last.fetch_add(1, Ordering::Relaxed);
         let launch = Launch { folder: self.within(&launch.folder.to_string_lossy())?, ..launch };
         let instance = Instance::spawn(&mut locked(&self.keeper), &launch)
             .map_err(|error| crate::chain(&error))?;
@@ -325,7 +341,7 @@ impl<W: Write + Send + 'static> Agent<W> {
         pid.map(|pid| waitid(WaitId::Pid(pid), options).is_ok()).unwrap_or_default();
         let end = locked(&kept.instance).end();
         if let Some(end) = end {
-            self.say(&Line::Ended { process, end });
+            (self.say)(Line::Ended { process, end });
         }
     }
 
@@ -362,15 +378,18 @@ impl<W: Write + Send + 'static> Agent<W> {
     }
 }
 
-fn look(snapshots: &[String], accounts: &[Accounting], folder: &Path) -> Looked {
-    let snapshot = |address: &String| {
-        http::snapshot(address).and_then(|body| serde_json::from_slice(&body).ok())
+fn look(snapshots: &[String], accounts: &[Accounting], folder: Option<&Path>) -> Looked {
+    let until = Until::after(PAGES);
+    let page = |address: &String| {
+        let body = if until.is_over() { None } else { http::snapshot(address) };
+        String::from_utf8(body?).ok()
     };
     Looked {
-        snapshots: snapshots.iter().map(snapshot).collect(),
         accounts: accounts.iter().map(sample::accounting).collect(),
         host: sample::host(""),
-        free_bytes: free_bytes(folder),
+        free_bytes: folder.and_then(free_bytes),
+        // The pages last: a slow one must not delay these samples.
+        snapshots: snapshots.iter().map(page).collect(),
     }
 }
 

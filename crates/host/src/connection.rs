@@ -1,7 +1,8 @@
-//! The near end: one agent on one host, at the other end of a pipe.
+//! The near end: one agent on one host, in this process or at the other end of a pipe.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -10,10 +11,15 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
+use crate::agent::{Agent, hello};
 use crate::bootstrap::{Bootstrap, Program};
 use crate::clock::{Until, monotonic_ns};
 use crate::clocks::{ClockFit, PINGS, Ping};
+use crate::error::HostError;
+use crate::hosts::LOCALHOST;
+use crate::keeper::Keeper;
 use crate::lease::{Beats, Due, LEASE, LOOK, in_seconds};
+use crate::lock::locked;
 use crate::protocol::{End, Hello, LONGEST_LINE, Line, Outcome, Request, What};
 
 /// How long a host may take until its first word; until it takes more of the program, and until its agent
@@ -36,19 +42,6 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// How long an answer may take that needs no waiting on the far side.
 pub const PROMPT: Duration = LEASE.saturating_add(Duration::from_secs(5));
-
-/// A host that cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HostError {
-    #[error("host {host} cannot be used: {what}")]
-    Unusable { host: String, what: String },
-    #[error("host {host}: {what}")]
-    Lost { host: String, what: String },
-    #[error("host {host}: {what}")]
-    Refused { host: String, what: String },
-    #[error("interrupted")]
-    Interrupted,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket(u64);
@@ -77,11 +70,6 @@ struct State {
     complaints: Vec<u8>,
     complained: bool,
     closing: bool,
-}
-
-/// A lock whose holder panicked is as good as any: what it guards is whole after each step.
-pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The state, and what wakes those who wait for a change of it.
@@ -129,8 +117,12 @@ pub struct Pipe {
     pub carrier: Option<Child>,
 }
 
-/// Where requests are written; `None` once it is closed.
-type Input = Option<Box<dyn Write + Send>>;
+/// Where requests go.
+enum Input {
+    Pipe(Box<dyn Write + Send>),
+    InProcess(Arc<Agent>),
+    Closed,
+}
 
 /// The way to an agent; it is of use once that has [said hello](Connection::arrive).
 pub struct Connection {
@@ -181,7 +173,7 @@ impl Connection {
         let connection = Self {
             name: name.to_owned(),
             shared,
-            input: Arc::new(Mutex::new(Some(pipe.input))),
+            input: Arc::new(Mutex::new(Input::Pipe(pipe.input))),
             next: std::sync::atomic::AtomicU64::new(1),
             carrier: Arc::new(Mutex::new(pipe.carrier)),
             hello: Hello::default(),
@@ -195,6 +187,26 @@ impl Connection {
         connection.thread(move || read(output, &shared, &carrier))?;
         connection.beat()?;
         Ok(connection)
+    }
+
+    /// The agent of this machine, in this process.
+    pub fn in_process(keeper: Keeper) -> Self {
+        let shared = Arc::new(Shared::default());
+        let hello = hello(keeper.program(), Path::new(""));
+        shared.state().hello = Some(hello.clone());
+        let hearing = Arc::clone(&shared);
+        let agent = Agent::new(keeper, None, move |line| {
+            hearing.state().take_in(line, monotonic_ns());
+            hearing.changed.notify_all();
+        });
+        Self {
+            name: LOCALHOST.to_owned(),
+            shared,
+            input: Arc::new(Mutex::new(Input::InProcess(agent))),
+            next: std::sync::atomic::AtomicU64::new(1),
+            carrier: Arc::default(),
+            hello,
+        }
     }
 
     fn unusable(&self, what: String) -> HostError {
@@ -337,6 +349,21 @@ impl Connection {
         &self.name
     }
 
+    /// The folder below the agent's own for a folder of this machine: its last two names, run and process. The
+    /// agent of this machine takes the folder itself.
+    pub fn far_folder(&self, folder: &Path) -> PathBuf {
+        if self.name == LOCALHOST {
+            return folder.to_owned();
+        }
+        let names: Vec<_> = folder.iter().rev().take(2).collect();
+        names.into_iter().rev().collect()
+    }
+
+    /// Its name behind a word, such as ` on host h1`; nothing for this machine.
+    pub fn elsewhere(&self, word: &str) -> String {
+        if self.name == LOCALHOST { String::new() } else { format!(" {word} {}", self.name) }
+    }
+
     pub fn hello(&self) -> &Hello {
         &self.hello
     }
@@ -468,8 +495,10 @@ impl Connection {
             self.wait::<bool>(ticket, PROMPT, &|| false).map(drop).unwrap_or_default();
         }
         self.shared.state().closing = true;
-        if arrived {
-            drop(locked(&self.input).take());
+        // Else a host that takes nothing of the program may hold the lock.
+        let input = arrived.then(|| std::mem::replace(&mut *locked(&self.input), Input::Closed));
+        if matches!(input, Some(Input::Pipe(_))) {
+            drop(input);
             // The agent ends by itself now, and removes its folder before that.
             let ended = |state: &mut State| state.lost.is_some().then_some(());
             self.shared.until(Duration::from_secs(3), &|| false, ended);
@@ -501,21 +530,24 @@ fn lose(shared: &Shared, what: String) {
 }
 
 fn send(shared: &Shared, input: &mut Input, id: u64, what: What) {
-    let is_clock = what == What::Clock;
-    let Ok(mut text) = serde_json::to_vec(&Request { id, what }) else { return };
+    let request = Request { id, what };
+    let pipe = match input {
+        Input::Pipe(pipe) => pipe,
+        Input::InProcess(agent) => return agent.act(request),
+        Input::Closed => return,
+    };
+    let Ok(mut text) = serde_json::to_vec(&request) else { return };
     text.push(b'\n');
-    if is_clock {
+    if request.what == What::Clock {
         shared.state().asked_ns.insert(id, monotonic_ns());
     }
-    if let Some(pipe) = input {
-        // A broken pipe shows as the end of the output, with its reason.
-        pipe.write_all(&text).and_then(|()| pipe.flush()).unwrap_or_default();
-    }
+    // A broken pipe shows as the end of the output, with its reason.
+    pipe.write_all(&text).and_then(|()| pipe.flush()).unwrap_or_default();
 }
 
 /// Writes the program with its length before it, and counts what was taken.
 fn write_out(packed: &[u8], input: &mut Input, shared: &Shared) -> std::io::Result<()> {
-    let pipe = input.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
+    let Input::Pipe(pipe) = input else { return Err(std::io::ErrorKind::BrokenPipe.into()) };
     writeln!(pipe, "{}", packed.len())?;
     for piece in packed.chunks(CARRIED_PIECE) {
         pipe.write_all(piece)?;

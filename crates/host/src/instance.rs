@@ -10,6 +10,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 use crate::clock::{Until, monotonic_ns};
+use crate::error::HostError;
+use crate::hosts::LOCALHOST;
 use crate::http;
 use crate::keeper::{Keeper, Spawn};
 use crate::launch::{AddressFrom, Announced, AwaitReady, Launch, Ready, StopSignal};
@@ -46,17 +48,22 @@ pub enum ProcessError {
     #[error("{name}: `{{{placeholder}}}` in its command is no placeholder; known are {known}")]
     Placeholder { name: String, placeholder: String, known: String },
     #[error(transparent)]
-    Host(crate::connection::HostError),
+    Host(HostError),
+    /// In the words of the agent.
     #[error("{what}")]
-    There { what: String, ended: bool },
+    Told { what: String, ended: bool },
     #[error("interrupted")]
     Interrupted,
 }
 
-impl From<crate::connection::HostError> for ProcessError {
-    fn from(error: crate::connection::HostError) -> Self {
+impl From<HostError> for ProcessError {
+    fn from(error: HostError) -> Self {
         match error {
-            crate::connection::HostError::Interrupted => Self::Interrupted,
+            HostError::Interrupted => Self::Interrupted,
+            // What is wrong with a process here is no matter of a host.
+            HostError::Refused { host, what } if host == LOCALHOST => {
+                Self::Told { what, ended: false }
+            }
             other => Self::Host(other),
         }
     }
@@ -65,9 +72,8 @@ impl From<crate::connection::HostError> for ProcessError {
 /// A process that was started.
 #[derive(Debug)]
 pub struct Instance {
-    pub name: String,
-    pub command: String,
-    pub folder: PathBuf,
+    name: String,
+    folder: PathBuf,
     child: Child,
     status: Option<ExitStatus>,
     started_ns: u64,
@@ -105,7 +111,6 @@ impl Instance {
         let child = keeper.spawn(&spawn, output, error).map_err(failed)?;
         Ok(Self {
             name: launch.name.clone(),
-            command: launch.command.join(" "),
             folder: launch.folder.clone(),
             child,
             status: None,
@@ -213,13 +218,6 @@ impl Instance {
     }
 
     /// Waits for the end until the deadline, then kills; says whether it had to.
-    pub fn finish(mut self, keeper: &mut Keeper, deadline: Duration) -> bool {
-        let killed = self.end_by(deadline);
-        keeper.ended(self.pid());
-        killed
-    }
-
-    /// The same, without telling the keeper.
     pub fn end_by(&mut self, deadline: Duration) -> bool {
         let until = Until::after(deadline);
         while self.ended().is_none() && !until.is_over() {
@@ -252,7 +250,7 @@ impl Instance {
 }
 
 impl Drop for Instance {
-    /// The way out of errors and panics; [`finish`](Self::finish) is the graceful one.
+    /// The way out of errors and panics; [`end_by`](Self::end_by) is the graceful one.
     fn drop(&mut self) {
         if self.ended().is_none() {
             self.end_group();

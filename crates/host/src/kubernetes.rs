@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 
 use crate::bootstrap::Bootstrap;
 use crate::clock::monotonic_ns;
-use crate::connection::HostError;
+use crate::error::HostError;
 use crate::hosts::{HostSpec, Pods};
 
 /// How long a pod may fit nowhere, or not be made at all, before the host is given up. With the calls of

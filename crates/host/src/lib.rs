@@ -1,8 +1,8 @@
 //! Processes on this machine and on others: started, waited for, sampled, ended.
 //!
 //! A study plans; this crate runs. Start with [`Machines`](machines::Machines), which starts a process on any host
-//! ([`Runner`](runner::Runner)). Another host is reached by an [`agent`] at the other end of a pipe, with the messages of
-//! [`protocol`]. Nothing that was started outlives the study ([`keeper`]).
+//! ([`Runner`](runner::Runner)). Each host has an [`agent`], which takes the messages of [`protocol`]: this machine's in
+//! this process, another's at the other end of a pipe. Nothing that was started outlives the study ([`keeper`]).
 
 pub mod agent;
 pub mod bootstrap;
@@ -21,6 +21,7 @@ pub mod keeper;
 mod kubernetes;
 pub mod launch;
 pub mod lease;
+mod lock;
 pub mod machine;
 pub mod machines;
 pub mod probe;
@@ -33,4 +34,4 @@ pub mod sample;
 pub mod signals;
 pub mod waits;
 
-pub use error::chain;
+pub use error::{HostError, chain};

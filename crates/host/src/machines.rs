@@ -1,7 +1,7 @@
-//! Where a study's processes run: on this machine, or on others by an agent each.
+//! Where a study's processes run: on this machine, or on others, by an agent each.
 //!
-//! The agent is this program at the other end of a pipe that `ssh`, or any other command, carries.
-//! `docs/hosts.md` describes the protocol; nothing listens for it.
+//! The agent of this machine is in this process; another is this program at the other end of a pipe that
+//! `ssh`, or any other command, carries. `docs/hosts.md` describes the protocol; nothing listens for it.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use crate::bootstrap::{Bootstrap, Program};
 use crate::clocks::{ClockFit, PINGS};
-use crate::connection::{self, Connection, HostError, PROMPT};
+use crate::connection::{self, Connection, PROMPT};
+use crate::error::HostError;
 use crate::hosts::{At, Engine, HERE, HostSpec, Hosts};
-use crate::instance::{Instance, ProcessError, free_port, wait_ready};
 use crate::keeper::Keeper;
 use crate::kubernetes::Kubernetes;
-use crate::launch::{Announced, AwaitReady, Launch};
+use crate::launch::Launch;
 use crate::lease::LEASE;
-use crate::protocol::{Hello, ReadyAnswer, StartedProcess, Unready, What};
-use crate::runner::{Remote, Runner};
+use crate::protocol::{Hello, What};
+use crate::runner::Runner;
 
 /// The address of what runs here, unless the study states another.
 const LOOPBACK: &str = "127.0.0.1";
@@ -53,7 +53,7 @@ struct Far {
 /// This machine, and the hosts that are connected.
 #[derive(Debug)]
 pub struct Machines {
-    pub keeper: Keeper,
+    here: Arc<Connection>,
     hosts: Hosts,
     carried: Option<Program>,
     far: BTreeMap<usize, Far>,
@@ -72,7 +72,7 @@ impl Machines {
             Engine::Ssh | Engine::Command { .. } => None,
         };
         Self {
-            keeper,
+            here: Arc::new(Connection::in_process(keeper)),
             hosts,
             carried: None,
             far: BTreeMap::new(),
@@ -135,7 +135,7 @@ impl Machines {
     }
 
     fn read_program(&self) -> Result<Program, HostError> {
-        let own = self.keeper.program();
+        let own = Path::new(&self.here.hello().program);
         let unusable = |path: &std::path::Path, error: std::io::Error| HostError::Unusable {
             host: HERE.to_owned(),
             what: format!("the program {} cannot be read: {error}", path.display()),
@@ -150,21 +150,23 @@ impl Machines {
     }
 
     /// The agent of a host; an error where it is gone.
-    pub fn agent(&self, at: At) -> Result<Option<&Arc<Connection>>, HostError> {
-        let At::Host(host) = at else { return Ok(None) };
-        match self.far.get(&host) {
-            Some(far) => Ok(Some(&far.connection)),
-            None => Err(HostError::Lost {
-                host: self.hosts.list.get(host).map_or_else(String::new, |h| h.name.clone()),
-                what: "it is not connected".to_owned(),
-            }),
-        }
+    pub fn agent(&self, at: At) -> Result<&Arc<Connection>, HostError> {
+        let At::Host(host) = at else { return Ok(&self.here) };
+        self.far.get(&host).map(|far| &far.connection).ok_or_else(|| HostError::Lost {
+            host: self.hosts.list.get(host).map_or_else(String::new, |h| h.name.clone()),
+            what: "it is not connected".to_owned(),
+        })
     }
 
-    /// All that are in use, by their number in the study file.
+    /// Those of other hosts that are in use, by their number in the study file.
     pub fn agents(&self) -> impl Iterator<Item = (usize, &Arc<Connection>)> {
         let in_use = self.far.iter().filter(|(host, _)| self.in_use.contains(host));
         in_use.map(|(host, far)| (*host, &far.connection))
+    }
+
+    /// The agent of this machine, and those of other hosts that are in use.
+    pub fn all_agents(&self) -> impl Iterator<Item = &Arc<Connection>> {
+        std::iter::once(&self.here).chain(self.agents().map(|(_, agent)| agent))
     }
 
     /// The error of the first host that is gone, if one is.
@@ -174,88 +176,35 @@ impl Machines {
 
     /// The address that tiers bind there.
     pub fn address(&self, at: At) -> String {
-        match at {
-            At::Here => self.hosts.here.clone().unwrap_or_else(|| LOOPBACK.to_owned()),
-            At::Host(host) => {
-                self.far.get(&host).map_or_else(|| LOOPBACK.to_owned(), |far| far.address.clone())
-            }
-        }
+        let address = match at {
+            At::Here => self.hosts.here.as_ref(),
+            At::Host(host) => self.far.get(&host).map(|far| &far.address),
+        };
+        address.map_or_else(|| LOOPBACK.to_owned(), Clone::clone)
     }
 
     /// The `kendall` program there.
     pub fn program(&self, at: At) -> Result<String, HostError> {
-        Ok(match self.agent(at)? {
-            None => self.keeper.program().display().to_string(),
-            Some(agent) => agent.hello().program.clone(),
-        })
+        Ok(self.agent(at)?.hello().program.clone())
     }
 
     /// The folder of an instance there; `folder` is where what it leaves is kept here.
     pub fn folder(&self, at: At, folder: &Path) -> std::io::Result<String> {
-        let agent = self.agent(at).ok().flatten();
-        Ok(match agent {
-            None => std::path::absolute(folder)?.display().to_string(),
-            Some(agent) => format!("{}/{}", agent.hello().folder, far_folder(folder)),
-        })
+        let folder = std::path::absolute(folder)?;
+        let agent = self.agent(at).unwrap_or(&self.here);
+        let there = Path::new(&agent.hello().folder).join(agent.far_folder(&folder));
+        Ok(there.display().to_string())
     }
 
     /// Free ports there: one of the host's address, one of its loopback.
-    pub fn free_ports(&self, at: At, name: &str) -> Result<(u16, u16), ProcessError> {
-        let address = self.address(at);
-        let Some(agent) = self.agent(at)? else {
-            let spawn = |source| ProcessError::Spawn { name: name.to_owned(), source };
-            return Ok((free_port(&address).map_err(spawn)?, free_port(LOOPBACK).map_err(spawn)?));
-        };
+    pub fn free_ports(&self, at: At) -> Result<(u16, u16), HostError> {
+        let agent = self.agent(at)?;
         let one = |address: String| agent.ask::<u16>(What::FreePort { address });
-        Ok((one(address)?, one(LOOPBACK.to_owned())?))
+        Ok((one(self.address(at))?, one(LOOPBACK.to_owned())?))
     }
 
-    pub fn spawn(&mut self, at: At, launch: &Launch) -> Result<Runner, ProcessError> {
-        let Some(agent) = self.agent(at)?.map(Arc::clone) else {
-            return Ok(Runner::Here(Instance::spawn(&mut self.keeper, launch)?));
-        };
-        let far_folder = far_folder(&launch.folder);
-        let far = Launch { folder: PathBuf::from(&far_folder), ..launch.clone() };
-        let started: StartedProcess = agent.ask(What::Start(far))?;
-        Ok(Runner::There(Remote {
-            connection: agent,
-            process: started.process,
-            pid: started.pid,
-            processors: started.processors,
-            name: launch.name.clone(),
-            command: launch.command.join(" "),
-            folder: launch.folder.clone(),
-            far_folder,
-            finished: false,
-            fetched: false,
-        }))
-    }
-
-    /// Waits until a process may be used; it says where it listens.
-    pub fn wait_ready(
-        &self,
-        runner: &mut Runner,
-        wanted: AwaitReady,
-        interrupted: &dyn Fn() -> bool,
-    ) -> Result<Announced, ProcessError> {
-        match runner {
-            Runner::Here(instance) => wait_ready(instance, &wanted, interrupted),
-            Runner::There(remote) => {
-                let deadline = Duration::from_millis(wanted.deadline_ms) * 2;
-                let wanted = AwaitReady { process: remote.process, ..wanted };
-                let ticket = remote.connection.send(What::Ready(wanted));
-                let answer: ReadyAnswer =
-                    remote.connection.wait(ticket, deadline + LEASE, interrupted)?;
-                answer.map_err(|unready| {
-                    let (ended, what) = match unready {
-                        Unready::Ended(what) => (true, what),
-                        Unready::Other(what) => (false, what),
-                    };
-                    let (host, what) = (remote.connection.name(), remote.local(&what));
-                    ProcessError::There { what: format!("{what} on host {host}"), ended }
-                })
-            }
-        }
+    pub fn spawn(&self, at: At, launch: &Launch) -> Result<Runner, HostError> {
+        Runner::start(self.agent(at)?, launch)
     }
 
     /// Forgets the clocks of the run before, and asks for them.
@@ -269,7 +218,7 @@ impl Machines {
 
     /// A moment of this machine, by the clock of the host.
     pub fn moment_there(&self, at: At, here_ns: u64) -> u64 {
-        let fit = self.agent(at).ok().flatten().and_then(|agent| ClockFit::of(&agent.pings()));
+        let fit = self.agent(at).ok().and_then(|agent| ClockFit::of(&agent.pings()));
         fit.map_or(here_ns, |fit| fit.there(here_ns))
     }
 
@@ -290,11 +239,8 @@ impl Machines {
     /// Round trips from a host to an address, in nanoseconds by its own clock; none where there is no
     /// way, which the run itself will say better.
     pub fn round_trips(&self, at: At, address: &str) -> Option<Vec<u64>> {
-        let address = address.to_owned();
-        match self.agent(at).ok()? {
-            None => crate::probe::round_trips(&address, TRIPS).ok(),
-            Some(agent) => agent.ask(What::RoundTrips { address, count: TRIPS }).ok(),
-        }
+        let what = What::RoundTrips { address: address.to_owned(), count: TRIPS };
+        self.agent(at).ok()?.ask(what).ok()
     }
 
     /// What the way from one host to another does by itself, once a session: as `crate::probe` tells it;
@@ -320,22 +266,12 @@ impl Machines {
         interrupted: &dyn Fn() -> bool,
     ) -> Option<serde_json::Value> {
         let address = self.address(to);
-        let longest = PROMPT;
-        let port: u16 = match self.agent(to).ok()? {
-            None => crate::probe::serve(&address).ok()?,
-            Some(agent) => {
-                let ticket = agent.send(What::ServeProbe { address: address.clone() });
-                agent.wait(ticket, longest, interrupted).ok()?
-            }
-        };
-        let target = format!("{address}:{port}");
-        match self.agent(from).ok()? {
-            None => crate::probe::to(&target),
-            Some(agent) => {
-                let ticket = agent.send(What::Probe { address: target });
-                agent.wait(ticket, longest, interrupted).ok()?
-            }
-        }
+        let agent = self.agent(to).ok()?;
+        let ticket = agent.send(What::ServeProbe { address: address.clone() });
+        let port: u16 = agent.wait(ticket, PROMPT, interrupted).ok()?;
+        let agent = self.agent(from).ok()?;
+        let ticket = agent.send(What::Probe { address: format!("{address}:{port}") });
+        agent.wait(ticket, PROMPT, interrupted).ok()?
     }
 
     /// Removes what a run has left in the agents' folders.
@@ -412,14 +348,6 @@ impl Way {
             "probe": self.probe,
         })
     }
-}
-
-/// The folder below the agent's own for a folder of this machine: its last two names, run and process.
-fn far_folder(folder: &Path) -> String {
-    let mut names: Vec<String> =
-        folder.iter().rev().take(2).map(|name| name.to_string_lossy().into_owned()).collect();
-    names.reverse();
-    names.join("/")
 }
 
 /// What is run to reach a host.

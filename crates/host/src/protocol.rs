@@ -47,6 +47,10 @@ pub enum What {
         process: u32,
         signal: StopSignal,
     },
+    /// The end of what a process has said so far, as an error quotes it.
+    Tail {
+        process: u32,
+    },
     /// Waits for the end of a process, kills it at the deadline, and forgets it.
     Finish {
         process: u32,
@@ -175,7 +179,8 @@ pub enum Unready {
 /// Answer to [`What::Look`], in the order of the question.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Looked {
-    pub snapshots: Vec<Option<Json>>,
+    /// Pages as they are: who reads them says what is wrong with one.
+    pub snapshots: Vec<Option<String>>,
     pub accounts: Vec<Option<Sampled>>,
     pub host: Option<HostSample>,
     /// Room where the agent's folder is.
@@ -198,7 +203,9 @@ pub fn read_as_any(value: &Json) {
     }
     if let Some(looked) = one::<Looked>(value) {
         for snapshot in looked.snapshots.into_iter().flatten() {
-            one::<kendall_protocols::snapshot::TierSnapshot>(&snapshot);
+            serde_json::from_str::<kendall_protocols::snapshot::TierSnapshot>(&snapshot)
+                .map(drop)
+                .unwrap_or_default();
         }
     }
     if let Some(piece) = one::<String>(value) {

@@ -29,6 +29,8 @@ pub enum Accounting {
     Process(u32),
     /// A generator of load, in the same way but for what it waits for, which nothing asks.
     Generator(u32),
+    /// The process with this id without those below it, which are counted by themselves: the study.
+    Alone(u32),
     /// A control group's folder below `/sys/fs/cgroup`.
     ControlGroup(String),
     /// A Prometheus page with `process_cpu_seconds_total`.
@@ -55,6 +57,7 @@ pub fn accounting(source: &Accounting) -> Option<Sampled> {
         Accounting::None => None,
         Accounting::Process(pid) => process(*pid),
         Accounting::Generator(pid) => tree(*pid, Total::default()),
+        Accounting::Alone(pid) => process_alone(*pid),
         Accounting::ControlGroup(folder) => {
             control_group(Path::new("/sys/fs/cgroup"), folder).map(Sampled::from)
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kendall_host::clock::Until;
 use kendall_host::hosts::At;
-use kendall_host::instance::{Instance, ProcessError};
+use kendall_host::instance::ProcessError;
 use kendall_host::launch::Launch;
 use kendall_host::machines::Machines;
 use serde_json::{Value as Json, json};
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// What is needed to start the database.
 pub(crate) struct Baseline<'a> {
-    pub(crate) machines: &'a mut Machines,
+    pub(crate) machines: &'a Machines,
     pub(crate) settings: &'a Settings,
     /// Folder for what the processes say.
     pub(crate) folder: &'a Path,
@@ -59,8 +59,8 @@ impl Baseline<'_> {
         settings.topology.entry = tier.to_owned();
         settings.links.clear();
         let secret = secret()?;
-        let mut running = Starter {
-            machines: &mut *self.machines,
+        let running = Starter {
+            machines: self.machines,
             settings: &settings,
             folder: self.folder,
             seed: 0,
@@ -75,7 +75,7 @@ impl Baseline<'_> {
         let seconds = (self.settings.measure.duration.get() / 10.0).clamp(1.0, SECONDS).round();
         let measured = match program.filter(|program| program.is_file()) {
             Some(program) => Bench {
-                machines: &mut *self.machines,
+                machines: self.machines,
                 program: &program,
                 address: &address,
                 secret: &secret,
@@ -90,13 +90,13 @@ impl Baseline<'_> {
         };
         // Gone meanwhile, it would be the reason.
         let alive = running.check_alive();
-        running.stop(self.machines);
+        running.stop();
         alive.and(measured)
     }
 }
 
 struct Bench<'a> {
-    machines: &'a mut Machines,
+    machines: &'a Machines,
     program: &'a Path,
     address: &'a str,
     secret: &'a str,
@@ -145,31 +145,27 @@ impl Bench<'_> {
             folder: self.folder.join(format!("pgbench.{name}")),
             ..Launch::default()
         };
-        let mut process = Instance::spawn(&mut self.machines.keeper, &launch)?;
+        let process = self.machines.spawn(At::Here, &launch)?;
         let until = Until::after(longest);
-        let status = loop {
-            if let Some(status) = process.ended() {
-                break status;
+        let end = loop {
+            if let Some(end) = process.ended() {
+                break end;
             }
             if (self.interrupted)() {
                 return Err(ProcessError::Interrupted);
             }
             if until.is_over() {
-                return Err(ProcessError::There {
+                return Err(ProcessError::Told {
                     what: format!("{} takes too long", launch.name),
                     ended: false,
                 });
             }
             std::thread::sleep(LOOK);
         };
-        let tail = process.tail();
-        process.finish(&mut self.machines.keeper, Duration::ZERO);
-        if !status.success() {
-            return Err(ProcessError::Ended {
-                name: launch.name,
-                status: status.to_string(),
-                tail,
-            });
+        process.finish(Duration::ZERO);
+        if !end.success {
+            let (name, status, tail) = (launch.name, end.status, end.tail);
+            return Err(ProcessError::Ended { name, status, tail });
         }
         Ok(std::fs::read_to_string(launch.folder.join("output")).unwrap_or_default())
     }

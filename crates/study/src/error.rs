@@ -1,6 +1,6 @@
 //! Why a study could not go on.
 
-use kendall_host::connection::HostError;
+use kendall_host::HostError;
 use kendall_host::{chain, disk};
 use kendall_store::StoreError;
 

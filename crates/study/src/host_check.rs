@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use kendall_host::connection::HostError;
+use kendall_host::HostError;
 use kendall_host::disk::LEAST_BYTES;
 use kendall_host::hosts::At;
 use kendall_host::keeper::Keeper;

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kendall_host::HostError;
 use kendall_host::clock::{Until, monotonic_ns, nanos};
-use kendall_host::connection::{Connection, HostError, Ticket};
+use kendall_host::connection::{Connection, Ticket};
 use kendall_host::disk::Full;
 use kendall_host::hosts::{At, LOCALHOST};
 use kendall_host::instance::ProcessError;
@@ -16,11 +17,10 @@ use kendall_host::machines::{Machines, Way};
 use kendall_host::programs::Programs;
 use kendall_host::protocol::{Looked, What};
 use kendall_host::runner::Runner;
-use kendall_host::sample::Accounting;
-use kendall_host::{http, sample};
+use kendall_host::sample::{Accounting, Sampled};
 use kendall_protocols::load_result::{JOB_LOOP, LoadResult};
 use kendall_protocols::snapshot::stage;
-use kendall_protocols::topology::{Part, Role, TierId};
+use kendall_protocols::topology::{Part, TierId};
 use kendall_stats::estimate::OtherProgram;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{HostSample, Process};
@@ -95,6 +95,12 @@ impl RunError {
             )) => Some(host),
             _ => None,
         }
+    }
+}
+
+impl From<HostError> for RunError {
+    fn from(error: HostError) -> Self {
+        Self::Process(error.into())
     }
 }
 
@@ -175,9 +181,9 @@ impl Observer<'_> {
     pub(crate) fn run(mut self) -> Result<Observed, RunError> {
         let secret = secret()?;
         let wanted = self.settings.placement.used();
-        self.machines.connect(&wanted, self.interrupted).map_err(ProcessError::from)?;
-        self.machines.begin_clocks().map_err(ProcessError::from)?;
-        let mut running = Starter {
+        self.machines.connect(&wanted, self.interrupted)?;
+        self.machines.begin_clocks()?;
+        let running = Starter {
             machines: self.machines,
             settings: self.settings,
             folder: self.folder,
@@ -191,12 +197,12 @@ impl Observer<'_> {
         let put = processes.filter_map(Runner::put).collect();
         let outcome = self
             .speaks(&running)
-            .and_then(|()| self.prefill(&mut running))
-            .and_then(|()| self.loads(&mut running));
+            .and_then(|()| self.prefill(&running))
+            .and_then(|()| self.loads(&running));
         let killed = match self.hurried(&outcome) {
-            None => running.stop(self.machines),
+            None => running.stop(),
             Some(within) => {
-                running.stop_within(within, self.machines);
+                running.stop_within(within);
                 Vec::new()
             }
         };
@@ -249,7 +255,7 @@ impl Observer<'_> {
         }
     }
 
-    fn prefill(&mut self, running: &mut Running) -> Result<(), RunError> {
+    fn prefill(&mut self, running: &Running) -> Result<(), RunError> {
         for tier in &self.settings.topology.filled {
             // Straight to the servers, beside them: no link slows it down, and every one is filled.
             let addresses = running.reach(tier, tier, At::Here).to_vec();
@@ -257,7 +263,7 @@ impl Observer<'_> {
                 let Some(arguments) = self.settings.workload.prefill(&address) else { continue };
                 let at = self.settings.placement.at(tier, number);
                 let name = format!("prefill {tier} {number}");
-                let mut filler = self.kendall(at, &name, arguments)?;
+                let filler = self.kendall(at, &name, arguments)?;
                 let interrupted = self.interrupted;
                 let deadline = PREFILL_DEADLINE;
                 let mut status = None;
@@ -266,22 +272,22 @@ impl Observer<'_> {
                     if interrupted() {
                         return Err(ProcessError::Interrupted.into());
                     }
-                    self.machines.check().map_err(ProcessError::from)?;
+                    self.machines.check()?;
                     status = filler.ended();
                     std::thread::sleep(LOOK);
                 }
                 if status.is_some_and(|end| !end.success) {
                     filler.check_alive()?;
                 }
-                filler.finish(&mut self.machines.keeper, deadline);
+                filler.finish(deadline);
             }
         }
         Ok(())
     }
 
     /// `kendall load`, on a host.
-    fn kendall(&mut self, at: At, name: &str, arguments: Vec<String>) -> Result<Runner, RunError> {
-        let program = self.machines.program(at).map_err(ProcessError::from)?;
+    fn kendall(&self, at: At, name: &str, arguments: Vec<String>) -> Result<Runner, RunError> {
+        let program = self.machines.program(at)?;
         let mut command = vec![program, "load".to_owned()];
         command.extend(arguments);
         let folder = self.folder_of(name);
@@ -322,7 +328,7 @@ impl Observer<'_> {
         };
         let folder = std::path::absolute(self.folder_of(&name)).map_err(spawn)?;
         let mut values = Values::of_a_load(&self.settings.effective);
-        values.set("kendall", self.machines.program(at).map_err(ProcessError::from)?);
+        values.set("kendall", self.machines.program(at)?);
         values.set("folder", self.machines.folder(at, &folder).map_err(spawn)?);
         values.set("generator", number.to_string());
         values.set("clients", workload.clients_of(number).to_string());
@@ -347,7 +353,7 @@ impl Observer<'_> {
     }
 
     /// The load, and before it one client alone where that is asked for.
-    fn loads(&mut self, running: &mut Running) -> Result<Observed, RunError> {
+    fn loads(&mut self, running: &Running) -> Result<Observed, RunError> {
         let Some(settings) = self.settings.alone() else { return self.load(running) };
         let mut brief = settings.clone();
         brief.measure.duration = settings.measure.duration * UNCOUNTED_SHARE;
@@ -364,7 +370,7 @@ impl Observer<'_> {
         &mut self,
         settings: &Settings,
         (folder, seed): (&str, u64),
-        running: &mut Running,
+        running: &Running,
     ) -> Result<Observed, RunError> {
         let folder = self.folder.join(folder);
         Observer {
@@ -379,7 +385,7 @@ impl Observer<'_> {
         .load(running)
     }
 
-    fn load(&mut self, running: &mut Running) -> Result<Observed, RunError> {
+    fn load(&mut self, running: &Running) -> Result<Observed, RunError> {
         let workload = &self.settings.workload;
         let placement = &self.settings.placement;
         let duration = self.settings.measure.duration;
@@ -387,7 +393,7 @@ impl Observer<'_> {
         let entry = entry.map(|tier| tier.name.clone());
         let mut watch = Watch::new(running, entry, duration.as_duration());
         watch.folder = Some(self.folder.to_owned());
-        watch.agents = self.agents();
+        watch.agents = self.machines.all_agents().map(WatchedAgent::of).collect();
         // Before any request: what the tiers count from here on is this load's.
         watch.look();
         watch.await_looks()?;
@@ -410,9 +416,9 @@ impl Observer<'_> {
         let outcome = outcome.map_err(|error| watch.explained(error));
         let within = self.hurried(&outcome).unwrap_or(GENERATOR_STOP);
         let stopped = generators.into_iter().map(|one| (one, StopSignal::Interrupt)).collect();
-        end_within(stopped, within, self.machines);
+        end_within(stopped, within);
         let generators = outcome?;
-        let clocks = self.machines.end_clocks().map_err(ProcessError::from)?;
+        let clocks = self.machines.end_clocks()?;
         let Watch { members, mut processes, hosts, others, .. } = watch;
         for (_, process) in &mut processes {
             process.threads.sort_by(|a, b| (&a.name, a.at_ns).cmp(&(&b.name, b.at_ns)));
@@ -440,12 +446,6 @@ impl Observer<'_> {
         (outcome.is_err() && self.machines.check().is_err()).then_some(HURRIED_STOP)
     }
 
-    fn agents(&self) -> Vec<WatchedAgent> {
-        let watched =
-            |agent: &Arc<Connection>| WatchedAgent { connection: Arc::clone(agent), asked: None };
-        self.machines.agents().map(|(_, agent)| watched(agent)).collect()
-    }
-
     /// When generators start together; set where one of them is on another host.
     fn start_moment(&self) -> Option<u64> {
         let placement = &self.settings.placement;
@@ -456,16 +456,16 @@ impl Observer<'_> {
     /// Until all generators have ended.
     fn watch(
         &mut self,
-        running: &mut Running,
+        running: &Running,
         generators: &mut [Runner],
         watch: &mut Watch,
     ) -> Result<(), RunError> {
         let started = monotonic_ns();
         let limit = self.settings.measure.duration.as_duration() + LOAD_GRACE;
         let (mut next, mut next_live) = (started, started);
-        while generators.iter_mut().any(|generator| generator.ended().is_none()) {
+        while generators.iter().any(|generator| generator.ended().is_none()) {
             running.check_alive()?;
-            self.machines.check().map_err(ProcessError::from)?;
+            self.machines.check()?;
             if (self.interrupted)() {
                 return Err(ProcessError::Interrupted.into());
             }
@@ -504,7 +504,7 @@ impl Observer<'_> {
 fn check_loads(generators: &mut [Runner]) -> Result<(), RunError> {
     for generator in generators {
         let Some(end) = generator.ended().filter(|end| !end.success) else { continue };
-        generator.fetch().map_err(ProcessError::from)?;
+        generator.fetch()?;
         let output = std::fs::metadata(generator.folder().join("output"));
         if output.map_or(0, |output| output.len()) == 0 {
             return Err(no_result(generator, format!("it ended with {}", end.status)));
@@ -523,9 +523,9 @@ fn results(
 ) -> Result<Vec<ObservedGenerator>, RunError> {
     let mut results = Vec::new();
     for generator in generators {
-        let end = generator.end_in_words();
         let ended = generator.ended().unwrap_or_default();
-        generator.fetch().map_err(ProcessError::from)?;
+        let end = &ended.status;
+        generator.fetch()?;
         let no_result = |what: String| no_result(generator, what);
         let output = generator.folder().join("output");
         let text = std::fs::read(&output).map_err(|error| no_result(error.to_string()))?;
@@ -560,7 +560,7 @@ struct Watch {
     programs: Programs,
     /// Those of them that used most until its end.
     others: Vec<OtherProgram>,
-    /// The agents of other hosts.
+    /// The agents of this machine and of others.
     agents: Vec<WatchedAgent>,
     interval_ns: u64,
     /// The tier that the clients talk to.
@@ -574,6 +574,12 @@ struct WatchedAgent {
     connection: Arc<Connection>,
     /// The question that is not answered yet.
     asked: Option<Ticket>,
+}
+
+impl WatchedAgent {
+    fn of(connection: &Arc<Connection>) -> Self {
+        Self { connection: Arc::clone(connection), asked: None }
+    }
 }
 
 impl Watch {
@@ -601,7 +607,7 @@ impl Watch {
         });
         let pid = std::process::id();
         let itself = process(Part::study(), 0, pid, LOCALHOST.to_owned());
-        let itself = (Accounting::Process(pid), itself);
+        let itself = (Accounting::Alone(pid), itself);
         Self {
             members: running.members.iter().map(member).collect(),
             processes: of_tiers.chain(std::iter::once(itself)).collect(),
@@ -623,25 +629,10 @@ impl Watch {
         }));
     }
 
-    /// Takes a snapshot of everything here, and asks for those elsewhere.
+    /// Asks for a snapshot of everything.
     fn look(&mut self) {
         for index in 0..self.agents.len() {
             self.ask(index);
-        }
-        // The pages last: a slow one must not delay these samples.
-        let here = self.processes.iter_mut().filter(|(_, process)| process.host == LOCALHOST);
-        for (accounting, process) in here {
-            let found = match process.part.role {
-                Role::Study => own_process(),
-                Role::Tier | Role::Link | Role::Generator => sample::accounting(accounting),
-            };
-            add(process, found);
-        }
-        self.hosts.extend(sample::host(LOCALHOST));
-        for member in self.members.iter_mut().filter(|member| member.host == LOCALHOST) {
-            let Some(metrics) = &member.metrics else { continue };
-            let body = http::snapshot(metrics);
-            member.take_in(body.map(|body| serde_json::from_slice(&body)));
         }
     }
 
@@ -703,7 +694,7 @@ impl Watch {
             let agent = &self.agents[index];
             let Some(ticket) = agent.asked else { continue };
             let Some(answer) = agent.connection.fetch::<Looked>(ticket) else { continue };
-            self.keep(index, answer.map_err(ProcessError::from)?)?;
+            self.keep(index, answer?)?;
         }
         Ok(())
     }
@@ -723,7 +714,9 @@ impl Watch {
         const LEAST_CORES: f64 = 0.05;
         let here = self.processes.iter().filter(|(_, process)| process.host == LOCALHOST);
         let own = here.flat_map(|(accounting, process)| match accounting {
-            Accounting::Process(pid) | Accounting::Generator(pid) => [*pid, process.pid],
+            Accounting::Process(pid) | Accounting::Generator(pid) | Accounting::Alone(pid) => {
+                [*pid, process.pid]
+            }
             _ => [process.pid; 2],
         });
         // 0 is no process.
@@ -741,7 +734,7 @@ impl Watch {
             let agent = &self.agents[index];
             let Some(ticket) = agent.asked else { continue };
             let answer = agent.connection.wait::<Looked>(ticket, LAST_LOOK, &|| false);
-            self.keep(index, answer.map_err(ProcessError::from)?)?;
+            self.keep(index, answer?)?;
         }
         Ok(())
     }
@@ -754,7 +747,7 @@ impl Watch {
         let of_host = self.members.iter_mut().filter(|member| member.host == name);
         let with_page = of_host.filter(|member| member.metrics.is_some());
         for (member, snapshot) in with_page.zip(looked.snapshots) {
-            member.take_in(snapshot.map(serde_json::from_value));
+            member.take_in(snapshot.map(|page| serde_json::from_str(&page)));
         }
         let of_host = self.processes.iter_mut().filter(|(_, process)| process.host == name);
         for ((_, process), found) in of_host.zip(looked.accounts) {
@@ -766,7 +759,7 @@ impl Watch {
 
     /// How busy each host is, by its last two samples.
     fn live_hosts(&self) -> Vec<LiveHost> {
-        let hosts = 1 + self.agents.len();
+        let hosts = self.agents.len();
         let mut last: BTreeMap<&str, Vec<&HostSample>> = BTreeMap::new();
         // Two of each, even where one is asked twice as often as another.
         for sample in self.hosts.iter().rev().take(4 * hosts) {
@@ -820,16 +813,11 @@ fn process(part: Part, instance: u32, pid: u32, host: String) -> Process {
     Process { part, instance, host, pid, samples, threads }
 }
 
-fn add(process: &mut Process, found: Option<sample::Sampled>) {
+fn add(process: &mut Process, found: Option<Sampled>) {
     if let Some(found) = found {
         process.samples.push(found.process);
         process.threads.extend(found.threads);
     }
-}
-
-/// The study itself, without the processes below it, which are counted by themselves.
-fn own_process() -> Option<sample::Sampled> {
-    sample::process_alone(std::process::id())
 }
 
 #[cfg(test)]
@@ -842,6 +830,7 @@ mod tests {
     use super::*;
     use kendall_host::connection::Pipe;
     use kendall_host::protocol::{Hello, Line, Outcome, Request};
+    use kendall_host::sample;
 
     /// An agent that counts requests for samples until the study shuts it down; `room` has its free bytes at
     /// each look.
@@ -879,7 +868,7 @@ mod tests {
         let mut connection = Connection::start("h1", pipe).unwrap();
         connection.arrive(None, &|| false).unwrap();
         let mut watch = Watch::new(&Running::default(), None, Duration::from_secs(1));
-        watch.agents = vec![WatchedAgent { connection: Arc::new(connection), asked: None }];
+        watch.agents = vec![WatchedAgent::of(&Arc::new(connection))];
         (watch, agent)
     }
 

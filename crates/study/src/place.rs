@@ -47,7 +47,7 @@ pub(crate) struct Member {
 }
 
 pub(crate) struct Starter<'a> {
-    pub(crate) machines: &'a mut Machines,
+    pub(crate) machines: &'a Machines,
     pub(crate) settings: &'a Settings,
     pub(crate) folder: &'a Path,
     pub(crate) seed: u64,
@@ -67,30 +67,26 @@ impl Running {
     }
 
     /// The error of a member that has ended, if one has.
-    pub(crate) fn check_alive(&mut self) -> Result<(), ProcessError> {
-        for member in &mut self.members {
-            if let Some(process) = &mut member.process {
-                process.check_alive()?;
-            }
-        }
-        Ok(())
+    pub(crate) fn check_alive(&self) -> Result<(), ProcessError> {
+        let mut processes = self.members.iter().filter_map(|member| member.process.as_ref());
+        processes.try_for_each(Runner::check_alive)
     }
 
     /// Stops from the front to the back, the instances of a tier together; names those that had
     /// to be killed.
-    pub(crate) fn stop(mut self, machines: &mut Machines) -> Vec<String> {
+    pub(crate) fn stop(mut self) -> Vec<String> {
         let mut killed = Vec::new();
         self.members.reverse();
         for tier in self.members.chunk_by_mut(|a, b| a.part == b.part) {
             for member in tier.iter_mut() {
-                if let Some(process) = &mut member.process {
+                if let Some(process) = &member.process {
                     process.ask_to_stop(member.stop);
                 }
             }
             for member in tier {
                 if let Some(process) = member.process.take() {
                     let name = process.name().to_owned();
-                    if process.finish(&mut machines.keeper, member.stop_deadline) {
+                    if process.finish(member.stop_deadline) {
                         killed.push(name);
                     }
                 }
@@ -100,26 +96,22 @@ impl Running {
     }
 
     /// Asks all to stop at once, in any order, and kills what has not within this time.
-    pub(crate) fn stop_within(self, within: Duration, machines: &mut Machines) {
+    pub(crate) fn stop_within(self, within: Duration) {
         let members = self.members.into_iter();
         let processes = members.filter_map(|member| Some((member.process?, member.stop))).collect();
-        end_within(processes, within, machines);
+        end_within(processes, within);
     }
 }
 
 /// Asks processes to stop, each by its signal, and kills those that have not within this time, which they
 /// have together.
-pub(crate) fn end_within(
-    mut processes: Vec<(Runner, StopSignal)>,
-    within: Duration,
-    machines: &mut Machines,
-) {
-    for (process, signal) in &mut processes {
+pub(crate) fn end_within(processes: Vec<(Runner, StopSignal)>, within: Duration) {
+    for (process, signal) in &processes {
         process.ask_to_stop(*signal);
     }
     let until = Until::after(within);
     for (process, _) in processes {
-        process.finish(&mut machines.keeper, until.left());
+        process.finish(until.left());
     }
 }
 
@@ -183,7 +175,7 @@ impl Starter<'_> {
         loop {
             tries += 1;
             match self.try_instance(running, tier, started, number) {
-                Err(ProcessError::Ended { .. } | ProcessError::There { ended: true, .. })
+                Err(ProcessError::Told { ended: true, .. })
                     if started.address == AddressFrom::Chosen && tries < PORT_TRIES =>
                 {
                     tracing::debug!(name, tries, "ended while starting; trying another port");
@@ -205,7 +197,7 @@ impl Starter<'_> {
         let folder = self.folder.join(format!("{}-{number}", tier.name));
         let spawn = |source| ProcessError::Spawn { name: name.clone(), source };
         let (port, metrics) = match started.address {
-            AddressFrom::Chosen => self.machines.free_ports(at, &name)?,
+            AddressFrom::Chosen => self.machines.free_ports(at)?,
             AddressFrom::ReadyLine | AddressFrom::PortFile => (0, 0),
         };
         let host = self.machines.address(at);
@@ -261,7 +253,7 @@ impl Starter<'_> {
         started: &Started,
         chosen: &str,
     ) -> Result<(Runner, Announced), ProcessError> {
-        let mut process = self.machines.spawn(at, launch)?;
+        let process = self.machines.spawn(at, launch)?;
         let wanted = AwaitReady {
             process: 0,
             address: started.address,
@@ -270,10 +262,10 @@ impl Starter<'_> {
             host: self.machines.address(at),
             deadline_ms: u64::try_from(started.ready_deadline.as_millis()).unwrap_or(u64::MAX),
         };
-        match self.machines.wait_ready(&mut process, wanted, self.interrupted) {
+        match process.wait_ready(wanted, self.interrupted) {
             Ok(announced) => Ok((process, announced)),
             Err(error) => {
-                process.finish(&mut self.machines.keeper, std::time::Duration::ZERO);
+                process.finish(std::time::Duration::ZERO);
                 Err(error)
             }
         }
