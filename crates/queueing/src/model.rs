@@ -627,15 +627,6 @@ impl Model {
         model.checked()
     }
 
-    /// The same model with this routing.
-    ///
-    /// # Errors
-    /// [`ModelError`] when probabilities do not add to 1, or a customer never leaves.
-    pub fn with_routes(mut self, routes: Vec<Leg>) -> Result<Self, ModelError> {
-        self.routes = routes;
-        self.checked()
-    }
-
     /// The same model with these passive resources.
     ///
     /// # Errors

@@ -15,7 +15,6 @@
 //! What it leaves out: differences between runs. Replications see those ([`crate::sample`]).
 
 use kendall_units::{exact_f64, whole_u64};
-use serde::{Deserialize, Serialize};
 
 use crate::distribution::t_two_sided;
 use crate::estimate::{Caveat, Estimate, Interval};
@@ -50,34 +49,6 @@ const LARGEST: u64 = 100;
 /// Largest values below which nothing is said of how they fall off: the index has a standard error
 /// of a seventh of itself then.
 const FEWEST_OF_TAIL: u64 = 50;
-
-/// How much information a correlated series carries about its mean.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct EffectiveSize {
-    /// Observations.
-    pub count: u64,
-    /// Independent observations that would give the mean as small an error.
-    pub effective: f64,
-    /// Batches, at most 1024, of which neighbors no longer resembled each other; 0 if always.
-    pub independent_batches: u64,
-}
-
-/// Effective sample size by batch means; `None` for a constant series.
-///
-/// # Errors
-/// [`SampleError`] for nothing and for NaN.
-///
-/// # Source
-/// n·s²/σ², where σ²/n is the variance of the mean by batch means [Law, Kelton 2000 §9.5.3].
-pub fn effective_size(series: &[f64]) -> Result<Option<EffectiveSize>, SampleError> {
-    check(series)?;
-    let batches = Batches::of(series, EFFECTIVE_FOR_MEAN);
-    Ok(batches.effective(variance(series).unwrap_or(0.0)).map(|effective| EffectiveSize {
-        count: whole_u64(exact_f64(series.len())),
-        effective: effective.min(exact_f64(series.len())),
-        independent_batches: whole_u64(exact_f64(batches.independent)),
-    }))
-}
 
 /// Mean of single observations of one run, such as response times in the order of completion.
 ///
@@ -423,7 +394,8 @@ impl Batches {
         Self { independent: independent.count, used: used.count, standard_error, bend, kurtosis }
     }
 
-    /// Observations of variance `variance` that would have this standard error if independent.
+    /// Observations of variance `variance` that would have this standard error if independent: n·s²/σ², where
+    /// σ²/n is the variance of the mean by batch means [Law, Kelton 2000 §9.5.3].
     fn effective(&self, variance: f64) -> Option<f64> {
         (self.standard_error > 0.0).then(|| variance / self.standard_error.powi(2))
     }
@@ -542,9 +514,9 @@ mod tests {
     #[test]
     fn independent_observations_count_in_full() {
         let series: Vec<f64> = (0..20_000).map(noise).collect();
-        let size = effective_size(&series).unwrap().unwrap();
-        assert!(size.effective > 5_000.0, "{size:?}");
         let estimate = mean_of_observations(&series, 0.95).unwrap();
+        // Fewer than half that count would be said.
+        assert!(estimate.caveats.is_empty(), "{estimate:?}");
         // 1.96 · 0.2887 / √20,000 = 0.004.
         let half_width = estimate.interval.unwrap().half_width();
         assert!((0.002..0.008).contains(&half_width), "{estimate:?}");

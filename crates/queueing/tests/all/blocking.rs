@@ -207,8 +207,10 @@ fn repeated_service_is_as_its_markov_chain_says() {
     let round = |customers: u64| {
         let full = WhenFull::RepeatService;
         let stations = vec![queue("a", 1, 2.0, Some(3), full), queue("b", 1, 1.3, Some(2), full)];
-        let model = Model::new("round", vec![Class::closed("c", customers, 0.0)], stations);
-        model.unwrap().with_routes(vec![leg(a, b), leg(b, a)]).unwrap()
+        let classes = vec![Class::closed("c", customers, 0.0)];
+        let mut model = Model::new("round", classes, stations).unwrap();
+        model.routes = vec![leg(a, b), leg(b, a)];
+        model.checked().unwrap()
     };
     let chain = stationary([2, 0, 0], |[n, ..]| {
         let (ahead, back) = (if n > 1 { 2.0 } else { 0.0 }, if n < 3 { 1.3 } else { 0.0 });
@@ -249,12 +251,13 @@ fn what_cannot_block_is_refused_by_name() {
     let (a, b) = (Place::Station(0), Place::Station(1));
     let round = |class: Class, out: f64| {
         let blocking = |name: &str| queue(name, 1, 2.0, Some(1), WhenFull::BlockAfterService);
-        let model = Model::new("round", vec![class], vec![blocking("a"), blocking("b")]).unwrap();
-        let mut legs = vec![leg(a, b, 1.0), leg(b, a, 1.0 - out)];
+        let mut model =
+            Model::new("round", vec![class], vec![blocking("a"), blocking("b")]).unwrap();
+        model.routes = vec![leg(a, b, 1.0), leg(b, a, 1.0 - out)];
         if out > 0.0 {
-            legs.extend([leg(b, Place::Outside, out), leg(Place::Outside, a, 1.0)]);
+            model.routes.extend([leg(b, Place::Outside, out), leg(Place::Outside, a, 1.0)]);
         }
-        model.with_routes(legs).unwrap()
+        model.checked().unwrap()
     };
     let text = refusal(&round(Class::open("c", 1.0), 0.5));
     assert!(text.contains("circle"), "{text}");

@@ -310,17 +310,15 @@ fn class_switching_keeps_the_flow() {
         |class, from, to_class, to, probability| Leg { class, from, to_class, to, probability };
     let (a, b, out) = (Place::Station(0), Place::Station(1), Place::Outside);
     let classes = vec![Class::open("first", 1.0), Class::open("second", 0.0)];
-    let model = Model::new("switch", classes, stations)
-        .unwrap()
-        .with_routes(vec![
-            leg(0, out, 0, a, 1.0),
-            leg(0, a, 0, out, 0.5),
-            leg(0, a, 1, b, 0.5),
-            leg(1, b, 1, a, 1.0),
-            leg(1, a, 1, out, 1.0),
-        ])
-        .unwrap();
-    let s = run(&model);
+    let mut model = Model::new("switch", classes, stations).unwrap();
+    model.routes = vec![
+        leg(0, out, 0, a, 1.0),
+        leg(0, a, 0, out, 0.5),
+        leg(0, a, 1, b, 0.5),
+        leg(1, b, 1, a, 1.0),
+        leg(1, a, 1, out, 1.0),
+    ];
+    let s = run(&model.checked().unwrap());
     // Product form: 1.5 visits/s of 0.2 s.
     covers(s.stations[0].number_mean, 0.3 / 0.7);
     covers(s.stations[0].all.throughput_per_s, 1.5);

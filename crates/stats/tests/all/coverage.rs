@@ -10,7 +10,7 @@
 
 use kendall_stats::correlated::{mean_of_observations, quantile_of_observations};
 use kendall_stats::distribution::{normal_quantile, t_p_value};
-use kendall_stats::estimate::Estimate;
+use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::sample::{mean, mean_interval, sorted_quantile, variance};
 use kendall_stats::steady::{THROUGHPUT_SIGNIFICANCE, mser5, transient};
 use kendall_stats::stopping::{Decision, EVIDENCE, Evidence, StoppingRule};
@@ -143,8 +143,12 @@ fn percentiles_need_the_effective_sample_size() {
     let shares: f64 = (0..runs)
         .map(|seed| {
             let series = mm1(utilization, count, u64::from(seed), true);
-            let size = kendall_stats::correlated::effective_size(&series).unwrap().unwrap();
-            size.effective / exact_f64(count)
+            let mean = mean_of_observations(&series, 0.95).unwrap();
+            let effective = mean.caveats.iter().find_map(|caveat| match caveat {
+                Caveat::Autocorrelated { effective, .. } => Some(*effective),
+                _ => None,
+            });
+            effective.unwrap() / exact_f64(count)
         })
         .sum();
     let share = shares / f64::from(runs);
