@@ -28,6 +28,7 @@ mod export;
 mod fit;
 mod guards;
 mod init;
+mod key_flags;
 mod load;
 mod observe;
 mod predict;
@@ -169,7 +170,7 @@ impl Kendall {
     /// The command line, with examples and exit codes: of help and manual pages alike.
     pub(crate) fn described() -> clap::Command {
         let codes = Exit::ALL.map(|(exit, text)| format!("  {}  {text}", exit as u8)).join("\n");
-        let command = Self::command().after_help(EXAMPLES);
+        let command = key_flags::of_studies(Self::command()).after_help(EXAMPLES);
         // The library looks at the terminal first.
         let columns = terminal::columns(Stream::Result).unwrap_or(MOST_COLUMNS).min(MOST_COLUMNS);
         let columns = usize::from(columns);
@@ -256,7 +257,7 @@ mod tests {
     /// every command; and an example for each.
     #[test]
     fn every_command_is_well_formed_and_has_an_example() {
-        Kendall::command().debug_assert();
+        Kendall::described().debug_assert();
         fn look(command: &clap::Command, path: &str) {
             let path = format!("{path}{}", command.get_name());
             if !command.is_hide_set() {
@@ -277,7 +278,7 @@ mod tests {
                 look(below, &format!("{path} "));
             }
         }
-        look(&Kendall::command().after_help(EXAMPLES), "");
+        look(&Kendall::described(), "");
     }
 
     /// An example that is wrapped in the midst cannot be copied.

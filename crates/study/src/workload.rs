@@ -121,6 +121,23 @@ pub const KEYS: &[Key] = &[
     .optional(),
 ];
 
+/// Keys of loads that store and retrieve values by key.
+const KEYSPACE: &[Key] = &[
+    Key::count("keys", 1, u64::MAX, "number of different keys").or("10_000"),
+    Key::text(
+        "value_size",
+        "size of values: `1KiB`, `uniform:10B..2KiB`, or `etc` (Facebook's ETC pool); each key keeps its own",
+    )
+    .or("'1KiB'"),
+    Key::text(
+        "key_distribution",
+        "how keys are chosen: `uniform`, `zipf:0.99`, `hotspot:10%,90%` (10% of the keys get 90% of the \
+         requests), or `fixed`",
+    )
+    .or("'uniform'"),
+    Key::flag("prefill", "whether every server is filled before a run").or("true"),
+];
+
 const REACHES: [&str; 2] = ["all", "one"];
 
 /// Arguments of `kendall load` that are the protocol's own.

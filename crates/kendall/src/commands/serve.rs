@@ -3,7 +3,6 @@
 mod cache;
 mod cache_front;
 mod compute;
-mod key_flags;
 mod link;
 mod proxy;
 mod queue;

@@ -10,9 +10,9 @@ pub(super) const KIND: SystemKind = SystemKind::new("compute", "http", &[KEYS], 
 
 const KEYS: &[Key] = &[
     Key::count("instances", 1, 64, "processes; clients are spread over them in turn").or("1"),
-    Key::count("workers", 1, 1024, "threads that compute, of each").or("1"),
+    Key::count("workers", 1, 1024, "worker threads, which compute").or("1"),
     Key::flag("cache", "whether answers are kept").or("false"),
-    Key::text("queue", "requests that may wait for a worker; `unbounded`, or how many")
+    Key::text("queue", "requests that may wait, or `unbounded`; others get a 503")
         .or("'unbounded'"),
     Key::texts("options", "further arguments of `kendall serve compute`"),
 ];

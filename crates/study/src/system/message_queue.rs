@@ -18,8 +18,8 @@ pub(super) const KIND: SystemKind = SystemKind {
 
 const KEYS: &[Key] = &[
     Key::count("middlewares", 1, 64, "brokers; clients are spread over them in turn").or("1"),
-    Key::count("workers", 1, 4096, "workers of each").or("4"),
-    Key::count("connections", 1, 1024, "connections of each to the database").or("4"),
+    Key::count("workers", 1, 4096, "batches in service at once; other requests wait").or("4"),
+    Key::count("connections", 1, 1024, "connections to PostgreSQL that the workers share").or("4"),
     Key::count("batch", 1, 1000, "most operations per commit; 1 gives each its own").or("128"),
     Key::text(
         "middleware_cores",
@@ -27,7 +27,12 @@ const KEYS: &[Key] = &[
     )
     .or("'all'"),
     Key::text("database_cores", "likewise for the database").or("'all'"),
-    Key::text("tokens", "file of tokens that clients need").optional(),
+    Key::text(
+        "tokens",
+        "file of tokens that clients need, one per line: `TOKEN client NAME` for that client, `TOKEN admin` \
+         to act as any client and to change queues; without it anyone may act as any client",
+    )
+    .optional(),
     Key::text("tls_certificate", "file (PEM) of the brokers' certificate: they speak TLS")
         .optional(),
     Key::text("tls_key", "file (PEM) of its private key").optional(),

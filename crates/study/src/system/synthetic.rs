@@ -7,10 +7,14 @@ use crate::topology::{Started, Topology};
 pub(super) const KIND: SystemKind = SystemKind::new("synthetic", "http", &[KEYS], read);
 
 const KEYS: &[Key] = &[
-    Key::count("workers", 1, 1024, "m: requests that are served at a time").or("1"),
-    Key::text("service", "S: a time, or a distribution such as `exponential:5ms`, `constant:5ms`")
-        .or("'exponential:5ms'"),
-    Key::count("seed", 0, u64::MAX, "of the service times, which differ in every run").or("1"),
+    Key::count("workers", 1, 1024, "servers of the station, m").or("1"),
+    Key::text(
+        "service",
+        "distribution of service times: `5ms`, `exponential:5ms`, `uniform:4ms..6ms`, `normal:5ms,1ms`, \
+         `erlang:4,5ms`, `hyperexponential:5ms,4`",
+    )
+    .or("'exponential:5ms'"),
+    Key::count("seed", 0, u64::MAX, "seed of the service times, which differ in every run").or("1"),
     Key::texts("options", "further arguments of `kendall serve synthetic`"),
 ];
 

@@ -9,7 +9,7 @@ pub(super) const PROTOCOL: Protocol =
 const KEYS: &[Key] = &[
     Key::choice("tasks_are", &["tests", "files"], "runs of one test, or generated files")
         .or("'tests'"),
-    Key::count("tasks", 1, 100_000, "how many, of each generator").or("100"),
+    Key::count("tasks", 1, 100_000, "tasks of a build").or("100"),
     Key::count(
         "layers",
         1,
@@ -25,9 +25,8 @@ const KEYS: &[Key] = &[
         "whether tasks run in the cluster, or here with their results in the cache",
     )
     .or("'execution'"),
-    Key::flag("reuse", "whether results of earlier builds are used, and those of this one kept")
-        .or("false"),
-    Key::flag("warm", "whether the same is built once before, and its local outputs removed")
+    Key::flag("reuse", "uses results of earlier builds, and keeps those of this one").or("false"),
+    Key::flag("warm", "builds the same workspace once before, and removes its local outputs")
         .or("false"),
     Key::texts("options", "further arguments of Bazel's command"),
 ];

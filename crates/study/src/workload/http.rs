@@ -12,7 +12,7 @@ const KEYS: &[Key] = &[
     Key::choice("scheme", &["http", "https"], "of the addresses").or("'http'"),
     Key::text("path", "of the requests, with its leading slash").or("'/'"),
     Key::text("method", "of the requests").or("'GET'"),
-    Key::text("body", "of the requests").optional(),
+    Key::text("body", "body of every request; may contain placeholders").optional(),
     Key::new(
         "vary",
         Form::Named(&Form::Special("values as `kendall load http --vary` takes them")),

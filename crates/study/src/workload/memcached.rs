@@ -4,10 +4,10 @@ use kendall_keys::Form;
 use toml::Value;
 
 use crate::section::{Key, Problem, Section};
-use crate::workload::{Driver, Jobs, Protocol, weights};
+use crate::workload::{Driver, Jobs, KEYSPACE, Protocol, weights};
 
 pub(super) const PROTOCOL: Protocol =
-    Protocol { name: "memcached", keys: &[KEYS], read, jobs: Jobs::Never };
+    Protocol { name: "memcached", keys: &[KEYS, KEYSPACE], read, jobs: Jobs::Never };
 
 const KEYS: &[Key] = &[
     Key::new(
@@ -16,11 +16,7 @@ const KEYS: &[Key] = &[
         "weights of `get`, `gets`, `gat`, `set`, `add`, `replace`, `delete`, `touch`, `multi-get`, \
          such as `{ set = 1, get = 10 }`",
     ),
-    Key::count("keys", 1, u64::MAX, "how many").or("10_000"),
-    Key::count("multiget", 1, 1_000, "keys of each get").or("1"),
-    Key::text("value_size", "`1KiB`, `uniform:10B..2KiB`, `etc`").or("'1KiB'"),
-    Key::text("key_distribution", "`uniform`, `zipf:0.99`, …").or("'uniform'"),
-    Key::flag("prefill", "whether every server is filled before a run").or("true"),
+    Key::count("multiget", 1, 10_000, "keys of a multi-get; above 1, each `get` is one").or("1"),
     Key::texts("options", "further arguments of `kendall load memcached`, such as `--tls`"),
 ];
 

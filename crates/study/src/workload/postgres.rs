@@ -14,8 +14,8 @@ const KEYS: &[Key] = &[
         "files with transactions, each with `@` and its weight where it is not 1",
     ),
     Key::text("sql", "a transaction, such as `SELECT * FROM items WHERE id = :id`").optional(),
-    Key::text("user", "of the database").or("'postgres'"),
-    Key::text("database", "its name; that of the user unless given").optional(),
+    Key::text("user", "user of the database").or("'postgres'"),
+    Key::text("database", "database; that of the user's name unless given").optional(),
     Key::new(
         "define",
         Form::Named(&Form::Special("a text or a number")),

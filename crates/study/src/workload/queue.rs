@@ -16,7 +16,8 @@ const KEYS: &[Key] = &[
     Key::choice(
         "calls",
         &["single", "stream"],
-        "whether each operation is a call of its own, or those of a connection go over one stream",
+        "`single`: one call per operation; `stream`: the operations of a connection share one stream, for a \
+         fraction of the CPU time",
     )
     .or("'single'"),
     Key::new(
@@ -25,9 +26,9 @@ const KEYS: &[Key] = &[
         "weights of `send`, `receive`, `read`, `lease`, `list`",
     )
     .or("{ send = 1, receive = 1 }"),
-    Key::text("message_size", "`200B`, `uniform:50B..2kB`").or("'200B'"),
-    Key::choice("peers", &["any", "next", "random"], "who may take a message").or("'any'"),
-    Key::count("queues", 1, 1_000, "queues that clients use").or("1"),
+    Key::text("message_size", "size of messages: `200B` or `uniform:50B..2kB`").or("'200B'"),
+    Key::choice("peers", &["any", "next", "random"], "which client may take a message").or("'any'"),
+    Key::count("queues", 1, 1_000, "queues, over which the clients are spread in turn").or("1"),
     Key::text("wait", "how long a receive waits for a message").or("'0s'"),
     Key::count("waiting", 0, 10_000_000, "messages that each generator sends before the load")
         .or("0"),
@@ -35,13 +36,14 @@ const KEYS: &[Key] = &[
         "connections",
         1,
         100_000,
-        "connections of each generator; one per client by default; with `calls = \"stream\"` one \
-         per middleware and thread",
+        "connections that the clients of a generator share; by default one per client, with streams one per \
+         middleware and thread, and at least one per 512 clients",
     )
     .optional(),
     Key::text(
         "token_file",
-        "file with an administrator's token, or the middlewares' file of tokens",
+        "file with an administrator's token, or the middlewares' file of tokens, whose first administrator's \
+         token is used",
     )
     .optional(),
     Key::text("tls_name", "uses TLS; the middlewares' certificate must be issued for this name")

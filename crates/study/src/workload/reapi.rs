@@ -24,19 +24,20 @@ const KEYS: &[Key] = &[
          `batch-read`, `batch-update`, `read`, `write`, `execute`, `execute-cached`",
     )
     .or("'warm'"),
-    Key::text("blob_size", "`64KiB`, `exponential:20KiB`, `uniform:1KiB..64KiB`, …").or("'1KiB'"),
-    Key::count("batch", 1, 100_000, "digests or blobs of one batch").or("50"),
-    Key::count(
-        "stock",
-        1,
-        10_000_000,
-        "blobs, results and actions that are stored before the load",
+    Key::text(
+        "blob_size",
+        "length of blobs: `64KiB`, `exponential:20KiB`, `uniform:1KiB..64KiB`, `pareto:1KiB,1.5`",
     )
-    .or("1000"),
-    Key::quantity("hit_ratio", &SHARE, "share of reads that request a blob of the stock")
-        .or("'100%'"),
-    Key::text("action_time", "how long an action takes: `100ms`, `exponential:100ms`, …")
-        .or("'0s'"),
+    .or("'1KiB'"),
+    Key::count("batch", 1, 100_000, "digests or blobs per batch").or("50"),
+    Key::count("stock", 1, 10_000_000, "blobs, results and actions that are stored first")
+        .or("1000"),
+    Key::quantity("hit_ratio", &SHARE, "share of reads that request a stored blob").or("'100%'"),
+    Key::text(
+        "action_time",
+        "how long an action takes: `100ms`, `exponential:100ms`, `uniform:10ms..1s`; `0s` runs true",
+    )
+    .or("'0s'"),
     Key::texts("options", "further arguments of `kendall load reapi`"),
 ];
 

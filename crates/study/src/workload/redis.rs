@@ -4,10 +4,10 @@ use kendall_keys::Form;
 use toml::Value;
 
 use crate::section::{Key, Problem, Section};
-use crate::workload::{Driver, Jobs, Protocol, weights};
+use crate::workload::{Driver, Jobs, KEYSPACE, Protocol, weights};
 
 pub(super) const PROTOCOL: Protocol =
-    Protocol { name: "redis", keys: &[KEYS], read, jobs: Jobs::Never };
+    Protocol { name: "redis", keys: &[KEYS, KEYSPACE], read, jobs: Jobs::Never };
 
 const KEYS: &[Key] = &[
     Key::new(
@@ -20,11 +20,7 @@ const KEYS: &[Key] = &[
         "commands",
         "others, as `kendall load redis --command` takes them, such as `[\"3 INCR {key}\"]`",
     ),
-    Key::count("pipeline", 1, 10_000, "commands of each request").or("1"),
-    Key::count("keys", 1, u64::MAX, "how many").or("10_000"),
-    Key::text("value_size", "`1KiB`, `uniform:10B..2KiB`, `etc`").or("'1KiB'"),
-    Key::text("key_distribution", "`uniform`, `zipf:0.99`, …").or("'uniform'"),
-    Key::flag("prefill", "whether every server is filled before a run").or("true"),
+    Key::count("pipeline", 1, 10_000, "commands that are sent together, as one request").or("1"),
     Key::texts("options", "further arguments of `kendall load redis`, such as `--vary`"),
 ];
 

@@ -31,31 +31,25 @@ pub(crate) struct LoadBazel {
     #[arg(long, value_enum, default_value_t)]
     kind: KindFlag,
 
-    /// How many tasks
-    #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long)]
     tasks: u32,
 
-    /// Files: in so many layers of the same size; a task needs two of the layer before
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long)]
     layers: u32,
 
-    /// How long each task sleeps
-    #[arg(long, default_value = "0ms", value_name = "TIME", value_parser = parse_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     task_time: Seconds,
 
-    /// How far each task counts in a shell: the same work on every machine
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    #[arg(long)]
     task_work: u64,
 
     /// Most tasks at a time
     #[arg(long, short = 'j', default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=5_000))]
     jobs: u32,
 
-    /// Uses results of earlier builds, and keeps those of this one
     #[arg(long)]
     reuse: bool,
 
-    /// Builds the same workspace once before, and removes its local outputs
     #[arg(long, requires = "reuse")]
     warm: bool,
 

@@ -25,7 +25,6 @@ pub(crate) struct LoadGrpc {
     #[arg(required = true, value_name = "HOST:PORT")]
     targets: Vec<String>,
 
-    /// The method
     #[arg(long, value_name = "SERVICE/METHOD")]
     call: String,
 

@@ -39,7 +39,6 @@ pub(crate) struct LoadHttp {
     #[arg(long, short = 'H', value_name = "NAME: VALUE")]
     header: Vec<String>,
 
-    /// Body of every request; may contain placeholders
     #[arg(long, short = 'd', value_name = "TEXT", conflicts_with = "body_file")]
     body: Option<String>,
 

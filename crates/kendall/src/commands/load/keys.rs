@@ -7,8 +7,7 @@ use crate::exit::refused;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Keys {
-    /// Number of different keys
-    #[arg(long, default_value_t = 10_000, value_name = "N")]
+    #[arg(long)]
     keys: u64,
 
     /// Share of retrieved keys that were never stored
@@ -19,13 +18,10 @@ pub(super) struct Keys {
     #[arg(long, default_value = "16B", value_name = "SIZE")]
     key_size: String,
 
-    /// Size of values: `1KiB`, `uniform:10B..2KiB`, or `etc` (Facebook's ETC pool); each key keeps its own
-    #[arg(long, default_value = "1KiB", value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE")]
     value_size: String,
 
-    /// How keys are chosen: `uniform`, `zipf:0.99`, `hotspot:10%,90%` (10% of the keys get 90% of
-    /// the requests), or `fixed`
-    #[arg(long, default_value = "uniform", value_name = "CHOICE")]
+    #[arg(long, value_name = "CHOICE")]
     key_distribution: String,
 }
 

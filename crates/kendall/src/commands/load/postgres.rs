@@ -29,7 +29,6 @@ pub(crate) struct LoadPostgres {
     #[arg(long, short = 'f', value_name = "FILE[@WEIGHT]", required_unless_present = "sql")]
     script: Vec<String>,
 
-    /// A transaction as a text
     #[arg(long, value_name = "SQL")]
     sql: Option<String>,
 
@@ -42,15 +41,13 @@ pub(crate) struct LoadPostgres {
     #[arg(long, value_name = "NAME=VALUES")]
     vary: Vec<String>,
 
-    /// User
-    #[arg(long, env = "PGUSER", default_value = "postgres", value_name = "NAME")]
+    #[arg(long, env = "PGUSER", value_name = "NAME")]
     user: String,
 
     /// Password; better from the environment, since others see arguments
     #[arg(long, env = "PGPASSWORD", hide_env_values = true, value_name = "PASSWORD")]
     password: Option<String>,
 
-    /// Database [default: that of the user's name]
     #[arg(long, env = "PGDATABASE", value_name = "NAME")]
     database: Option<String>,
 

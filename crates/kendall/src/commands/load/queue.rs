@@ -30,9 +30,7 @@ pub(crate) struct LoadQueue {
     #[arg(required = true, value_name = "HOST:PORT")]
     targets: Vec<String>,
 
-    /// `single`: one call per operation; `stream`: the operations of a connection share one stream,
-    /// for a fraction of the CPU time
-    #[arg(long, default_value = "single", value_name = "HOW")]
+    #[arg(long, value_name = "HOW")]
     calls: String,
 
     /// Operations with their weights: send, receive, read, list, lease (the client's next request
@@ -40,40 +38,32 @@ pub(crate) struct LoadQueue {
     #[arg(long, default_value = "send=1,receive=1", value_name = "OPERATION=WEIGHT,…")]
     mix: String,
 
-    /// Size of messages: `200B` or `uniform:50B..2kB`
-    #[arg(long, default_value = "200B", value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE")]
     message_size: String,
 
-    /// Who may take a message: `any` client, the `next` one, or a `random` one
-    #[arg(long, default_value = "any", value_name = "WHO")]
+    #[arg(long, value_name = "WHO")]
     peers: String,
 
     /// Name of the queue; created if it does not exist
     #[arg(long, default_value = "load", value_name = "NAME")]
     queue: String,
 
-    /// Queues, over which the clients are spread in turn
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    #[arg(long)]
     queues: u32,
 
-    /// How long a receive waits for a message
-    #[arg(long, default_value = "0s", value_name = "TIME", value_parser = parse_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = parse_seconds)]
     wait: Seconds,
 
     /// How long a leased message is hidden from others
     #[arg(long, default_value = "30s", value_name = "TIME", value_parser = parse_seconds)]
     lease: Seconds,
 
-    /// Connections that the clients share [default: one per client; with `--calls stream` one per
-    /// middleware and thread, and at least one per 512 clients]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long)]
     connections: Option<u32>,
 
     #[command(flatten)]
     access: Access,
 
-    /// File with an administrator's token, or the middlewares' file of tokens, whose first administrator's token
-    /// is used
     #[arg(long, value_name = "FILE", conflicts_with = "token")]
     token_file: Option<PathBuf>,
 

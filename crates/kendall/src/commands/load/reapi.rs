@@ -30,24 +30,19 @@ pub(crate) struct LoadReapi {
     #[arg(long, default_value = "warm", value_name = "MIX")]
     mix: String,
 
-    /// Length of blobs: `64KiB`, `exponential:20KiB`, `uniform:1KiB..64KiB`, `pareto:1KiB,1.5`
-    #[arg(long, default_value = "1KiB", value_name = "DISTRIBUTION")]
+    #[arg(long, value_name = "DISTRIBUTION")]
     blob_size: String,
 
-    /// Digests or blobs per batch
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long)]
     batch: u32,
 
-    /// Blobs, results and actions that are stored first
-    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long)]
     stock: u32,
 
-    /// Share of reads that request a stored blob
-    #[arg(long, default_value = "100%", value_name = "SHARE", value_parser = parse_share)]
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     hit_ratio: f64,
 
-    /// How long an action takes: `100ms`, `exponential:100ms`, `uniform:10ms..1s`; `0s` runs true
-    #[arg(long, default_value = "0s", value_name = "DISTRIBUTION")]
+    #[arg(long, value_name = "DISTRIBUTION")]
     action_time: String,
 
     /// Instance name

@@ -46,8 +46,7 @@ pub(crate) struct LoadRedis {
     #[arg(long, value_name = "NAME=VALUES")]
     vary: Vec<String>,
 
-    /// Commands that are sent together, as one request
-    #[arg(long, default_value_t = 1, value_name = "COMMANDS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "COMMANDS")]
     pipeline: u32,
 
     #[command(flatten)]

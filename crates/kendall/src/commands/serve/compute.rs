@@ -33,12 +33,10 @@ pub(crate) struct ComputeFlags {
     #[command(flatten)]
     tls: TlsFlags,
 
-    /// Worker threads
-    #[arg(long, default_value_t = 1)]
-    workers: usize,
+    #[arg(long)]
+    workers: u32,
 
-    /// Requests that may wait, or `unbounded`; further ones are answered with 503
-    #[arg(long, value_name = "REQUESTS", default_value = "unbounded", value_parser = queue_bound)]
+    #[arg(long, value_name = "REQUESTS", value_parser = queue_bound)]
     queue: QueueBound,
 
     /// Whether whole results are cached
@@ -101,7 +99,7 @@ impl ComputeFlags {
         Ok(ComputeOptions {
             listen: self.tier.listen,
             change: Change {
-                workers: Some(self.workers),
+                workers: Some(usize::try_from(self.workers)?),
                 cache: Some(self.cache),
                 queue: Some(self.queue),
             },

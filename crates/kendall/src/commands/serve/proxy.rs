@@ -14,8 +14,8 @@ use kendall_memcached_proxy::{
 use kendall_tier::{Clock, Hangups, Routes, Stop};
 use toml::{Table, Value};
 
-use super::key_flags::{self, Named};
 use super::{PageFlags, Running, TlsFlags, address};
+use crate::commands::key_flags::{self, Named};
 use crate::exit::{Exit, exit_with, refused};
 use crate::output;
 

@@ -41,16 +41,13 @@ pub(crate) struct QueueFlags {
     #[arg(long, value_name = "DIR", default_value = "kendall-queue", conflicts_with = "database")]
     data: PathBuf,
 
-    /// Batches in service at once; further requests wait in the request queue
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long)]
     workers: u32,
 
-    /// Connections to PostgreSQL that the workers share
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long)]
     connections: u32,
 
-    /// Most operations per commit; 1 gives each its own
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long)]
     batch: u32,
 
     /// Most requests that wait; further ones are refused with RESOURCE_EXHAUSTED
@@ -78,8 +75,6 @@ pub(crate) struct QueueFlags {
     #[arg(long, value_name = "HOST:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:7071", value_parser = super::address)]
     console: Option<std::net::SocketAddr>,
 
-    /// File of tokens that clients need, one per line: `TOKEN client NAME` for that client, `TOKEN
-    /// admin` to act as any client and to change queues. Without it anyone may act as any client
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
 

@@ -17,13 +17,10 @@ pub(crate) struct SyntheticFlags {
     #[command(flatten)]
     tier: TierFlags,
 
-    /// Servers of the station, m
-    #[arg(long, default_value_t = 1)]
+    #[arg(long)]
     workers: u32,
 
-    /// Distribution of service times: 5ms, exponential:5ms, uniform:4ms..6ms, normal:5ms,1ms,
-    /// erlang:4,5ms, hyperexponential:5ms,4
-    #[arg(long, value_name = "DISTRIBUTION", default_value = "exponential:5ms")]
+    #[arg(long, value_name = "DISTRIBUTION")]
     service: ServiceTime,
 
     /// Requests that may wait; further ones are answered with 503
@@ -34,8 +31,7 @@ pub(crate) struct SyntheticFlags {
     #[arg(long, default_value_t = Limits::default().connections)]
     connections: usize,
 
-    /// Seed of the service times
-    #[arg(long, default_value_t = 1)]
+    #[arg(long)]
     seed: u64,
 
     /// Number of the run: others have other service times from the same seed
