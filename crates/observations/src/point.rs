@@ -86,31 +86,24 @@ fn hosts(measured: &Measured, used: &[&HostUse]) -> Vec<HostView> {
     used.iter().map(|host| view(host)).collect()
 }
 
-/// Links with a bandwidth in front of tiers that count what they read and wrote.
+/// Links with a bandwidth, by what their relays carried.
 fn links(measured: &Measured) -> Vec<LinkView> {
     let limited = measured.graph.edges.iter().filter_map(|edge| {
-        let bandwidth_bytes_per_s = edge.link.as_ref()?.bandwidth_bytes_per_s?;
-        let behind = measured.tiers.iter().filter(|tier| tier.tier == edge.to.as_str());
-        let (mut into, mut out, mut routes) = (0.0, 0.0, 0_u32);
-        for tier in behind.filter(|tier| is_station(tier)) {
-            into += per_second(tier.period.bytes_in, tier);
-            out += per_second(tier.period.bytes_out, tier);
-            routes += 1;
-        }
-        let from = match &edge.from {
-            End::Clients => "clients",
-            End::Tier(tier) => tier.as_str(),
-        };
-        // A tier that several ask cannot tell whose bytes they were.
-        let alone = measured.graph.edges.iter().filter(|other| other.to == edge.to).count() == 1;
-        (alone && into + out > 0.0).then(|| LinkView {
-            name: format!("{from} -> {}", edge.to),
+        let link = edge.link.as_ref()?;
+        let relays =
+            || measured.tiers.iter().filter(|t| t.role == Role::Link && t.tier == link.name);
+        let into: f64 = relays().map(|relay| per_second(relay.period.bytes_in, relay)).sum();
+        let out: f64 = relays().map(|relay| per_second(relay.period.bytes_out, relay)).sum();
+        Some(LinkView {
+            name: link.name.clone(),
             bytes_per_s: f64::max(into, out),
-            bandwidth_bytes_per_s,
-            routes,
+            bandwidth_bytes_per_s: link.bandwidth_bytes_per_s?,
+            // Each host that asks has a relay of its own.
+            routes: measured.graph.tier(&edge.to)?.instances
+                * u32::try_from(relays().count()).ok()?,
         })
     });
-    limited.collect()
+    limited.filter(|link| link.bytes_per_s > 0.0).collect()
 }
 
 /// The way from the clients to the first tier that reports, and what lies behind it.

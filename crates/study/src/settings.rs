@@ -400,8 +400,9 @@ fn links(mut section: Section<'_>, topology: &Topology) -> Result<(Vec<Link>, Js
             }
         }
         let bandwidth = table.get("bandwidth").and_then(Value::as_str);
-        let bandwidth_bytes_per_s = bandwidth
-            .and_then(|text| kendall_units::parse_bytes(text.trim().strip_suffix("/s")?).ok());
+        let bandwidth = bandwidth.map(kendall_units::parse_bandwidth).transpose();
+        let bandwidth_bytes_per_s =
+            bandwidth.map_err(|error| link.problem("bandwidth", error.to_string()))?.flatten();
         let effective = link.finish()?;
         section.effective(name, effective);
         links.push(Link { from, to, options, delay, bandwidth_bytes_per_s });

@@ -17,6 +17,8 @@ pub use counted::counted;
 pub use date::utc;
 pub use exact::{exact_f64, ratio, whole_u64};
 pub use hex::hex;
-pub use parse::{QuantityError, parse_bytes, parse_rate, parse_seconds, parse_share};
+pub use parse::{
+    QuantityError, parse_bandwidth, parse_bytes, parse_rate, parse_seconds, parse_share,
+};
 pub use printable::{is_printable, printable};
 pub use quantity::{Rate, Seconds};

@@ -83,6 +83,34 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
         .ok_or_else(|| refuse(text, "a number of bytes", "`200B`, `64KiB` or `1MiB`"))
 }
 
+/// Bits per second that are written with their decimal prefix.
+const BIT_UNITS: &[(&str, f64)] = &[("Gbit/s", 125e6), ("Mbit/s", 125e3), ("kbit/s", 125.0)];
+
+/// A bandwidth such as `10MB/s`, `512KiB/s` or `100Mbit/s`, in bytes per second; `None` for
+/// `unlimited`.
+///
+/// # Errors
+/// [`QuantityError`] for anything else, and for a bandwidth of zero (which the fault `stop` is).
+///
+/// # Example
+/// ```
+/// assert_eq!(kendall_units::parse_bandwidth("10MB/s").unwrap(), Some(10_000_000));
+/// assert_eq!(kendall_units::parse_bandwidth("100Mbit/s").unwrap(), Some(12_500_000));
+/// ```
+pub fn parse_bandwidth(text: &str) -> Result<Option<u64>, QuantityError> {
+    let trimmed = text.trim();
+    if trimmed == "unlimited" {
+        return Ok(None);
+    }
+    let of_bytes =
+        || with_unit(trimmed.strip_suffix("/s").filter(|bytes| *bytes != "0")?, BYTE_UNITS);
+    with_unit(trimmed, BIT_UNITS)
+        .or_else(of_bytes)
+        .filter(|bytes| (1.0..9e15).contains(bytes) && bytes.fract() == 0.0)
+        .map(|bytes| Some(crate::whole_u64(bytes)))
+        .ok_or_else(|| refuse(text, "a bandwidth", "`10MB/s`, `100Mbit/s` or `unlimited`"))
+}
+
 /// A share from 0 to 1, written `2%` or `0.02`.
 ///
 /// # Errors
@@ -136,6 +164,15 @@ fn refuse(text: &str, what: &'static str, example: &'static str) -> QuantityErro
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_bandwidth_is_refused() {
+        for text in ["10MB", "0B/s", "0/s", "-1MB/s", "fast", "", "99999999999999999999Gbit/s"] {
+            assert!(parse_bandwidth(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_bandwidth("unlimited"), Ok(None));
+        assert_eq!(parse_bandwidth("0.5 Mbit/s"), Ok(Some(62_500)));
+    }
 
     #[test]
     fn a_bare_number_a_negative_one_and_an_unknown_unit_are_refused() {

@@ -14,4 +14,4 @@ mod shape;
 
 pub use control::{Control, ControlError, LinkState, RouteState};
 pub use relay::{Limits, Link, LinkError, LinkOptions, Route};
-pub use shape::{Fault, Jitter, Shape, ShapeChange, parse_bandwidth, parse_jitter};
+pub use shape::{Fault, Jitter, Shape, ShapeChange, parse_jitter};

@@ -431,7 +431,9 @@ impl Relay {
                 line.push(now_ns, bytes, &route.shape, wire, &mut self.rng);
                 let pieces = as_u64(line.pieces() - pieces);
                 self.held += count;
-                self.recorder.bytes_in(as_u64(count));
+                if direction == CLIENT {
+                    self.recorder.bytes_in(as_u64(count));
+                }
                 self.recorder.queue_length.add(now_ns, pieces);
                 for _ in 0..pieces {
                     self.recorder.arrived(PIECE);
@@ -540,7 +542,9 @@ impl Relay {
                         };
                         recorder.completed(PIECE, &moments);
                     });
-                    self.recorder.bytes_out(as_u64(count));
+                    if to == CLIENT {
+                        recorder.bytes_out(as_u64(count));
+                    }
                     self.held -= count;
                     written = Drained::Something;
                 }

@@ -124,5 +124,5 @@ fn route(text: &str) -> Result<Route, String> {
 }
 
 fn bandwidth(text: &str) -> Result<Bandwidth, QuantityError> {
-    kendall_link::parse_bandwidth(text).map(Bandwidth)
+    kendall_units::parse_bandwidth(text).map(Bandwidth)
 }
