@@ -83,6 +83,8 @@ pub enum Quantity {
     Throughput(f64),
     /// Response time of requests, or makespan of a job, in s.
     Time(f64),
+    /// Mean number of requests that wait for a worker of the first tier.
+    Waiting(f64),
 }
 
 impl TryFrom<String> for Quantity {
@@ -93,9 +95,12 @@ impl TryFrom<String> for Quantity {
             Some(rest) => (-1.0, rest),
             None => (1.0, text.as_str()),
         };
+        if let Some(count) = text.strip_suffix(" waiting").and_then(|count| count.parse().ok()) {
+            return Ok(Self::Waiting(count));
+        }
         let rate = parse_rate(size).map(|rate| Self::Throughput(sign * rate.get()));
         rate.or_else(|_| parse_seconds(size).map(|time| Self::Time(sign * time.get())))
-            .map_err(|_| format!("`{text}` is no rate (`-580/s`) and no time (`5.27ms`)"))
+            .map_err(|_| format!("`{text}` is no rate (`-580/s`), no time (`5.27ms`) and no queue (`170 waiting`)"))
     }
 }
 
@@ -107,6 +112,11 @@ impl Published {
             .map_err(|error: toml::de::Error| error.message().trim().replace('\n', "; "))?;
         for curve in &published.curves {
             curve.points()?;
+        }
+        if published.effects.iter().any(|one| matches!(one.effect, Quantity::Waiting(_))) {
+            return Err(
+                "an effect is of a rate or a time; a queue is a value of a curve".to_owned()
+            );
         }
         Ok(published)
     }
@@ -165,6 +175,7 @@ mod tests {
             ("source = 's'\neffects = [{ of = ['a'], effect = '5 apples' }]", "5 apples"),
             ("source = 's'\ncurves = [{ along = 'a', values = { 1 = 'many' } }]", "many"),
             ("source = 's'\nknees = [{ load = 'x' }]", "x"),
+            ("source = 's'\neffects = [{ of = ['a'], effect = '5 waiting' }]", "of a curve"),
             ("source = 's'\nshare = 3", "share"),
             ("conclusion = 'c'", "source"),
         ] {

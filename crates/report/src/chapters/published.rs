@@ -45,11 +45,12 @@ impl Verdict {
     }
 }
 
-/// Which of [`effects::responses`] a number is of, and its value.
+/// Which of [`effects::responses`], or the queue behind them, a number is of, and its value.
 const fn place(quantity: Quantity) -> (usize, f64) {
     match quantity {
         Quantity::Throughput(value) => (0, value),
         Quantity::Time(value) => (1, value),
+        Quantity::Waiting(value) => (2, value),
     }
 }
 
@@ -78,22 +79,47 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
                 }
             }
         }
-        for (number, curve) in (1..).zip(&published.curves) {
-            let Ok(points) = curve.points() else { continue };
-            let points: Vec<(&str, f64)> =
-                points.into_iter().filter_map(|(level, value)| Some((level, of(value)?))).collect();
-            let measured = measured(data, curve, &points, index);
-            if let Some(verdict) = shape(&measured) {
-                verdicts.push(verdict);
-            }
-            let id = format!("published-{}-{number}", response.key);
-            let (table, plot) = of_curve(&id, curve, response, &measured);
-            section.plot(plot);
-            section.table(table);
-        }
+        curves(data, &published.curves, (index, response), &mut section, &mut verdicts);
     }
+    let queue = Response {
+        key: "waiting".to_owned(),
+        name: "queue of the first tier".to_owned(),
+        unit: Unit::Plain(4),
+        label: "requests".to_owned(),
+        share: Unit::Percent,
+        covariate: String::new(),
+    };
+    curves(data, &published.curves, (2, &queue), &mut section, &mut verdicts);
     section.blocks.insert(at, crate::document::Block::Text(in_words(&verdicts)));
     Some(section)
+}
+
+/// The published curves of one quantity.
+fn curves(
+    data: &Observations,
+    curves: &[PublishedCurve],
+    (index, response): (usize, &Response),
+    section: &mut Section,
+    verdicts: &mut Vec<Verdict>,
+) {
+    for (number, curve) in (1..).zip(curves) {
+        let Ok(points) = curve.points() else { continue };
+        let points: Vec<(&str, f64)> = points
+            .into_iter()
+            .filter_map(|(level, value)| {
+                Some((level, Some(place(value)).filter(|(of, _)| *of == index)?.1))
+            })
+            .collect();
+        if points.is_empty() {
+            continue;
+        }
+        let measured = measured(data, curve, &points, index);
+        verdicts.extend(shape(&measured));
+        let id = format!("published-{}-{number}", response.key);
+        let (table, plot) = of_curve(&id, curve, response, &measured);
+        section.plot(plot);
+        section.table(table);
+    }
 }
 
 fn in_words(verdicts: &[Verdict]) -> String {
@@ -207,6 +233,7 @@ fn measured<'a>(
 ) -> Vec<Both<'a>> {
     let value = |configuration: &Configuration| match (quantity, data.is_job()) {
         (0, _) => configuration.throughput_estimate(),
+        (2, _) => configuration.estimate(|run| Some(run.point.first_tier()?.queue_length)),
         (_, false) => configuration.response_estimate(),
         (_, true) => configuration.makespan_estimate(),
     };
