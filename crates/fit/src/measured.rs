@@ -44,7 +44,7 @@ pub struct OperatingPoint {
     /// Each host, where the study ran on several; the three fields above are then of no use.
     #[serde(default)]
     pub hosts: Vec<HostView>,
-    /// Emulated links with a bandwidth, in front of tiers that count their bytes.
+    /// Emulated links with a bandwidth.
     #[serde(default)]
     pub links: Vec<LinkView>,
 }
@@ -300,11 +300,19 @@ impl OperatingPoint {
     /// λ: arrivals at a tier, or at the system where there is none. In a closed loop they are what is answered.
     #[must_use]
     pub fn arrivals_per_s(&self, tier: Option<&TierView>) -> f64 {
-        let (answered, arrived) = match tier {
-            Some(tier) => (tier.view.throughput_per_s, tier.arrivals_per_s),
-            None => (self.client.throughput_per_s, self.arrival_rate_per_s),
-        };
-        arrived.filter(|_| self.population.is_none()).unwrap_or(answered)
+        match tier {
+            Some(tier) => tier
+                .arrivals_per_s
+                .filter(|_| self.population.is_none())
+                .unwrap_or(tier.view.throughput_per_s),
+            None => self.offered_per_s().unwrap_or(self.client.throughput_per_s),
+        }
+    }
+
+    /// λ that an open loop offered; `None` in a closed one.
+    #[must_use]
+    pub fn offered_per_s(&self) -> Option<f64> {
+        self.arrival_rate_per_s.filter(|_| self.population.is_none())
     }
 
     /// CPU that one request costs in one part, in seconds: U/X.

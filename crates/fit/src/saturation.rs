@@ -365,8 +365,7 @@ fn shape(ends: &Ends<'_>, full: bool) -> Result<Shape, Unknown> {
     if full {
         return Ok(Shape::Saturated);
     }
-    if let Some(offered) = last.point.arrival_rate_per_s.filter(|_| last.point.population.is_none())
-    {
+    if let Some(offered) = last.point.offered_per_s() {
         let answered = throughput(last) >= offered * (1.0 - PLATEAU);
         return Ok(if answered { Shape::StillGrowing } else { Shape::Saturated });
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kendall_fit::measured::OperatingPoint;
+use kendall_fit::saturation::PLATEAU;
 use kendall_protocols::snapshot::stage;
 use kendall_stats::estimate::{Caveat, Estimate};
 use kendall_stats::histogram::Histogram;
@@ -222,6 +223,20 @@ impl Configuration {
     pub fn throughput_estimate(&self) -> Option<Estimate> {
         let estimate = self.estimate(|repetition| Some(repetition.point.client.throughput_per_s));
         estimate.map(|estimate| self.with_doubts(estimate))
+    }
+
+    /// By how many requests a second the queue of an open loop grows: what was offered beyond what was answered or
+    /// failed. `None` in a closed loop, and where nothing says that there is no steady state.
+    #[must_use]
+    pub fn queue_growth(&self) -> Option<Estimate> {
+        let growth = self.difference(|repetition| {
+            let failed = repetition.counts.error_rate().unwrap_or(0.0);
+            let ended = repetition.point.client.throughput_per_s / (1.0 - failed);
+            Some(repetition.point.offered_per_s()? - ended)
+        })?;
+        let certain = growth.interval.is_none_or(|interval| interval.low > 0.0);
+        let grows = growth.center > PLATEAU * self.point.offered_per_s()?;
+        (certain && grows).then_some(growth)
     }
 
     /// R at the clients: the mean of all requests of all runs, with the caveats of its runs.

@@ -296,8 +296,11 @@ impl Setup<'_> {
         if offered >= exact_f64(servers) * (1.0 - self.known_to) {
             let (rho, percent) = (offered / exact_f64(servers), 100.0 * self.known_to);
             if rho >= 1.0 - ROUNDING {
+                let growth = arrival_rate_per_s * (1.0 - 1.0 / rho);
                 return Err(format!(
-                    "ρ = {rho:.3}: as much arrives as it can serve, or more, so the queue has no end"
+                    "ρ = {rho:.3}: as much arrives as it can serve, or more, so the queue grows without \
+                     end, by {:.1} jobs/s",
+                    growth.max(0.0)
                 ));
             }
             return Err(format!(

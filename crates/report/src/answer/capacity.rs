@@ -25,6 +25,7 @@ pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Foun
     let lost = lost(data);
     let Some((curve, found)) = best_curve(data, fastest) else {
         let mut only = single(data, fastest);
+        only.sentence.extend(no_steady_state(fastest));
         only.sentence.extend(lost);
         return only;
     };
@@ -37,6 +38,7 @@ pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Foun
     let unlike =
         outliers::two_modes(data, curve).or_else(|| outliers::in_words(data, curve, found));
     sentence.extend(unlike);
+    sentence.extend(data.along(curve).last().and_then(no_steady_state));
     let estimate = found.curve.as_ref().map(|curve| curve.capacity.clone());
     let limit = limit(data, curve, found);
     let next = match &lost {
@@ -50,6 +52,18 @@ pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Foun
         ready_share(last, least).is_some_and(|share| share <= MOST_READY)
     });
     Found { estimate, limit, spared, ..Found::new(sentence, told, fastest, next) }
+}
+
+/// What more arrives than is answered, where the queue of an open loop grows.
+fn no_steady_state(configuration: &Configuration) -> Option<String> {
+    let growth = configuration.queue_growth()?;
+    let jobs = |per_s: f64| format!("{} jobs/s", number::significant(per_s, 3));
+    Some(format!(
+        " At {} offered there is no steady state: {} are answered, and the queue grows by {}.",
+        number::rate(configuration.point.offered_per_s()?),
+        number::rate(configuration.throughput()),
+        with_interval(&growth, jobs)
+    ))
 }
 
 /// Loads of which no run can be used, and why not.
@@ -103,7 +117,11 @@ fn sentence(
     let knee = knee(data, found);
     match (found.shape, &found.unknown) {
         (Shape::Saturated, _) => {
-            (format!("About {rate}{with}. It saturates {knee}; more load only adds waiting."), true)
+            let beyond = match fastest.point.offered_per_s() {
+                Some(_) => "what arrives beyond that queues up",
+                None => "more load only adds waiting",
+            };
+            (format!("About {rate}{with}. It saturates {knee}; {beyond}."), true)
         }
         (Shape::Overloaded, _) => {
             (format!("About {rate}{with}. It saturates {knee}; beyond, throughput falls."), true)

@@ -197,10 +197,13 @@ fn table(data: &Observations) -> Table {
         .column("repetitions", "Runs", Unit::Count, |c| exact_f64(c.repetitions.len()))
         .column("throughput_per_s", "Throughput (1/s)", Unit::PerSecond, |c| {
             (c.throughput_estimate(), "no run")
-        })
-        .column("response_time_mean_s", "Mean response (ms)", Unit::Milliseconds, |c| {
-            (c.response_estimate(), "no request")
         });
+    let rows = with_arrivals(data, rows, |c| c).column(
+        "response_time_mean_s",
+        "Mean response (ms)",
+        Unit::Milliseconds,
+        |c| (c.response_estimate(), "no request"),
+    );
     let (first, others): (Vec<_>, Vec<_>) =
         (0..).zip(PERCENTILES).partition(|(_, quantile)| WITH_INTERVAL.contains(quantile));
     let rows = first.into_iter().rev().fold(rows, with_percentile);
@@ -218,6 +221,25 @@ fn table(data: &Observations) -> Table {
     .column("error_rate", "Errors (%)", Unit::Percent, |c| (c.counts().error_rate(), "no request"))
     .table()
     .folded_if_long()
+}
+
+/// With columns for what an open loop offered and how fast its queue grew, where there is one.
+fn with_arrivals<R>(
+    data: &Observations,
+    rows: Rows<R>,
+    of: impl Fn(&R) -> &Configuration,
+) -> Rows<R> {
+    if data.configurations.iter().all(|c| c.point.offered_per_s().is_none()) {
+        return rows;
+    }
+    let offered = |row: &R| (of(row).point.offered_per_s(), "a closed loop");
+    let growth = |row: &R| (of(row).queue_growth(), "not seen to grow");
+    let rows = rows.column("arrivals_per_s", "Arrivals (1/s)", Unit::PerSecond, offered);
+    if data.configurations.iter().all(|c| c.queue_growth().is_none()) {
+        return rows;
+    }
+    let label = "No steady state: queue grows (jobs/s)";
+    rows.column("queue_growth_per_s", label, Unit::PerSecond, growth)
 }
 
 /// With a column for a percentile of the response time, in a table of configurations.
@@ -277,10 +299,10 @@ pub(crate) fn in_short(data: &Observations) -> Table {
     };
     let rows =
         if alike { rows } else { rows.column("runs", "Runs", Unit::Count, |c| exact_f64(runs(c))) };
-    let rows = rows
-        .column("throughput", "Throughput (1/s)", Unit::PerSecond, |c| {
-            (c.throughput_estimate(), "no run")
-        })
+    let rows = rows.column("throughput", "Throughput (1/s)", Unit::PerSecond, |c| {
+        (c.throughput_estimate(), "no run")
+    });
+    let rows = with_arrivals(data, rows, |c| c)
         .column("mean", "Mean (ms)", Unit::Milliseconds, |c| (c.response_estimate(), "no request"))
         .column("p99", "p99 (ms)", Unit::Milliseconds, |c| match c.percentile_estimate(0.99) {
             Ok(estimate) => Cell::Estimate(estimate),

@@ -385,6 +385,76 @@ fn an_idle_open_loop_has_no_limit_and_no_service_rate() {
     assert!(!html.contains("95 arrival rate"));
 }
 
+/// Beyond capacity an open loop has arrivals beside throughput, and its queue grows by their difference.
+#[test]
+fn an_overloaded_open_loop_has_no_steady_state_and_a_queue_that_grows() {
+    let (kept, _guard) = folder("overloaded");
+    let change: fn(&mut RunRecord) = |record| {
+        if record.run.factor("workload.rate").unwrap().number != Some(95.0) {
+            return;
+        }
+        let answered = |count: u64| count * (58 + 2 * u64::from(record.run.repetition)) / 100;
+        for one in &mut record.generators[0].operations {
+            one.counts.completed = answered(one.counts.completed);
+        }
+    };
+    Synthetic { others: 0.0025, change, ..Synthetic::idle() }.store(&kept);
+    let report = kendall_report::analyze(&kept).unwrap();
+    let answer = &report.answer.as_ref().unwrap().answer;
+    assert!(answer.contains("what arrives beyond that queues up"), "{answer}");
+    let growth = answer.split("At 95.00/s offered there is no steady state: ").nth(1).unwrap();
+    assert!(growth.contains("and the queue grows by 38."), "{answer}");
+    let configurations = rows(&report, "configurations");
+    assert_eq!(configurations[2]["arrivals_per_s"], 95.0, "{configurations:?}");
+    let growth = configurations[2]["queue_growth_per_s"]["center"].as_f64().unwrap();
+    // 40 %, less what is rounded down in a second of 95 requests.
+    assert!((37.0..40.0).contains(&growth), "{configurations:?}");
+    assert!(configurations[1]["queue_growth_per_s"].is_null(), "{configurations:?}");
+}
+
+/// Memcached counts no bytes that a report could take: what a link carried is known by its relay.
+#[test]
+fn a_link_with_a_bandwidth_is_a_resource_whoever_is_behind_it() {
+    let (kept, _guard) = folder("link");
+    let change: fn(&mut RunRecord) = |record| {
+        let link = record.graph.edges[1].link.as_mut().unwrap();
+        link.bandwidth_bytes_per_s = Some(2.5e6);
+        let mut period = record.tiers[0].periods[0].clone();
+        let length = (period.to_ns - period.from_ns) / 1_000_000_000;
+        (period.bytes_in, period.bytes_out) = (7_200_000 * length, 1_000 * length);
+        period.requests.clear();
+        record.tiers.push(kendall_store::Tier {
+            tier: link.name.clone(),
+            role: kendall_protocols::topology::Role::Link,
+            periods: vec![period],
+            ..kendall_store::Tier::default()
+        });
+    };
+    Synthetic { change, ..Synthetic::two_level() }.store(&kept);
+    let report = kendall_report::analyze(&kept).unwrap();
+    let answer = report.answer.as_ref().unwrap();
+    assert!(answer.limits.as_ref().unwrap().contains("link proxies -> servers"), "{answer:?}");
+    let resources = rows(&report, "resources");
+    let link = |row: &&serde_json::Value| row.to_string().contains("bandwidth of the link");
+    // Two or three servers, a route each: 96 % of three.
+    let link = resources.iter().rev().find(link).unwrap().to_string();
+    assert!(link.contains("0.96"), "{link}");
+}
+
+/// A queue that others published stands beside the one of the first tier.
+#[test]
+fn a_published_queue_is_compared_with_the_measured_one() {
+    let (kept, _guard) = folder("published-queue");
+    let lines = "published = { source = 'theirs', curves = [{ along = 'system.workers', at = { \
+                 'workload.clients' = 198 }, values = { 8 = '170 waiting', 64 = '46 waiting' } }] }\n";
+    Synthetic { lines, ..Synthetic::writes() }.store(&kept);
+    let report = kendall_report::analyze(&kept).unwrap();
+    let both = rows(&report, "published-waiting-1");
+    assert_eq!(both[0]["published"], 170.0, "{both:?}");
+    let here = |row: usize| both[row]["here"]["center"].as_f64().unwrap();
+    assert!(here(0) > here(1) && here(1) > 0.0, "{both:?}");
+}
+
 /// The answer of a 2^k: effects with their share and interval; on a noisy machine, that it cannot
 /// tell, and no configuration is crowned.
 #[test]

@@ -19,6 +19,7 @@ pub(super) fn table(data: &Observations, compared: &[(&Curve, &[Comparison])]) -
     .column("model", "Model", Unit::Text)
     .column("load", "Load", Unit::Level)
     .column("arrival_rate_per_s", "λ measured (1/s)", Unit::PerSecond)
+    .column("throughput_per_s", "X measured (1/s)", Unit::PerSecond)
     .column("service_rate_per_s", "µ (1/s)", Unit::PerSecond)
     .column("servers", "m", Unit::Level)
     .column("utilization", "ρ (%)", Unit::Percent)
@@ -72,6 +73,7 @@ pub(super) fn table(data: &Observations, compared: &[(&Curve, &[Comparison])]) -
 #[derive(Default)]
 struct Measured {
     arrival_rate_per_s: f64,
+    throughput_per_s: f64,
     utilization: Option<f64>,
     number: Option<f64>,
     number_waiting: Option<f64>,
@@ -93,6 +95,7 @@ impl Measured {
                 let servers = f64::from(of.connections.max(1));
                 Self {
                     arrival_rate_per_s: of.exchanges_per_s,
+                    throughput_per_s: of.exchanges_per_s,
                     utilization: Some(of.busy() / servers),
                     number: Some(of.exchanges_per_s * of.response_time_s()),
                     number_waiting: Some(of.exchanges_per_s * of.waiting_time_s),
@@ -107,6 +110,7 @@ impl Measured {
                 let workers = f64::from(tier.workers);
                 Self {
                     arrival_rate_per_s: point.arrivals_per_s(Some(tier)),
+                    throughput_per_s: tier.view.throughput_per_s,
                     utilization: (workers > 0.0).then(|| tier.workers_busy / workers),
                     number: Some(tier.queue_length + tier.workers_busy),
                     number_waiting: Some(tier.queue_length),
@@ -120,6 +124,7 @@ impl Measured {
             }
             (_, None) => Self {
                 arrival_rate_per_s: point.arrivals_per_s(None),
+                throughput_per_s: point.client.throughput_per_s,
                 number: Some(point.client.throughput_per_s * point.client.response_time_s),
                 response_s: Some(point.client.response_time_s),
                 response_variance: Some(configuration.client.standard_deviation_s.powi(2)),
@@ -144,6 +149,7 @@ fn cells(
     let service_rate = device.map(|d| 1.0 / d.service_time_s);
     vec![
         measured.arrival_rate_per_s.into(),
+        measured.throughput_per_s.into(),
         Cell::number_or(service_rate, none),
         Cell::number_or(device.and_then(|d| d.servers), none),
         by(|s| Some(s.utilization)),
