@@ -54,6 +54,30 @@ fn usl_prints_what_was_published_and_draws_it() {
     assert_eq!(json(&fit(&["usl", "--format", "json"], folder.path())), answer);
 }
 
+/// Curves of other workers or another mix are no measurements of one law.
+#[test]
+fn of_several_curves_in_a_folder_one_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = folder.path().join("tables");
+    std::fs::create_dir(&tables).unwrap();
+    let mut text =
+        "workload.mix,system.workers,workload.clients,repetitions,throughput_per_s\n".to_owned();
+    for (mix, gamma) in [("get=1", 10.0), ("set=1", 5.0)] {
+        for n in [1.0, 2.0, 4.0, 8.0, 16.0] {
+            text.push_str(&format!("{mix},8,{n},3,{}\n", gamma * n / (1.0 + 0.1 * (n - 1.0))));
+        }
+    }
+    let _ = file(&tables, "configurations.csv", &text);
+    let said = "workload.mix varies beside the load workload.clients (get=1, set=1), and the law is of \
+                one curve; choose it with --at workload.mix=get=1";
+    refused(&fit(&["usl"], folder.path()), said);
+    let fitted =
+        json(&fit(&["usl", "--at", "workload.mix=set=1", "--format", "json"], folder.path()));
+    assert_eq!(fitted["measurements"], 5);
+    assert!((fitted["gamma"]["value"].as_f64().unwrap() - 5.0).abs() < 1e-3, "{fitted}");
+    refused(&fit(&["usl", "--at", "workload.mix=cas=1"], folder.path()), "which has get=1, set=1");
+}
+
 /// α is 1, and β is 0 or rounding of it: neither a fall nor growth.
 #[test]
 fn a_constant_throughput_neither_falls_nor_grows() {

@@ -92,6 +92,32 @@ impl Measurements {
         (0..self.columns.len()).filter(|index| like(&self.columns[*index])).collect()
     }
 
+    /// The different texts of a column, in the order of the file.
+    pub(super) fn texts(&self, column: usize) -> Vec<&str> {
+        let mut texts: Vec<&str> = Vec::new();
+        for text in self.rows.iter().filter_map(|(_, row)| row.get(column)) {
+            if !texts.contains(&text.as_str()) {
+                texts.push(text);
+            }
+        }
+        texts
+    }
+
+    /// Leaves only the rows that have this text in a column.
+    pub(super) fn keep(&mut self, column: usize, text: &str) -> anyhow::Result<()> {
+        let known = self.texts(column);
+        if !known.contains(&text) {
+            let what = format!(
+                "`{text}` is not in `{}`, which has {}",
+                self.columns[column],
+                known.join(", ")
+            );
+            return Err(self.refuse(&what));
+        }
+        self.rows.retain(|(_, row)| row.get(column).is_some_and(|field| field == text));
+        Ok(())
+    }
+
     pub(super) fn numbers(&self, column: usize) -> anyhow::Result<Vec<f64>> {
         self.rows
             .iter()

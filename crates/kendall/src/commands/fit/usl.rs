@@ -21,7 +21,8 @@ const CURVE_POINTS: u32 = 120;
 /// X(N) = γN / (1 + α(N − 1) + βN(N − 1)). The file has a header; the columns of load and
 /// throughput are found by their names (`concurrency`, `load`, `clients`, `users`, `threads`, `n`;
 /// `throughput`, `rate`, `x`), or are the first two. No measurement at N = 1 is needed. Of a folder of
-/// results, load is the first factor, and the measurements are the means of its configurations.
+/// results, load is the factor of such a name, else the first, and the measurements are the means of its
+/// configurations; where other factors vary, --at names the curve.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  kendall fit usl scaling.csv --predict 16,32,64 --plot scaling.svg"
@@ -33,6 +34,9 @@ pub(crate) struct FitUsl {
     /// Column of the load N (its name, or its number from 1)
     #[arg(long, value_name = "COLUMN")]
     load: Option<String>,
+    /// Takes only rows with this text in a column, such as system.workers=8; may be repeated
+    #[arg(long, value_name = "COLUMN=TEXT")]
+    at: Vec<String>,
     /// Column of the throughput X
     #[arg(long, value_name = "COLUMN")]
     throughput: Option<String>,
@@ -99,11 +103,16 @@ fn efficiencies(measured: &[(f64, f64)], fit: &UslFit) -> Vec<Efficiency> {
 impl FitUsl {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         // A folder of results: its configurations are the measurements.
-        let table = if self.file.is_dir() {
+        let mut table = if self.file.is_dir() {
             Measurements::read(&self.file.join("tables/configurations.csv"))?
         } else {
             Measurements::read(&self.file)?
         };
+        for at in &self.at {
+            let form = || table.refuse(&format!("`--at {at}`: write it as COLUMN=TEXT"));
+            let (column, text) = at.split_once('=').ok_or_else(form)?;
+            table.keep(table.column(column)?, text)?;
+        }
         let measured = self.measured(&table)?;
         let options = Options {
             gamma: self.gamma,
@@ -142,6 +151,13 @@ impl FitUsl {
         Ok(Exit::Done)
     }
 
+    /// Columns of the factors that vary in a folder of results: those before the number of repetitions.
+    fn factors(&self, table: &Measurements) -> Vec<usize> {
+        let end = table.columns.iter().position(|name| name == "repetitions");
+        let end = end.filter(|_| self.file.is_dir()).unwrap_or(0);
+        (0..end).filter(|column| table.texts(*column).len() > 1).collect()
+    }
+
     fn measured(&self, table: &Measurements) -> anyhow::Result<Vec<(f64, f64)>> {
         let loads = ["load", "concurrency", "clients", "users", "threads", "workers", "n"];
         let rates = ["throughput", "rate", "x", "tps", "capacity"];
@@ -152,7 +168,24 @@ impl FitUsl {
                 None => table.column(&(position + 1).to_string()),
             },
         };
-        let load = find(&self.load, &loads, 0)?;
+        let factors = self.factors(table);
+        let is_load =
+            |factor: &&usize, name: &str| table.columns[**factor].ends_with(&format!(".{name}"));
+        let of_name = loads.iter().find_map(|name| factors.iter().find(|one| is_load(one, name)));
+        let load = match of_name.or(factors.first()).filter(|_| self.load.is_none()) {
+            Some(factor) => *factor,
+            None => find(&self.load, &loads, 0)?,
+        };
+        if let Some(other) = factors.iter().find(|factor| **factor != load) {
+            let (name, levels) = (&table.columns[*other], table.texts(*other));
+            return Err(table.refuse(&format!(
+                "{name} varies beside the load {} ({}), and the law is of one curve; choose it with \
+                 --at {name}={}",
+                table.columns[load],
+                levels.join(", "),
+                levels[0]
+            )));
+        }
         let throughput = find(&self.throughput, &rates, 1)?;
         if load == throughput {
             let message = "load and throughput are the same column; name them with --load and \
