@@ -38,6 +38,8 @@ struct Part<'a> {
     name: &'a str,
     kind: Kind,
     sections: Vec<Node<'a, 'a>>,
+    /// When a customer of each class is due after it came.
+    due: Vec<&'a str>,
 }
 
 struct Class<'a> {
@@ -700,6 +702,8 @@ impl<'a> File<'a> {
             ["FCFSPRStrategyPriority"] => "priority-preemptive",
             ["EPSStrategy"] => "ps",
             ["DPSStrategy"] => "dps",
+            ["EDDStrategy"] => "edf",
+            ["EDFStrategy"] => "edf-preemptive",
             _ => {
                 let own = own.into_iter().collect::<Vec<_>>().join(" with ");
                 self.problems.insert(format!("{own} at `{name}`"));
@@ -716,6 +720,18 @@ impl<'a> File<'a> {
                 weight.insert(class.to_owned(), number(&format!("<node> `{name}`"), text)?.into());
             }
             table.insert("weight".to_owned(), weight.into());
+        }
+        if word.starts_with("edf") {
+            let mut deadline = Table::new();
+            for class in comes {
+                let Some(text) = self.parts[at].due.get(*class) else {
+                    self.problems.insert(format!("an order by deadlines without one at `{name}`"));
+                    return Ok(());
+                };
+                let time = number(&format!("<node> `{name}`"), text)?;
+                deadline.insert(self.classes[*class].name.to_owned(), time.into());
+            }
+            table.insert("deadline_s".to_owned(), deadline.into());
         }
         Ok(())
     }
@@ -924,7 +940,9 @@ fn part<'a>(element: Node<'a, 'a>) -> Result<Part<'a>, JmvaError> {
         ["Join", "ServiceTunnel", "Router"] => Kind::Join,
         _ => Kind::Other,
     };
-    Ok(Part { name, kind, sections })
+    let due = elements(element).filter(|one| one.has_tag_name("classSoftDeadlines"));
+    let due = due.flat_map(elements).filter_map(|one| one.text()).map(str::trim).collect();
+    Ok(Part { name, kind, sections, due })
 }
 
 #[cfg(test)]
@@ -1212,6 +1230,29 @@ mod tests {
         let found = model(&text);
         assert_eq!((found.classes[0].priority, found.classes[1].priority), (5, 1));
         assert_eq!(found.stations[1].discipline, Discipline::PriorityNonPreemptive);
+    }
+
+    /// Due dates of a node are counted from when a customer came there.
+    #[test]
+    fn orders_by_deadline_are_read() {
+        let text = |order: &str, due: &str| {
+            let put = strategy(&format!("QueuePutStrategies.{order}"), "");
+            let put = classed("QueuePutStrategy", &both(put.clone(), put));
+            let queue = cpu("Server", (&put, ""));
+            let queue = queue.replace("</node>", &format!("{due}</node>"));
+            let links = [("Think", "Cpu"), ("Cpu", "Think")];
+            file(&[closed("a", 3, 0), closed("b", 2, 0), thinking(), queue], &links)
+        };
+        let due = "<classSoftDeadlines><softDeadline>0.5</softDeadline><softDeadline>4</softDeadline>\
+                   </classSoftDeadlines>";
+        for (order, discipline) in
+            [("EDDStrategy", Discipline::Edf), ("EDFStrategy", Discipline::EdfPreemptive)]
+        {
+            let station = &model(&text(order, due)).stations[1];
+            assert_eq!((station.discipline, &station.deadlines[..]), (discipline, &[0.5, 4.0][..]));
+        }
+        let error = read(&text("EDDStrategy", "")).unwrap_err().to_string();
+        assert!(error.contains("deadlines"), "{error}");
     }
 
     /// A model whose answer JMT stored beside it: with room for 11 the mean number of an M/M/1/11 lies in
