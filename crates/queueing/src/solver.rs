@@ -177,8 +177,8 @@ impl std::fmt::Display for Caveat {
                  their error is unknown",
             ),
             Self::NoPercentiles => f.write_str(
-                "percentiles in this network are known by simulation only: use `--solver \
-                 simulation`, or `--compare auto,simulation`",
+                "percentiles of this model (of each class) are known by simulation only: use \
+                 `--solver simulation`, or `--compare auto,simulation`",
             ),
             Self::ArrivalsTakenAsPoisson { class } => {
                 write!(f, "arrivals of `{class}` are taken as Poisson")
@@ -240,6 +240,8 @@ pub struct ClassResult {
     pub number_variance: Option<f64>,
     /// Variance of its system response, likewise.
     pub system_response_variance: Option<f64>,
+    /// Quantiles of its system response that were asked for and are known: (quantile, s).
+    pub response_quantiles: Vec<(f64, f64)>,
 }
 
 /// What happens at one station. Lists are by class.
@@ -300,9 +302,9 @@ pub struct Solution {
     pub pools: Vec<PoolResult>,
     /// All metrics of the station, when there is one only and one class.
     pub station: Option<StationSolution>,
-    /// Quantiles of the response time that were asked for and are known: (quantile, s).
+    /// Quantiles of the response time of the only class, that were asked for and are known: (quantile, s).
     pub response_quantiles: Vec<(f64, f64)>,
-    /// Quantiles of the waiting time likewise.
+    /// Quantiles of the waiting time likewise; at one station that is first come, first served, of all classes.
     pub waiting_quantiles: Vec<(f64, f64)>,
     /// How the station settles after a step of the arrival rate that was asked for.
     pub settling: Option<Settling>,
@@ -427,26 +429,25 @@ fn number_variances(model: &Model, solution: &mut Solution) {
 /// Variances, and percentiles of the response where a network has them; else that it has none.
 fn times_and_spreads(model: &Model, solution: &mut Solution) -> Result<(), SolveError> {
     number_variances(model, solution);
-    let known = !solution.response_quantiles.is_empty() || !solution.waiting_quantiles.is_empty();
     let exact = solution.accuracy == Accuracy::Exact;
     if let ([class], Some(station)) = (&mut solution.classes[..], &solution.station) {
         class.system_response_variance = station.response_time.variance.filter(|_| exact);
+        class.response_quantiles.clone_from(&solution.response_quantiles);
+    } else if model.stations.len() > 1 {
+        let visits = model.visits()?;
+        for (index, class) in solution.classes.iter_mut().enumerate() {
+            let Some(paths) = tandem::paths(model, &visits, index) else { continue };
+            class.system_response_variance = Some(tandem::variance(&paths)).filter(|_| exact);
+            let of = |q: &f64| tandem::quantile(&paths, *q).map(|t| (*q, t));
+            class.response_quantiles = model.quantiles.iter().filter_map(of).collect();
+        }
+        if let [class] = &solution.classes[..] {
+            solution.response_quantiles.clone_from(&class.response_quantiles);
+        }
     }
-    let paths = if solution.station.is_none() && model.stations.len() > 1 {
-        tandem::paths(model, &model.visits()?)
-    } else {
-        None
-    };
-    if let ([class], Some(paths)) = (&mut solution.classes[..], &paths) {
-        class.system_response_variance = Some(tandem::variance(paths)).filter(|_| exact);
-    }
-    if model.quantiles.is_empty() || known {
-        return Ok(());
-    }
-    if let Some(paths) = paths {
-        let of = |q: &f64| tandem::quantile(&paths, *q).map(|t| (*q, t));
-        solution.response_quantiles = model.quantiles.iter().filter_map(of).collect();
-    } else {
+    let known = |class: &ClassResult| !class.response_quantiles.is_empty();
+    let wanted = !model.quantiles.is_empty() && solution.waiting_quantiles.is_empty();
+    if wanted && !solution.classes.iter().all(known) {
         solution.caveats.push(Caveat::NoPercentiles);
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::{Discipline, Model, Place, Station, Workload};
+use crate::model::{Class, Discipline, Leg, Model, Place, Station, Workload};
 use crate::numeric::{Complex, falls_to, invert_laplace};
 use crate::station::mmm;
 
@@ -25,26 +25,32 @@ pub(super) struct Path {
     stops: Vec<Stop>,
 }
 
-/// The paths of a network of M/M/1 stations, M/M/m or delays at their ends, when no customer overtakes another on a path
-/// (no two stations of it are joined by a second way). Then the times at the stations
+/// The paths of a class through a network of M/M/1 stations, M/M/m or delays at their ends, when no customer of any class
+/// overtakes another on a path (no two stations of it are joined by a second way). Then the times at the stations
 /// of a path are independent.
 ///
 /// # Source
 /// Reich 1957, Burke 1969 and 1972; Walrand and Varaiya 1980; [HB13 ch. 17].
-pub(super) fn paths(model: &Model, visits: &[Vec<f64>]) -> Option<Vec<Path>> {
-    let [class] = &model.classes[..] else { return None };
-    let Workload::Open { arrival_rate_per_s, interarrival, .. } = &class.workload else {
-        return None;
+pub(super) fn paths(model: &Model, visits: &[Vec<f64>], class: usize) -> Option<Vec<Path>> {
+    let poisson = |class: &Class| match &class.workload {
+        Workload::Open { interarrival, .. } => interarrival.is_exponential(),
+        Workload::Closed { .. } => false,
     };
-    let small = model.stations.len() <= MOST_STATIONS;
-    if !(small && interarrival.is_exponential() && model.pools.is_empty()) {
+    let keeps_class = model.routes.iter().all(|leg| leg.class == leg.to_class);
+    let small = model.stations.len() <= MOST_STATIONS && model.pools.is_empty();
+    if !(small && keeps_class && model.classes.iter().all(poisson)) {
         return None;
     }
     let ways = if model.routes.is_empty() {
         // An order is assumed; with visits of 1 any order is a series.
+        if visits.iter().flatten().any(|visits| (visits - 1.0).abs() > 1e-12) {
+            return None;
+        }
         vec![(1.0, (0..model.stations.len()).collect())]
+    } else if model.classes.len() > 1 && leads_round(model) {
+        return None;
     } else {
-        ways(model)?
+        ways(model, class)?
     };
     let mut checked = BTreeSet::new();
     let mut paths = Vec::new();
@@ -53,13 +59,12 @@ pub(super) fn paths(model: &Model, visits: &[Vec<f64>]) -> Option<Vec<Path>> {
         for (place, at) in way.iter().enumerate() {
             let between = place > 0 && place + 1 < way.len();
             let station = &model.stations[*at];
-            let visits = visits[*at][0];
-            if between && (station.is_delay() || station.servers != 1)
-                || model.routes.is_empty() && (visits - 1.0).abs() > 1e-12
-            {
+            if between && (station.is_delay() || station.servers != 1) {
                 return None;
             }
-            stops.push(stop(station, arrival_rate_per_s * visits)?);
+            let rates = model.classes.iter().zip(&visits[*at]);
+            let rate = rates.map(|(class, visits)| class.arrival_rate_per_s() * visits).sum();
+            stops.push(stop(station, class, &visits[*at], rate)?);
             for later in way.iter().skip(place + 2) {
                 let around = [*at, way[place + 1], *later];
                 if checked.insert(around) && overtakes(model, around) {
@@ -72,15 +77,24 @@ pub(super) fn paths(model: &Model, visits: &[Vec<f64>]) -> Option<Vec<Path>> {
     Some(paths)
 }
 
-fn stop(station: &Station, arrival_rate: f64) -> Option<Stop> {
-    let demand = station.demand_at(0)?;
+fn stop(station: &Station, class: usize, visits: &[f64], arrival_rate: f64) -> Option<Stop> {
+    let demand = station.demand_at(class)?;
+    let mean = demand.service.mean();
+    // Who waits in one line has one exponential service time.
+    let alike = |other: usize| {
+        let service = &station.demand_at(other)?.service;
+        Some(service.is_exponential() && (service.mean() - mean).abs() <= 1e-12 * mean)
+    };
+    let mut others = (0..visits.len()).filter(|other| visits[*other] > 0.0);
     let plain = station.rate_multipliers.is_empty()
         && station.fork.is_none()
-        && (station.is_delay() || station.discipline == Discipline::Fcfs);
-    if !(plain && demand.service.is_exponential() && demand.service.mean() > 0.0) {
+        && (station.is_delay()
+            || station.discipline == Discipline::Fcfs
+                && others.all(|other| alike(other) == Some(true)));
+    if !(plain && demand.service.is_exponential() && mean > 0.0) {
         return None;
     }
-    let service = 1.0 / demand.service.mean();
+    let service = 1.0 / mean;
     if station.is_delay() {
         return Some(Stop { service, waits: 0.0, wait: 1.0 });
     }
@@ -89,13 +103,15 @@ fn stop(station: &Station, arrival_rate: f64) -> Option<Stop> {
     (wait > 0.0).then_some(Stop { service, waits: alone.p_queueing?, wait })
 }
 
-/// All ways from outside to outside with their probabilities; none where they are too many or lead round.
-fn ways(model: &Model) -> Option<Vec<(f64, Vec<usize>)>> {
+/// All ways of a class from outside to outside with their probabilities; none where they are too many or lead
+/// round.
+fn ways(model: &Model, class: usize) -> Option<Vec<(f64, Vec<usize>)>> {
     let mut open = vec![(1.0, Vec::new())];
     let mut done = Vec::new();
     while let Some((probability, way)) = open.pop() {
         let from = way.last().map_or(Place::Outside, |station| Place::Station(*station));
-        for leg in model.routes.iter().filter(|leg| leg.from == from && leg.probability > 0.0) {
+        let leaves = |leg: &&Leg| leg.class == class && leg.from == from && leg.probability > 0.0;
+        for leg in model.routes.iter().filter(leaves) {
             let probability = probability * leg.probability;
             match leg.to {
                 Place::Outside => done.push((probability, way.clone())),
@@ -112,6 +128,26 @@ fn ways(model: &Model) -> Option<Vec<(f64, Vec<usize>)>> {
         }
     }
     Some(done)
+}
+
+/// Whether the routes of all classes together lead from a station back to it.
+fn leads_round(model: &Model) -> bool {
+    let leads = |from: usize| {
+        let next = move |leg: &Leg| match (leg.from, leg.to) {
+            (Place::Station(at), Place::Station(to)) if at == from && leg.probability > 0.0 => {
+                Some(to)
+            }
+            _ => None,
+        };
+        model.routes.iter().filter_map(next)
+    };
+    // Stations that only lead out of what is left are taken away, until there are none.
+    let mut left: BTreeSet<usize> = (0..model.stations.len()).collect();
+    while let Some(last) = left.iter().copied().find(|at| leads(*at).all(|to| !left.contains(&to)))
+    {
+        left.remove(&last);
+    }
+    !left.is_empty()
 }
 
 /// Whether there is a way from the first to the last beside the one in the middle.

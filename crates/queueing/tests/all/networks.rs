@@ -592,3 +592,48 @@ fn variances_of_open_classes_are_what_a_simulation_finds() {
     assert!((class.number_variance.unwrap() - 2.0).abs() < 1e-12);
     assert!((class.system_response_variance.unwrap() - 4.0).abs() < 1e-12);
 }
+
+/// Two classes in a row of queues are one stream of the sum of their rates; a class that skips the second queue
+/// overtakes there, and percentiles of who passes all three are not known.
+#[test]
+fn classes_that_pass_the_same_queues_have_percentiles_of_their_own() {
+    let text = |routes: &str| {
+        format!(
+            "percentiles = [50, 99]\nclasses = [{{ name = 'a', arrival_rate_per_s = 0.2 }}, {{ name = 'b', \
+             arrival_rate_per_s = 0.3 }}]\nstations = [{{ name = 's', service_time_s = 1 }}, {{ name = 't', \
+             service_time_s = 0.5 }}, {{ name = 'u', service_time_s = 0.25 }}]\nroutes = [{routes}]"
+        )
+    };
+    let leg = |class: &str, from: &str, to: &str| {
+        format!("{{ class = '{class}', from = '{from}', to = {{ {to} = 1 }} }}, ")
+    };
+    let way = |class: &str, stations: &[&str]| -> String {
+        let places = [&["in"][..], stations, &["out"][..]].concat();
+        places.windows(2).map(|pair| leg(class, pair[0], pair[1])).collect()
+    };
+    let solved = |routes: &str| {
+        let model: kendall_queueing::model::Model = toml::from_str(&text(routes)).unwrap();
+        kendall_queueing::solver::solve(&model, kendall_queueing::solver::Solver::Auto).unwrap()
+    };
+    let found = solved(&(way("a", &["s", "t"]) + &way("b", &["s"])));
+    // `b` has M/M/1 with 0.5/s: −ln(1 − p)/(1 − 0.5). `a` a sum of rates 0.5 and 2 − 0.2.
+    for (quantile, time) in &found.classes[1].response_quantiles {
+        assert!((time / (-(1.0 - quantile).ln() / 0.5) - 1.0).abs() < 1e-7, "{quantile} {time}");
+    }
+    let (x, y) = (0.5_f64, 1.8_f64);
+    for (quantile, time) in &found.classes[0].response_quantiles {
+        let beyond = (y * (-x * time).exp() - x * (-y * time).exp()) / (y - x);
+        assert!((1.0 - quantile - beyond).abs() < 1e-7, "{quantile} {time}");
+    }
+    assert_eq!(found.classes[0].response_quantiles.len(), 2);
+    assert!(found.caveats.is_empty(), "{:?}", found.caveats);
+    let variance = found.classes[0].system_response_variance.unwrap();
+    assert!((variance - (x.powi(-2) + y.powi(-2))).abs() < 1e-9, "{variance}");
+
+    let found = solved(&(way("a", &["s", "t", "u"]) + &way("b", &["s", "u"])));
+    assert!(found.classes[0].response_quantiles.is_empty());
+    assert_eq!(found.classes[1].response_quantiles.len(), 2);
+    assert!(found.caveats[0].to_string().contains("simulation"), "{:?}", found.caveats);
+    let found = solved(&(way("a", &["s", "t"]) + &way("b", &["t", "s"])));
+    assert!(found.classes.iter().all(|class| class.response_quantiles.is_empty()));
+}

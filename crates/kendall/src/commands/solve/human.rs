@@ -33,19 +33,23 @@ fn formula(model: &Model, s: &Solution) -> Section {
             document.table(classes(model, &s.classes));
             document.table(stations(model, &s.stations));
             document.table(pools(s));
-            for (quantile, value) in &s.response_quantiles {
-                document.text(format!(
-                    "response time, {}: {}",
-                    percent(*quantile),
-                    TIME.print(*value)
-                ));
+            for class in &s.classes {
+                let of =
+                    if s.classes.len() > 1 { format!("{}, ", class.name) } else { String::new() };
+                for (quantile, value) in &class.response_quantiles {
+                    document.text(format!(
+                        "{of}response time, {}: {}",
+                        percent(*quantile),
+                        TIME.print(*value)
+                    ));
+                }
             }
         }
     }
     if let Some(settling) = &s.settling {
         let (from, to) = settling.number_mean;
         document.text(format!(
-            "after a step from {} to {} at the station: 95 % of it after {}",
+            "after a step from {} to {} in the system: 95 % of it after {}",
             Unit::Number.print(from),
             Unit::Number.print(to),
             TIME.print(settling.time_s)

@@ -34,12 +34,16 @@ pub(super) fn one(model: &Model, answer: &Solved) -> Value {
 }
 
 fn formula(model: &Model, s: &Solution) -> Value {
+    let mut classes = human::classes(model, &s.classes).objects();
+    for (class, result) in classes.iter_mut().zip(&s.classes) {
+        class["response_time_quantiles"] = quantiles(&result.response_quantiles);
+    }
     let mut value = json!({
         "model": s.model,
         "solver": s.solver,
         "accuracy": s.accuracy.name(),
         "caveats": s.caveats.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "classes": human::classes(model, &s.classes).objects(),
+        "classes": classes,
         "stations": s.stations.iter().map(|r| station(model, r)).collect::<Vec<_>>(),
         "response_time_quantiles": quantiles(&s.response_quantiles),
         "waiting_time_quantiles": quantiles(&s.waiting_quantiles),
