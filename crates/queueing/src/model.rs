@@ -673,15 +673,15 @@ impl Model {
         }
         if let Some(rate) = self.rate_before {
             let fits = (0.0..=1e90).contains(&rate) && self.classes.len() == 1;
-            if !(fits && self.classes[0].is_open() && self.stations.len() == 1) {
-                let expected = "a rate of 0 or above, with one open class at one station";
+            if !(fits && self.classes[0].is_open()) {
+                let expected = "a rate of 0 or above, with one open class";
                 return Err(refused("arrival_rate_before_per_s", rate, expected));
             }
         }
         if let Some(before) = self.population_before {
-            let fits = self.classes.len() == 1 && self.stations.len() == 1;
-            if !fits || self.classes[0].is_open() || before > self.classes[0].population() {
-                let expected = "no more than the `population` of one closed class at one station";
+            let fits = self.classes.len() == 1 && !self.classes[0].is_open();
+            if !fits || before > self.classes[0].population() {
+                let expected = "no more than the `population` of one closed class";
                 return Err(refused("population_before", before, expected));
             }
         }

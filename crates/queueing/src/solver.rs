@@ -3,6 +3,7 @@
 mod chains;
 mod layered;
 mod qna;
+mod settling;
 mod single;
 mod tandem;
 

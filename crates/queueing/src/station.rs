@@ -42,6 +42,7 @@ pub use priority::{
     PriorityClass, PriorityResult, Scheduling, mg1_priority, mm1_discriminatory, mmm_priority,
     mmm_priority_two,
 };
+pub(crate) use transient::until_settled;
 pub use transient::{Settling, settling};
 pub use unequal::mmm_unequal;
 

@@ -100,7 +100,7 @@ pub const MODEL: &[Key] = &[
     Key::new("percentiles", Form::Numbers, "percentiles of response and waiting time").optional(),
     Key::number(
         "arrival_rate_before_per_s",
-        "of the only class, at one station, before it stepped to its own: how it settles",
+        "of the only class, before it stepped to its own: how the number settles",
     ),
     Key::new(
         "population_before",

@@ -180,6 +180,9 @@ fn finite(
 /// How the number settles after a step of the arrival rate or the population, for stations that are
 /// birth–death processes.
 pub(super) fn settled(model: &Model) -> Result<Option<Settling>, SolveError> {
+    if model.stations.len() > 1 {
+        return super::settling::of_network(model);
+    }
     let station = &model.stations[0];
     let failed = |source| SolveError::Station { station: station.name.clone(), source };
     let service = station.demand_at(0).map(|demand| &demand.service);

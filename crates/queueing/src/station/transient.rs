@@ -37,11 +37,6 @@ pub fn settling(before: &BirthDeath<'_>, after: &BirthDeath<'_>) -> Result<Settl
     let (first, last) = (listed(before)?, listed(after)?);
     let states = first.len().max(last.len());
     let (from, to) = (mean(&first), mean(&last));
-    let gap = to - from;
-    let mut result = Settling { number_mean: (from, to), time_s: 0.0, curve: vec![(0.0, from)] };
-    if gap.abs() <= 1e-9 * from.max(to) {
-        return Ok(result);
-    }
     let at = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let up: Vec<f64> = (0..states - 1).map(|n| (after.births)(at(n))).collect();
     let down: Vec<f64> = (1..states).map(|n| (after.deaths)(at(n))).collect();
@@ -55,17 +50,37 @@ pub fn settling(before: &BirthDeath<'_>, after: &BirthDeath<'_>) -> Result<Settl
     };
     let mut now = first;
     now.resize(states, 0.0);
+    until_settled(now, (from, to), (rate, exact_f64(states)), step, mean)
+}
+
+/// The mean number from the probabilities `now` on, until 1 % of the difference between both ends is left.
+/// Uniformization with this rate; a step costs so much work.
+///
+/// # Errors
+/// [`StationError::TooLarge`] for more work than 2e9.
+pub(crate) fn until_settled(
+    mut now: Vec<f64>,
+    (from, to): (f64, f64),
+    (rate, cost): (f64, f64),
+    step: impl Fn(&[f64]) -> Vec<f64>,
+    mean: impl Fn(&[f64]) -> f64,
+) -> Result<Settling, StationError> {
+    let mut result = Settling { number_mean: (from, to), time_s: 0.0, curve: vec![(0.0, from)] };
+    let gap = to - from;
+    if gap.abs() <= 1e-9 * from.max(to) {
+        return Ok(result);
+    }
     let (mut time, mut length, mut work) = (0.0, 1.0_f64, 0.0);
     let mut left_before = 1.0;
     while left_before > LEFT / 5.0 {
         let (skip, weights) = poisson_window(length);
-        let count = skip + at(weights.len());
-        work += exact_f64(count) * exact_f64(states);
+        let count = skip + u64::try_from(weights.len()).unwrap_or(u64::MAX);
+        work += exact_f64(count) * cost;
         if work > MOST_WORK {
             let (name, limit) = ("steps until it has settled", 2_000_000_000);
             return Err(StationError::TooLarge { name, value: limit + 1, limit });
         }
-        let mut sum = vec![0.0; states];
+        let mut sum = vec![0.0; now.len()];
         let mut power = now;
         for k in 0..count {
             if k > 0 {

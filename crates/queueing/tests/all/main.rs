@@ -15,5 +15,6 @@ mod networks;
 mod phases;
 mod routing;
 mod scalability;
+mod settling;
 mod simulation;
 mod stations;
