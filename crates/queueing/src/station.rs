@@ -8,6 +8,7 @@
 mod birth_death;
 mod bounded;
 mod by_size;
+mod deadline;
 mod general;
 mod ggm;
 mod idle;
@@ -25,6 +26,7 @@ mod unequal;
 pub use birth_death::{BirthDeath, birth_death};
 pub use bounded::mg1k;
 pub use by_size::{BySize, mg1_by_size};
+pub use deadline::{ByDeadline, mg1_deadlines};
 pub use general::{batch_mm1, gm1, md1, mdm, mg1, mg1_lcfs_pr, mg1_ps};
 pub(crate) use ggm::measured_wait;
 pub use ggm::{GgmFormula, MeasuredWait, ggm};
@@ -39,8 +41,8 @@ pub use markov::{
 pub use phase_type::map_ph;
 pub use polling::{Polled, Polling, Retrial, Visit, mg1_retrial, polling, polling_unequal};
 pub use priority::{
-    PriorityClass, PriorityResult, Scheduling, mg1_priority, mm1_discriminatory, mmm_priority,
-    mmm_priority_two,
+    PriorityClass, PriorityResult, Scheduling, mg1_priority, mm1_discriminatory, mm1_shared,
+    mmm_priority, mmm_priority_two,
 };
 pub(crate) use transient::until_settled;
 pub use transient::{Settling, settling};

@@ -6,9 +6,9 @@ use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
 use crate::station::{
     Accuracy, BirthDeath, BySize, GgmFormula, PriorityClass, PriorityResult, Scheduling, Settling,
     StationError, StationSolution, batch_mm1, finite_population, ggm, map_ph, mdm, measured_wait,
-    mg1, mg1_by_size, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity, mm1_discriminatory,
-    mmm, mmm_balking, mmm_impatient, mmm_impatient_general, mmm_priority, mmm_priority_two, mmmk,
-    settling, unvisited,
+    mg1, mg1_by_size, mg1_deadlines, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity,
+    mm1_discriminatory, mm1_shared, mmm, mmm_balking, mmm_impatient, mmm_impatient_general,
+    mmm_priority, mmm_priority_two, mmmk, settling, unvisited,
 };
 
 /// The solution, or `None` when the model is a matter for network solvers.
@@ -443,6 +443,7 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
         && station.balking == Balking::Never
         && station.rate_multipliers.is_empty()
         && !station.is_delay()
+        && station.demands.iter().flatten().all(|demand| demand.service.is_independent())
         && model.classes.iter().all(is_poisson_one);
     let mut order: Vec<usize> = (0..model.classes.len()).collect();
     order.sort_by_key(|class| model.classes[*class].priority);
@@ -459,14 +460,7 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
         Discipline::PriorityNonPreemptive => Some(Scheduling::NonPreemptive),
         Discipline::PriorityPreemptive => Some(Scheduling::PreemptiveResume),
         Discipline::Fcfs => None,
-        Discipline::Dps if classes.iter().all(|c| c.service.is_exponential()) => {
-            let weight = |class: &usize| station.weights.get(*class).copied().unwrap_or(1.0);
-            let weights: Vec<f64> = order.iter().map(weight).collect();
-            let results = mm1_discriminatory(&classes, &weights)?;
-            let method = "M/M/1 shared by weights (Fayolle, Mitrani, Iasnogorodski 1980)";
-            return Ok(Some(several(model, &order, &results, method)));
-        }
-        _ => return Ok(None),
+        _ => return weighted_or_due(model, &order, &classes),
     };
     let first = classes[0].service.mean();
     let equal = classes
@@ -491,6 +485,48 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
         None => "M/G/1 with several classes, Pollaczek–Khinchine",
     };
     Ok(Some(several(model, &order, &results, method)))
+}
+
+/// Classes that share one server by weights, or are served by their deadlines.
+fn weighted_or_due(
+    model: &Model,
+    order: &[usize],
+    classes: &[PriorityClass],
+) -> Result<Option<Solution>, StationError> {
+    let station = &model.stations[0];
+    if station.servers != 1 {
+        return Ok(None);
+    }
+    let exponential = classes.iter().all(|class| class.service.is_exponential());
+    let weight = |class: &usize| station.weights.get(*class).copied().unwrap_or(1.0);
+    let weights: Vec<f64> = order.iter().map(weight).collect();
+    let rates = |class: &PriorityClass| (class.arrival_rate, 1.0 / class.service.mean());
+    let scheduling = match (station.discipline, classes) {
+        (Discipline::Dps, _) if exponential => {
+            let results = mm1_discriminatory(classes, &weights)?;
+            let method = "M/M/1 shared by weights (Fayolle, Mitrani, Iasnogorodski 1980)";
+            return Ok(Some(several(model, order, &results, method)));
+        }
+        (Discipline::Gps, [one, other]) if exponential => {
+            let results = mm1_shared([rates(one), rates(other)], [weights[0], weights[1]])?;
+            let method = "two coupled queues, matrix-analytic (Neuts 1981)";
+            return Ok(results.map(|results| several(model, order, &results, method)));
+        }
+        (Discipline::Edf, _) => Scheduling::NonPreemptive,
+        (Discipline::EdfPreemptive, _) => Scheduling::PreemptiveResume,
+        _ => return Ok(None),
+    };
+    let deadlines: Option<Vec<f64>> =
+        order.iter().map(|class| station.deadlines.get(*class).copied()).collect();
+    let Some(deadlines) = deadlines else { return Ok(None) };
+    let solved = mg1_deadlines(classes, &deadlines, scheduling)?;
+    Ok(solved.map(|found| {
+        let method = "M/G/1 by deadlines, exponential waits";
+        let mut solution = several(model, order, &found.classes, method);
+        solution.accuracy = Accuracy::Approximation;
+        solution.caveats.extend(found.measured.map(Caveat::MeasuredWait));
+        solution
+    }))
 }
 
 /// Two classes with exponential services of their own rates.

@@ -190,32 +190,69 @@ pub fn mmm_priority_two(
     }
     let (m, most) = (kendall_units::whole_u64(m), kendall_units::whole_u64(most));
     let (m, most) = (usize::try_from(m).unwrap_or(1), usize::try_from(most).unwrap_or(1));
-    let chain = TwoClasses { rates: [high, low], servers: m, most, scheduling };
-    let levels = Levels::build(m, |n| chain.states(n), |n, state| chain.moves(n, state));
-    let Some(steady) = levels.endless() else { return Ok(None) };
-    let Some(tail) = steady.tail() else { return Ok(None) };
-    let Some(beyond) = steady.last_row() else { return Ok(None) };
-    let number = |level: &nalgebra::RowDVector<f64>, n: usize| -> f64 {
-        let states = chain.states(n);
-        states.iter().zip(level.iter()).map(|((first, _), p)| exact_f64(*first) * p).sum()
+    let order = match scheduling {
+        Scheduling::NonPreemptive => Order::InService,
+        Scheduling::PreemptiveResume => Order::Interrupted,
     };
-    let below = steady.levels[..m].iter().enumerate();
-    let first = below.clone().map(|(n, level)| number(level, n)).sum::<f64>() + number(&beyond, m);
-    let second = below.map(|(n, level)| exact_f64(n) * level.sum()).sum::<f64>()
-        + exact_f64(m) * tail[0]
-        + tail[1];
-    let result = |number: f64, (lambda, mu): (f64, f64)| {
-        let response_time = number / lambda;
-        let waiting_time = (response_time - 1.0 / mu).max(0.0);
-        PriorityResult {
-            utilization: lambda / mu / exact_f64(m),
-            waiting_time,
-            response_time,
-            number,
-            number_waiting: lambda * waiting_time,
-        }
-    };
-    Ok(Some(vec![result(first, high), result(second, low)]))
+    Ok(TwoClasses { rates: [high, low], servers: m, most, order }.results())
+}
+
+/// M/M/1 shared by two classes in proportion to their weights while both are there, each in its order of
+/// arrival (generalized processor sharing). `None` where the chain is too large (both use more than 90 % of
+/// their shares), or a class has no arrivals.
+///
+/// # Errors
+/// [`StationError::Unstable`] when the classes together offer 1 erlang or more.
+///
+/// # Source
+/// Two coupled queues (Fayolle, Iasnogorodski 1979), as a quasi birth–death process (Neuts 1981) with the
+/// number of one class as its level, cut off where more of the other are less likely than about 1e-11:
+/// their number falls as the work, e^(−θt) with Σ λ/(µ − θ) = 1, or as in a queue with their share alone.
+pub fn mm1_shared(
+    rates: [(f64, f64); 2],
+    weights: [f64; 2],
+) -> Result<Option<Vec<PriorityResult>>, StationError> {
+    let mut load = 0.0;
+    for (lambda, mu) in rates {
+        load += not_negative("arrival rate", lambda)? / positive("service rate", mu)?;
+    }
+    stable(load, 1, rates[0].0 + rates[1].0)?;
+    let (mut low, mut high) = (0.0, rates[0].1.min(rates[1].1));
+    for _ in 0..100 {
+        let middle = f64::midpoint(low, high);
+        let reached = rates.iter().map(|(lambda, mu)| lambda / (mu - middle)).sum::<f64>() >= 1.0;
+        if reached { high = middle } else { low = middle }
+    }
+    let total = weights[0] + weights[1];
+    let ratios = [0, 1].map(|class: usize| {
+        let (lambda, mu) = rates[class];
+        (1.0 - low / mu).min(lambda / mu / (weights[class] / total))
+    });
+    let cut = usize::from(ratios[1] < ratios[0]);
+    let most = (-25.0 / ratios[cut].ln()).ceil();
+    if rates.iter().any(|(lambda, _)| *lambda <= 0.0) || !(1.0..250.0).contains(&most) {
+        return Ok(None);
+    }
+    let most = usize::try_from(kendall_units::whole_u64(most)).unwrap_or(1);
+    let of = |list: [f64; 2]| [list[cut], list[1 - cut]];
+    let rates = [rates[cut], rates[1 - cut]];
+    let mut results =
+        TwoClasses { rates, servers: 1, most, order: Order::Shared(of(weights)) }.results();
+    if let Some(results) = results.as_mut().filter(|_| cut == 1) {
+        results.reverse();
+    }
+    Ok(results)
+}
+
+/// Who of two classes is served.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Order {
+    /// The first class goes first; who is in service stays.
+    InService,
+    /// The first class interrupts the second.
+    Interrupted,
+    /// Both, with these weights.
+    Shared([f64; 2]),
 }
 
 /// The chain of two classes: how many of the first are there, and how many of the second are in
@@ -224,13 +261,43 @@ struct TwoClasses {
     rates: [(f64, f64); 2],
     servers: usize,
     most: usize,
-    scheduling: Scheduling,
+    order: Order,
 }
 
 impl TwoClasses {
+    fn results(&self) -> Option<Vec<PriorityResult>> {
+        let m = self.servers;
+        let levels = Levels::build(m, |n| self.states(n), |n, state| self.moves(n, state));
+        let steady = levels.endless()?;
+        let tail = steady.tail()?;
+        let beyond = steady.last_row()?;
+        let number = |level: &nalgebra::RowDVector<f64>, n: usize| -> f64 {
+            let states = self.states(n);
+            states.iter().zip(level.iter()).map(|((first, _), p)| exact_f64(*first) * p).sum()
+        };
+        let below = steady.levels[..m].iter().enumerate();
+        let first =
+            below.clone().map(|(n, level)| number(level, n)).sum::<f64>() + number(&beyond, m);
+        let second = below.map(|(n, level)| exact_f64(n) * level.sum()).sum::<f64>()
+            + exact_f64(m) * tail[0]
+            + tail[1];
+        let result = |number: f64, (lambda, mu): (f64, f64)| {
+            let response_time = number / lambda;
+            let waiting_time = (response_time - 1.0 / mu).max(0.0);
+            PriorityResult {
+                utilization: lambda / mu / exact_f64(m),
+                waiting_time,
+                response_time,
+                number,
+                number_waiting: lambda * waiting_time,
+            }
+        };
+        Some(vec![result(first, self.rates[0]), result(second, self.rates[1])])
+    }
+
     fn states(&self, level: usize) -> Vec<(usize, usize)> {
         let first = 0..=self.most;
-        if self.scheduling == Scheduling::PreemptiveResume {
+        if self.order != Order::InService {
             return first.map(|i| (i, 0)).collect();
         }
         // One of the second class waits only while all servers are busy.
@@ -249,15 +316,26 @@ impl TwoClasses {
         if i < self.most {
             moves.push((0, (i + 1, l), lambda_1));
         }
-        if self.scheduling == Scheduling::PreemptiveResume {
-            let first = i.min(m);
+        let served = match self.order {
+            Order::InService => None,
+            Order::Interrupted => {
+                let first = i.min(m);
+                Some((exact_f64(first), exact_f64(level.min(m - first))))
+            }
+            Order::Shared([one, other]) => {
+                let there = |n: usize, weight: f64| if n > 0 { weight } else { 0.0 };
+                let (one, other) = (there(i, one), there(level, other));
+                let all = (one + other).max(f64::MIN_POSITIVE);
+                Some((one / all, other / all))
+            }
+        };
+        if let Some((first, second)) = served {
             moves.push((1, (i, 0), lambda_2));
             if i > 0 {
-                moves.push((0, (i - 1, 0), rate(mu_1, first)));
+                moves.push((0, (i - 1, 0), mu_1 * first));
             }
-            let second = level.min(m - first);
-            if second > 0 {
-                moves.push((-1, (i, 0), rate(mu_2, second)));
+            if second > 0.0 {
+                moves.push((-1, (i, 0), mu_2 * second));
             }
             return moves;
         }

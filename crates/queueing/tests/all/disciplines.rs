@@ -7,8 +7,9 @@ use kendall_queueing::model::{Class, Discipline, Model, Station};
 use kendall_queueing::simulation::{Settings, draw, simulate};
 use kendall_queueing::solver::{Solver, solve};
 use kendall_queueing::station::{
-    BySize, Polled, PriorityClass, Visit, erlang_c, mg1, mg1_by_size, mg1_ps, mg1_retrial,
-    mm1_discriminatory, mmm, mmm_impatient, mmm_impatient_general, polling, polling_unequal,
+    BySize, Polled, PriorityClass, PriorityResult, Scheduling, Visit, erlang_c, mg1, mg1_by_size,
+    mg1_deadlines, mg1_priority, mg1_ps, mg1_retrial, mm1_discriminatory, mm1_shared, mmm,
+    mmm_impatient, mmm_impatient_general, polling, polling_unequal,
 };
 
 use crate::independent::{chain, two_queues};
@@ -397,9 +398,73 @@ fn classes_that_share_by_weights_satisfy_global_balance() {
     let model = two(means, |station| {
         (station.discipline, station.weights) = (Discipline::Gps, weights.to_vec());
     });
-    simulated(&model, &[numbers[0] / rates[0], numbers[1] / rates[1]]);
-    let refused = solve(&model, Solver::Auto).unwrap_err().to_string();
+    let want = [numbers[0] / rates[0], numbers[1] / rates[1]];
+    simulated(&model, &want);
+    let solved = solve(&model, Solver::Auto).unwrap();
+    for (class, want) in solved.classes.iter().zip(want) {
+        near(class.system_response, want, 1e-6);
+    }
+    let mut other = model;
+    other.stations[0].demands[0].as_mut().unwrap().service = Distribution::erlang(2, 1.0).unwrap();
+    let refused = solve(&other, Solver::Auto).unwrap_err().to_string();
     assert!(refused.contains("weight") && refused.contains("simulation"), "{refused}");
+}
+
+/// Two classes of equal customers are one M/M/1 together, whatever the weights; a class of nearly all the weight
+/// has the server for itself; and the order of the classes means nothing.
+#[test]
+fn sharing_by_class_has_the_right_limits() {
+    for rho in [0.3, 0.7, 0.9] {
+        let rates = [(0.4 * rho, 1.0), (0.6 * rho, 1.0)];
+        for weights in [[1.0, 1.0], [5.0, 1.0], [1.0, 50.0]] {
+            let found = mm1_shared(rates, weights).unwrap().unwrap();
+            near(found[0].number + found[1].number, rho / (1.0 - rho), 1e-7);
+            let turned =
+                mm1_shared([rates[1], rates[0]], [weights[1], weights[0]]).unwrap().unwrap();
+            near(found[0].response_time, turned[1].response_time, 1e-7);
+        }
+        let found = mm1_shared(rates, [1e6, 1.0]).unwrap().unwrap();
+        near(found[0].response_time, 1.0 / (1.0 - 0.4 * rho), 1e-5);
+    }
+    assert!(mm1_shared([(0.6, 1.0), (0.5, 1.0)], [1.0, 1.0]).is_err());
+    assert!(mm1_shared([(0.49, 1.0), (0.49, 1.0)], [1.0, 1.0]).unwrap().is_none());
+    assert!(mm1_shared([(0.6, 1.0), (0.0, 1.0)], [1.0, 1.0]).unwrap().is_none());
+}
+
+/// Equal deadlines are the order of arrival, deadlines far apart are priorities, and no order changes the work.
+#[test]
+fn means_by_deadline_have_the_right_limits() {
+    let class = |rate, mean: f64| PriorityClass {
+        arrival_rate: rate,
+        service: Distribution::exponential(mean).unwrap(),
+    };
+    let classes = [class(0.3, 1.0), class(0.4, 1.2), class(0.05, 2.0)];
+    for scheduling in [Scheduling::NonPreemptive, Scheduling::PreemptiveResume] {
+        let by = |deadlines: [f64; 3]| {
+            mg1_deadlines(&classes, &deadlines, scheduling).unwrap().unwrap().classes
+        };
+        let work = |found: &[PriorityResult]| -> f64 {
+            found.iter().map(|one| one.utilization * one.waiting_time).sum()
+        };
+        let far = by([0.0, 1e7, 1e14]);
+        for (one, want) in far.iter().zip(mg1_priority(&classes, scheduling).unwrap()) {
+            near(one.waiting_time, want.waiting_time, 1e-5);
+        }
+        let equal = by([2.0; 3]);
+        let load: f64 = classes.iter().map(|c| c.arrival_rate * c.service.mean()).sum();
+        let wait = classes.iter().map(|c| c.arrival_rate * c.service.mean().powi(2)).sum::<f64>();
+        if scheduling == Scheduling::NonPreemptive {
+            near(equal[1].waiting_time, wait / (1.0 - load), 1e-9);
+        }
+        let between = by([1.0, 4.0, 9.0]);
+        near(work(&between), work(&far), 1e-5);
+        assert!(between[0].waiting_time > far[0].waiting_time);
+        assert!(between[0].waiting_time < equal[0].waiting_time);
+    }
+    let phases =
+        [PriorityClass { service: Distribution::erlang(2, 1.0).unwrap(), ..classes[0].clone() }];
+    assert!(mg1_deadlines(&phases, &[1.0], Scheduling::PreemptiveResume).unwrap().is_none());
+    assert!(mg1_deadlines(&[class(1.5, 1.0)], &[1.0], Scheduling::NonPreemptive).is_err());
 }
 
 /// Mean times at one server of two classes with exponential service, each due `deadlines` after it came.
@@ -571,4 +636,15 @@ fn queues_that_cannot_be_polled_are_refused() {
     let many = vec![Polled { arrival_rate: 0.999_999 / 1001.0, ..one }; 1001];
     let refused = polling_unequal(&many, Visit::Gated).unwrap_err().to_string();
     assert!(refused.contains("queues"), "{refused}");
+}
+
+/// Service times that depend on one another have no formula for several classes either.
+#[test]
+fn classes_with_a_trace_of_services_are_simulated() {
+    let text = "classes = [{ name = 'a', arrival_rate_per_s = 0.2 }, { name = 'b', arrival_rate_per_s = \
+                0.3 }]\nstations = [{ name = 's', service = { a = { distribution = 'trace', values_s = \
+                [0.1, 0.1, 4.0, 4.0] }, b = { distribution = 'exponential', mean_s = 1 } } }]";
+    let model: Model = toml::from_str(text).unwrap();
+    let refused = solve(&model, Solver::Auto).unwrap_err().to_string();
+    assert!(refused.contains("depend on one another"), "{refused}");
 }

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kendall_queueing::Distribution;
-use kendall_queueing::model::{Batch, Class, Model, Pool, Station, Workload};
+use kendall_queueing::model::{Batch, Class, Discipline, Model, Pool, Station, Workload};
 use kendall_queueing::network::{ForkJoin, MeasuredError, fork_join_general, fork_join_unequal};
 use kendall_queueing::simulation::{Settings, draw, simulate};
 use kendall_queueing::solver::{Caveat, Solution, Solver, solve};
@@ -359,19 +359,19 @@ fn queues(servers: u64, bursty: bool, seed: u64, name: [&'static str; 2]) {
         wait.add(found.stations[0].waiting_time[0], waited.center);
         let took = truth.classes[0].response_time_mean_s.unwrap().center;
         response.add(found.classes[0].system_response, took);
-        most = found
-            .caveats
-            .iter()
-            .find_map(|caveat| match caveat {
-                Caveat::MeasuredWait(error) => {
-                    Some((error.waiting_percent, error.response_percent))
-                }
-                _ => None,
-            })
-            .expect("measured here");
+        most = waits_said(&found);
     }
     wait.within(most.0);
     response.within(most.1);
+}
+
+/// What an answer says of its error of W and of R, in per cent.
+fn waits_said(found: &Solution) -> (f64, f64) {
+    let said = |caveat: &Caveat| match caveat {
+        Caveat::MeasuredWait(error) => Some((error.waiting_percent, error.response_percent)),
+        _ => None,
+    };
+    found.caveats.iter().find_map(said).expect("measured here")
 }
 
 #[test]
@@ -386,6 +386,64 @@ fn waits_of_gg1_err_as_their_answers_say() {
 fn waits_of_ggm_err_as_their_answers_say() {
     queues(8, false, 33, ["Whitt, 2 to 8 servers, c_a² 0.1 to 1, W", "the same, R"]);
     queues(8, true, 34, ["Whitt, 2 to 8 servers, c_a² 1 to 4, W", "the same, R"]);
+}
+
+/// Two or three classes by deadlines that lie a thirtieth to ten times the mean wait apart.
+#[test]
+#[ignore = "minutes; part of `make bench-models`"]
+fn waits_by_deadline_err_as_their_answers_say() {
+    let (mut wait, mut response) = (Errors::new("by deadlines, W"), Errors::new("the same, R"));
+    let mut draw = Draw(35);
+    let mut most = (0.0, 0.0);
+    while wait.found.len() < 120 {
+        let count = 2 + usize::try_from(draw.below(2)).unwrap();
+        let rho = 0.3 + 0.6 * draw.unit();
+        let interrupts = draw.unit() < 0.4;
+        let mut list = |of: &mut dyn FnMut(&mut Draw) -> f64| -> Vec<f64> {
+            (0..count).map(|_| of(&mut draw)).collect()
+        };
+        let means = list(&mut |draw| 10.0_f64.powf(draw.unit() - 0.5));
+        let parts = list(&mut |draw| 0.2 + 0.8 * draw.unit());
+        let due = list(&mut |draw| 10.0_f64.powf(2.5 * draw.unit() - 1.5));
+        let service =
+            if interrupts { Distribution::exponential(1.0).unwrap() } else { law(&mut draw, 6) };
+        let rates: Vec<f64> = parts
+            .iter()
+            .zip(&means)
+            .map(|(part, mean)| rho * part / parts.iter().sum::<f64>() / mean)
+            .collect();
+        let second: f64 = rates.iter().zip(&means).map(|(rate, mean)| rate * mean * mean).sum();
+        let scale = second / rho / (1.0 - rho);
+        let mut station = Station::queue("q", 1);
+        for (class, mean) in means.iter().enumerate() {
+            station = station.with_service(class, service.with_mean(*mean).unwrap());
+        }
+        station.discipline = if interrupts { Discipline::EdfPreemptive } else { Discipline::Edf };
+        station.deadlines = due.iter().map(|due| due * scale).collect();
+        let classes =
+            rates.iter().zip(["a", "b", "c"]).map(|(rate, name)| Class::open(name, *rate));
+        let model = Model::new("m", classes.collect(), vec![station]).unwrap();
+        let settings = Settings {
+            relative_half_width: 0.01,
+            most_customers: 4_000_000,
+            ..Settings::of(&model)
+        };
+        let truth = simulate(&model, &settings, &mut |_| {}).unwrap();
+        let found = solve(&model, Solver::Auto).unwrap();
+        most = waits_said(&found);
+        for (class, truth) in truth.classes.iter().enumerate() {
+            let took = truth.response_time_mean_s.unwrap();
+            let waited = took.center - means[class];
+            // What is not certain to 4 % is left out.
+            if took.half_width.is_none_or(|half| half > 0.04 * waited) {
+                continue;
+            }
+            wait.add(found.stations[0].waiting_time[class], waited);
+            response.add(found.classes[class].system_response, took.center);
+        }
+    }
+    wait.within(most.0);
+    response.within(most.1);
 }
 
 /// Two to five FCFS stations in a row, the first with gaps of any family: the whole response by the queueing
