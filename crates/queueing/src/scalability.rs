@@ -98,6 +98,8 @@ pub struct Options {
     pub gamma: Option<f64>,
     /// Fits contention alone (Amdahl's law): β = 0.
     pub amdahl: bool,
+    /// α and β may be below 0, as other programs for non-linear least squares let them.
+    pub unbounded: bool,
     /// Confidence of intervals and bands.
     pub confidence: f64,
     /// How the error grows with the throughput.
@@ -106,7 +108,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { gamma: None, amdahl: false, confidence: 0.95, noise: Noise::Auto }
+        Self { gamma: None, amdahl: false, unbounded: false, confidence: 0.95, noise: Noise::Auto }
     }
 }
 
@@ -266,7 +268,7 @@ pub struct UslFit {
 /// ```
 pub fn fit(measured: &[(f64, f64)], options: &Options) -> Result<UslFit, UslError> {
     check(measured, options)?;
-    let data = Data::new(measured);
+    let data = Data { unbounded: options.unbounded, ..Data::new(measured) };
     let mut free = [true, !options.amdahl, options.gamma.is_none()];
     let coefficients = free.iter().filter(|free| **free).count();
     let distinct = data.distinct();
@@ -337,6 +339,7 @@ struct Data {
     /// On the residuals: 1, or one over the fitted throughput.
     weights: Vec<f64>,
     noise: Noise,
+    unbounded: bool,
 }
 
 type Coefficients = [f64; 3];
@@ -350,6 +353,7 @@ impl Data {
             scale,
             weights: vec![1.0; measured.len()],
             noise: Noise::Constant,
+            unbounded: false,
         }
     }
 
@@ -368,6 +372,7 @@ impl Data {
             scale: self.scale,
             weights: Vec::new(),
             noise: Noise::Proportional,
+            unbounded: self.unbounded,
         };
         let (mut c, mut found) = (start, None);
         for _ in 0..REWEIGHTINGS {
@@ -407,7 +412,8 @@ impl Data {
     ) -> Result<(Coefficients, [bool; 3]), UslError> {
         let wanted = *free;
         let whole = self.search(fixed, wanted)?;
-        if whole[0] >= 0.0 && whole[1] >= 0.0 && self.positive(whole) {
+        let bounds_hold = self.unbounded || whole[0] >= 0.0 && whole[1] >= 0.0;
+        if bounds_hold && self.positive(whole) {
             return Ok((whole, [false; 3]));
         }
         let mut best: Option<(f64, Coefficients, [bool; 3])> = None;

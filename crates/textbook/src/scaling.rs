@@ -1,7 +1,7 @@
 //! The scalability law: with known coefficients, or from measurements.
 
 use kendall_keys::{Form, Key, Section};
-use kendall_queueing::scalability::{Coefficient, Options, Prediction, Usl, fit, gustafson};
+use kendall_queueing::scalability::{Coefficient, Noise, Options, Prediction, Usl, fit, gustafson};
 
 use crate::fields::{CONFIDENCE, entries_for, need};
 use crate::{Answer, Case, TextbookError};
@@ -13,6 +13,14 @@ pub(crate) const KEYS: &[Key] = &[
     Key::number("alpha", "contention; the serial share of amdahl and gustafson"),
     Key::number("beta", "coherency; 0 unless given"),
     Key::number("gamma", "throughput of one; of a fit: fixed, where it is given"),
+    Key::flag("unbounded", "of a fit: alpha and beta may be below 0, as R's `nls` lets them")
+        .or("false"),
+    Key::choice(
+        "noise",
+        &["auto", "constant", "proportional"],
+        "of a fit: how errors grow with the throughput",
+    )
+    .or("'auto'"),
     CONFIDENCE,
 ];
 
@@ -22,8 +30,8 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
     let fits = kind == "usl-fit" || kind == "amdahl" && section.has("throughput_per_s");
     let wrong: &[&str] = match kind {
         _ if fits => &["alpha", "beta"],
-        "usl" => &["throughput_per_s", "predict_n", "confidence"],
-        _ => &["throughput_per_s", "predict_n", "confidence", "beta"],
+        "usl" => &["throughput_per_s", "predict_n", "confidence", "unbounded", "noise"],
+        _ => &["throughput_per_s", "predict_n", "confidence", "unbounded", "noise", "beta"],
     };
     if let Some(key) = wrong.iter().find(|key| section.has(key)) {
         return Err(section.problem(key, format!("is not a key of `{kind}`")).into());
@@ -49,8 +57,13 @@ fn fitted(
     let options = Options {
         gamma: section.number("gamma")?,
         amdahl: kind == "amdahl",
+        unbounded: section.flag("unbounded")?,
+        noise: match section.text("noise")?.as_str() {
+            "constant" => Noise::Constant,
+            "proportional" => Noise::Proportional,
+            _ => Noise::Auto,
+        },
         confidence: section.number("confidence")?.unwrap_or(0.95),
-        ..Options::default()
     };
     let fit = fit(&measured, &options)?;
     let mut answer = Answer::new("universal scalability law, least squares", "estimate");

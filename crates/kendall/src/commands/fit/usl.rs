@@ -46,6 +46,9 @@ pub(crate) struct FitUsl {
     /// Fits Amdahl's law instead: β = 0
     #[arg(long)]
     amdahl: bool,
+    /// Lets contention and coherency be below 0
+    #[arg(long)]
+    unbounded: bool,
     /// Loads to predict the throughput at
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     predict: Vec<f64>,
@@ -117,6 +120,7 @@ impl FitUsl {
         let options = Options {
             gamma: self.gamma,
             amdahl: self.amdahl,
+            unbounded: self.unbounded,
             confidence: self.confidence,
             noise: match self.noise {
                 NoiseOption::Auto => Noise::Auto,
