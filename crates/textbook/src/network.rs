@@ -1,14 +1,17 @@
 //! Networks of stations, lowered to a model.
 
 use kendall_keys::{Form, Key, Section};
-use kendall_queueing::Model;
 use kendall_queueing::model::keys::DISTRIBUTION;
+use kendall_queueing::model::{Class, Model};
 use kendall_queueing::network::Accuracy;
-use kendall_queueing::solver::{Solution, Solver, StationResult, solve as solve_model};
+use kendall_queueing::solver::{
+    Caveat, ClassResult, Solution, Solver, StationResult, solve as solve_model,
+};
 use toml::{Table, Value};
 
 use crate::fields::{WHOLE, entries_for, number};
 use crate::lowered::Lowered;
+use crate::station::PERCENTILES;
 use crate::{Answer, Case, Output, TextbookError, bounds};
 
 const BY_CLASS: Form = Form::Either(&[Form::Number, Form::Numbers, Form::Named(&Form::Number)]);
@@ -153,9 +156,14 @@ fn answer(kind: &str, lowered: &Lowered, wanted: &[String]) -> Result<Answer, Te
     if kind.ends_with("-bounds") {
         return bounds::only(kind, lowered);
     }
-    let solution = solve_model(&lowered.model, Solver::Auto)?;
+    let open = lowered.model.classes.iter().all(Class::is_open);
+    let quantiles = if open { PERCENTILES.map(|(_, q)| q).to_vec() } else { Vec::new() };
+    let mut model = lowered.model.clone();
+    model.quantiles = quantiles;
+    let solution = solve_model(&model, Solver::Auto)?;
     let mut answer = Answer::new(&solution.solver, solution.accuracy.name());
-    answer.caveats = solution.caveats.iter().map(ToString::to_string).collect();
+    let caveats = solution.caveats.iter().filter(|caveat| **caveat != Caveat::NoPercentiles);
+    answer.caveats = caveats.map(ToString::to_string).collect();
     describe(&mut answer, lowered, &solution, "");
     let asked = |start: &str| wanted.is_empty() || wanted.iter().any(|n| n.starts_with(start));
     if solution.accuracy == Accuracy::Exact && asked("exact_") {
@@ -573,6 +581,7 @@ fn describe(answer: &mut Answer, lowered: &Lowered, s: &Solution, prefix: &str) 
     let numbers: Vec<Vec<f64>> = s.stations.iter().map(|station| station.number.clone()).collect();
     answer.number(&named("total_jobs"), numbers.iter().flatten().sum(), "jobs");
     class_variances(answer, lowered, s, prefix);
+    percentiles(answer, lowered, s, prefix);
     if !lowered.listed && x.len() == 1 {
         let first = |rows: &[Vec<f64>]| rows.iter().map(|row| row[0]).collect::<Vec<f64>>();
         answer.number(&named("throughput"), x[0], &per);
@@ -606,6 +615,21 @@ fn describe(answer: &mut Answer, lowered: &Lowered, s: &Solution, prefix: &str) 
     }
     let names: Vec<&str> = lowered.model.classes.iter().map(|class| class.name.as_str()).collect();
     answer.word("classes", &names.join(", "));
+}
+
+/// Of responses of open classes, where all have a formula.
+fn percentiles(answer: &mut Answer, lowered: &Lowered, s: &Solution, prefix: &str) {
+    for (index, (name, _)) in PERCENTILES.iter().enumerate() {
+        let of = |class: &ClassResult| class.response_quantiles.get(index).map(|(_, t)| *t);
+        let times = s.classes.iter().map(|class| of(class).map(|t| lowered.unit.time(t)));
+        let Some(times) = times.collect::<Option<Vec<f64>>>() else { return };
+        let named = format!("{prefix}system_response_{name}");
+        if lowered.listed || times.len() > 1 {
+            answer.list(&format!("{named}_by_class"), times, lowered.unit.name);
+        } else {
+            answer.number(&named, times[0], lowered.unit.name);
+        }
+    }
 }
 
 /// Of numbers and times of classes, where there is a formula.

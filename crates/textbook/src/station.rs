@@ -1,11 +1,11 @@
 //! A single station by its notation, lowered to a model of one station and one class.
 
 use kendall_keys::{Form, Key, Section};
-use kendall_queueing::Model;
 use kendall_queueing::model::keys::{DISTRIBUTION, SHAPES};
 use kendall_queueing::model::{ModelError, Workload};
 use kendall_queueing::solver::{Caveat, Solution, SolveError, Solver, solve as solve_model};
 use kendall_queueing::station::{GgmFormula, StationSolution, mmm_unequal};
+use kendall_queueing::{Distribution, Model};
 use toml::{Table, Value};
 
 use crate::fields::{ARRIVAL_RATE, SERVICE_RATE, SERVICE_TIME, WHOLE, copy, number, service_time};
@@ -102,6 +102,9 @@ pub(crate) fn solve(notation: &Notation, mut case: Case<'_>) -> Result<Answer, T
     let plain = notation.suffix == Suffix::None && numbers.capacity.is_none();
     if plain && !notation.is_closed() && (notation.arrivals, notation.service).general() {
         formulas(&mut answer, &model, case.unit);
+        if let Some(demand) = model.stations[0].demand_at(0) {
+            moments(&mut answer, &demand.service, case.unit);
+        }
     }
     Ok(answer)
 }
@@ -557,6 +560,10 @@ fn idle(model: &Model, solution: &Solution, unit: Unit) -> Answer {
     answer
 }
 
+/// What is printed of a distribution unless other percentiles are asked for.
+pub(crate) const PERCENTILES: [(&str, f64); 6] =
+    [("p50", 0.5), ("p75", 0.75), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)];
+
 /// All metrics in the unit of the case.
 fn describe(s: &StationSolution, servers: Option<u64>, unit: Unit) -> Answer {
     let mut answer = Answer::new(&format!("{}: {}", s.notation, s.method), s.accuracy.name());
@@ -584,9 +591,7 @@ fn describe(s: &StationSolution, servers: Option<u64>, unit: Unit) -> Answer {
         a.number(&format!("mean_{name}"), unit.time(moments.mean), unit.name);
         a.maybe(&format!("var_{name}"), moments.variance.map(time2), &square);
     }
-    for (name, q) in
-        [("p50", 0.5), ("p75", 0.75), ("p90", 0.9), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)]
-    {
+    for (name, q) in PERCENTILES {
         a.maybe(
             &format!("response_{name}"),
             s.response_quantile(q).map(|t| unit.time(t)),
@@ -622,6 +627,20 @@ fn without_spread(answer: &mut Answer) {
         let starts = ["var_response", "var_wait", "response_p", "wait_p", "busy_period_var"];
         !starts.iter().any(|start| name.starts_with(start)) && name != "jobs_per_busy_period_var"
     });
+}
+
+/// Of service, as far as the file says them.
+fn moments(answer: &mut Answer, service: &Distribution, unit: Unit) {
+    let (mean, spread) = (service.mean(), service.variance());
+    answer.number("service_time", unit.time(mean), unit.name);
+    for (name, moment, order) in [
+        ("service_variance", Some(spread), 2),
+        ("service_second_moment", Some(mean * mean + spread), 2),
+        ("service_third_moment", service.moment(3), 3),
+    ] {
+        let moment = moment.map(|value| value / unit.seconds.powi(order));
+        answer.maybe(name, moment, &format!("{}^{order}", unit.name));
+    }
 }
 
 /// The waits that the G/G/m formulas give, whichever was taken.
