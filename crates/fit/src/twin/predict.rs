@@ -7,7 +7,7 @@ use kendall_units::exact_f64;
 use serde::Serialize;
 
 use super::analytic::{Solved, analytic};
-use super::calibrate::{Fitted, Form, Lack, MeasuredRun, Twin, length, logs, with_commit};
+use super::calibrate::{Fitted, Form, Lack, Loaded, MeasuredRun, Twin, length, logs, with_commit};
 use super::demand::LEAST_BATCH;
 use super::interval::{Interval, Why};
 use super::simulate::{Chance, Machine, Simulated, simulate};
@@ -20,6 +20,8 @@ const DRAWS: u32 = 16;
 const CENTRAL: u64 = 5;
 /// Rounds over a slowness that depends on the load, and the share of each that is taken.
 const SLOWNESS_ROUNDS: u32 = 3;
+/// Rounds over one that grows with each request in the system, by several times.
+const CROWD_ROUNDS: u32 = 5;
 const SLOWNESS_SHARE: f64 = 0.6;
 /// Spread of the form of the demands itself, as σ of the logarithm.
 const FORM: f64 = 0.05;
@@ -589,6 +591,7 @@ impl Ask<'_> {
         let mut slowness = self.slowness.unwrap_or(1.0);
         let mut throughput = reference.throughput;
         let rounds = match fitted.form {
+            Form::Crowd => CROWD_ROUNDS,
             Form::ProbeLoad => SLOWNESS_ROUNDS,
             Form::Idle | Form::Load | Form::Probe if self.slowness.is_none() => SLOWNESS_ROUNDS,
             _ => 1,
@@ -602,7 +605,9 @@ impl Ask<'_> {
             let cores: f64 = system.hosts.iter().map(|h| f64::from(h.cores)).sum();
             let pairs = look.hosts.iter().zip(&system.hosts);
             let busy = pairs.map(|(busy, host)| busy * f64::from(host.cores)).sum::<f64>() / cores;
-            let next = reference.slowness(fitted.form, throughput, busy, self.slowness);
+            let present = throughput * look.response_mean_s;
+            let load = Loaded { throughput, busy, present };
+            let next = reference.slowness(fitted.form, load, self.slowness);
             slowness *= (next / slowness).powf(SLOWNESS_SHARE);
         }
         let requests = (throughput * self.twin.run_s).clamp(REQUESTS.0, REQUESTS.1);
