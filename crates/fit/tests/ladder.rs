@@ -781,6 +781,16 @@ fn batches_are_answered_by_their_form() {
     }
 }
 
+/// 1, 2, 4 and 8 clients wait 3 ms and compute 0.6 ms, in proportion to their number: the curve alone says that 48 carry six
+/// times as much, and two processors carry 3,333/s, to within the drift of runs of 5 % and what the demand is known to.
+#[test]
+fn a_curve_says_no_more_than_the_processors_carry() {
+    let truth = Truth { times: (0.4, 1), growth: 0.0, ..TRUTHS[7] };
+    let told = model(&runs_at(&truth, &[1, 2, 4, 8], 6), 6).answer(&truth.question((48, 0)), None);
+    let x = told.unwrap().prediction.throughput_per_s;
+    assert!(x.center < 3_600.0 && x.high < 5_000.0, "{x:?}");
+}
+
 /// Each instance has a lock of its own unless runs say otherwise, which the interval holds; a run in which one of two
 /// instances did nothing is no evidence about two.
 #[test]

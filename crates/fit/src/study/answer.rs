@@ -866,7 +866,8 @@ impl StudyModel {
         if question.signature != self.signature {
             return self.between(question, &system);
         }
-        let along = self.along(question);
+        let most = self.twin.most_of_processors(&system);
+        let along = self.along(question).map(|along| along.bounded(most));
         if let Some((model, five)) = along.as_ref().and_then(Along::measured) {
             self.twin.check(&system, &question.levels)?;
             return Ok(self.told(question, &system, along.as_ref(), (model, five)));

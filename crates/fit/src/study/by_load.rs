@@ -230,6 +230,8 @@ pub(super) struct Along<'a> {
     asked: Workload,
     /// What a station that no counter shows is taken to be.
     family: Family,
+    /// Most that the processors carry, and at the end of its interval.
+    most_per_s: [f64; 2],
 }
 
 /// X, then mean, p50, p90 and p99 of the response time in s.
@@ -276,7 +278,22 @@ impl<'a> Along<'a> {
         levels: &[(String, f64)],
     ) -> Option<Self> {
         let at: Vec<&LoadRun> = runs.filter(|run| run.is_at(asked, levels)).collect();
-        (!at.is_empty()).then_some(Self { runs: at, asked: asked.1, family: Family::Servers })
+        let most_per_s = [f64::INFINITY; 2];
+        let family = Family::Servers;
+        (!at.is_empty()).then_some(Self { runs: at, asked: asked.1, family, most_per_s })
+    }
+
+    /// With processors that carry no more than this, but for what they did carry.
+    pub(super) fn bounded(self, most_per_s: [f64; 2]) -> Self {
+        let carried = self.runs.iter().map(|run| run.throughput_per_s).fold(0.0, f64::max);
+        Self { most_per_s: most_per_s.map(|most| most.max(carried)), ..self }
+    }
+
+    /// As far as the processors carry it.
+    fn within_processors(&self, x: Interval) -> Interval {
+        let [center, high] = self.most_per_s;
+        let center = x.center.min(center);
+        Interval { center, low: x.low.min(center), high: x.high.min(high).max(center), why: x.why }
     }
 
     /// With stations of this family.
@@ -319,7 +336,8 @@ impl<'a> Along<'a> {
         let runs = self.runs.iter().map(|run| (run.workload.load(), run.throughput_per_s));
         let runs: Vec<(f64, f64)> = runs.filter(|_| self.is_closed()).collect();
         let law = fit(&runs, &Options::default()).ok()?.usl;
-        Some(law.throughput(self.asked.load())).filter(|x| x.is_finite() && *x > 0.0)
+        let x = Some(law.throughput(self.asked.load())).filter(|x| x.is_finite() && *x > 0.0);
+        x.map(|x| x.min(self.most_per_s[0]))
     }
 
     /// Throughput of a station that no counter shows.
@@ -327,7 +345,8 @@ impl<'a> Along<'a> {
         let runs = Evidence::of(&self.curve_runs()).filter(|_| self.is_closed())?;
         let found = station_at(&runs, self.family, self.asked.load(), CONFIDENCE)?;
         let within = found.interval?;
-        Some(Interval { center: found.center, low: within.low, high: within.high, why: Why::Fit })
+        let (center, low, high) = (found.center, within.low, within.high);
+        Some(self.within_processors(Interval { center, low, high, why: Why::Fit }))
     }
 
     /// Throughput, and the mean response time that goes with it.
@@ -342,6 +361,7 @@ impl<'a> Along<'a> {
         match self.asked {
             Workload::Closed { clients, .. } => {
                 let x = run_at(&self.curve_runs(), f64::from(clients), CONFIDENCE)?.center;
+                let x = x.min(self.most_per_s[0]);
                 Some([x, self.response_at(x)?])
             }
             Workload::Open { .. } => self.curve().map(|[x, mean, ..]| [x.center, mean.center]),
@@ -443,7 +463,7 @@ impl<'a> Along<'a> {
             high: within.high,
             why: Why::Fit,
         };
-        let [x, mean] = self.with_response(x)?;
+        let [x, mean] = self.with_response(self.within_processors(x))?;
         let quantile = |at: usize| self.quantile(&mean, at);
         Some([x, mean, quantile(1), quantile(2), quantile(3)])
     }

@@ -199,7 +199,9 @@ impl LeftOut {
         let measured =
             [mean(&|run| Some(run.throughput_per_s))?, mean(&|run| Some(run.times_s?[0]))?];
         let p99 = mean(&|run| Some(run.times_s?[P99 - 1]));
+        let most = twin.map(|(twin, system)| twin.most_of_processors(system));
         let along = Along::without(others, first).map(|along| along.with(family));
+        let along = along.map(|along| most.into_iter().fold(along, Along::bounded));
         let by_twin = twin.and_then(|(twin, system)| twin.center(system, None));
         let station = along.as_ref().and_then(Along::hidden_station);
         let open = along.as_ref().zip(station).and_then(|(along, x)| along.with_response(x));

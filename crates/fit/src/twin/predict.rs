@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::analytic::{Solved, analytic};
 use super::calibrate::{Fitted, Form, Lack, Loaded, MeasuredRun, Twin, length, logs, with_commit};
-use super::demand::LEAST_BATCH;
+use super::demand::{Demand, LEAST_BATCH};
 use super::interval::{Interval, Why};
 use super::simulate::{Chance, Machine, Simulated, simulate};
 use super::system::{Host, System, SystemError, Workload};
@@ -23,6 +23,8 @@ const SLOWNESS_ROUNDS: u32 = 3;
 /// Rounds over one that grows with each request in the system, by several times.
 const CROWD_ROUNDS: u32 = 5;
 const SLOWNESS_SHARE: f64 = 0.6;
+/// Rounds over what full processors carry, where work falls with it.
+const SETTLING: u32 = 8;
 /// Spread of the form of the demands itself, as σ of the logarithm.
 const FORM: f64 = 0.05;
 /// Spread of the times that an idle core takes to wake, and that a commit takes.
@@ -428,6 +430,44 @@ impl Twin {
         Ok(())
     }
 
+    /// Demands of the processes of a system: the calibration runs keep their order, and a question may not.
+    fn demands_in<'a>(
+        &self,
+        system: &'a System,
+        fitted: &'a Fitted,
+    ) -> impl Iterator<Item = Demand> + use<'a> {
+        let known = &self.configurations[0].system.processes;
+        let place = |name: &str| known.iter().position(|p| p.name == name).unwrap_or(0);
+        let places: Vec<usize> = system.processes.iter().map(|own| place(&own.name)).collect();
+        places.into_iter().map(|place| fitted.demands[place])
+    }
+
+    /// Most that the processors carry of a closed load, by the work of a request alone, as if it took no switch: by the
+    /// forms that the runs show; and by all forms, with what the demands are known to.
+    pub(crate) fn most_of_processors(&self, system: &System) -> [f64; 2] {
+        let Workload::Closed { clients, .. } = system.workload else { return [f64::INFINITY; 2] };
+        let of_form = |fitted: &Fitted| {
+            let mut work_s = vec![0.0; system.hosts.len()];
+            let batch = f64::from(system.largest_batch());
+            for (process, demand) in system.processes.iter().zip(self.demands_in(system, fitted)) {
+                work_s[process.host] += demand.cpu_s(batch, 0.0, 1.0);
+            }
+            let of_host =
+                |(host, work_s): (&Host, f64)| f64::from(host.cores) * host.speed / work_s;
+            let most = system.hosts.iter().zip(work_s).map(of_host).fold(f64::INFINITY, f64::min);
+            let present = f64::from(clients);
+            let slowed = |x: f64| {
+                let load = Loaded { throughput: x, busy: 1.0, present };
+                most / self.reference.slowness(fitted.form, load, None)
+            };
+            (0..SETTLING).fold(most, |x, _| if x.is_finite() { slowed(x) } else { x })
+        };
+        let all = |of: &dyn Fn(&&Fitted) -> bool| {
+            self.fitted.iter().filter(of).map(of_form).fold(0.0, f64::max)
+        };
+        [all(&|fitted| fitted.shown), all(&|_| true) * (1.0 + self.demands_half_width())]
+    }
+
     /// Busy shares of the hosts at a throughput, by the processor time of a request.
     pub(crate) fn busy(&self, question: &System, x: &Interval) -> Vec<Share> {
         let cpu_s = self.cpu_s(x.center);
@@ -572,15 +612,8 @@ impl Ask<'_> {
     fn run(&self, (work, times): (f64, f64), seed: u64) -> Option<(Simulated, f64)> {
         let fitted = self.fitted;
         let system = with_commit(self.question, fitted.commit_s * times);
-        // The calibration runs keep the order of processes; a question may not.
-        let known = &self.twin.configurations[0].system.processes;
-        let place = |name: &str| known.iter().position(|p| p.name == name).unwrap_or(0);
-        let demands: Vec<_> = self
-            .question
-            .processes
-            .iter()
-            .map(|process| fitted.demands[place(&process.name)].scaled(work))
-            .collect();
+        let demands = self.twin.demands_in(self.question, fitted);
+        let demands: Vec<Demand> = demands.map(|demand| demand.scaled(work)).collect();
         let wake_s = fitted.wake_s * times;
         let run = |slowness: f64, requests: f64, throughput: f64| {
             let length = length(throughput, requests);
