@@ -583,7 +583,7 @@ fn unexplained(
     let delays: f64 = links.map(|link| 2.0 * exact_f64(link.delay_ns) / 1e9).sum();
     let left = light.response_mean_s - cpu - delays;
     let Some(entry) = light.entry() else { return };
-    let spread = narrower(light);
+    let spread = spread_at(light);
     facts.values_mut().for_each(|facts| facts.spread = spread);
     let with_workers = light
         .graph
@@ -632,14 +632,19 @@ fn unexplained(
     }
 }
 
-/// The usual spread, unless response times at the lightest load vary less: as much as they, then.
-fn narrower(light: &RunFacts) -> Spread {
+/// Squared coefficient of variation up to which the response times of one client alone are taken for those of its work.
+const MOST_SPREAD: f64 = 4.0;
+
+/// That of the response times at the lightest load: of one client, which waits for no other, or where it is less than usual.
+fn spread_at(light: &RunFacts) -> Spread {
     // Standard deviations between the median and the 90th percentile.
     const TO_NINTH: f64 = 1.2816;
     let Spread::Lognormal { scv: usual } = USUAL_SPREAD else { return USUAL_SPREAD };
     let sigma = light.percentiles_s.map(|[p50, p90, _]| (p90 / p50).ln() / TO_NINTH);
     let measured = sigma.map(|sigma| sigma.powi(2).exp_m1()).filter(|scv| scv.is_finite());
-    Spread::Lognormal { scv: measured.map_or(usual, |scv| scv.min(usual)) }
+    let is_alone = LoadRun::of(light).present().is_some_and(|present| present <= 1.0);
+    let most = if is_alone { MOST_SPREAD } else { usual };
+    Spread::Lognormal { scv: measured.map_or(usual, |scv| scv.min(most)) }
 }
 
 /// Runs that differ from the lightest in the load alone.
