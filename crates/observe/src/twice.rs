@@ -2,10 +2,11 @@
 //! both has each request twice.
 //!
 //! Whether that can be is seen in `up`, whose labels are those that the monitoring gives its targets: two targets with one
-//! `instance` that differ in one other label. Whether it is so, in the counters of each tier: both grew alike, at every
-//! moment. A tier's queries then leave the second one out.
+//! `instance` that differ in one other label. Where there is no `up`, in the labels that set replicas of a monitoring apart:
+//! two series that differ in nothing else. Whether it is so, in the counters of each tier: both grew alike, at every moment.
+//! A tier's queries then leave the second one out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_units::exact_f64;
 
@@ -24,6 +25,10 @@ const OF_ONE: f64 = 0.1;
 const OF_ALL: f64 = 0.01;
 const APART: f64 = 0.25;
 
+/// Labels by which replicas of a Prometheus, of Thanos or of an operator name themselves.
+const REPLICAS: [&str; 6] =
+    ["replica", "prometheus_replica", "__replica__", "prometheus", "receive_replica", "monitor"];
+
 /// An application that is scraped twice, asked for by queries that take no label matcher.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -37,14 +42,14 @@ pub struct ScrapedTwice {
     second: String,
 }
 
-/// Labels in which targets with one address differ.
 pub(crate) struct Twice {
     grid: Grid,
-    labels: BTreeSet<String>,
+    /// Labels in which targets with one address differ; `None` where nothing tells the targets.
+    labels: Option<BTreeSet<String>>,
 }
 
 impl Twice {
-    /// Asks for the targets. Nothing is known where the source has no `up`: tables, pages, older recordings.
+    /// Asks for the targets. Nothing tells them where the source has no `up`: tables, pages, older recordings.
     pub(crate) fn of(
         system: &System,
         source: &mut dyn Source,
@@ -75,6 +80,7 @@ impl Twice {
             }
         }
         labels.remove("instance");
+        let labels = (!targets.is_empty()).then_some(labels);
         Ok(Self { grid, labels })
     }
 
@@ -85,29 +91,66 @@ impl Twice {
         source: &mut dyn Source,
     ) -> Result<Option<String>, ScrapedTwice> {
         let loads = [Quantity::Throughput, Quantity::Arrivals, Quantity::Busy];
-        for label in &self.labels {
-            let query = loads.iter().find_map(|quantity| tier.queries.get(quantity));
-            let Some(counter) = query.and_then(|query| counter(query)) else { continue };
-            let Grid { step_s, .. } = self.grid;
-            let asked = format!("sum by ({label}) (increase({counter}[{step_s}s]))");
-            let Ok(found) = source.range(&asked, &self.grid) else { continue };
-            let Some((kept, second)) = alike(label, &found) else { continue };
-            for query in tier.queries.values_mut() {
-                *query = without(query, label, &second).ok_or_else(|| ScrapedTwice {
-                    tier: tier.name.clone(),
-                    label: label.clone(),
-                    kept: kept.clone(),
-                    second: second.clone(),
-                })?;
-            }
-            return Ok(Some(format!(
-                "`{}` is scraped twice: its counters with {label}=\"{second}\" grow as those with {label}=\"{kept}\" do; the \
-                 former are left out",
-                tier.name
-            )));
+        let query = loads.iter().find_map(|quantity| tier.queries.get(quantity));
+        let Some(counter) = query.and_then(|query| counter(query)) else { return Ok(None) };
+        let Some((label, kept, second)) = self.second_of(counter, source) else { return Ok(None) };
+        for query in tier.queries.values_mut() {
+            *query = without(query, &label, &second).ok_or_else(|| ScrapedTwice {
+                tier: tier.name.clone(),
+                label: label.clone(),
+                kept: kept.clone(),
+                second: second.clone(),
+            })?;
         }
-        Ok(None)
+        Ok(Some(format!(
+            "`{}` is scraped twice: its counters with {label}=\"{second}\" grow as those with {label}=\"{kept}\" do; the \
+             former are left out",
+            tier.name
+        )))
     }
+
+    /// The label by which a counter is there twice, its value that is kept, and the other.
+    fn second_of(
+        &self,
+        counter: &str,
+        source: &mut dyn Source,
+    ) -> Option<(String, String, String)> {
+        let Grid { step_s, .. } = self.grid;
+        let increase = format!("increase({counter}[{step_s}s])");
+        let told = |label: &str, found: &[Series]| {
+            alike(label, found).map(|(kept, second)| (label.to_owned(), kept, second))
+        };
+        let Some(labels) = &self.labels else {
+            let found = source.range(&increase, &self.grid).ok()?;
+            return REPLICAS.iter().find_map(|label| told(label, &by_replica(label, &found)));
+        };
+        labels.iter().find_map(|label| {
+            let asked = format!("sum by ({label}) ({increase})");
+            told(label, &source.range(&asked, &self.grid).ok()?)
+        })
+    }
+}
+
+/// Sums by a label over the series that are there for more than one of its values and differ in nothing else.
+fn by_replica(label: &str, found: &[Series]) -> Vec<Series> {
+    let mut copies: BTreeMap<BTreeMap<String, String>, Vec<&Series>> = BTreeMap::new();
+    for series in found {
+        let mut rest = series.labels.clone();
+        rest.remove(label);
+        copies.entry(rest).or_default().push(series);
+    }
+    let mut sums: BTreeMap<Option<&String>, Vec<f64>> = BTreeMap::new();
+    for series in copies.values().filter(|copies| copies.len() > 1).flatten() {
+        let zeros = || vec![0.0; series.values.len()];
+        let sum = sums.entry(series.labels.get(label)).or_insert_with(zeros);
+        let there = sum.iter_mut().zip(&series.values).filter(|(_, value)| value.is_finite());
+        there.for_each(|(sum, value)| *sum += value);
+    }
+    let one = |(value, values): (Option<&String>, Vec<f64>)| Series {
+        labels: value.map(|value| (label.to_owned(), value.clone())).into_iter().collect(),
+        values,
+    };
+    sums.into_iter().map(one).collect()
 }
 
 /// Two values of a label whose counters grew alike: the one that was there more often, and the other.
@@ -125,11 +168,12 @@ fn alike(label: &str, found: &[Series]) -> Option<(String, String)> {
             && exact_f64(pairs) * 2.0 >= exact_f64(one.values.len() as u64)
             && (sums.0 - sums.1).abs() <= OF_ALL * sums.0.max(sums.1)
     };
-    let value = |series: &Series| series.labels.get(label).cloned();
+    // A series without the label is selected as one where it is empty.
+    let value = |series: &Series| series.labels.get(label).cloned().unwrap_or_default();
     found.iter().enumerate().find_map(|(place, one)| {
         let other = found[..place].iter().find(|other| same(one, other))?;
         let (kept, second) = if there(one) > there(other) { (one, other) } else { (other, one) };
-        Some((value(kept)?, value(second)?))
+        Some((value(kept), value(second)))
     })
 }
 

@@ -284,11 +284,11 @@ fn a_clock_that_is_a_minute_apart_is_found() {
 #[test]
 fn an_application_that_is_scraped_twice_counts_once() {
     let truth = truth(3);
-    let found = |of_both: &dyn Fn(&str) -> Vec<(&'static str, String)>| {
+    let found = |has_up: bool, of_both: &dyn Fn(&str) -> Vec<(&'static str, String)>| {
         let mut samples = Samples::default();
         let counters = [&truth.arrivals, &truth.completions, &truth.busy_s, &truth.response_s];
         let up = vec![1.0; SECONDS];
-        let named = COUNTERS.iter().zip(counters).chain([(&"up", &up)]);
+        let named = COUNTERS.iter().zip(counters).chain(has_up.then_some((&"up", &up)));
         for (name, values) in named {
             for (replica, phase) in [("a", 0), ("b", 2)] {
                 for second in (phase..SECONDS).step_by(5) {
@@ -306,11 +306,26 @@ fn an_application_that_is_scraped_twice_counts_once() {
         let rate = analyze(&system, &observed).map(|analysis| analysis.rates_seen_per_s.1);
         (rate, observed.tiers[0].left_out.clone())
     };
-    let (rate, said) =
-        found(&|replica| vec![("instance", "app:80".to_owned()), ("replica", replica.to_owned())]);
-    assert!((rate.unwrap() - 80.0).abs() < 8.0);
-    let said = said.unwrap();
-    assert!(said.contains("`a` is scraped twice") && said.contains("replica=\"b\""), "{said}");
-    let (_, said) = found(&|replica| vec![("instance", format!("{replica}:80"))]);
-    assert_eq!(said, None);
+    let instance = || ("instance", "app:80".to_owned());
+    let both = |replica: &str| vec![instance(), ("replica", replica.to_owned())];
+    let one_of_both = |replica: &str| match replica {
+        "a" => vec![instance()],
+        _ => both(replica),
+    };
+    for has_up in [true, false] {
+        for (rate, said) in [found(has_up, &both), found(has_up, &one_of_both)] {
+            let (rate, said) = (rate.unwrap(), said.unwrap());
+            assert!((rate - 80.0).abs() < 8.0, "{rate}: {said}");
+            assert!(said.contains("`a` is scraped twice"), "{said}");
+            assert!(said.contains("replica=\"b\""), "{said}");
+        }
+    }
+    for has_up in [true, false] {
+        let (_, said) = found(has_up, &|replica| vec![("instance", format!("{replica}:80"))]);
+        assert_eq!(said, None);
+        let named = |replica: &str| {
+            vec![("instance", format!("{replica}:80")), ("replica", replica.to_owned())]
+        };
+        assert_eq!(found(has_up, &named).1, None);
+    }
 }
