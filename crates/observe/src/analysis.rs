@@ -219,7 +219,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         return Err(AnalyzeError::TooFewWindows {
             used: used.len(),
             all: windows.all.len(),
-            seconds: system.step_s * system.block_steps as u64,
+            seconds: system.step_s * windows.steps as u64,
             why: reasons(&windows),
         });
     }
@@ -239,7 +239,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         }
     }
     let monitored = monitored(system, &tiers, &windows);
-    let monitoring = Series { system, observed };
+    let monitoring = Series { system, observed, windows: &windows };
     let network = Network::fit(&monitored, &monitoring);
     let class_network = network
         .as_ref()
@@ -294,13 +294,14 @@ fn monitored(system: &System, tiers: &[TierAnalysis], windows: &Windows) -> Moni
 struct Series<'a> {
     system: &'a System,
     observed: &'a Observed,
+    windows: &'a Windows,
 }
 
 impl Monitoring for Series<'_> {
     fn gaps(&self, tier: usize, until: usize) -> Result<Estimate, String> {
         let series = &self.observed.tiers[tier].series;
         let rates = series.get(&Quantity::Arrivals).or_else(|| series.get(&Quantity::Throughput));
-        let end = self.system.steps_of(until).end;
+        let end = self.windows.steps_of(until).end;
         let rates = rates.and_then(|rates| rates.get(..end.min(rates.len())));
         let found = dispersion(self.system, rates.ok_or("no query gives its load")?)?;
         let shortest = found.into_iter().next();
@@ -312,14 +313,14 @@ impl Monitoring for Series<'_> {
     }
 
     fn mean_square(&self, tier: usize, windows: &[usize], mean_s: f64) -> Option<(f64, f64)> {
-        let steps = windows.iter().map(|number| self.system.steps_of(*number));
+        let steps = windows.iter().map(|number| self.windows.steps_of(*number));
         square_bounds(&counts(&self.observed.tiers[tier], steps), mean_s)
     }
 
     fn classes(&self, windows: &[usize]) -> Vec<(String, Vec<f64>)> {
         let entry = &self.observed.tiers[self.system.entry];
         let rate = |values: &[f64], number: usize| -> f64 {
-            values.get(self.system.steps_of(number)).and_then(present).unwrap_or(0.0)
+            values.get(self.windows.steps_of(number)).and_then(present).unwrap_or(0.0)
         };
         let class = |(name, values): (&str, &[f64])| {
             (name.to_owned(), windows.iter().map(|number| rate(values, *number)).collect())
@@ -331,7 +332,7 @@ impl Monitoring for Series<'_> {
         let series = &self.observed.tiers[self.system.entry];
         let of = |quantity| series.split.get(&quantity).and_then(|all| all.get(class));
         let (rates, times) = (of(Quantity::Classes)?, of(Quantity::ClassTimes)?);
-        let steps = || windows.iter().map(|number| self.system.steps_of(*number));
+        let steps = || windows.iter().map(|number| self.windows.steps_of(*number));
         let of_steps = |values: &[f64]| -> Option<Vec<f64>> {
             let parts: Option<Vec<&[f64]>> = steps().map(|range| values.get(range)).collect();
             Some(parts?.concat())
@@ -388,12 +389,7 @@ pub(crate) fn rate(system: &System, window: &Window) -> Option<f64> {
 }
 
 fn reasons(windows: &Windows) -> String {
-    let mut counts: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
-    for window in &windows.all {
-        if let Some(why) = &window.left_out {
-            *counts.entry(why.as_str()).or_default() += 1;
-        }
-    }
+    let counts = windows.reasons();
     if counts.is_empty() {
         return String::new();
     }

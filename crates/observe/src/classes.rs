@@ -95,7 +95,7 @@ fn class(
         if window.left_out.is_some() {
             continue;
         }
-        let steps = system.steps_of(index);
+        let steps = analysis.windows.steps_of(index);
         let throughput = present(values.get(steps.clone())?);
         column.push(throughput);
         let (Some(throughput), Some(load)) = (throughput, crate::analysis::rate(system, window))

@@ -104,7 +104,7 @@ fn meets(
     };
     // How many requests, and which shares of them were surely and possibly slow.
     let shares = |windows: &[usize]| {
-        let steps = windows.iter().map(|number| system.steps_of(*number));
+        let steps = windows.iter().map(|number| analysis.windows.steps_of(*number));
         let bins = counts(&observed.tiers[system.entry], steps);
         let sum = |is: &dyn Fn(f64, f64) -> bool| -> f64 {
             bins.iter().filter(|(low, high, _)| is(*low, *high)).map(|bin| bin.2).sum()

@@ -83,7 +83,7 @@ pub fn report(
             "{}, {} of {}, {used} used",
             counted(system.tiers.len(), "tier"),
             counted(analysis.windows.all.len(), "window"),
-            Seconds::new(exact_f64(system.step_s * system.block_steps as u64)),
+            Seconds::new(exact_f64(system.step_s * analysis.windows.steps as u64)),
         ),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
         answer: Some(card::card(system, analysis, answers, &title)),
@@ -648,7 +648,7 @@ fn percentiles(system: &System, observed: &Observed, analysis: &Analysis) -> Sec
         let label = format!("{} % of requests", quantile * 100.0);
         table = table.column(format!("p{}", quantile * 100.0), label, Unit::Text);
     }
-    let steps = 0..analysis.windows.all.len() * system.block_steps;
+    let steps = 0..analysis.windows.all.len() * analysis.windows.steps;
     for (tier, series) in system.tiers.iter().zip(&observed.tiers) {
         if series.buckets.is_empty() {
             continue;

@@ -68,6 +68,8 @@ pub struct System {
     pub scrape_s: u64,
     /// Steps of one window of the analysis.
     pub block_steps: usize,
+    /// The file says so; else they are as many as fit the load, at most.
+    pub block_is_given: bool,
     /// Length of a day: shorter where time was compressed.
     pub day_s: u64,
     /// Unix time of a midnight.
@@ -155,10 +157,6 @@ fn form(text: &str, error: &toml::de::Error) -> SystemError {
 }
 
 impl System {
-    pub(crate) fn steps_of(&self, window: usize) -> std::ops::Range<usize> {
-        window * self.block_steps..(window + 1) * self.block_steps
-    }
-
     /// Refuses a tier of which nothing is asked; a table has columns in place of queries.
     pub fn queried(&self) -> Result<(), SystemError> {
         let asks = |tier: &&Tier| {
@@ -227,6 +225,7 @@ impl System {
             window_s,
             scrape_s,
             block_steps,
+            block_is_given: wire.block.is_some(),
             day_s,
             midnight_s: wire.midnight,
             entry: 0,

@@ -1,6 +1,9 @@
 //! Windows of the time that is analyzed: means of what each tier did, and whether the window may be
 //! used.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
+
 use kendall_fit::open::TierMeans;
 use kendall_units::exact_f64;
 
@@ -23,6 +26,12 @@ const LARGEST_GROWTH: f64 = 0.05;
 /// Load of now is that of so much of the time at most.
 const NOW_S: u64 = 3_600;
 
+/// Of the windows that are complete, the share that is to be steady.
+const MOSTLY: f64 = 0.5;
+
+/// How the reason of a window that is not steady begins.
+const CHANGES: &str = "the load changes";
+
 /// The stage in which a worker serves a request.
 const SERVICE_TIME: &str = "service_time";
 
@@ -36,20 +45,60 @@ pub struct Window {
     pub left_out: Option<String>,
 }
 
+impl Window {
+    fn changes(&self) -> bool {
+        self.left_out.as_ref().is_some_and(|why| why.starts_with(CHANGES))
+    }
+}
+
 /// All windows of a time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Windows {
     pub all: Vec<Window>,
+    /// Steps of each.
+    pub steps: usize,
 }
 
 impl Windows {
-    /// Cuts the time into windows and judges each.
+    /// Cuts the time into windows and judges each. Where the file says no length, and the load changes within more than
+    /// half of them, they become shorter: two thirds, or a third, whichever leaves enough that are steady.
     #[must_use]
     pub fn of(system: &System, observed: &Observed) -> Self {
-        let count = observed.grid.len() / system.block_steps;
+        let usual = Self::cut(system, observed, system.block_steps);
+        if system.block_is_given || usual.share_steady() >= MOSTLY {
+            return usual;
+        }
+        let shorter = [system.block_steps / 3 * 2, system.block_steps / 3];
+        let shorter = shorter.into_iter().filter(|steps| (2..system.block_steps).contains(steps));
+        let mut best = usual;
+        for steps in shorter {
+            let found = Self::cut(system, observed, steps);
+            if found.share_steady() > best.share_steady() {
+                best = found;
+            }
+            if best.share_steady() >= MOSTLY {
+                break;
+            }
+        }
+        best
+    }
+
+    /// Of the windows that are used or would be if the load did not change within them, the share that is used.
+    fn share_steady(&self) -> f64 {
+        let changing = self.all.iter().filter(|window| window.changes()).count();
+        let used = self.used().count();
+        kendall_units::ratio(used as u64, (used + changing) as u64).unwrap_or(1.0)
+    }
+
+    pub(crate) fn steps_of(&self, window: usize) -> Range<usize> {
+        window * self.steps..(window + 1) * self.steps
+    }
+
+    fn cut(system: &System, observed: &Observed, steps: usize) -> Self {
+        let count = observed.grid.len() / steps;
         let all = (0..count)
             .map(|index| {
-                let range = system.steps_of(index);
+                let range = index * steps..(index + 1) * steps;
                 let tiers: Vec<TierMeans> =
                     observed.tiers.iter().map(|tier| means(tier, range.clone())).collect();
                 let left_out = judge(system, observed, &tiers, range.clone());
@@ -58,13 +107,26 @@ impl Windows {
                 Window { from_s, to_s, tiers, left_out }
             })
             .collect();
-        Self { all }
+        Self { all, steps }
+    }
+
+    /// Reasons why windows are left out, with their counts.
+    pub(crate) fn reasons(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for window in &self.all {
+            if let Some(why) = &window.left_out {
+                let why =
+                    if window.changes() { "the load changes within them" } else { why.as_str() };
+                *counts.entry(why).or_default() += 1;
+            }
+        }
+        counts
     }
 
     /// Load of now, 1/s: over the last windows in which something was served, whether they are steady or not, and what
     /// is offered where that is more than is served. Steady windows alone would leave out a load that rises.
     pub(crate) fn rate_now(&self, system: &System) -> f64 {
-        let block_s = (system.step_s * system.block_steps as u64).max(1);
+        let block_s = (system.step_s * self.steps as u64).max(1);
         let hour = usize::try_from(NOW_S / block_s).unwrap_or(usize::MAX).max(1);
         let recent = self.all.len().div_ceil(10).min(hour);
         let offered = |window: &Window| {
@@ -110,7 +172,7 @@ pub(crate) fn weighted_mean(times: &[f64], rates: &[f64]) -> Option<f64> {
 }
 
 /// A mean over requests: each step counts as its completions do.
-fn weighted(tier: &TierSeries, times: &[f64], range: &std::ops::Range<usize>) -> Option<f64> {
+fn weighted(tier: &TierSeries, times: &[f64], range: &Range<usize>) -> Option<f64> {
     let times = times.get(range.clone())?;
     let even = vec![1.0; times.len()];
     let rates = tier.series.get(&Quantity::Throughput).and_then(|r| r.get(range.clone()));
@@ -121,7 +183,7 @@ fn weighted(tier: &TierSeries, times: &[f64], range: &std::ops::Range<usize>) ->
     weighted_mean(times, rates).filter(|_| enough)
 }
 
-fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
+fn means(tier: &TierSeries, range: Range<usize>) -> TierMeans {
     let of = |quantity| present(tier.series.get(&quantity)?.get(range.clone())?);
     let times = |quantity| tier.series.get(&quantity).map(Vec::as_slice);
     let service = tier.parts(Quantity::Stages).find(|(name, _)| *name == SERVICE_TIME);
@@ -143,7 +205,7 @@ fn means(tier: &TierSeries, range: std::ops::Range<usize>) -> TierMeans {
 }
 
 /// m by its query, in some steps: the middle one, so that a scrape that one server missed does not count.
-fn servers_in(tier: &TierSeries, range: std::ops::Range<usize>) -> Option<f64> {
+fn servers_in(tier: &TierSeries, range: Range<usize>) -> Option<f64> {
     let values = tier.series.get(&Quantity::Servers)?.get(range)?;
     let mut there: Vec<f64> = finite(values).into_iter().filter(|value| *value >= 1.0).collect();
     there.sort_by(f64::total_cmp);
@@ -158,11 +220,7 @@ pub(crate) fn servers_now(system: &System, tier: &TierSeries) -> Option<f64> {
 }
 
 /// Whether a tier had another number of servers than it has now: what was observed then is of another system.
-fn other_servers(
-    system: &System,
-    observed: &Observed,
-    range: &std::ops::Range<usize>,
-) -> Option<String> {
+fn other_servers(system: &System, observed: &Observed, range: &Range<usize>) -> Option<String> {
     let mut asked =
         system.tiers.iter().zip(&observed.tiers).filter(|(tier, _)| tier.servers.is_none());
     asked.find_map(|(tier, series)| {
@@ -179,7 +237,7 @@ fn judge(
     system: &System,
     observed: &Observed,
     tiers: &[TierMeans],
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
 ) -> Option<String> {
     let entry = &tiers[system.entry];
     let Some(rate) = entry.throughput_per_s else {
@@ -201,7 +259,7 @@ fn judge(
         let chance = CHANCE * (2.0 / (rate * half_s)).sqrt();
         let change = (b - a).abs() / rate;
         if change > LARGEST_CHANGE.max(chance) {
-            return Some(format!("the load changes by {:.0} % within it", change * 100.0));
+            return Some(format!("{CHANGES} by {:.0} % within it", change * 100.0));
         }
     }
     for (tier, means) in system.tiers.iter().zip(tiers) {
@@ -259,6 +317,33 @@ mod tests {
         assert!(why[1].contains("changes by 67 %"), "{why:?}");
         assert!(why[2].contains("scrapes"), "{why:?}");
         assert!(why[3].contains("nothing"), "{why:?}");
+    }
+
+    /// Windows of 60 s beside steps of load of 60 s, half a step apart: two thirds of a window, or a third, fit into the steps.
+    #[test]
+    fn windows_shrink_where_the_load_changes_within_most_of_them() {
+        let levels = [80.0, 140.0, 200.0, 260.0, 320.0, 450.0];
+        let of = |block: &str, every: usize| {
+            let text = format!(
+                "name = 'x'\nentry = 'a'\nstep = '5s'\n{block}[tiers.a]\nservers = 9\nqueries.throughput = 'x'"
+            );
+            let values: Vec<f64> =
+                (0..180).map(|at| levels[(at + every / 2) / every % levels.len()]).collect();
+            let grid = Grid::new(0, 895, 5).unwrap();
+            let series = [(Quantity::Throughput, values)].into();
+            let tiers = vec![TierSeries { series, ..TierSeries::default() }];
+            Windows::of(&System::parse(&text).unwrap(), &Observed { grid, tiers })
+        };
+        let found = of("", 12);
+        assert!(found.steps < 12, "{}", found.steps);
+        assert!(found.used().count() * 2 >= found.all.len(), "{:?}", found.reasons());
+        assert!((found.all[1].from_s - 5.0 * exact_f64(found.steps as u64)).abs() < 1e-9);
+        // What the file says stays, and the reasons are one.
+        let given = of("block = '60s'\n", 12);
+        assert_eq!(given.steps, 12);
+        assert_eq!(given.reasons(), [("the load changes within them", 15)].into());
+        // Where they fit, nothing shrinks.
+        assert_eq!(of("", 60).steps, 12);
     }
 
     /// 5 requests in a half: a change of a third is chance.

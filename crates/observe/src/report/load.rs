@@ -307,7 +307,7 @@ pub(super) fn durations(system: &System, observed: &Observed, analysis: &Analysi
     }
     for (tier, series) in system.tiers.iter().zip(&observed.tiers) {
         let together = windows.len().div_ceil(MOST_ROWS).max(1);
-        let Some(heat) = heat(series, windows.len(), system.block_steps, together, MOST_BINS)
+        let Some(heat) = heat(series, windows.len(), analysis.windows.steps, together, MOST_BINS)
         else {
             continue;
         };
@@ -347,12 +347,13 @@ fn heat_map(
 ) {
     let windows = &analysis.windows.all;
     let together = windows.len().div_ceil(MOST_COLUMNS).max(1);
-    let Some(heat) = heat(series, windows.len(), system.block_steps, together, MOST_CELLS) else {
+    let Some(heat) = heat(series, windows.len(), analysis.windows.steps, together, MOST_CELLS)
+    else {
         return;
     };
     let (label, unit_s) = crate::report::time_axis(system, analysis);
     let step_s = exact_f64(system.step_s);
-    let column_s = step_s * exact_f64((system.block_steps * together) as u64);
+    let column_s = step_s * exact_f64((analysis.windows.steps * together) as u64);
     let ends = heat.ends();
     let mut cells = Vec::new();
     for (column, (shares, requests)) in heat.rows.iter().zip(&heat.requests).enumerate() {
