@@ -1,7 +1,7 @@
 //! From windows to checks of the monitoring, demands, headroom and the network.
 
 use kendall_fit::demands::{self, DemandFit, LoadPoint};
-use kendall_fit::model::{CONFIDENCE, NORMAL};
+use kendall_fit::model::CONFIDENCE;
 use kendall_fit::open::{
     self, ClassNetwork, Fitted, Monitored, MonitoredTier, Monitoring, Network, TOLERANCE, TierMeans,
 };
@@ -13,6 +13,7 @@ use kendall_units::{counted, exact_f64};
 use crate::arrivals::dispersion;
 use crate::bins::{counts, square_bounds};
 use crate::fetch::Observed;
+use crate::flow::{Flow, Verdict, flow};
 use crate::grid::Grid;
 use crate::growth::{Growth, Saturation, growth};
 use crate::quantity::Quantity;
@@ -28,21 +29,13 @@ const FEWEST_WINDOWS: usize = 4;
 /// A law whose difference is not known to within this is not checked by it.
 const UNTOLD: f64 = 0.25;
 
-const FORCED_FLOW: &str = "forced flow: throughput follows that of the entry";
+pub(crate) const FORCED_FLOW: &str = "forced flow: throughput follows that of the entry";
 const UNRELATED: &str = "its query for `throughput` is not of the requests that the entry sends it";
-
-/// Largest difference of clocks that is tried.
-const LONGEST_LAG_S: u64 = 300;
+const LATE: &str = "the clocks of two monitoring systems differ, or it works on requests long after the entry has answered \
+                    them";
 
 /// A sample is that of now for so long.
 const LOOKBACK_S: u64 = 300;
-
-/// A series is late where moving it halves what is left unexplained: chance alone, over hundreds of
-/// moments and at lags that overlap, moves that by a few hundredths.
-const CLEARLY_LATE: f64 = 2.0;
-
-/// Moments that a correlation needs.
-const FEWEST_MOMENTS: usize = 50;
 
 /// Loads that differ this little do not tell what is busy without load from what is busy with it.
 ///
@@ -65,6 +58,8 @@ pub struct Analysis {
     pub monitored: Monitored,
     /// Checks of the monitoring.
     pub laws: Vec<LawCheck>,
+    /// Tiers of which nothing tells whether they serve the requests of the entry, and why.
+    pub untold: Vec<(String, String)>,
     /// Load of now, 1/s: in the last tenth of the time (an hour at most), steady or not.
     pub rate_now_per_s: f64,
     /// Lowest and highest load of a window that is used.
@@ -107,6 +102,8 @@ pub struct TierAnalysis {
     pub servers: u64,
     /// V: requests here for one at the entry.
     pub visits: Estimate,
+    /// Requests here that do not come from the entry, 1/s: they are in no visit. `None` where there are few or none.
+    pub own_per_s: Option<Estimate>,
     /// D = V·S of one request of the system in busy servers and seconds, by regression.
     pub demand: Result<DemandFit, String>,
     /// Highest utilization of a window that is used.
@@ -227,11 +224,14 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     let steady = &rates[rates.len() - rates.len().div_ceil(10)..];
     let rate_now_per_s = windows.rate_now(system);
     let mut tiers = Vec::with_capacity(system.tiers.len());
-    for index in 0..system.tiers.len() {
-        tiers.push(tier(system, observed, &used, index, rate_now_per_s)?);
+    let flows: Vec<Option<Flow>> =
+        (0..system.tiers.len()).map(|index| flow(system, observed, index)).collect();
+    for (index, flow) in flows.iter().enumerate() {
+        let own_per_s = flow.as_ref().and_then(|flow| flow.own_per_s.clone());
+        tiers.push(tier(system, observed, &used, index, own_per_s, rate_now_per_s)?);
     }
     let laws =
-        [laws(system, &used), forced_flow(system, observed), beyond_servers(system, &tiers, &used)]
+        [laws(system, &used), forced_flow(system, &flows), beyond_servers(system, &tiers, &used)]
             .concat();
     for (tier, found) in system.tiers.iter().zip(&mut tiers) {
         if let Some(law) = laws.iter().find(|law| law.tier == tier.name && law.is_unrelated()) {
@@ -249,6 +249,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     Ok(Analysis {
         class_network,
         laws,
+        untold: untold(system, &flows),
         bottleneck: bottleneck(&tiers),
         rates_seen_per_s: (
             rates.iter().copied().fold(f64::INFINITY, f64::min),
@@ -402,14 +403,16 @@ fn tier(
     observed: &Observed,
     used: &[&Window],
     index: usize,
+    own_per_s: Option<Estimate>,
     rate_now_per_s: f64,
 ) -> Result<TierAnalysis, AnalyzeError> {
     let servers = servers(system, observed, index)?;
+    let own = own_per_s.as_ref().map_or(0.0, |own| own.center);
     let ratios: Vec<f64> = used
         .iter()
         .filter_map(|window| {
             let here = window.tiers[index].throughput_per_s?;
-            Some(here / rate(system, window)?)
+            Some((here - own) / rate(system, window)?)
         })
         .collect();
     let visits = if ratios.len() > 1 && index != system.entry {
@@ -450,7 +453,16 @@ fn tier(
         (headroom, impossible) =
             (None, Some(Impossible { why, beyond: carried / most.high - 1.0 }));
     }
-    Ok(TierAnalysis { servers, visits, demand, utilization_seen, shares, headroom, impossible })
+    Ok(TierAnalysis {
+        servers,
+        visits,
+        own_per_s,
+        demand,
+        utilization_seen,
+        shares,
+        headroom,
+        impossible,
+    })
 }
 
 /// How the requests of a tier divide over servers with a queue each, over all that was seen; `None` where there
@@ -577,134 +589,36 @@ fn bottleneck(tiers: &[TierAnalysis]) -> Result<usize, Vec<usize>> {
     }
 }
 
-/// Forced flow, X of a tier = V · X of the entry, at every moment: a tier that follows the entry only
-/// when its series is moved has another clock, or keeps requests for so long; one that does not follow it
-/// at all does not serve these requests.
-///
-/// Compared by the correlation of the series with the entry's, moved by up to [`LONGEST_LAG_S`]. Where the entry
-/// varies too little to be followed, no law is checked.
-fn forced_flow(system: &System, observed: &Observed) -> Vec<LawCheck> {
-    let of = |index: usize| observed.tiers[index].series.get(&Quantity::Throughput);
-    let Some(entry) = of(system.entry) else { return Vec::new() };
-    let most = usize::try_from(LONGEST_LAG_S / observed.grid.step_s).unwrap_or(0);
-    let found =
-        (0..system.tiers.len()).filter(|index| *index != system.entry).filter_map(|index| {
-            let other = of(index)?;
-            let at = |lag: usize, late: bool| {
-                let (ahead, behind) = if late { (entry, other) } else { (other, entry) };
-                correlation(ahead, behind.get(lag..)?)
-            };
-            let now = at(0, true)?;
-            let moved = (1..=most).flat_map(|lag| [(lag, true), (lag, false)]);
-            let best = moved
-                .filter_map(|(lag, late)| Some((lag, late, at(lag, late)?)))
-                .max_by(|a, b| a.2.total_cmp(&b.2))?;
-            // What is left unexplained where it is not moved, over what is left where it is.
-            let (rest, least) = (1.0 - now * now, (1.0 - best.2 * best.2).max(f64::MIN_POSITIVE));
-            // Two targets are scraped up to one interval apart.
-            let told = best.0 as u64 * observed.grid.step_s > system.scrape_s;
-            let apart = told && now > 0.0 && best.2 > now && rest / least > CLEARLY_LATE;
-            let lag_s =
-                exact_f64(best.0 as u64 * observed.grid.step_s) * if best.1 { 1.0 } else { -1.0 };
-            let lag = if apart { best.0 } else { 0 };
-            let (ahead, behind) = if best.1 { (entry, other) } else { (other, entry) };
-            let (ahead, behind) = (ahead.get(..ahead.len() - lag)?, behind.get(lag..)?);
-            let (entry, other) = if best.1 { (ahead, behind) } else { (behind, ahead) };
-            let both = Together::of(entry, other)?;
-            let unrelated = both.varies() && both.correlation.high < FOLLOWS;
-            // What neither follows the entry clearly nor clearly does not tests nothing.
-            if !unrelated && both.correlation.low < FOLLOWS {
-                return None;
-            }
-            let explanation = if unrelated {
-                UNRELATED
-            } else {
-                "the clocks of two monitoring systems differ, or it works on requests long after the entry has \
-                 answered them"
-            };
-            Some(LawCheck {
-                law: FORCED_FLOW,
-                tier: system.tiers[index].name.clone(),
-                difference: both.difference,
-                spread: both.spread,
-                windows: both.blocks,
-                holds: !apart && !unrelated,
-                explanation,
-                lag_s: (apart && !unrelated).then_some(lag_s),
-            })
-        });
-    found.collect()
-}
-
-/// Blocks of time over which the throughputs of two tiers are compared: a step has too few requests.
-const BLOCKS: usize = 24;
-/// Spread of the entry's throughput over them, as a share, from which another must follow it, and the correlation
-/// below which it does not, and from which it does.
-const VARIES: f64 = 0.1;
-const FOLLOWS: f64 = 0.5;
-
-/// Throughput of a tier beside that of the entry, over blocks of time.
-struct Together {
-    blocks: usize,
-    /// Standard deviation of the entry's, as a share.
-    entry_spread: f64,
-    /// 95 % interval, by Fisher's z.
-    correlation: Interval,
-    /// Of (X/V − X₀)/X₀, mean and standard deviation.
-    difference: f64,
-    spread: f64,
-}
-
-impl Together {
-    /// `None` for fewer than five blocks in which both are there, and where one of them does not vary at all.
-    fn of(entry: &[f64], other: &[f64]) -> Option<Self> {
-        const FEWEST: usize = 5;
-        let steps = entry.len().min(other.len()).div_ceil(BLOCKS).max(1);
-        let blocks = entry.chunks(steps).zip(other.chunks(steps));
-        let (entry, other): (Vec<f64>, Vec<f64>) =
-            blocks.filter_map(|(entry, other)| Some((present(entry)?, present(other)?))).unzip();
-        if entry.len() < FEWEST {
-            return None;
-        }
-        let visits = sample::mean(&other) / sample::mean(&entry);
-        let differences: Vec<f64> = (entry.iter().zip(&other))
-            .map(|(entry, other)| (other / visits - entry) / entry)
-            .filter(|difference| difference.is_finite())
-            .collect();
-        let z = sample::correlation(&entry, &other)?.atanh();
-        let half = NORMAL / exact_f64(entry.len() as u64 - 3).sqrt();
-        let spread = |values: &[f64]| sample::variance(values).unwrap_or(0.0).sqrt();
-        Some(Self {
-            blocks: entry.len(),
-            entry_spread: spread(&entry) / sample::mean(&entry),
-            correlation: Interval {
-                low: (z - half).tanh(),
-                high: (z + half).tanh(),
-                confidence: CONFIDENCE,
-            },
-            difference: sample::mean(&differences),
-            spread: spread(&differences),
+/// Forced flow of the tiers of which it tells something, as a law.
+fn forced_flow(system: &System, flows: &[Option<Flow>]) -> Vec<LawCheck> {
+    let check = |(tier, flow): (&Tier, &Option<Flow>)| {
+        let flow = flow.as_ref()?;
+        let (holds, explanation, lag_s) = match flow.verdict {
+            Verdict::Unknown => return None,
+            Verdict::Follows => (true, LATE, None),
+            Verdict::Unrelated => (false, UNRELATED, None),
+            Verdict::Late(lag_s) => (false, LATE, Some(lag_s)),
+        };
+        Some(LawCheck {
+            law: FORCED_FLOW,
+            tier: tier.name.clone(),
+            difference: flow.difference,
+            spread: flow.spread,
+            windows: flow.blocks,
+            holds,
+            explanation,
+            lag_s,
         })
-    }
-
-    fn varies(&self) -> bool {
-        self.entry_spread > VARIES
-    }
+    };
+    system.tiers.iter().zip(flows).filter_map(check).collect()
 }
 
-/// Of the moments at which both are there; `None` where one of them does not vary.
-fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
-    let there: Vec<(f64, f64)> = a
-        .iter()
-        .copied()
-        .zip(b.iter().copied())
-        .filter(|(a, b)| a.is_finite() && b.is_finite())
-        .collect();
-    if there.len() < FEWEST_MOMENTS {
-        return None;
-    }
-    let (a, b): (Vec<f64>, Vec<f64>) = there.into_iter().unzip();
-    sample::correlation(&a, &b)
+/// Tiers of which nothing tells whether they serve the requests of the entry, and why.
+fn untold(system: &System, flows: &[Option<Flow>]) -> Vec<(String, String)> {
+    let all =
+        system.tiers.iter().zip(flows).filter_map(|(tier, flow)| Some((tier, flow.as_ref()?)));
+    let unknown = all.filter(|(_, flow)| flow.verdict == Verdict::Unknown);
+    unknown.map(|(tier, flow)| (tier.name.clone(), flow.why_unknown())).collect()
 }
 
 /// Laws that any system obeys: where they do not hold, the monitoring is at fault.

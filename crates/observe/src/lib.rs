@@ -16,6 +16,7 @@ mod bins;
 mod classes;
 pub mod discover;
 mod fetch;
+mod flow;
 pub mod fuzzing;
 mod grid;
 mod growth;

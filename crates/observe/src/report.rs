@@ -13,7 +13,7 @@ use kendall_report::{ModelFile, REPORT_VERSION, Report};
 use kendall_stats::estimate::Estimate;
 use kendall_units::{Rate, Seconds, counted, exact_f64};
 
-use crate::analysis::{Analysis, TierAnalysis, off_by, rate};
+use crate::analysis::{Analysis, FORCED_FLOW, TierAnalysis, off_by, rate};
 use crate::bins::quantile_bounds;
 use crate::fetch::Observed;
 use crate::system::{Queues, System, Tier};
@@ -162,6 +162,8 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
     let mut sentences: Vec<String> = first_to_saturate(system, analysis).into_iter().collect();
     sentences.extend(when(system, analysis));
     sentences.push(trust(analysis));
+    sentences.extend(untold(analysis).map(|what| format!("{}.", what.replacen('c', "C", 1))));
+    sentences.extend(own_requests(system, analysis));
     match &analysis.network {
         Ok(network) => sentences.push(match &network.score {
             Some(score) => format!(
@@ -364,6 +366,26 @@ fn trust(analysis: &Analysis) -> String {
     }
 }
 
+/// What a tier serves that does not come from the entry.
+fn own_requests(system: &System, analysis: &Analysis) -> Vec<String> {
+    let all = system.tiers.iter().zip(&analysis.tiers);
+    let told = all.filter_map(|(tier, found)| {
+        let own = with_interval(found.own_per_s.as_ref()?, per_second);
+        Some(format!(
+            "`{}` serves {own} without load, such as the queries of an exporter: its visits leave them out.",
+            tier.name
+        ))
+    });
+    told.collect()
+}
+
+/// Tiers that may serve other requests than those of the entry.
+fn untold(analysis: &Analysis) -> impl Iterator<Item = String> {
+    analysis.untold.iter().map(|(tier, why)| {
+        format!("cannot tell whether `{tier}` serves the requests of the entry: {why}")
+    })
+}
+
 fn monitoring(system: &System, analysis: &Analysis) -> Section {
     let mut section = Section::new("monitoring", "Can the monitoring be trusted?");
     section.text(
@@ -396,6 +418,17 @@ fn monitoring(system: &System, analysis: &Analysis) -> Section {
             law.spread.into(),
             exact_f64(law.windows as u64).into(),
             verdict.into(),
+        ]);
+    }
+    for (tier, why) in &analysis.untold {
+        let nothing = || Cell::Empty(why.clone());
+        table.push(vec![
+            FORCED_FLOW.into(),
+            tier.clone().into(),
+            nothing(),
+            nothing(),
+            nothing(),
+            format!("cannot tell: {why}").into(),
         ]);
     }
     section.table(table);

@@ -4,7 +4,7 @@
 use kendall_report::answer::{Answer as Card, Trust, TrustLevel};
 use kendall_units::counted;
 
-use super::{UNITS, first_to_saturate, percent, unexplained, unknown, when};
+use super::{UNITS, first_to_saturate, percent, unexplained, unknown, untold, when};
 use crate::analysis::Analysis;
 use crate::system::System;
 use kendall_fit::open::{Answer, never_full, timed_inside};
@@ -67,11 +67,11 @@ fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
         return said(TrustLevel::Doubt, what, UNITS);
     }
     if let Some(inside) = analysis.monitored.tiers.iter().find(|tier| tier.inside) {
-        return said(
-            TrustLevel::Doubt,
-            timed_inside(&inside.name),
-            "capacity and utilization do not need it",
-        );
+        let why = timed_inside(&inside.name);
+        return said(TrustLevel::Doubt, why, "capacity and utilization do not need it");
+    }
+    if let Some(what) = untold(analysis).next() {
+        return said(TrustLevel::Doubt, what, "analyze a time in which the load varies more");
     }
     if let Some(tier) = unknown(analysis).next() {
         return said(TrustLevel::Doubt, never_full(tier), "then its capacity is known too");

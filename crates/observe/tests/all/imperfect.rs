@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
-use kendall_observe::{Analysis, Grid, Samples, System, analyze, fetch, report};
+use kendall_observe::{
+    Analysis, Grid, Observed, Quantity, Samples, System, TierSeries, analyze, fetch, report,
+};
 use kendall_units::{exact_f64, whole_u64};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -251,7 +253,66 @@ fn a_series_of_other_requests_follows_no_entry() {
         assert!(law.is_none_or(|law| law.lag_s.is_none() && law.spread > 0.2), "{law:?}");
         let said = report::sentences(&system, &analysis, &[]).join(" ");
         assert_eq!(said.contains("`b` (it does not follow the entry)"), told.is_some(), "{said}");
+        let unknown = said.contains("Cannot tell whether `b` serves the requests of the entry");
+        assert_eq!(unknown, told.is_none(), "{said}");
+        assert_eq!(analysis.network.is_ok(), told.is_none());
     }
+}
+
+/// Throughputs of two tiers over two hours, by the wave of the entry's load and noise of a minute.
+fn beside(entry: impl Fn(f64) -> f64, other: impl Fn(f64, f64) -> f64) -> (System, Analysis) {
+    let tiers = "[tiers.a]\nservers = 9\ncalls = ['b']\nqueries = { throughput = 'x', busy = 'y' }\n\
+                 [tiers.b]\nservers = 4\nqueries = { throughput = 'x', busy = 'y' }\n";
+    let system = system(15, tiers);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
+    let mut normal = || -> f64 { (0..12).map(|_| random.random::<f64>()).sum::<f64>() - 6.0 };
+    let (mut web, mut db, mut noise) = (Vec::new(), Vec::new(), 0.0);
+    for step in 0..480_u64 {
+        if step % 4 == 0 {
+            noise = normal();
+        }
+        let wave = (exact_f64(step) / 120.0 * std::f64::consts::TAU).sin();
+        web.push(entry(wave) + 0.2 * normal());
+        db.push(other(wave, noise) + 0.2 * normal());
+    }
+    let tier = |values: Vec<f64>| TierSeries {
+        series: [
+            (Quantity::Busy, values.iter().map(|rate| rate * 0.02).collect()),
+            (Quantity::Throughput, values),
+        ]
+        .into(),
+        ..TierSeries::default()
+    };
+    let grid = Grid::new(0, 479 * 15, 15).unwrap();
+    let analysis = analyze(&system, &Observed { grid, tiers: vec![tier(web), tier(db)] }).unwrap();
+    (system, analysis)
+}
+
+/// Noise around the entry's mean beside a load that varies little, and a series that follows by a fifth of what it should.
+#[test]
+fn a_series_that_hardly_follows_is_not_of_the_same_requests() {
+    let narrow = beside(|wave| 40.0 + 4.0 * wave, |_, noise| 40.0 + 3.0 * noise);
+    let hardly = beside(|wave| 40.0 + 20.0 * wave, |wave, noise| 40.0 + 4.0 * wave + 6.0 * noise);
+    for (system, analysis) in [narrow, hardly] {
+        let said = report::sentences(&system, &analysis, &[]).join(" ");
+        assert!(said.contains("`b` (it does not follow the entry)"), "{said}");
+        assert!(analysis.network.is_err_and(|why| why.contains("not of the requests")), "{said}");
+    }
+}
+
+/// What an exporter asks a database at each scrape, 10/s of 70 on average, is no visit of the entry's requests.
+#[test]
+fn what_a_tier_serves_without_load_is_told_and_no_visit() {
+    let (system, analysis) = beside(|wave| 30.0 + 15.0 * wave, |wave, _| 70.0 + 30.0 * wave);
+    let own = analysis.tiers[1].own_per_s.as_ref().unwrap();
+    assert!(own.interval.unwrap().contains(10.0) && (own.center - 10.0).abs() < 1.0, "{own:?}");
+    let visits = &analysis.tiers[1].visits;
+    assert!((visits.center / 2.0 - 1.0).abs() < 0.02, "{visits:?}");
+    let said = report::sentences(&system, &analysis, &[]).join(" ");
+    assert!(said.contains("`b` serves") && said.contains("without load"), "{said}");
+    assert!(analysis.laws.iter().all(|law| law.holds), "{:?}", analysis.laws);
+    let (_, without) = beside(|wave| 30.0 + 15.0 * wave, |wave, _| 60.0 + 30.0 * wave);
+    assert_eq!(without.tiers[1].own_per_s, None);
 }
 
 /// Two tiers of which each counts the same requests, one by a clock that is a minute late, beyond a scrape: reported, and by
