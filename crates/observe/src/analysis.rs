@@ -118,6 +118,14 @@ pub struct TierAnalysis {
 }
 
 impl TierAnalysis {
+    /// Servers that are busy with requests of its own. Without such requests, D₀ may be that of a mix that goes with the load,
+    /// which a network with classes explains.
+    fn own_busy(&self) -> f64 {
+        let capacity = self.own_per_s.as_ref().and(self.headroom.as_ref());
+        let demand = self.demand.as_ref().ok().filter(|_| capacity.is_some());
+        demand.and_then(|fit| fit.background.as_ref()).map_or(0.0, |part| part.estimate.center)
+    }
+
     /// Rests nothing on its figures.
     fn leave_out(&mut self, why: Impossible) {
         self.demand = Err(why.why.clone());
@@ -271,6 +279,8 @@ fn monitored(system: &System, tiers: &[TierAnalysis], windows: &Windows) -> Moni
         name: tier.name.clone(),
         servers: found.servers,
         visits: found.visits.center,
+        own_per_s: found.own_per_s.as_ref().map_or(0.0, |own| own.center),
+        own_busy: if tier.held && !tier.calls.is_empty() { 0.0 } else { found.own_busy() },
         calls: tier.calls.clone(),
         held: tier.held,
         queue_each: tier.queues == Queues::Each,

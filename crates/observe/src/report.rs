@@ -753,7 +753,7 @@ fn network(analysis: &Analysis) -> Section {
         load::class_network(&mut section, network, found);
     }
     section.heading("The model as a file");
-    section.text("At the present load, for `kendall solve` (without the waiting factors and with whole service times).");
+    section.text("At the present load, for `kendall solve` (without the waiting factors, with whole service times, longer where a tier has requests of its own).");
     section.blocks.push(kendall_report::document::Block::Verbatim(model_file(analysis)));
     section
 }

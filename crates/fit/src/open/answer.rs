@@ -111,12 +111,14 @@ impl Fitted<'_> {
             Change::Count { tier, of: Counted::Servers, count } => {
                 let center = &mut network.centers[index(tier)?];
                 center.set_servers(u64::from(*count));
-                center.few_enough()?;
+                center.can_be_modelled()?;
             }
             Change::Speed { tier, times } => {
                 let center = &mut network.centers[index(tier)?];
                 center.service_time_s.value /= times;
                 center.service_time_s.standard_error /= times;
+                center.own_busy /= times;
+                center.can_be_modelled()?;
                 center.residence = center.residence.at_speed(*times);
             }
             Change::HitRatio { tier, share } => {
@@ -370,7 +372,7 @@ fn between(mut values: Vec<f64>) -> Option<Interval> {
     })
 }
 
-/// λ·V·S/m, whether there is a steady state or not; held servers as the network says.
+/// (λ·V·S + own)/m, whether there is a steady state or not; held servers as the network says.
 fn utilizations(
     network: &Network,
     rate: f64,
@@ -380,8 +382,8 @@ fn utilizations(
     (0..network.centers.len())
         .map(|index| {
             let center = &network.centers[index];
-            let offered =
-                rate * center.visits * center.service_time_s.value / exact_f64(center.servers);
+            let work = rate * center.visits * center.service_time_s.value;
+            let offered = (work + center.own_busy) / exact_f64(center.servers);
             let value = point.as_ref().map_or(offered, |point| point.utilizations[index]);
             let drawn: Vec<f64> =
                 draws.iter().flatten().map(|(_, utilizations)| utilizations[index]).collect();
@@ -412,13 +414,10 @@ fn response_time(
         ));
     }
     let point = network.at(rate).map_err(|reason| {
-        let work = |center: &&Center| {
-            center.visits * center.service_time_s.value / exact_f64(center.servers)
-        };
         let known = network.centers.iter().filter(|center| !center.unknown);
-        let busiest = known.max_by(|a, b| work(a).total_cmp(&work(b)));
-        let why = busiest
-            .filter(|center| rate * work(center) >= 1.0)
+        let first = known.min_by(|a, b| a.capacity_per_s().total_cmp(&b.capacity_per_s()));
+        let why = first
+            .filter(|center| rate >= center.capacity_per_s())
             .map_or(reason, |center| format!("it is more than `{}` can carry", center.name));
         format!("at {rate:.4}/s there is no steady state: {why}; the queue grows without end")
     })?;

@@ -97,7 +97,7 @@ impl ClassNetwork {
                 let pairs = columns.iter().zip(&demands[index]);
                 let busy: f64 = pairs.map(|((_, rates), demand)| rates[place] * demand.value).sum();
                 // Demand per visit needs the tier's own throughput.
-                let here = window.tiers[index].throughput_per_s.filter(|rate| *rate > 0.0)?;
+                let here = monitored.requests_per_s(window, index).filter(|rate| *rate > 0.0)?;
                 Some(busy / here)
             };
             let services: Vec<Option<f64>> = used[..seen].iter().enumerate().map(service).collect();
@@ -251,7 +251,7 @@ fn demands_at(
         .iter()
         .enumerate()
         .filter_map(|(place, window)| {
-            let busy = monitored.own_busy(window, index, center.held)?;
+            let busy = monitored.busy(window, index, center.held)?;
             let throughputs_per_s = columns.iter().map(|(_, rates)| rates[place]).collect();
             Some(LoadPoint { utilization: (busy / servers).clamp(0.0, 1.0), throughputs_per_s })
         })

@@ -24,6 +24,10 @@ pub struct MonitoredTier {
     pub servers: u64,
     /// Requests here for one at the entry.
     pub visits: f64,
+    /// Requests that do not come from the entry, 1/s.
+    pub own_per_s: f64,
+    /// Servers that are busy with those; 0 where servers are held for the tiers below.
+    pub own_busy: f64,
     /// Indices of the tiers that it calls.
     pub calls: Vec<usize>,
     /// A server is held while the tiers below work.
@@ -138,9 +142,15 @@ impl Monitored {
         })
     }
 
-    /// Busy servers of a tier in one window, less those that are held while the tiers below work.
-    pub(super) fn own_busy(&self, window: &Window, index: usize, held: bool) -> Option<f64> {
-        let mut busy = window.tiers[index].busy?;
+    /// X of a tier in a window, of the requests that come from the entry.
+    pub(super) fn requests_per_s(&self, window: &Window, index: usize) -> Option<f64> {
+        Some(window.tiers[index].throughput_per_s? - self.tiers[index].own_per_s)
+    }
+
+    /// Servers of a tier that are busy with the entry's requests in one window, less those that are held while the tiers
+    /// below work.
+    pub(super) fn busy(&self, window: &Window, index: usize, held: bool) -> Option<f64> {
+        let mut busy = window.tiers[index].busy? - self.tiers[index].own_busy;
         if held {
             busy -= self.requests_below(window, index)?;
         }
@@ -160,11 +170,13 @@ impl Monitored {
     /// those below it.
     pub(super) fn requests_at(&self, window: &Window, index: usize) -> Option<f64> {
         let means = &window.tiers[index];
-        let stayed = means.throughput_per_s.zip(means.response_time_s).map(|(x, r)| x * r);
+        let requests = self.requests_per_s(window, index);
+        let stayed = requests.zip(means.response_time_s).map(|(x, r)| x * r);
         if stayed.is_none() && self.is_only_counted(index) {
             return self.requests_below(window, index);
         }
-        stayed.or_else(|| means.busy.filter(|_| self.tiers[index].calls.is_empty()))
+        let is_last = self.tiers[index].calls.is_empty();
+        stayed.or_else(|| self.busy(window, index, false).filter(|_| is_last))
     }
 
     /// Requests at the tiers that a tier calls.

@@ -32,6 +32,8 @@ pub struct Center {
     pub servers: u64,
     /// V.
     pub visits: f64,
+    /// Servers that are busy with requests that do not come from the entry.
+    pub own_busy: f64,
     /// S of one visit, what is below left out, s.
     pub service_time_s: Number,
     /// How long requests stay, beside service and waiting as M/M/m has them.
@@ -63,6 +65,16 @@ impl Center {
         stations(self.servers, self.queue_each)
     }
 
+    /// Share of the servers' time that is left for the requests of the entry.
+    fn share_left(&self) -> f64 {
+        1.0 - self.own_busy / exact_f64(self.servers)
+    }
+
+    /// Load of the system at which its servers are full.
+    pub(crate) fn capacity_per_s(&self) -> f64 {
+        (exact_f64(self.servers) - self.own_busy) / (self.visits * self.service_time_s.value)
+    }
+
     /// Share of the requests that each of its stations has.
     fn shares(&self) -> Vec<f64> {
         let (parts, _) = self.stations();
@@ -81,8 +93,15 @@ impl Center {
         self.servers = count;
     }
 
-    /// Refuses more stations than are modelled: fewer than there are would each get too many requests.
-    pub(crate) fn few_enough(&self) -> Result<(), String> {
+    /// Refuses servers that are full of requests of their own, and more stations than are modelled: fewer than there are would each get
+    /// too many requests.
+    pub(crate) fn can_be_modelled(&self) -> Result<(), String> {
+        if self.share_left() <= 0.0 {
+            return Err(format!(
+                "`{}`: {:.3} servers are busy with requests of its own, so {} are too few",
+                self.name, self.own_busy, self.servers
+            ));
+        }
         match self.stations() {
             (1..=MOST_STATIONS, _) => Ok(()),
             (many, _) => Err(format!(
@@ -156,7 +175,7 @@ impl Network {
         }
         let carried = used.iter().filter_map(|window| monitored.rate(window)).fold(0.0, f64::max);
         for center in centers.iter().filter(|center| !center.unknown) {
-            let most = exact_f64(center.servers) / (center.visits * center.service_time_s.value);
+            let most = center.capacity_per_s();
             if most * (1.0 + TOLERANCE) < carried {
                 return Err(format!("`{}`: {}", center.name, carries_more(most, carried)));
             }
@@ -329,7 +348,8 @@ impl Network {
         let mut pools = Vec::new();
         for center in &self.centers {
             let pooled = center.held && center.only_way;
-            let service = center.service_time_s.value;
+            // Requests of its own make its servers slower.
+            let service = center.service_time_s.value / center.share_left();
             let (parts, servers) = center.stations();
             assert!(parts <= MOST_STATIONS, "centers are refused where they are made or changed");
             for (part, share) in (1..=parts).zip(center.shares()) {
@@ -389,12 +409,15 @@ impl Network {
             };
             let waiting = mean(|station| &station.waiting_time, &center.shares());
             let service = center.service_time_s.value;
-            response_time_s += center.visits * center.residence.beyond_s(service, waiting);
+            let left = center.share_left();
+            let slower_s = service / left - service;
+            response_time_s +=
+                center.visits * (center.residence.beyond_s(service, waiting) - slower_s);
             let name = format!("{} (held)", center.name);
             let pool = solution.pools.iter().find(|pool| pool.name == name);
             let alike = vec![1.0 / exact_f64(stations.len().max(1) as u64); stations.len()];
             let own = mean(|station| &station.utilization, &alike);
-            utilizations.push(pool.map_or(own, |pool| pool.utilization));
+            utilizations.push(pool.map_or(left * own + 1.0 - left, |pool| pool.utilization));
         }
         NetworkPoint { response_time_s, utilizations }
     }
@@ -454,6 +477,7 @@ fn center(
         name: name.clone(),
         servers: tier.servers,
         visits: tier.visits,
+        own_busy: tier.own_busy,
         service_time_s,
         residence,
         variability,
@@ -464,7 +488,7 @@ fn center(
         only_way: monitored.another_way(index).is_none(),
         parts,
     };
-    center.few_enough()?;
+    center.can_be_modelled()?;
     Ok(center)
 }
 
@@ -473,7 +497,7 @@ fn unknown(monitored: &Monitored, seen: &[Window], index: usize) -> Center {
     let tier = &monitored.tiers[index];
     let own = |window: &Window| {
         let means = &window.tiers[index];
-        let rate = means.throughput_per_s.filter(|rate| *rate > 0.0)?;
+        let rate = monitored.requests_per_s(window, index).filter(|rate| *rate > 0.0)?;
         Some(means.response_time_s? - monitored.requests_below(window, index)? / rate)
     };
     let stays: Vec<f64> = seen.iter().filter_map(own).collect();
@@ -483,6 +507,7 @@ fn unknown(monitored: &Monitored, seen: &[Window], index: usize) -> Center {
         name: tier.name.clone(),
         servers: tier.servers,
         visits: tier.visits,
+        own_busy: 0.0,
         service_time_s: Number { value: stay.value.max(0.0), ..stay },
         residence: Residence::station(Number::exact(1.0)),
         variability: None,
@@ -530,9 +555,9 @@ fn lacks(monitored: &Monitored, seen: &[Window], index: usize) -> String {
 /// S of one visit in one window: busy servers over throughput, less what those below take.
 fn own_service(monitored: &Monitored, window: &Window, index: usize, held: bool) -> Option<f64> {
     let visits = monitored.tiers[index].visits;
-    let means = &window.tiers[index];
-    let here = means.throughput_per_s.or_else(|| Some(monitored.rate(window)? * visits))?;
-    let busy = monitored.own_busy(window, index, held)?;
+    let here = monitored.requests_per_s(window, index);
+    let here = here.or_else(|| Some(monitored.rate(window)? * visits))?;
+    let busy = monitored.busy(window, index, held)?;
     (here > 0.0).then(|| busy / here)
 }
 

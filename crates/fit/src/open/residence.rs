@@ -204,8 +204,10 @@ pub(crate) fn stay(
     service_s: f64,
 ) -> Option<Stay> {
     let means = &window.tiers[index];
-    let arrivals = means.throughput_per_s.filter(|rate| *rate > 0.0)?;
+    let arrivals = monitored.requests_per_s(window, index).filter(|rate| *rate > 0.0)?;
     let tier = &monitored.tiers[index];
+    // As in the network: requests of its own make its servers slower.
+    let slower_s = service_s / (1.0 - tier.own_busy / exact_f64(tier.servers));
     let (parts, servers) = stations(tier.servers, tier.queue_each);
     let even = vec![1.0 / exact_f64(parts)];
     let shares = if parts > 1 { tier.shares.as_ref().unwrap_or(&even) } else { &even };
@@ -213,14 +215,15 @@ pub(crate) fn stay(
     let alike = if shares.len() == 1 { exact_f64(parts) } else { 1.0 };
     let mut modelled_s = 0.0;
     for share in shares {
-        modelled_s += alike * share * waiting_s(arrivals * share, servers, service_s)?;
+        modelled_s += alike * share * waiting_s(arrivals * share, servers, slower_s)?;
     }
     let mut stayed_s = means.response_time_s?;
     for called in &tier.calls {
         let other = &window.tiers[*called];
-        stayed_s -= other.throughput_per_s? / arrivals * other.response_time_s?;
+        stayed_s -= monitored.requests_per_s(window, *called)? / arrivals * other.response_time_s?;
     }
-    Some(Stay { modelled_s, service_s: means.busy? / arrivals, stayed_s })
+    let service_s = monitored.busy(window, index, false)? / arrivals;
+    Some(Stay { modelled_s, service_s, stayed_s })
 }
 
 /// W of M/M/m; `None` without a steady state.

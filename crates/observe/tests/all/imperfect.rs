@@ -311,6 +311,13 @@ fn what_a_tier_serves_without_load_is_told_and_no_visit() {
     let said = report::sentences(&system, &analysis, &[]).join(" ");
     assert!(said.contains("`b` serves") && said.contains("without load"), "{said}");
     assert!(analysis.laws.iter().all(|law| law.holds), "{:?}", analysis.laws);
+    // By hand: 4 servers, of which 10/s keep 0.2 busy, and 2 visits of 20 ms.
+    let capacity = analysis.tiers[1].headroom.as_ref().unwrap().capacity_per_s.center;
+    let network = analysis.network.as_ref().unwrap();
+    let used = |rate: f64| network.at(rate).unwrap().utilizations[1];
+    assert!((capacity / 95.0 - 1.0).abs() < 0.02, "{capacity}");
+    assert!((used(0.9 * capacity) / (0.05 + 0.95 * 0.9) - 1.0).abs() < 0.02, "{capacity}");
+    assert!((used(10.0) / 0.15 - 1.0).abs() < 0.02 && network.at(1.02 * capacity).is_err());
     let (_, without) = beside(|wave| 30.0 + 15.0 * wave, |wave, _| 60.0 + 30.0 * wave);
     assert_eq!(without.tiers[1].own_per_s, None);
 }
