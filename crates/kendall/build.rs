@@ -8,7 +8,8 @@ const KEEP: &str = "KENDALL_KEEP_UNWINDING";
 const SCRIPT: &str = "no-unwinding.ld";
 /// A static program contains the unwinder, which aborts without tables where a backtrace is asked for. Its entry becomes a
 /// function of no effect, so that a backtrace is empty.
-const NO_BACKTRACE: &str = "-Wl,--wrap=_Unwind_Backtrace,--defsym=__wrap__Unwind_Backtrace=sched_yield";
+const NO_BACKTRACE: &str =
+    "-Wl,--wrap=_Unwind_Backtrace,--defsym=__wrap__Unwind_Backtrace=sched_yield";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -30,8 +31,5 @@ fn leaves_them_out() -> bool {
         && is("CARGO_CFG_TARGET_ENV", "gnu")
         && is("CARGO_CFG_TARGET_ARCH", "x86_64");
     // In a build for profilers too, a stack is followed by the tables.
-    tried
-        && is("PROFILE", "release")
-        && is("DEBUG", "false")
-        && env::var_os(KEEP).is_none()
+    tried && is("PROFILE", "release") && is("DEBUG", "false") && env::var_os(KEEP).is_none()
 }
