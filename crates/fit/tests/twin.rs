@@ -510,39 +510,3 @@ fn hardware_that_was_never_there_is_predicted() {
     let knee = knee(&curve).unwrap();
     assert!((10.0..80.0).contains(&knee), "{knee}");
 }
-
-/// Each request in the system makes the work of all others 2 % longer, which the processor time of 1 to 12 clients shows: 40
-/// clients are served at 2 cores/(1 ms·(1 + 0.02·39)), and not at 1,835/s, as by their mean. Most of that is
-/// found: to within 15 %, as the fit may take a part for the price of switches.
-#[test]
-fn work_that_grows_with_the_requests_in_the_system_goes_on_growing() {
-    // Without the delay a thread would find the next request of one client in its queue, and not sleep.
-    let system = |clients: u32| {
-        let steps = vec![work(0, 1.0), Step::Delay(3e-3)];
-        System { steps, ..machine(2, 64, clients, 0.0) }
-    };
-    let at = |clients: u32| {
-        let system = system(clients);
-        let demand = only_work(1e-3 * (1.0 + 0.02 * f64::from(clients - 1)));
-        let seen = run(&system, &[demand], 60_000.0, 1_500.0, 40 + u64::from(clients));
-        MeasuredRun {
-            system,
-            levels: levels(clients, 1),
-            throughput_per_s: seen.throughput_per_s,
-            response_mean_s: seen.response_mean_s,
-            percentiles_s: Some([0.5, 0.9, 0.99].map(|p| seen.response_quantile_s(p).unwrap())),
-            processes: vec![ProcessUse { cpu_s: seen.cpu_s[0], switches: seen.switches[0] }],
-            batch: 1.0,
-            probe_s: Some(50e-6),
-            foreign_cores: 0.0,
-            stolen_cores: 0.0,
-            weight: 1.0,
-            measured_s: 4.0,
-        }
-    };
-    let runs: Vec<MeasuredRun> = [1, 2, 4, 8, 12].map(at).into();
-    let twin = calibrate(&runs, MOST_FOREIGN_CORES, 7).unwrap();
-    let told = twin.predict(&system(40), &levels(40, 1), None).unwrap();
-    let truth = 2.0 / (1e-3 * (1.0 + 0.02 * 39.0));
-    near(told.throughput_per_s.center, truth, 0.15);
-}

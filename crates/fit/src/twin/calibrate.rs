@@ -132,9 +132,6 @@ pub(super) enum Form {
     Idle,
     /// X^−0.2. Empirical.
     Load,
-    /// By the speed probe, where there is one, times 1 + g·(n − 1) at n requests in the system: what they take from one
-    /// another, such as a cache.
-    Crowd,
 }
 
 /// Demands by one form of slowness.
@@ -153,12 +150,14 @@ pub(super) struct Fitted {
 }
 
 impl Fitted {
-    /// How much its runs speak for another form: twice the logarithm of the ratio of the likelihoods of what both leave of
-    /// the CPU time of a request, at as many throughputs as were run.
-    fn evidence_for(&self, other: &Self, runs: &[&MeasuredRun]) -> f64 {
-        let rates = different(runs.iter().map(|run| run.throughput_per_s));
+    /// Whether its runs speak for another form: the ratio of the likelihoods of what both leave of the CPU time of a
+    /// request, at as many throughputs as were run.
+    fn is_worse_than(&self, other: &Self, runs: &[&MeasuredRun]) -> bool {
+        let mut rates: Vec<f64> = runs.iter().map(|run| run.throughput_per_s.ln()).collect();
+        rates.sort_by(f64::total_cmp);
+        rates.dedup_by(|next, last| *next - *last < SAME_RATE);
         let left = |fitted: &Self| fitted.residual.hypot(LEAST_RESIDUAL).ln();
-        2.0 * exact_f64(rates) * (left(self) - left(other))
+        2.0 * exact_f64(rates.len()) * (left(self) - left(other)) > EVIDENCE
     }
 }
 
@@ -304,9 +303,23 @@ pub fn calibrate(
         let usable = configurations.len();
         return Err(CalibrationError::TooFew { usable, configurations: all });
     }
-    let observed = observed(&usable, &reference, reference.first_form());
+    let forms: &[Form] = match reference.probe_s {
+        Some(_) => &[Form::Probe, Form::ProbeLoad],
+        None => &[Form::Flat, Form::Idle, Form::Load],
+    };
+    let observed = observed(&usable, &reference, forms[0]);
     let tells_batches = demand::fit(runs[0].processes.len(), &observed).tells_batches;
-    let fitted = fit_forms(&usable, &configurations, &reference, seed);
+    let first = fit_staying(forms[0], &usable, &configurations, &reference, seed);
+    let others = forms[1..].iter().map(|form| {
+        let how = (*form, first.stay, REQUESTS);
+        fit_form(how, &usable, &configurations, &reference, seed)
+    });
+    // A form that its own runs contradict is no evidence about others.
+    let most = CONTRADICTED * first.residual.max(LEAST_RESIDUAL);
+    let others = others.filter(|fitted| fitted.form != Form::ProbeLoad || fitted.residual <= most);
+    let shown = |fitted: Fitted| Fitted { shown: first.is_worse_than(&fitted, &usable), ..fitted };
+    let mut fitted: Vec<Fitted> = std::iter::once(first.clone()).chain(others.map(shown)).collect();
+    fitted.sort_by_key(|fitted| !fitted.shown);
     let shown = fitted.iter().take_while(|fitted| fitted.shown).count();
     let misfit = misfit(&fitted[..shown], &configurations, &reference, drift, seed);
     Ok(Twin {
@@ -389,18 +402,6 @@ pub(super) struct Reference {
     pub(super) throughput: f64,
     pub(super) probe_s: Option<f64>,
     pub(super) speed: SpeedOfLoad,
-    /// g of [`Form::Crowd`].
-    crowding: f64,
-}
-
-/// A system under load.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Loaded {
-    pub(super) throughput: f64,
-    /// Busy share of all cores.
-    pub(super) busy: f64,
-    /// Requests in it at once.
-    pub(super) present: f64,
 }
 
 /// The probe's time by the busy share of the cores. An idle core is slower to compute than a busy
@@ -420,10 +421,8 @@ pub(super) struct SpeedOfLoad {
 const CONTRADICTED: f64 = 2.0;
 const LEAST_RESIDUAL: f64 = 0.02;
 
-/// Twice the logarithm of a ratio of likelihoods from which a form is shown: 95 % of χ² with one degree of freedom; and
-/// from which work is taken to grow: work that grows to the second client and no more gives up to 2.
+/// Twice the logarithm of a ratio of likelihoods from which a form is shown: 95 % of χ² with one degree of freedom.
 const EVIDENCE: f64 = 3.84;
-const GROWS: f64 = 3.0;
 /// Throughputs that differ by less, as a difference of logarithms, tell a form no better than one.
 const SAME_RATE: f64 = 0.1;
 
@@ -468,39 +467,22 @@ impl Reference {
         let probes: Option<Vec<f64>> = runs.iter().map(|run| run.probe_s).collect();
         let probes = probes.filter(|probes| !probes.is_empty());
         let speed = probes.as_deref().map(|probes| SpeedOfLoad::of(runs, probes));
-        let alone = Self {
+        Self {
             throughput: geometric_mean(runs.iter().map(|run| run.throughput_per_s)),
             probe_s: probes.as_ref().map(|probes| geometric_mean(probes.iter().copied())),
             speed: speed.unwrap_or_default(),
-            crowding: 0.0,
-        };
-        Self { crowding: alone.crowding(runs), ..alone }
-    }
-
-    fn first_form(&self) -> Form {
-        if self.probe_s.is_some() { Form::Probe } else { Form::Flat }
-    }
-
-    /// Growth of the processor time of a request with each other in the system, by least squares of relative errors on
-    /// 1 + g·(n − 1); 0 where it falls.
-    fn crowding(&self, runs: &[&MeasuredRun]) -> f64 {
-        let mut sums = [0.0; 5];
-        for run in runs {
-            let all: f64 = run.processes.iter().map(|used| used.cpu_s).sum();
-            let (others, cpu_s) = (present(run) - 1.0, all / self.of_run(Form::Probe, run));
-            let weight = run.weight * busy(run) / cpu_s.powi(2);
-            let terms = [1.0, others, others * others, cpu_s, others * cpu_s];
-            sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += weight * term);
         }
-        let [all, x, xx, y, xy] = sums;
-        let (alone, more) = (xx * y - x * xy, all * xy - x * y);
-        if alone > 0.0 && more > 0.0 { more / alone } else { 0.0 }
     }
 
-    /// h of a run under this load. `known` is what the probe says of the machine in it, relative to the reference: forms
-    /// without a probe have none.
-    pub(super) fn slowness(&self, form: Form, load: Loaded, known: Option<f64>) -> f64 {
-        let Loaded { throughput, busy, present } = load;
+    /// h of a run at this throughput and utilization. `known` is what the probe says of the machine in
+    /// it, relative to the reference: forms without a probe have none.
+    pub(super) fn slowness(
+        &self,
+        form: Form,
+        throughput: f64,
+        busy: f64,
+        known: Option<f64>,
+    ) -> f64 {
         let batched = || (throughput / self.throughput).powf(BATCHED);
         let probed = || known.unwrap_or_else(|| self.speed.at(busy));
         match form {
@@ -509,14 +491,12 @@ impl Reference {
             Form::Flat => 1.0,
             Form::Idle => 1.0 + 0.5 * (1.0 - busy.clamp(0.0, 1.0)),
             Form::Load => batched(),
-            Form::Crowd => probed() * (1.0 + self.crowding * (present - 1.0).max(0.0)),
         }
     }
 
     fn of_run(&self, form: Form, run: &MeasuredRun) -> f64 {
         let known = run.probe_s.zip(self.probe_s).map(|(probe, reference)| probe / reference);
-        let (throughput, busy, present) = (run.throughput_per_s, busy(run), present(run));
-        self.slowness(form, Loaded { throughput, busy, present }, known)
+        self.slowness(form, run.throughput_per_s, busy(run), known)
     }
 }
 
@@ -524,19 +504,6 @@ impl Reference {
 fn busy(run: &MeasuredRun) -> f64 {
     let cores: f64 = run.system.hosts.iter().map(|host| f64::from(host.cores)).sum();
     run.processes.iter().map(|p| p.cpu_s).sum::<f64>() * run.throughput_per_s / cores
-}
-
-/// By Little's law: clients that think are not there.
-fn present(run: &MeasuredRun) -> f64 {
-    run.throughput_per_s * run.response_mean_s
-}
-
-/// How many of these numbers differ.
-fn different(numbers: impl Iterator<Item = f64>) -> usize {
-    let mut logs: Vec<f64> = numbers.map(f64::ln).collect();
-    logs.sort_by(f64::total_cmp);
-    logs.dedup_by(|next, last| *next - *last < SAME_RATE);
-    logs.len()
 }
 
 fn observed(runs: &[&MeasuredRun], reference: &Reference, form: Form) -> Vec<Observed> {
@@ -601,9 +568,10 @@ fn merged(runs: &[&MeasuredRun], reference: &Reference) -> Vec<MeasuredRun> {
 
 /// Pooled standard deviation of log(CPU per request, slowness taken off) within configurations.
 fn drift(runs: &[&MeasuredRun], reference: &Reference) -> (f64, bool) {
+    let form = if reference.probe_s.is_some() { Form::Probe } else { Form::Flat };
     let log = |run: &MeasuredRun| {
         let all: f64 = run.processes.iter().map(|p| p.cpu_s).sum();
-        (all / reference.of_run(reference.first_form(), run)).ln()
+        (all / reference.of_run(form, run)).ln()
     };
     let most = runs.iter().map(|run| run.weight).fold(0.0, f64::max);
     let quiet = runs.iter().filter(|run| run.weight >= DISTURBED * most);
@@ -650,44 +618,6 @@ fn model_for(
     let length = length(run.throughput_per_s, requests);
     let machine = Machine { slowness, wake_s: fitted.wake_s, stay: fitted.stay };
     simulate(&system, &fitted.demands, machine, length, seed)
-}
-
-/// Fits the forms that runs may have, those that they show first.
-fn fit_forms(
-    runs: &[&MeasuredRun],
-    configurations: &[MeasuredRun],
-    reference: &Reference,
-    seed: u64,
-) -> Vec<Fitted> {
-    let first = fit_staying(reference.first_form(), runs, configurations, reference, seed);
-    let is_crowded = reference.crowding > 0.0 && different(runs.iter().map(|run| present(run))) > 2;
-    let others: &[Form] = match reference.probe_s {
-        Some(_) => &[Form::ProbeLoad, Form::Crowd],
-        None => &[Form::Idle, Form::Load, Form::Crowd],
-    };
-    let tried = others.iter().filter(|form| is_crowded || **form != Form::Crowd);
-    let others = tried.map(|form| {
-        let how = (*form, first.stay, REQUESTS);
-        fit_form(how, runs, configurations, reference, seed)
-    });
-    // A form that its own runs contradict is no evidence about others.
-    let most = CONTRADICTED * first.residual.max(LEAST_RESIDUAL);
-    let others = others.filter(|fitted| match fitted.form {
-        Form::ProbeLoad => fitted.residual <= most,
-        Form::Crowd => first.evidence_for(fitted, runs) > GROWS,
-        _ => true,
-    });
-    let shown = |fitted: Fitted| {
-        let is_shown = first.evidence_for(&fitted, runs) > EVIDENCE;
-        Fitted { shown: is_shown || fitted.form == Form::Crowd, ..fitted }
-    };
-    let others: Vec<Fitted> = others.map(shown).collect();
-    // Work grows or does not: the first form is that it does not.
-    let grows = others.iter().any(|fitted| fitted.form == Form::Crowd);
-    let first = Fitted { shown: !grows, ..first };
-    let mut fitted: Vec<Fitted> = std::iter::once(first).chain(others).collect();
-    fitted.sort_by_key(|fitted| !fitted.shown);
-    fitted
 }
 
 /// Fits a form with each share of wake-ups that stay, and takes the one whose response times are nearest to
@@ -857,7 +787,9 @@ fn missing_time(configurations: &[MeasuredRun], modelled: &[Simulated]) -> Optio
 fn is_light(run: &MeasuredRun) -> bool {
     let tokens =
         run.system.pools.iter().map(|pool| f64::from(pool.tokens)).fold(f64::INFINITY, f64::min);
-    present(run) <= LIGHT * tokens && busy(run) < 0.6
+    // By Little's law: clients that think are not there.
+    let present = run.throughput_per_s * run.response_mean_s;
+    present <= LIGHT * tokens && busy(run) < 0.6
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

@@ -7,7 +7,7 @@ use kendall_units::exact_f64;
 use serde::Serialize;
 
 use super::analytic::{Solved, analytic};
-use super::calibrate::{Fitted, Form, Lack, Loaded, MeasuredRun, Twin, length, logs, with_commit};
+use super::calibrate::{Fitted, Form, Lack, MeasuredRun, Twin, length, logs, with_commit};
 use super::demand::{Demand, LEAST_BATCH};
 use super::interval::{Interval, Why};
 use super::simulate::{Chance, Machine, Simulated, simulate};
@@ -20,8 +20,6 @@ const DRAWS: u32 = 16;
 const CENTRAL: u64 = 5;
 /// Rounds over a slowness that depends on the load, and the share of each that is taken.
 const SLOWNESS_ROUNDS: u32 = 3;
-/// Rounds over one that grows with each request in the system, by several times.
-const CROWD_ROUNDS: u32 = 5;
 const SLOWNESS_SHARE: f64 = 0.6;
 /// Rounds over what full processors carry, where work falls with it.
 const SETTLING: u32 = 8;
@@ -445,7 +443,7 @@ impl Twin {
     /// Most that the processors carry of a closed load, by the work of a request alone, as if it took no switch: by the
     /// forms that the runs show; and by all forms, with what the demands are known to.
     pub(crate) fn most_of_processors(&self, system: &System) -> [f64; 2] {
-        let Workload::Closed { clients, .. } = system.workload else { return [f64::INFINITY; 2] };
+        let Workload::Closed { .. } = system.workload else { return [f64::INFINITY; 2] };
         let of_form = |fitted: &Fitted| {
             let mut work_s = vec![0.0; system.hosts.len()];
             let batch = f64::from(system.largest_batch());
@@ -455,11 +453,7 @@ impl Twin {
             let of_host =
                 |(host, work_s): (&Host, f64)| f64::from(host.cores) * host.speed / work_s;
             let most = system.hosts.iter().zip(work_s).map(of_host).fold(f64::INFINITY, f64::min);
-            let present = f64::from(clients);
-            let slowed = |x: f64| {
-                let load = Loaded { throughput: x, busy: 1.0, present };
-                most / self.reference.slowness(fitted.form, load, None)
-            };
+            let slowed = |x: f64| most / self.reference.slowness(fitted.form, x, 1.0, None);
             (0..SETTLING).fold(most, |x, _| if x.is_finite() { slowed(x) } else { x })
         };
         let all = |of: &dyn Fn(&&Fitted) -> bool| {
@@ -624,7 +618,6 @@ impl Ask<'_> {
         let mut slowness = self.slowness.unwrap_or(1.0);
         let mut throughput = reference.throughput;
         let rounds = match fitted.form {
-            Form::Crowd => CROWD_ROUNDS,
             Form::ProbeLoad => SLOWNESS_ROUNDS,
             Form::Idle | Form::Load | Form::Probe if self.slowness.is_none() => SLOWNESS_ROUNDS,
             _ => 1,
@@ -638,9 +631,7 @@ impl Ask<'_> {
             let cores: f64 = system.hosts.iter().map(|h| f64::from(h.cores)).sum();
             let pairs = look.hosts.iter().zip(&system.hosts);
             let busy = pairs.map(|(busy, host)| busy * f64::from(host.cores)).sum::<f64>() / cores;
-            let present = throughput * look.response_mean_s;
-            let load = Loaded { throughput, busy, present };
-            let next = reference.slowness(fitted.form, load, self.slowness);
+            let next = reference.slowness(fitted.form, throughput, busy, self.slowness);
             slowness *= (next / slowness).powf(SLOWNESS_SHARE);
         }
         let requests = (throughput * self.twin.run_s).clamp(REQUESTS.0, REQUESTS.1);
