@@ -238,7 +238,7 @@ fn ways_to_call_that_cannot_be_are_refused() {
     for (arguments, said) in [
         (
             ["--calls=streams", "--quiet"],
-            "`streams` is not a kind of calls; write `single` or `stream`",
+            "invalid value 'streams' for '--calls <HOW>'",
         ),
         (["--calls=stream", "--connections=1"], "allow 2 or more"),
     ] {
