@@ -236,10 +236,7 @@ fn a_load_of_which_no_send_is_taken_is_rejected_with_what_the_service_said() {
 #[test]
 fn ways_to_call_that_cannot_be_are_refused() {
     for (arguments, said) in [
-        (
-            ["--calls=streams", "--quiet"],
-            "invalid value 'streams' for '--calls <HOW>'",
-        ),
+        (["--calls=streams", "--quiet"], "invalid value 'streams' for '--calls <HOW>'"),
         (["--calls=stream", "--connections=1"], "allow 2 or more"),
     ] {
         let output = crate::support::kendall()
