@@ -6,7 +6,7 @@ mod capacity;
 mod enough;
 mod next;
 mod outliers;
-mod pace;
+mod rate_limit;
 mod trust;
 
 use kendall_fit::bottleneck::{Bottleneck, bottleneck};

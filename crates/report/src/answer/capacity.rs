@@ -11,7 +11,7 @@ use kendall_stats::estimate::{Estimate, Interval};
 use kendall_store::Run;
 
 use super::{
-    Found, Limit, best_curve, next, outliers, pace, rate_of, rivals, single, with_interval,
+    Found, Limit, best_curve, next, outliers, rate_limit, rate_of, rivals, single, with_interval,
 };
 use crate::chapters::{one_of, response_in_words};
 use crate::number;
@@ -238,7 +238,7 @@ fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Limit
     }
     let light = data.along(curve).next().map(|lightest| &lightest.point);
     let place = light.and_then(|light| place(station, light, last));
-    if let Some(rate) = pace::of(data, curve, found) {
+    if let Some(rate) = rate_limit::of(data, curve, found) {
         return Some(Ok(format!(
             "A limit of the rate, to {}: above the knee runs of all loads complete the same number a second, \
              which they do not where a lock or a pool is held for a time of its own. To raise the limit would \
