@@ -259,7 +259,7 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Asks for a page by HTTP/1.0, so that it comes in one piece; none without an answer.
+/// Requests a page by HTTP/1.0, which has no chunked bodies. `None` without a complete response.
 pub fn page(address: SocketAddr, path: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).ok()?;

@@ -1,5 +1,5 @@
-//! Which reads may be sent to servers: a server thread that has to send several large values answers
-//! no other client meanwhile, and on a shared connection others' small answers would wait behind them.
+//! Which reads may be sent to servers. Reads of large values are limited: while a server thread sends them, its other
+//! connections are blocked, and so are small answers behind them on the same connection.
 
 use std::collections::VecDeque;
 

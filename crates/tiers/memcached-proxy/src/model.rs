@@ -702,8 +702,7 @@ fn most_at_once(
     most
 }
 
-/// A server thread that sends a large value answers no other client meanwhile, so that it is asked for one
-/// at a time.
+/// Reads of large values are sent one at a time: a server thread that sends one blocks its other connections.
 #[test]
 fn a_server_is_asked_for_one_large_value_at_a_time_and_for_all_in_the_end() {
     const LARGE: usize = 1_000_000;

@@ -226,7 +226,7 @@ pub(crate) const EXPECTED_LEAST: usize = 16 << 10;
 /// answers, where requests share connections.
 pub(crate) const BULK_BYTES: usize = 32 << 10;
 /// Bytes of large answers, as far as is known, that servers are asked for at once, for each of them; further
-/// such requests wait. A server thread that has to send several large values answers no other client meanwhile.
+/// such requests wait: while a server thread sends large values, its other connections are blocked.
 pub(crate) const BULK_AT_ONCE: usize = 1 << 20;
 /// What the first answer of a client counts for until its length is known, where the first answers of
 /// others were small of late: sixteen such reads may be at a server at once.
