@@ -95,10 +95,10 @@ impl Windows {
     }
 
     fn cut(system: &System, observed: &Observed, steps: usize) -> Self {
-        let count = observed.grid.len() / steps;
-        let all = (0..count)
+        let mut windows = Self { all: Vec::new(), steps };
+        windows.all = (0..observed.grid.len() / steps)
             .map(|index| {
-                let range = index * steps..(index + 1) * steps;
+                let range = windows.steps_of(index);
                 let tiers: Vec<TierMeans> =
                     observed.tiers.iter().map(|tier| means(tier, range.clone())).collect();
                 let left_out = judge(system, observed, &tiers, range.clone());
@@ -107,7 +107,7 @@ impl Windows {
                 Window { from_s, to_s, tiers, left_out }
             })
             .collect();
-        Self { all, steps }
+        windows
     }
 
     /// Reasons why windows are left out, with their counts.

@@ -7,7 +7,7 @@
 use kendall_queueing::Distribution;
 use kendall_queueing::model::{Batch, Class, Discipline, Model, Pool, Station, Workload};
 use kendall_queueing::network::{ForkJoin, MeasuredError, fork_join_general, fork_join_unequal};
-use kendall_queueing::simulation::{Settings, draw, simulate};
+use kendall_queueing::simulation::{Settings, Simulated, draw, simulate};
 use kendall_queueing::solver::{Caveat, Solution, Solver, solve};
 use kendall_queueing::station::{GgmFormula, ggm, mg1};
 
@@ -344,13 +344,7 @@ fn queues(servers: u64, bursty: bool, seed: u64, name: [&'static str; 2]) {
         };
         let station = Station::queue("q", m).with_service(0, service);
         let model = Model::new("m", vec![class], vec![station]).unwrap();
-        let settings = Settings {
-            relative_half_width: 0.01,
-            most_customers: 4_000_000,
-            ..Settings::of(&model)
-        };
-        let truth = simulate(&model, &settings, &mut |_| {}).unwrap();
-        let found = solve(&model, Solver::Auto).unwrap();
+        let (truth, found) = simulated_and_solved(&model);
         let waited = truth.stations[0].all.waiting_time_mean_s.unwrap();
         // What is not certain to 4 % is left out, as are waits of a thousandth of a service.
         if waited.half_width.unwrap() > 0.04 * waited.center || waited.center < 1e-3 {
@@ -363,6 +357,14 @@ fn queues(servers: u64, bursty: bool, seed: u64, name: [&'static str; 2]) {
     }
     wait.within(most.0);
     response.within(most.1);
+}
+
+/// A long simulation, and the answer of the solver.
+fn simulated_and_solved(model: &Model) -> (Simulated, Solution) {
+    let settings =
+        Settings { relative_half_width: 0.01, most_customers: 4_000_000, ..Settings::of(model) };
+    let truth = simulate(model, &settings, &mut |_| {}).unwrap();
+    (truth, solve(model, Solver::Auto).unwrap())
 }
 
 /// What an answer says of its error of W and of R, in per cent.
@@ -423,13 +425,7 @@ fn waits_by_deadline_err_as_their_answers_say() {
         let classes =
             rates.iter().zip(["a", "b", "c"]).map(|(rate, name)| Class::open(name, *rate));
         let model = Model::new("m", classes.collect(), vec![station]).unwrap();
-        let settings = Settings {
-            relative_half_width: 0.01,
-            most_customers: 4_000_000,
-            ..Settings::of(&model)
-        };
-        let truth = simulate(&model, &settings, &mut |_| {}).unwrap();
-        let found = solve(&model, Solver::Auto).unwrap();
+        let (truth, found) = simulated_and_solved(&model);
         most = waits_said(&found);
         for (class, truth) in truth.classes.iter().enumerate() {
             let took = truth.response_time_mean_s.unwrap();
