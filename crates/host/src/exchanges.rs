@@ -249,7 +249,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::{AsRawFd as _, RawFd};
@@ -257,7 +257,7 @@ mod tests {
 
     use super::*;
 
-    fn inode(socket: RawFd) -> u64 {
+    pub(crate) fn inode(socket: RawFd) -> u64 {
         let link = std::fs::read_link(format!("/proc/self/fd/{socket}")).unwrap();
         let link = link.to_str().unwrap().to_owned();
         link.trim_start_matches("socket:[").trim_end_matches(']').parse().unwrap()
