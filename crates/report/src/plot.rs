@@ -3,6 +3,14 @@
 //! The drawing is plain SVG that needs no script: it prints, it can be read without a mouse, and
 //! its colors follow the page. `docs/decisions/0005-report-plots.md` says why it is made here.
 
+/// Adds to a drawing, which is a string.
+macro_rules! put {
+    ($out:expr, $($argument:tt)+) => {{
+        use std::fmt::Write as _;
+        write!($out, $($argument)+).expect("writing to a string does not fail");
+    }};
+}
+
 mod heat;
 pub mod network;
 mod scale;

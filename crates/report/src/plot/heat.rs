@@ -1,7 +1,5 @@
 //! Heat maps: cells over two axes, shaded by how much is in each.
 
-use std::fmt::Write as _;
-
 use super::{Mark, Plot, Point, Series};
 
 /// Distance of two neighboring cells along the abscissa: the least of the plot.
@@ -26,8 +24,7 @@ pub(super) fn cells(
         let Some((low, high)) = point.interval else { continue };
         let corners = (place(point.x - width / 2.0, low), place(point.x + width / 2.0, high));
         if let (Some((left, bottom)), Some((right, top))) = corners {
-            write!(path, "M{left:.1} {bottom:.1}V{top:.1}H{right:.1}V{bottom:.1}Z")
-                .expect("writing to a string does not fail");
+            put!(path, "M{left:.1} {bottom:.1}V{top:.1}H{right:.1}V{bottom:.1}Z");
         }
     }
     path

@@ -1,13 +1,11 @@
 //! A queueing network as the field draws it: a queue and servers for each center, filled as far as they
 //! are busy, in columns by their distance from where requests come from.
 
-use std::fmt::Write as _;
-
 use kendall_units::exact_f64;
 
 use crate::document::Drawing;
 
-use super::svg::escaped;
+use super::svg::{escaped, shortened};
 
 /// Width of a center with its arrow, and of a center alone.
 const STEP: f64 = 176.0;
@@ -22,6 +20,8 @@ const TEXTS: f64 = 46.0;
 const LINE: f64 = 16.0;
 /// Servers that are drawn one by one; of more, two with dots between them.
 const MOST_SERVERS: f64 = 3.0;
+/// Characters that fit under a center.
+const UNDER: usize = 26;
 
 #[derive(Debug, Clone)]
 pub struct Network {
@@ -89,12 +89,10 @@ impl Network {
             escaped(&self.description)
         );
         if self.closed {
-            put(
+            put!(
                 &mut svg,
-                format_args!(
-                    "<rect x=\"{MARGIN}\" y=\"{:.0}\" width=\"{SOURCE}\" height=\"40\" rx=\"20\"/>",
-                    placed.level - 20.0
-                ),
+                "<rect x=\"{MARGIN}\" y=\"{:.0}\" width=\"{SOURCE}\" height=\"40\" rx=\"20\"/>",
+                placed.level - 20.0
             );
         }
         let middle = MARGIN + SOURCE / 2.0;
@@ -155,17 +153,15 @@ impl<'a> Placed<'a> {
 
     fn draw_way(&self, svg: &mut String, way: &Way, index: usize) {
         let (path, text, head) = self.path(way, exact_f64(index % 4));
-        put(svg, format_args!("<path d=\"{path}\"/><path d=\"{head}\" fill=\"currentColor\"/>"));
+        put!(svg, "<path d=\"{path}\"/><path d=\"{head}\" fill=\"currentColor\"/>");
         if !way.label.is_empty() {
-            put(
+            put!(
                 svg,
-                format_args!(
-                    "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\" stroke=\"none\" \
+                "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"middle\" stroke=\"none\" \
                      fill=\"currentColor\" font-size=\"10\">{}</text>",
-                    text.0,
-                    text.1,
-                    escaped(&way.label)
-                ),
+                text.0,
+                text.1,
+                escaped(&way.label)
             );
         }
     }
@@ -217,10 +213,6 @@ impl<'a> Placed<'a> {
     }
 }
 
-fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
-    out.write_fmt(arguments).expect("writing to a string does not fail");
-}
-
 fn arrow_head((x, y): (f64, f64)) -> String {
     format!("M{x:.0} {y:.0}l-8 -4v8z")
 }
@@ -229,23 +221,21 @@ fn arrow_head((x, y): (f64, f64)) -> String {
 fn draw_center(svg: &mut String, (x, y): (f64, f64), center: &Center) {
     let middle = x + CENTER / 2.0;
     match center.servers {
-        None => put(
+        None => put!(
             svg,
-            format_args!(
-                "<circle cx=\"{middle:.0}\" cy=\"{y:.0}\" r=\"24\"/><path d=\"M{x:.0} \
+            "<circle cx=\"{middle:.0}\" cy=\"{y:.0}\" r=\"24\"/><path d=\"M{x:.0} \
                  {y:.0}h30M{:.0} {y:.0}h30\"/>",
-                middle + 24.0
-            ),
+            middle + 24.0
         ),
         Some(servers) => {
-            put(svg, format_args!("<path d=\"M{x:.0} {:.0}h58v32h-58\"/>", y - 16.0));
+            put!(svg, "<path d=\"M{x:.0} {:.0}h58v32h-58\"/>", y - 16.0);
             for slot in 1..=4_u32 {
                 let at = x + 58.0 - 11.0 * f64::from(slot);
-                put(svg, format_args!("<path d=\"M{at:.0} {:.0}v32\"/>", y - 16.0));
+                put!(svg, "<path d=\"M{at:.0} {:.0}v32\"/>", y - 16.0);
             }
             draw_servers(svg, (x + 80.0, y), servers, center.utilization);
             let out = x + 82.0 + if servers <= 1.0 { 20.0 } else { 12.0 };
-            put(svg, format_args!("<path d=\"M{out:.0} {y:.0}H{:.0}\"/>", x + CENTER));
+            put!(svg, "<path d=\"M{out:.0} {y:.0}H{:.0}\"/>", x + CENTER);
         }
     }
     labels(svg, (middle, y), &center.lines);
@@ -262,38 +252,24 @@ fn draw_servers(svg: &mut String, (x, y): (f64, f64), servers: f64, busy: Option
         format!(" fill=\"currentColor\" fill-opacity=\"{:.2}\"", 0.7 * busy.clamp(0.0, 1.0))
     });
     for row in rows {
-        put(
-            svg,
-            format_args!("<circle cx=\"{x:.0}\" cy=\"{:.0}\" r=\"{radius:.0}\"{fill}/>", y + row),
-        );
+        put!(svg, "<circle cx=\"{x:.0}\" cy=\"{:.0}\" r=\"{radius:.0}\"{fill}/>", y + row);
     }
     if servers > MOST_SERVERS {
-        put(svg, format_args!("<path d=\"M{x:.0} {:.0}v18\" stroke-dasharray=\"2 4\"/>", y - 9.0));
+        put!(svg, "<path d=\"M{x:.0} {:.0}v18\" stroke-dasharray=\"2 4\"/>", y - 9.0);
     }
 }
 
 fn labels(svg: &mut String, (x, y): (f64, f64), lines: &[String]) {
     for (row, text) in lines.iter().enumerate() {
         let bold = if row == 0 { " font-weight=\"bold\"" } else { "" };
-        put(
+        put!(
             svg,
-            format_args!(
-                "<text x=\"{x:.0}\" y=\"{:.0}\" text-anchor=\"middle\" stroke=\"none\" \
+            "<text x=\"{x:.0}\" y=\"{:.0}\" text-anchor=\"middle\" stroke=\"none\" \
                  fill=\"currentColor\"{bold}>{}</text>",
-                y + TEXTS + LINE * exact_f64(row),
-                escaped(&shortened(text))
-            ),
+            y + TEXTS + LINE * exact_f64(row),
+            escaped(&shortened(text, UNDER))
         );
     }
-}
-
-/// What fits under a center.
-fn shortened(text: &str) -> String {
-    const MOST: usize = 26;
-    if text.chars().count() <= MOST {
-        return text.to_owned();
-    }
-    text.chars().take(MOST - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -4,8 +4,6 @@
 //! are strokes that do not scale, so a script can zoom by one transform of the group that holds
 //! them. Colors and fonts are left to the page's style sheet.
 
-use std::fmt::Write as _;
-
 use super::heat;
 use super::scale::Fitted;
 use super::{Mark, Plot, Point, Scale, Series};
@@ -184,7 +182,7 @@ fn longest(ticks: &[(f64, String)]) -> f64 {
     )
 }
 
-fn shortened(label: &str, most: usize) -> String {
+pub(super) fn shortened(label: &str, most: usize) -> String {
     if label.chars().count() <= most {
         return label.to_owned();
     }
@@ -195,33 +193,32 @@ pub fn draw(plot: &Plot, width: Width) -> String {
     let frame = Frame::new(plot, width);
     let mut out = String::new();
     let class = if width == Width::Wide { "wide" } else { "narrow" };
-    put(
+    put!(
         &mut out,
-        format_args!(
-            "<svg class=\"chart {class}\" viewBox=\"0 0 {:.0} {:.0}\" role=\"img\" aria-label=\"{}\" \
+        "<svg class=\"chart {class}\" viewBox=\"0 0 {:.0} {:.0}\" role=\"img\" aria-label=\"{}\" \
          data-left=\"{:.1}\" data-top=\"{:.1}\" data-width=\"{:.1}\" data-height=\"{:.1}\" \
          data-x-low=\"{}\" data-x-high=\"{}\" data-y-low=\"{}\" data-y-high=\"{}\">",
-            frame.width,
-            frame.height,
-            escaped(&format!("{}. {}", plot.title, plot.described())),
-            frame.left,
-            frame.top,
-            frame.area_width,
-            frame.area_height,
-            frame.x.low,
-            frame.x.high,
-            frame.y.low,
-            frame.y.high,
-        ),
+        frame.width,
+        frame.height,
+        escaped(&format!("{}. {}", plot.title, plot.described())),
+        frame.left,
+        frame.top,
+        frame.area_width,
+        frame.area_height,
+        frame.x.low,
+        frame.x.high,
+        frame.y.low,
+        frame.y.high
     );
     axes(&mut out, &frame, plot);
-    put(
+    put!(
         &mut out,
-        format_args!(
-            "<svg class=\"area\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
+        "<svg class=\"area\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
          overflow=\"hidden\"><rect class=\"ground\" width=\"100%\" height=\"100%\"/><g class=\"zoom\">",
-            frame.left, frame.top, frame.area_width, frame.area_height
-        ),
+        frame.left,
+        frame.top,
+        frame.area_width,
+        frame.area_height
     );
     let bars = bar_offsets(plot);
     let aside = dodges(plot);
@@ -231,14 +228,12 @@ pub fn draw(plot: &Plot, width: Width) -> String {
     }
     out.push_str("</g></svg>");
     if frame.cut {
-        put(
+        put!(
             &mut out,
-            format_args!(
-                "<text class=\"cut\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">some intervals reach \
+            "<text class=\"cut\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">some intervals reach \
                  beyond the drawing</text>",
-                frame.left + frame.area_width,
-                frame.top - 4.0
-            ),
+            frame.left + frame.area_width,
+            frame.top - 4.0
         );
     }
     out.push_str("</svg>");
@@ -255,19 +250,17 @@ pub fn standalone(plot: &Plot) -> String {
     let whole = TITLE + height + 20.0 * rows + 12.0;
     let style = include_str!("../../templates/report.css");
     let mut out = String::new();
-    put(
+    put!(
         &mut out,
-        format_args!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart wide\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart wide\" \
              viewBox=\"0 0 {WIDTH:.0} {whole:.0}\" role=\"img\" aria-label=\"{title}\">\
              <style><![CDATA[{style}]]></style>\
              <text x=\"14\" y=\"22\" style=\"font-weight:600;font-size:15px\">{title}</text>\
              <svg y=\"{TITLE:.0}\" width=\"{WIDTH:.0}\" height=\"{height:.0}\">{drawn}</svg>\
              <g transform=\"translate(0 {below:.0})\">{legend}</g></svg>\n",
-            title = escaped(&plot.title),
-            drawn = draw(plot, Width::Wide),
-            below = TITLE + height + 12.0,
-        ),
+        title = escaped(&plot.title),
+        drawn = draw(plot, Width::Wide),
+        below = TITLE + height + 12.0
     );
     out
 }
@@ -290,13 +283,11 @@ fn legend(plot: &Plot, width: f64) -> (String, f64) {
             row += 1.0;
         }
         let y = 20.0 * row;
-        put(
+        put!(
             &mut out,
-            format_args!(
-                "<g class=\"series c{} d{}\">",
-                series.color % COLORS,
-                (series.color / COLORS) % 3
-            ),
+            "<g class=\"series c{} d{}\">",
+            series.color % COLORS,
+            (series.color / COLORS) % 3
         );
         let sample = format!("M{x:.1} {y:.1}h24");
         match series.mark {
@@ -319,14 +310,12 @@ fn legend(plot: &Plot, width: f64) -> (String, f64) {
                 stroke(&mut out, &format!("hole {shape}"), &point);
             }
         }
-        put(
+        put!(
             &mut out,
-            format_args!(
-                "</g><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-                x + 30.0,
-                y + 4.0,
-                escaped(&name)
-            ),
+            "</g><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            x + 30.0,
+            y + 4.0,
+            escaped(&name)
         );
         x += needed;
     }
@@ -339,59 +328,51 @@ fn axes(out: &mut String, frame: &Frame, plot: &Plot) {
     for (value, label) in &frame.y_ticks {
         let Some(down) = frame.down(*value) else { continue };
         let y = frame.top + down;
-        put(
+        put!(
             out,
-            format_args!(
-                "<path class=\"grid\" d=\"M{:.1} {y:.1}h{:.1}\"/>\
+            "<path class=\"grid\" d=\"M{:.1} {y:.1}h{:.1}\"/>\
              <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
-                frame.left,
-                frame.area_width,
-                frame.left - 6.0,
-                y + 4.0,
-                escaped(label)
-            ),
+            frame.left,
+            frame.area_width,
+            frame.left - 6.0,
+            y + 4.0,
+            escaped(label)
         );
     }
     out.push_str("</g><g class=\"x-ticks\">");
     for (value, label) in &frame.x_ticks {
         let Some(across) = frame.across(*value) else { continue };
         let x = frame.left + across;
-        put(out, format_args!("<path class=\"tick\" d=\"M{x:.1} {bottom:.1}v5\"/>"));
+        put!(out, "<path class=\"tick\" d=\"M{x:.1} {bottom:.1}v5\"/>");
         let y = bottom + 18.0;
         if frame.slanted {
-            put(
+            put!(
                 out,
-                format_args!(
-                    "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"end\" \
+                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"end\" \
                  transform=\"rotate(-40 {x:.1} {y:.1})\">{}</text>",
-                    escaped(label)
-                ),
+                escaped(label)
             );
         } else {
-            put(
+            put!(
                 out,
-                format_args!(
-                    "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>",
-                    escaped(label)
-                ),
+                "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>",
+                escaped(label)
             );
         }
     }
-    put(
+    put!(
         out,
-        format_args!(
-            "</g><path class=\"axis\" d=\"M{:.1} {:.1}V{bottom:.1}h{:.1}\"/>\
+        "</g><path class=\"axis\" d=\"M{:.1} {:.1}V{bottom:.1}h{:.1}\"/>\
          <text class=\"label\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
          <text class=\"label\" text-anchor=\"middle\" transform=\"translate(13 {:.1}) rotate(-90)\">{}</text>",
-            frame.left,
-            frame.top,
-            frame.area_width,
-            frame.left + frame.area_width / 2.0,
-            frame.height - 8.0,
-            escaped(&plot.x.label),
-            frame.top + frame.area_height / 2.0,
-            escaped(&plot.y.label),
-        ),
+        frame.left,
+        frame.top,
+        frame.area_width,
+        frame.left + frame.area_width / 2.0,
+        frame.height - 8.0,
+        escaped(&plot.x.label),
+        frame.top + frame.area_height / 2.0,
+        escaped(&plot.y.label)
     );
 }
 
@@ -425,13 +406,11 @@ struct Bar {
 
 fn draw_series(out: &mut String, frame: &Frame, series: &Series, index: usize, bar: Bar) {
     let shape = SHAPES[series.color % SHAPES.len()];
-    put(
+    put!(
         out,
-        format_args!(
-            "<g class=\"series c{} d{}\" data-series=\"{index}\">",
-            series.color % COLORS,
-            (series.color / COLORS) % 3
-        ),
+        "<g class=\"series c{} d{}\" data-series=\"{index}\">",
+        series.color % COLORS,
+        (series.color / COLORS) % 3
     );
     match series.mark {
         Mark::Line => {
@@ -463,7 +442,7 @@ fn draw_series(out: &mut String, frame: &Frame, series: &Series, index: usize, b
 
 fn stroke(out: &mut String, class: &str, path: &str) {
     if !path.is_empty() {
-        put(out, format_args!("<path class=\"{class}\" d=\"{path}\"/>"));
+        put!(out, "<path class=\"{class}\" d=\"{path}\"/>");
     }
 }
 
@@ -474,7 +453,7 @@ fn line(frame: &Frame, series: &Series, aside: f64) -> String {
     for point in &series.points {
         if let Some((x, y)) = frame.place(point.x, point.y) {
             let x = x + aside;
-            put(&mut path, format_args!("{}{x:.1} {y:.1}", if pen_down { "L" } else { "M" }));
+            put!(&mut path, "{}{x:.1} {y:.1}", if pen_down { "L" } else { "M" });
             pen_down = true;
         } else {
             pen_down = false;
@@ -496,7 +475,7 @@ fn band(frame: &Frame, series: &Series) -> String {
     let mut path = String::new();
     for (x, y) in ends(true).chain(back) {
         let pen = if path.is_empty() { "M" } else { "L" };
-        put(&mut path, format_args!("{pen}{x:.1} {y:.1}"));
+        put!(&mut path, "{pen}{x:.1} {y:.1}");
     }
     if !path.is_empty() {
         path.push('Z');
@@ -508,7 +487,7 @@ fn marks(out: &mut String, frame: &Frame, series: &Series, (shape, aside): (&str
     let mut path = String::new();
     for point in &series.points {
         if let Some((x, y)) = frame.place(point.x, point.y) {
-            put(&mut path, format_args!("M{:.1} {y:.1}h.01", x + aside));
+            put!(&mut path, "M{:.1} {y:.1}h.01", x + aside);
         }
     }
     stroke(out, &format!("mark {shape}"), &path);
@@ -527,14 +506,12 @@ fn errors(frame: &Frame, series: &Series, bar: Bar) -> String {
         // An interval that reaches below a logarithmic axis ends at the axis.
         let bottom = frame.down(low).unwrap_or(frame.area_height);
         let Some(top) = frame.down(high) else { continue };
-        put(
+        put!(
             &mut path,
-            format_args!(
-                "M{x:.1} {bottom:.1}V{top:.1}M{:.1} {bottom:.1}h{w:.1}M{:.1} {top:.1}h{w:.1}",
-                x - CAP,
-                x - CAP,
-                w = 2.0 * CAP
-            ),
+            "M{x:.1} {bottom:.1}V{top:.1}M{:.1} {bottom:.1}h{w:.1}M{:.1} {top:.1}h{w:.1}",
+            x - CAP,
+            x - CAP,
+            w = 2.0 * CAP
         );
     }
     path
@@ -547,13 +524,11 @@ fn bars(frame: &Frame, series: &Series, (offset, width): (f64, f64)) -> String {
         let left = frame.across(point.x + offset - width / 2.0);
         let right = frame.across(point.x + offset + width / 2.0);
         if let (Some(left), Some(right), Some(top)) = (left, right, frame.down(point.y)) {
-            put(
+            put!(
                 &mut path,
-                format_args!(
-                    "M{:.1} {ground:.1}V{top:.1}H{:.1}V{ground:.1}Z",
-                    left + 1.0,
-                    right - 1.0
-                ),
+                "M{:.1} {ground:.1}V{top:.1}H{:.1}V{ground:.1}Z",
+                left + 1.0,
+                right - 1.0
             );
         }
     }
@@ -575,13 +550,13 @@ fn steps(frame: &Frame, series: &Series) -> String {
             (frame.place(point.x, point.y), frame.across(point.x + width))
         {
             if path.is_empty() {
-                put(&mut path, format_args!("M{left:.1} {ground:.1}"));
+                put!(&mut path, "M{left:.1} {ground:.1}");
             }
-            put(&mut path, format_args!("V{top:.1}H{right:.1}"));
+            put!(&mut path, "V{top:.1}H{right:.1}");
         }
     }
     if !path.is_empty() {
-        put(&mut path, format_args!("V{ground:.1}Z"));
+        put!(&mut path, "V{ground:.1}Z");
     }
     path
 }
@@ -600,10 +575,6 @@ pub(crate) fn escaped(text: &str) -> String {
         }
     }
     out
-}
-
-fn put(out: &mut String, arguments: std::fmt::Arguments<'_>) {
-    out.write_fmt(arguments).expect("writing to a string does not fail");
 }
 
 #[cfg(test)]
