@@ -12,7 +12,6 @@ mod fit;
 mod layout;
 mod linear;
 mod sign_table;
-pub mod surface;
 mod transform;
 
 pub use checks::{Check, QuantilePoint, Residual, Verdict};
@@ -123,8 +122,6 @@ pub enum AnalysisError {
     NothingVaried { factors: String },
     #[error("the response variable is {value} in {}, so nothing can be explained", all(*runs))]
     ConstantResponse { value: f64, runs: usize },
-    #[error("factor `{factor}` has the level `{level}`: a surface is fitted over plain numbers")]
-    NoNumber { factor: String, level: String },
     #[error("there is no term `{name}` to pool into the error; there are {terms}")]
     NoTerm { name: String, terms: String },
     #[error(

@@ -7,7 +7,6 @@
 
 pub mod fraction;
 pub mod screening;
-mod surface;
 
 use kendall_units::exact_f64;
 use rand::SeedableRng as _;
@@ -58,12 +57,6 @@ pub enum Kind {
     Fractional,
     /// Many two-level factors in 8 to 24 runs.
     PlackettBurman,
-    /// Corners, axial runs and center points, for a quadratic surface.
-    CentralComposite,
-    /// Midpoints of edges and center points, for a quadratic surface.
-    BoxBehnken,
-    /// Runs spread evenly over the ranges of all factors.
-    LatinHypercube,
 }
 
 /// One configuration.
@@ -88,9 +81,6 @@ pub struct Design {
     pub fraction: Option<Fraction>,
     /// Runs of the center point in every block.
     pub center_points: u64,
-    /// Block of each configuration within a repetition, from 0; `None` where each repetition is one.
-    #[serde(default)]
-    pub blocks_within: Option<Vec<usize>>,
 }
 
 /// One run of a plan.
@@ -131,14 +121,8 @@ pub enum DesignError {
     TooLarge { configurations: u128, limit: usize },
     #[error("{factors} factors: the limit is {limit}; take a fraction, or screen them in groups")]
     TooManyFactors { factors: usize, limit: usize },
-    #[error("{factors} factors: this design takes {least} to {most}")]
-    FactorCount { factors: usize, least: usize, most: usize },
-    #[error("{runs} runs: a Latin hypercube takes 2 to 100,000")]
-    Runs { runs: usize },
     #[error("every run's mirror image is in the design already: there is nothing to fold over")]
     NoMirror,
-    #[error("blocks by `{word}`: {why}")]
-    Block { word: String, why: &'static str },
     /// A fraction that cannot be made.
     #[error(transparent)]
     Fraction(#[from] FractionError),
@@ -253,14 +237,7 @@ impl Design {
                 levels: Some(levels),
             })
             .collect();
-        Self {
-            kind,
-            factors,
-            configurations,
-            fraction: None,
-            center_points: 0,
-            blocks_within: None,
-        }
+        Self { kind, factors, configurations, fraction: None, center_points: 0 }
     }
 
     /// The order of the runs: randomized complete blocks, one a repetition. The same seed gives the
@@ -271,9 +248,6 @@ impl Design {
     #[must_use]
     pub fn plan(&self, replications: u64, seed: u64) -> Vec<PlannedRun> {
         let mut runs = Vec::new();
-        if let Some(within) = &self.blocks_within {
-            return self.plan_blocks(within, replications, seed);
-        }
         for block in 1..=replications {
             let mut chosen: Vec<usize> = (0..self.configurations.len()).collect();
             let center =
@@ -284,25 +258,6 @@ impl Design {
             for configuration in block_order(chosen, block, seed) {
                 let order = kendall_units::whole_u64(exact_f64(runs.len())) + 1;
                 runs.push(PlannedRun { order, block, configuration });
-            }
-        }
-        runs
-    }
-
-    /// Blocks in random order within each repetition, and runs in random order within each block.
-    fn plan_blocks(&self, within: &[usize], replications: u64, seed: u64) -> Vec<PlannedRun> {
-        let count = within.iter().max().map_or(1, |last| last + 1);
-        let number = |value: usize| kendall_units::whole_u64(exact_f64(value));
-        let mut runs = Vec::new();
-        for repetition in 0..replications {
-            // Streams of their own, apart from those of the blocks.
-            let order = block_order((0..count).collect(), repetition + 1, seed ^ (1 << 63));
-            for which in order {
-                let block = repetition * number(count) + number(which) + 1;
-                let members = (0..within.len()).filter(|index| within[*index] == which).collect();
-                for configuration in block_order(members, block, seed) {
-                    runs.push(PlannedRun { order: number(runs.len()) + 1, block, configuration });
-                }
             }
         }
         runs

@@ -1,7 +1,6 @@
-//! Designs that screen many factors in few runs, and what clears them up: Plackett–Burman, mirror
-//! images, and blocks within a repetition.
+//! Designs that screen many factors in few runs, and what clears them up: Plackett–Burman and mirror images.
 
-use super::fraction::{Fraction, Word};
+use super::fraction::Fraction;
 use super::{Design, DesignError, Factor, Kind, check, check_two_levels};
 
 /// First rows of the cyclic designs, by their number of runs.
@@ -71,61 +70,6 @@ impl Design {
         let factors = std::mem::take(&mut self.factors);
         Ok(Self { fraction, ..Self::of(kind, factors, all) })
     }
-
-    /// Splits every repetition into 2^b blocks (days, machines) by b interactions, such as `ABC`,
-    /// which are then confounded with the blocks, and so are their products.
-    ///
-    /// # Errors
-    /// [`DesignError::Block`] for an interaction of factors that there are not, one that the design
-    /// has the same sign of in all runs, or the same blocks twice.
-    ///
-    /// # Source
-    /// [Montgomery 2017 ch. 7].
-    pub fn with_blocks(mut self, words: &[Word]) -> Result<Self, DesignError> {
-        check_two_levels(&self.factors)?;
-        let mut blocks = vec![0_usize; self.configurations.len()];
-        for (place, word) in words.iter().enumerate() {
-            let refuse = |why| DesignError::Block { word: word.to_string(), why };
-            if word.factors >> self.factors.len() != 0 || word.length() < 2 {
-                return Err(refuse("it must be an interaction of two or more of the factors"));
-            }
-            let mut signs = [0_usize; 2];
-            for (block, one) in blocks.iter_mut().zip(&self.configurations) {
-                let Some(levels) = &one.levels else { continue };
-                let lows = levels
-                    .iter()
-                    .enumerate()
-                    .filter(|(f, l)| word.factors >> f & 1 == 1 && **l == 0);
-                let odd = lows.count() % 2;
-                signs[odd] += 1;
-                *block |= odd << place;
-            }
-            if signs[0] != signs[1] {
-                return Err(refuse("it does not halve the runs of this design"));
-            }
-        }
-        let mut sizes = vec![0_usize; 1 << words.len()];
-        blocks.iter().for_each(|block| sizes[*block] += 1);
-        if sizes.iter().any(|size| *size != sizes[0]) {
-            let word = words.last().map_or_else(String::new, ToString::to_string);
-            return Err(DesignError::Block { word, why: "with the others it makes uneven blocks" });
-        }
-        self.blocks_within = Some(blocks);
-        Ok(self)
-    }
-}
-
-/// Interactions that are confounded with blocks by these words: the words and all their products.
-#[must_use]
-pub fn lost_to_blocks(words: &[Word]) -> Vec<Word> {
-    let mut lost: Vec<Word> = Vec::new();
-    for word in words {
-        let products: Vec<Word> = lost.iter().map(|other| other.times(*word)).collect();
-        lost.push(*word);
-        lost.extend(products);
-    }
-    lost.sort_by_key(|word| (word.length(), word.to_string()));
-    lost
 }
 
 #[cfg(test)]
@@ -174,31 +118,5 @@ mod tests {
             Design::two_level(factors(3)).unwrap().folded_over(),
             Err(DesignError::NoMirror)
         );
-    }
-
-    /// 2³ in two blocks by ABC: every block has half of the runs, and each main effect is balanced
-    /// in each; the plan runs one block after the other.
-    #[test]
-    fn blocks_are_confounded_with_what_they_are_made_by() {
-        let word = |text: &str| Word::try_from(text.to_owned()).unwrap();
-        let design = Design::two_level(factors(3)).unwrap().with_blocks(&[word("ABC")]).unwrap();
-        let plan = design.plan(2, 1);
-        assert_eq!(plan.iter().map(|run| run.block).max(), Some(4));
-        for block in plan.chunks(4) {
-            assert!(block.iter().all(|run| run.block == block[0].block));
-            let of = |run: &super::super::PlannedRun| {
-                design.configurations[run.configuration].levels.clone().unwrap()
-            };
-            for factor in 0..3 {
-                assert_eq!(block.iter().filter(|run| of(run)[factor] == 1).count(), 2);
-            }
-            let parity = |run| of(run).iter().sum::<usize>() % 2;
-            assert!(block.iter().all(|run| parity(run) == parity(&block[0])));
-        }
-        let lost: Vec<String> =
-            lost_to_blocks(&[word("ABC"), word("CD")]).iter().map(ToString::to_string).collect();
-        assert_eq!(lost, ["CD", "ABC", "ABD"]);
-        let bad = Design::two_level(factors(3)).unwrap().with_blocks(&[word("AD")]);
-        assert!(matches!(bad, Err(DesignError::Block { .. })));
     }
 }

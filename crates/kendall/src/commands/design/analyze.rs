@@ -51,9 +51,6 @@ pub(super) struct Analyze {
     /// explains part of the error, the effects at one value of it stand beside those as measured
     #[arg(long, value_name = "COLUMN")]
     covariate: Option<String>,
-    /// Fits a quadratic surface over factors that are numbers, instead of effects of levels
-    #[arg(long, conflicts_with_all = ["blocks", "pool", "out", "covariate"])]
-    surface: bool,
     /// How effects combine
     #[arg(long, value_enum, default_value_t)]
     model: Model,
@@ -83,9 +80,6 @@ impl Analyze {
     pub(super) fn run(self) -> anyhow::Result<Exit> {
         let csv = Csv::read(&self.file)?;
         let (table, covariate, skipped) = self.table(&csv)?;
-        if self.surface {
-            return self.print_surface(&table);
-        }
         let options = Options {
             model: match self.model {
                 Model::Auto => None,
@@ -115,12 +109,6 @@ impl Analyze {
             output::note(&format!("figures: {}", written.html.display()));
         }
         output::print(self.format, &analysis, || tables::human(&page))?;
-        Ok(Exit::Done)
-    }
-
-    fn print_surface(&self, table: &Table) -> anyhow::Result<Exit> {
-        let found = analysis::surface::surface(table, self.confidence).map_err(refused)?;
-        output::print(self.format, &found, || tables::surface(&found, &self.response))?;
         Ok(Exit::Done)
     }
 

@@ -1,8 +1,7 @@
 //! `kendall design new`: the runs of a design in their order.
 
 use kendall_report::document::Section;
-use kendall_stats::design::fraction::{Fraction, Word};
-use kendall_stats::design::screening::lost_to_blocks;
+use kendall_stats::design::fraction::Fraction;
 use kendall_stats::design::{Design, DesignError, Factor, PlannedRun};
 use kendall_units::counted;
 
@@ -41,22 +40,12 @@ pub(super) struct New {
     #[arg(long = "generator", value_name = "D=ABC")]
     generators: Vec<String>,
     /// Two-level designs: runs of the center point in every repetition
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000), conflicts_with = "block_by")]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000))]
     center_points: u64,
     /// Two-level designs: adds the mirror image of every run, so that main effects are not
     /// confounded with two-factor interactions
     #[arg(long)]
     fold_over: bool,
-    /// Two-level designs: splits each repetition into blocks by an interaction such as ABC, which is
-    /// then lost; repeated
-    #[arg(long = "block-by", value_name = "ABC")]
-    block_by: Vec<String>,
-    /// Latin hypercube: how many runs
-    #[arg(long, default_value_t = 20)]
-    runs: usize,
-    /// Central composite: axial runs on the faces, within the levels, instead of beyond them
-    #[arg(long)]
-    face_centered: bool,
     /// How to print the design
     #[arg(long, value_enum, default_value_t)]
     format: PlanFormat,
@@ -75,12 +64,6 @@ enum Kind {
     Fractional,
     /// Up to 23 two-level factors in 8 to 24 runs: main effects only
     PlackettBurman,
-    /// Corners, axial runs and centers of two-level numbers: a quadratic surface
-    CentralComposite,
-    /// Midpoints of edges and centers, three to five numbers: a quadratic surface without corners
-    BoxBehnken,
-    /// `--runs` runs spread evenly between two levels of each number
-    LatinHypercube,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -146,35 +129,12 @@ impl New {
                 Design::fractional(factors, fraction)?
             }
             Kind::PlackettBurman => Design::plackett_burman(factors)?,
-            Kind::CentralComposite => {
-                let axial = self.face_centered.then_some(1.0);
-                return Design::central_composite(factors, axial, self.centers());
-            }
-            Kind::BoxBehnken => return Design::box_behnken(factors, self.centers()),
-            Kind::LatinHypercube => {
-                return Design::latin_hypercube(factors, self.runs, self.seed);
-            }
         };
         let design = if self.fold_over { design.folded_over()? } else { design };
-        let words = self.block_words()?;
-        let design = if words.is_empty() { design } else { design.with_blocks(&words)? };
         match self.center_points {
             0 => Ok(design),
             count => design.with_center_points(count),
         }
-    }
-
-    /// Center points of a surface; three where none are asked for, since they are its error.
-    fn centers(&self) -> usize {
-        match usize::try_from(self.center_points) {
-            Ok(0) | Err(_) => 3,
-            Ok(count) => count,
-        }
-    }
-
-    fn block_words(&self) -> Result<Vec<Word>, DesignError> {
-        let word = |text: &String| Word::try_from(text.clone()).map_err(DesignError::from);
-        self.block_by.iter().map(word).collect()
     }
 
     fn human(&self, design: &Design, runs: &[PlannedRun]) -> Section {
@@ -190,14 +150,6 @@ impl New {
         );
         if let Some(fraction) = &design.fraction {
             confounding(&mut document, design, fraction);
-        }
-        if let Ok(words) = self.block_words()
-            && !words.is_empty()
-        {
-            let lost: Vec<String> =
-                lost_to_blocks(&words).iter().map(ToString::to_string).collect();
-            let words = format!("confounded with the blocks: {}", lost.join(", "));
-            document.text(words);
         }
         let mut header = vec!["order".to_owned(), "block".to_owned()];
         header.extend(design.factors.iter().map(|factor| factor.name.clone()));
