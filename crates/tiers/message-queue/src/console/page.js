@@ -237,7 +237,7 @@ function render(rows, nothing = "None.") {
   // Whoever goes through the page by keyboard stays where they are.
   if (focused) for (const made of $("table").querySelectorAll("button")) if (made.dataset.key === focused) made.focus();
 }
-function fresh() { trail = [0]; load(); }
+function fresh() { clearTimeout(typing); trail = [0]; load(); }
 function only(fields) { for (const key of FIELDS) $(key).value = fields[key] ?? ""; $("search").value = ""; show("messages"); }
 function show(name) {
   tab = name;

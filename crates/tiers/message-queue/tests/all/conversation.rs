@@ -209,9 +209,9 @@ async fn a_stream_that_is_gone_takes_no_message(client: &mut Client) {
     assert_eq!(talk.replies(1).await.keys().copied().collect::<Vec<_>>(), [1]);
     drop(talk);
     let mut other = Talk::open(client).await;
-    // The message of bob, which he could not have.
+    // The message of bob, which he could not have. While his receive looks at it, it is locked, so ann waits.
     assert!(
-        matches!(other.one(receive(ann, queue, 0)).await, Answer::Receive(m) if m.message.is_some())
+        matches!(other.one(receive(ann, queue, 50_000)).await, Answer::Receive(m) if m.message.is_some())
     );
     other.one(send(ann, queue, "not for the dead")).await;
     let carl = hello(client, "carl").await;
