@@ -395,8 +395,7 @@ impl Observer<'_> {
         watch.folder = Some(self.folder.to_owned());
         watch.agents = self.machines.all_agents().map(WatchedAgent::of).collect();
         // Before any request: what the tiers count from here on is this load's.
-        watch.look();
-        watch.await_looks()?;
+        watch.look_at_all()?;
         // The probe runs on the cores of this machine only.
         let probed = self.settings.measure.speed_probe && placement.used().is_empty();
         let probe = probed.then(|| Probe::start(LOCALHOST));
@@ -702,10 +701,25 @@ impl Watch {
     /// What everything had done in the end: an answer to an older question does not say it.
     fn last_look(&mut self) -> Result<(), RunError> {
         self.await_looks()?;
-        self.look();
         self.others = self.other_programs();
         self.room_here()?;
-        self.await_looks()
+        self.look_at_all()
+    }
+
+    /// A snapshot of everything. Tiers that do not answer in time, as on a busy machine, are asked again, a few
+    /// times: without their first and last snapshot their figures are incomplete.
+    fn look_at_all(&mut self) -> Result<(), RunError> {
+        const TRIES: usize = 3;
+        let before: Vec<usize> = self.members.iter().map(|one| one.snapshots.len()).collect();
+        for _ in 0..TRIES {
+            self.look();
+            self.await_looks()?;
+            let mut members = self.members.iter().zip(&before);
+            if members.all(|(one, before)| one.metrics.is_none() || one.snapshots.len() > *before) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Those that used most of this machine since the load began, without what the study started.
@@ -831,6 +845,7 @@ mod tests {
     use kendall_host::connection::Pipe;
     use kendall_host::protocol::{Hello, Line, Outcome, Request};
     use kendall_host::sample;
+    use kendall_protocols::snapshot::{SNAPSHOT_VERSION, TierSnapshot};
 
     /// An agent that counts requests for samples until the study shuts it down; `room` has its free bytes at
     /// each look.
@@ -843,13 +858,18 @@ mod tests {
             let bye = what == What::Bye;
             let outcome = match what {
                 What::Clock => Outcome::ClockNs(monotonic_ns()),
-                What::Look { .. } => {
+                What::Look { snapshots, .. } => {
                     let free_bytes = room.get(looks).copied();
                     looks += 1;
                     let mut sample = sample::host("").unwrap();
                     sample.at_ns = u64::try_from(looks).unwrap();
                     let host = Some(sample);
-                    Outcome::Ok(json!(Looked { host, free_bytes, ..Looked::default() }))
+                    // Every second time a tier is too slow.
+                    let version = SNAPSHOT_VERSION;
+                    let page = json!(TierSnapshot { version, ..Default::default() }).to_string();
+                    let page = (looks % 2 == 0).then_some(page);
+                    let snapshots = vec![page; snapshots.len()];
+                    Outcome::Ok(json!(Looked { host, free_bytes, snapshots, ..Looked::default() }))
                 }
                 _ => Outcome::Ok(json!(true)),
             };
@@ -918,6 +938,18 @@ mod tests {
         watch.last_look().unwrap();
         let there = watch.hosts.iter().filter(|sample| sample.host == "h1");
         assert_eq!(there.map(|sample| sample.at_ns).collect::<Vec<_>>(), [1, 2]);
+        drop(watch);
+        agent.join().unwrap();
+    }
+
+    #[test]
+    fn a_tier_that_gave_no_snapshot_in_time_is_asked_again() {
+        let (mut watch, agent) = watched(&[]);
+        watch.members.push(ObservedMember::with_metrics_on("h1"));
+        watch.look_at_all().unwrap();
+        assert_eq!(watch.members[0].snapshots.len(), 1);
+        watch.last_look().unwrap();
+        assert_eq!(watch.members[0].snapshots.len(), 2);
         drop(watch);
         agent.join().unwrap();
     }

@@ -67,6 +67,22 @@ pub(crate) struct ObservedMember {
 }
 
 impl ObservedMember {
+    #[cfg(test)]
+    pub(crate) fn with_metrics_on(host: &str) -> Self {
+        Self {
+            part: Part::study(),
+            kind: String::new(),
+            number: 0,
+            host: host.to_owned(),
+            address: String::new(),
+            pid: 0,
+            command: String::new(),
+            metrics: Some("127.0.0.1:1".to_owned()),
+            snapshots: Vec::new(),
+            unreadable: None,
+        }
+    }
+
     pub(crate) fn take_in(&mut self, read: Option<Result<TierSnapshot, serde_json::Error>>) {
         match read {
             Some(Ok(snapshot)) => self.snapshots.push(snapshot),

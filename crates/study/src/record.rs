@@ -150,6 +150,22 @@ pub(crate) fn tier(
     if let Some(error) = &member.unreadable {
         doubt(error.clone());
     }
+    if let Some(window) = window.filter(|_| member.metrics.is_some()) {
+        let ends = member.snapshots.first().zip(member.snapshots.last());
+        let seen_ns = ends.map_or(0, |(first, last)| {
+            last.at_ns.min(window.to_ns).saturating_sub(first.at_ns.max(window.from_ns))
+        });
+        let length_ns = window.to_ns - window.from_ns;
+        if seen_ns < length_ns {
+            let seconds = |ns| kendall_units::Seconds::from_nanos(ns).get();
+            doubt(format!(
+                "its metrics page answered in {:.1} of the {:.1} s that were measured, so its figures are \
+                 incomplete; a quieter machine would tell",
+                seconds(seen_ns),
+                seconds(length_ns)
+            ));
+        }
+    }
     let mut add = |pair: Option<(&TierSnapshot, &TierSnapshot)>, extent| {
         let Some((from, to)) = pair.filter(|(from, to)| from.at_ns < to.at_ns) else { return };
         match period(from, to, extent) {
@@ -435,5 +451,23 @@ mod tests {
         );
         let second = period(&snapshots[1], &snapshots[2], Extent::Second).unwrap();
         assert_eq!(with_snapshots(second, &snapshots).counted, []);
+    }
+
+    #[test]
+    fn a_tier_that_was_silent_in_the_window_is_doubted() {
+        let second = 1_000_000_000;
+        let window =
+            MeasuredWindow { from_ns: 10 * second, to_ns: 20 * second, rule: String::new() };
+        let doubts = |moments: &[u64]| {
+            let mut member = ObservedMember::with_metrics_on("h1");
+            member.snapshots = moments.iter().map(|at| snapshot(at * second, &[])).collect();
+            let mut caveats = Vec::new();
+            tier(&member, Some(&window), &mut caveats);
+            caveats.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(doubts(&[9, 15, 21]), "");
+        assert!(doubts(&[9, 15]).contains("answered in 5.0 of the 10.0 s"));
+        assert!(doubts(&[13, 21]).contains("answered in 7.0 of the 10.0 s"));
+        assert!(doubts(&[]).contains("answered in 0.0 of the 10.0 s"));
     }
 }

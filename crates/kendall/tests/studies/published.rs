@@ -66,6 +66,11 @@ fn runs_with_proxies(file: &str) {
             .sum();
         let configured = run.setting("system.proxies").unwrap().as_u64().unwrap();
         assert_eq!(u64::try_from(proxies.len()).unwrap(), configured, "{file}");
+        let silent = |caveat: &Caveat| matches!(caveat, Caveat::TierContradicts { tier, .. } if tier == "proxies");
+        if run.caveats.iter().any(silent) {
+            // A proxy had no core for seconds, and the run says so.
+            continue;
+        }
         // The first snapshot is taken before the first request, the last one after the last answer,
         // which may be counted a little after it was sent: one a client.
         let clients = run.setting("workload.clients").unwrap().as_u64().unwrap();
