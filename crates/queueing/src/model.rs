@@ -64,11 +64,6 @@ pub struct Model {
     pub solver: String,
     /// Percentiles of response time asked for, as quantiles from 0 to 1.
     pub quantiles: Vec<f64>,
-    /// Arrival rate in 1/s of the only class before it stepped to its own: how long until the new
-    /// steady state.
-    pub rate_before: Option<f64>,
-    /// Population of the only class, which is closed, before more clients joined those who think.
-    pub population_before: Option<u64>,
     /// What a simulation should do; solvers that do not simulate ignore it.
     pub simulation: SimulationOptions,
 }
@@ -82,6 +77,9 @@ pub struct Class {
     pub workload: Workload,
     /// 1 is served first. Matters only at stations with a priority discipline.
     pub priority: u32,
+    /// Arrival rate in 1/s, or the population to whose thinking customers others came, before it stepped to its own:
+    /// how long until the new steady state.
+    pub before: Option<f64>,
 }
 
 /// Where the customers of a class come from.
@@ -399,6 +397,22 @@ pub(crate) fn refused(
 }
 
 impl Class {
+    /// The key of `before`.
+    pub(crate) fn key_before(&self) -> &'static str {
+        if self.is_open() { "arrival_rate_before_per_s" } else { "population_before" }
+    }
+
+    /// What the rate or population before must be, where it is not that.
+    fn check_before(&self) -> Result<(), (f64, &'static str)> {
+        let Some(before) = self.before else { return Ok(()) };
+        let most = if self.is_open() { 1e90 } else { kendall_units::exact_f64(self.population()) };
+        let expected = match self.is_open() {
+            true => "a rate of 0 or above",
+            false => "no more than the `population`",
+        };
+        if (0.0..=most).contains(&before) { Ok(()) } else { Err((before, expected)) }
+    }
+
     /// Poisson arrivals.
     #[must_use]
     pub fn open(name: &str, arrival_rate_per_s: f64) -> Self {
@@ -406,6 +420,7 @@ impl Class {
         Self {
             name: name.to_owned(),
             priority: 1,
+            before: None,
             workload: Workload::Open {
                 arrival_rate_per_s,
                 interarrival: Distribution::Exponential { mean_s },
@@ -420,6 +435,7 @@ impl Class {
         Self {
             name: name.to_owned(),
             priority: 1,
+            before: None,
             workload: Workload::Closed {
                 population,
                 think_time: Distribution::Exponential { mean_s: think_time_s },
@@ -620,8 +636,6 @@ impl Model {
             pools: Vec::new(),
             solver: "auto".to_owned(),
             quantiles: Vec::new(),
-            rate_before: None,
-            population_before: None,
             simulation: SimulationOptions::default(),
         };
         model.checked()
@@ -669,20 +683,6 @@ impl Model {
         for quantile in &self.quantiles {
             if !(*quantile > 0.0 && *quantile < 1.0) {
                 return Err(refused("percentiles", quantile * 100.0, "above 0 and below 100"));
-            }
-        }
-        if let Some(rate) = self.rate_before {
-            let fits = (0.0..=1e90).contains(&rate) && self.classes.len() == 1;
-            if !(fits && self.classes[0].is_open()) {
-                let expected = "a rate of 0 or above, with one open class";
-                return Err(refused("arrival_rate_before_per_s", rate, expected));
-            }
-        }
-        if let Some(before) = self.population_before {
-            let fits = self.classes.len() == 1 && !self.classes[0].is_open();
-            if !fits || before > self.classes[0].population() {
-                let expected = "no more than the `population` of one closed class";
-                return Err(refused("population_before", before, expected));
             }
         }
         self.close_rounds()?;
@@ -832,6 +832,9 @@ fn unique<'a>(path: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Mo
 }
 
 fn check_class(path: &str, class: &Class) -> Result<(), ModelError> {
+    class.check_before().map_err(|(value, expected)| {
+        refused(format!("{path}.{}", class.key_before()), value, expected)
+    })?;
     match &class.workload {
         Workload::Open { arrival_rate_per_s, batch, .. } => {
             if !(arrival_rate_per_s.is_finite() && *arrival_rate_per_s >= 0.0) {

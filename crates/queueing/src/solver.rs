@@ -165,8 +165,8 @@ impl std::fmt::Display for Caveat {
         match self {
             Self::NotProductForm { station } => write!(
                 f,
-                "`{station}` is FCFS with service times that are not one exponential for all \
-                 classes: an approximation"
+                "`{station}` is FCFS (or LCFS-PR at several servers) with service times that are not one \
+                 exponential for all classes: an approximation"
             ),
             Self::Decomposed { station, arrivals_scv } => write!(
                 f,
@@ -434,7 +434,7 @@ fn times_and_spreads(model: &Model, solution: &mut Solution) -> Result<(), Solve
     if let ([class], Some(station)) = (&mut solution.classes[..], &solution.station) {
         class.system_response_variance = station.response_time.variance.filter(|_| exact);
         class.response_quantiles.clone_from(&solution.response_quantiles);
-    } else if model.stations.len() > 1 {
+    } else {
         let visits = model.visits()?;
         for (index, class) in solution.classes.iter_mut().enumerate() {
             let Some(paths) = tandem::paths(model, &visits, index) else { continue };

@@ -33,7 +33,7 @@ pub use ggm::{GgmFormula, MeasuredWait, ggm};
 pub(crate) use idle::unvisited;
 pub(crate) use impatient::joins;
 pub use impatient::{mmm_balking, mmm_impatient, mmm_impatient_general};
-pub use law::{StateLaw, TimeLaw};
+pub use law::{Line, StateLaw, TimeLaw};
 pub use markov::{
     erlang_b, erlang_b_servers, erlang_c, erlang_c_servers, finite_population, mm_infinity, mm1,
     mm1k, mmm, mmmk,

@@ -57,8 +57,8 @@ pub(crate) struct Solve {
     /// Percentiles of response and waiting time
     #[arg(long, value_delimiter = ',', value_name = "P,P")]
     percentiles: Vec<f64>,
-    /// Solver: auto, mva, convolution, schweitzer, seidmann, bard, linearizer, allen-cunneen,
-    /// kraemer-langenbach-belz, whitt, marchal, kingman, simulation
+    /// Solver: auto, mva, convolution, schweitzer, seidmann, seidmann-mva, bard, linearizer,
+    /// allen-cunneen, kraemer-langenbach-belz, whitt, marchal, kingman, simulation
     #[arg(long, value_name = "NAME")]
     solver: Option<String>,
     /// Several solvers side by side; differences are to the first

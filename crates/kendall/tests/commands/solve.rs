@@ -1,5 +1,6 @@
 //! `kendall solve` as users meet it: flags, files, sweeps, worked cases, refusals.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -601,4 +602,83 @@ fn a_layered_model_of_lqns_is_solved_and_written() {
     std::fs::write(copy, wrong).unwrap();
     let refused = refusal(&["solve", copy]);
     assert!(refused.contains("did you mean `page`?"), "{refused}");
+}
+
+/// The keys of a JSON document, lists as `[]`.
+fn keys_of(value: &Value, path: &str, keys: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (key, field) in fields {
+                let dot = if path.is_empty() { "" } else { "." };
+                keys_of(field, &format!("{path}{dot}{key}"), keys);
+            }
+        }
+        Value::Array(items) => {
+            keys.insert(format!("{path}[]"));
+            items.iter().for_each(|item| keys_of(item, &format!("{path}[]"), keys));
+        }
+        _ => drop(keys.insert(path.to_owned())),
+    }
+}
+
+/// What stands in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Of layered models the table has these keys and no other; of the others every name is on the page.
+#[test]
+fn documents_list_the_keys_of_answers() {
+    let page = std::fs::read_to_string(root().join("docs/models.md")).unwrap();
+    let (_, rest) = page.split_once("<!-- keys of answers: layered -->").unwrap();
+    let (table, _) = rest.split_once("<!-- end of keys -->").unwrap();
+    let mut listed = BTreeSet::new();
+    for row in table.lines().skip(3) {
+        let mut stem = "";
+        for key in quoted(row.split('|').nth(1).unwrap_or_default()) {
+            match key.strip_prefix('.') {
+                Some(rest) => listed.insert(format!("{stem}.{rest}")),
+                None => {
+                    stem = key.split_once('.').map_or(key, |(stem, _)| stem);
+                    listed.insert(key.to_owned())
+                }
+            };
+        }
+    }
+    let answer = json(&["solve", "studies/models/layered.toml", "--format", "json"]);
+    let mut given = BTreeSet::new();
+    keys_of(&answer, "", &mut given);
+    // Texts of a list are its entries; a list of rows is told by their keys.
+    given.retain(|key| key == "caveats[]" || !key.ends_with("[]"));
+    let (_, rest) = page.split_once("## JSON").unwrap();
+    let (section, _) = rest.split_once("## Single stations").unwrap();
+    assert_eq!(given, listed, "docs/models.md and the keys of layered models");
+    let names: BTreeSet<&str> = quoted(section)
+        .flat_map(|keys| keys.split(['.', '[', ']']))
+        .filter(|name| !name.is_empty())
+        .collect();
+    let step = "--step-from=1/s";
+    let station = ["mmm", "--arrival-rate", "2/s", "--service-rate", "1/s", "--servers", "3", step];
+    let mut models: Vec<Vec<String>> = vec![station.map(str::to_owned).to_vec()];
+    for entry in std::fs::read_dir(root().join("studies/models")).unwrap() {
+        models.push(vec![entry.unwrap().path().to_str().unwrap().to_owned()]);
+    }
+    for model in models {
+        let model: Vec<&str> = model.iter().map(String::as_str).collect();
+        let mut tries = vec![Vec::new()];
+        if !model[0].ends_with("layered.toml") {
+            tries.push(vec!["--solver", "simulation", "--most-customers", "20000"]);
+        }
+        for more in tries {
+            let arguments = [&["solve"][..], &model, &more, &["--format", "json"]].concat();
+            let output = kendall(&arguments);
+            let Ok(answer) = serde_json::from_slice::<Value>(&output.stdout) else { continue };
+            let mut given = BTreeSet::new();
+            keys_of(&answer, "", &mut given);
+            let parts = given.iter().flat_map(|key| key.split(['.', '[', ']']));
+            for name in parts.filter(|name| !name.is_empty()) {
+                assert!(names.contains(name), "docs/models.md lacks `{name}` ({model:?} {more:?})");
+            }
+        }
+    }
 }

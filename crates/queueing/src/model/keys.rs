@@ -133,6 +133,13 @@ pub const CLASS: &[Key] = &[
     Key::number("think_time_s", "a closed class: Z, the mean"),
     Key::new("think_time", SHAPE, "a closed class: Z as a distribution").optional(),
     Key::new("priority", Form::Count { from: 0, to: 4_294_967_295 }, "1 goes first").or("1"),
+    Key::number("arrival_rate_before_per_s", "an open class: λ before it stepped to its own"),
+    Key::new(
+        "population_before",
+        WHOLE,
+        "a closed class: N before further clients began by thinking",
+    )
+    .optional(),
 ];
 
 /// `[[stations]]`.

@@ -59,8 +59,6 @@ impl Model {
                 .iter()
                 .map(|percent| percent / 100.0)
                 .collect(),
-            rate_before: root.number("arrival_rate_before_per_s")?,
-            population_before: root.opt_count("population_before")?,
             simulation: simulation(root.section("simulation")?)?,
         };
         for route in root.sections("routes")? {
@@ -107,20 +105,53 @@ fn classes(root: &mut Section<'_>) -> Result<Vec<Class>, ModelError> {
         return Err(refused(*key, "beside `classes`", expected));
     }
     if listed.is_empty() {
-        // Of the keys of a class, the top has these three.
+        // Of the keys of a class, the top has these five.
         let workload = workload(root, false)?;
-        return Ok(vec![Class { name: "customers".to_owned(), workload, priority: 1 }]);
+        let mut class = Class { name: "customers".to_owned(), workload, priority: 1, before: None };
+        before(root, &mut class)?;
+        return Ok(vec![class]);
     }
     let mut classes = Vec::new();
     for mut section in listed {
         section.known()?;
-        classes.push(Class {
+        let mut class = Class {
             name: section.text("name")?,
             priority: section.small("priority")?,
             workload: workload(&mut section, true)?,
-        });
+            before: None,
+        };
+        before(&mut section, &mut class)?;
+        classes.push(class);
+    }
+    if let [only] = &mut classes[..] {
+        before(root, only)?;
+    } else if let Some(key) = BEFORE.iter().find(|key| root.has(key)) {
+        return Err(refused(
+            *key,
+            "of several classes",
+            "it in `[[classes]]`: of the one that steps",
+        ));
     }
     Ok(classes)
+}
+
+const BEFORE: [&str; 2] = ["arrival_rate_before_per_s", "population_before"];
+
+/// What a class was before it stepped.
+fn before(section: &mut Section<'_>, class: &mut Class) -> Result<(), ModelError> {
+    let rate = section.number(BEFORE[0])?;
+    let population = section.opt_count(BEFORE[1])?.map(kendall_units::exact_f64);
+    let path = |key: &str| bracketed(&section.path_of(key));
+    let (own, other) = if class.is_open() { (rate, population) } else { (population, rate) };
+    if let Some(other) = other {
+        let key = BEFORE[usize::from(class.is_open())];
+        let expected = format!("`{}`, as the class is", class.key_before());
+        return Err(refused(path(key), other, expected));
+    }
+    class.before = own.or(class.before);
+    class
+        .check_before()
+        .map_err(|(value, expected)| refused(path(class.key_before()), value, expected))
 }
 
 /// Where customers come from; `full` where distributions and batches may be written too.

@@ -61,12 +61,6 @@ impl Model {
         if !self.quantiles.is_empty() {
             put(&mut file, "percentiles", list(self.quantiles.iter().map(|q| 100.0 * q)));
         }
-        if let Some(before) = self.rate_before {
-            put(&mut file, "arrival_rate_before_per_s", before);
-        }
-        if let Some(before) = self.population_before {
-            put(&mut file, "population_before", whole(before));
-        }
         put(&mut file, "stations", list(self.stations.iter().map(|station| self.station(station))));
         for (key, tables) in [
             ("routes", self.routes()),
@@ -253,6 +247,11 @@ fn class_table(class: &Class) -> Table {
 }
 
 fn workload(table: &mut Table, class: &Class) {
+    match class.before {
+        Some(before) if class.is_open() => put(table, class.key_before(), before),
+        Some(before) => put(table, class.key_before(), whole(kendall_units::whole_u64(before))),
+        None => {}
+    }
     match &class.workload {
         Workload::Open { arrival_rate_per_s, interarrival, batch } => {
             put(table, "arrival_rate_per_s", *arrival_rate_per_s);
@@ -459,7 +458,8 @@ mod tests {
                  service = {shape} }}]"
             )
         };
-        let shared = "classes = [{ name = 'a', arrival_rate_per_s = 1 }, { name = 'b', population = 3 }]
+        let shared = "classes = [{ name = 'a', arrival_rate_per_s = 1, arrival_rate_before_per_s = 0.5 },
+                { name = 'b', population = 3, population_before = 1 }]
             stations = [
                 { name = 'x', discipline = 'gps', weight = { a = 2, b = 1 }, service_time_s = 0.1 },
                 { name = 'y', discipline = 'edf', deadline_s = { a = 2, b = 1 }, service_time_s = 0.1 },

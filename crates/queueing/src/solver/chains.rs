@@ -354,9 +354,10 @@ pub(super) fn service(station: &Station, class: usize) -> f64 {
     station.demand_at(class).map_or(0.0, |demand| demand.service.mean())
 }
 
-/// PS, LCFS-PR and delays: always. FCFS: one exponential service for all classes that come.
+/// PS, LCFS-PR at one server and delays: always. Else: one exponential service for all classes that come.
 pub(super) fn is_product_form(station: &Station, visits: &[f64]) -> bool {
-    if station.is_delay() || matches!(station.discipline, Discipline::Ps | Discipline::LcfsPr) {
+    let last_first = station.discipline == Discipline::LcfsPr && station.servers == 1;
+    if station.is_delay() || station.discipline == Discipline::Ps || last_first {
         return true;
     }
     if station.fork.is_some() {

@@ -1,14 +1,17 @@
 //! Models of one station: the formulas of `station`, with all their metrics.
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
 use super::{Caveat, ClassResult, Solution, SolveError, Solver, StationResult};
 use crate::Distribution;
 use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
 use crate::station::{
-    Accuracy, BirthDeath, BySize, GgmFormula, PriorityClass, PriorityResult, Scheduling, Settling,
-    StationError, StationSolution, batch_mm1, finite_population, ggm, map_ph, mdm, measured_wait,
-    mg1, mg1_by_size, mg1_deadlines, mg1_lcfs_pr, mg1_priority, mg1_ps, mg1k, mm_infinity,
-    mm1_discriminatory, mm1_shared, mmm, mmm_balking, mmm_impatient, mmm_impatient_general,
-    mmm_priority, mmm_priority_two, mmmk, settling, unvisited,
+    Accuracy, BirthDeath, BySize, GgmFormula, Line, PriorityClass, PriorityResult, Scheduling,
+    Settling, StationError, StationSolution, TimeLaw, batch_mm1, erlang_c, finite_population, ggm,
+    map_ph, mdm, measured_wait, mg1, mg1_by_size, mg1_deadlines, mg1_lcfs_pr, mg1_priority, mg1_ps,
+    mg1k, mm_infinity, mm1_discriminatory, mm1_shared, mmm, mmm_balking, mmm_impatient,
+    mmm_impatient_general, mmm_priority, mmm_priority_two, mmmk, settling, unvisited,
 };
 
 /// The solution, or `None` when the model is a matter for network solvers.
@@ -180,7 +183,8 @@ fn finite(
 /// How the number settles after a step of the arrival rate or the population, for stations that are
 /// birth–death processes.
 pub(super) fn settled(model: &Model) -> Result<Option<Settling>, SolveError> {
-    if model.stations.len() > 1 {
+    let alone = model.stations.len() == 1 && model.classes.len() == 1;
+    if !(alone && model.routes.is_empty() && model.pools.is_empty()) {
         return super::settling::of_network(model);
     }
     let station = &model.stations[0];
@@ -190,28 +194,23 @@ pub(super) fn settled(model: &Model) -> Result<Option<Settling>, SolveError> {
     let patience = station.patience.as_ref();
     let joins = |n: u64| crate::station::joins(&station.balking, n);
     let class = &model.classes[0];
-    let (key, before, after, memoryless) =
-        match (&class.workload, model.rate_before, model.population_before) {
-            (Workload::Open { arrival_rate_per_s, interarrival, batch }, Some(before), _) => {
-                let poisson = interarrival.is_exponential() && *batch == Batch::Fixed(1);
-                ("arrival_rate_before_per_s", before, *arrival_rate_per_s, poisson)
-            }
-            (Workload::Closed { population, think_time }, _, Some(before)) => {
-                let [before, after] = [before, *population].map(kendall_units::exact_f64);
-                ("population_before", before, after, exponential(think_time))
-            }
-            _ => return Ok(None),
-        };
+    let Some(before) = class.before else { return Ok(None) };
+    let (after, memoryless) = match &class.workload {
+        Workload::Open { arrival_rate_per_s, interarrival, batch } => {
+            (*arrival_rate_per_s, interarrival.is_exponential() && *batch == Batch::Fixed(1))
+        }
+        Workload::Closed { population, think_time } => {
+            (kendall_units::exact_f64(*population), exponential(think_time))
+        }
+    };
     let covered = memoryless
         && service.is_some_and(exponential)
         && patience.is_none_or(exponential)
         && station.fork.is_none()
-        && model.routes.is_empty()
-        && model.pools.is_empty()
         && !by_size(station);
     let Some(service) = service.filter(|_| covered) else {
         return Err(SolveError::Model(crate::model::refused(
-            key,
+            class.key_before(),
             before,
             "exponential gaps or think times, service and patience at one station: the number must \
              be a birth–death process",
@@ -317,6 +316,8 @@ fn queue(
             };
             known.then(|| mg1_by_size(lambda, service, rule)).transpose()
         }
+        // At several servers who came last gets only one of them: not symmetric, and the shape matters.
+        Discipline::LcfsPr if !service.is_exponential() => Ok(None),
         Discipline::Ps | Discipline::LcfsPr => {
             // Symmetric disciplines do not depend on the shape of service.
             let mut solved = mmm(lambda, 1.0 / service.mean(), m)?;
@@ -445,52 +446,125 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
         && !station.is_delay()
         && station.demands.iter().flatten().all(|demand| demand.service.is_independent())
         && model.classes.iter().all(is_poisson_one);
-    let mut order: Vec<usize> = (0..model.classes.len()).collect();
-    order.sort_by_key(|class| model.classes[*class].priority);
     let mut classes = Vec::new();
-    for class in &order {
-        let Some(demand) = station.demand_at(*class) else { return Ok(None) };
-        let arrival_rate = model.classes[*class].arrival_rate_per_s();
-        classes.push(PriorityClass { arrival_rate, service: demand.service.clone() });
+    for (index, class) in model.classes.iter().enumerate() {
+        let Some(demand) = station.demand_at(index) else { return Ok(None) };
+        let (arrival_rate, service) = (class.arrival_rate_per_s(), demand.service.clone());
+        // One line for all is one priority.
+        let priority = if station.discipline == Discipline::Fcfs { 1 } else { class.priority };
+        classes.push(PriorityClass { priority, arrival_rate, service });
     }
     if !simple {
         return Ok(None);
     }
     let scheduling = match station.discipline {
-        Discipline::PriorityNonPreemptive => Some(Scheduling::NonPreemptive),
-        Discipline::PriorityPreemptive => Some(Scheduling::PreemptiveResume),
-        Discipline::Fcfs => None,
-        _ => return weighted_or_due(model, &order, &classes),
+        Discipline::PriorityNonPreemptive => Scheduling::NonPreemptive,
+        Discipline::PriorityPreemptive => Scheduling::PreemptiveResume,
+        Discipline::Fcfs if station.servers == 1 => Scheduling::NonPreemptive,
+        Discipline::Fcfs => return Ok(None),
+        _ => return weighted_or_due(model, &classes),
     };
     let first = classes[0].service.mean();
     let equal = classes
         .iter()
         .all(|c| c.service.is_exponential() && (c.service.mean() - first).abs() <= 1e-12 * first);
-    let results = match (scheduling, station.servers) {
-        (Some(scheduling), 1) => mg1_priority(&classes, scheduling)?,
-        (Some(scheduling), m) if equal => {
-            let rates: Vec<f64> = classes.iter().map(|c| c.arrival_rate).collect();
-            mmm_priority(&rates, 1.0 / first, m, scheduling)?
-        }
-        (Some(scheduling), m) => match two_rates(&classes, m, scheduling)? {
+    let results = match station.servers {
+        1 => mg1_priority(&classes, scheduling)?,
+        m if equal => alike(&classes, m, scheduling)?,
+        m => match two_rates(&classes, m, scheduling)? {
             Some(results) => results,
             None => return Ok(None),
         },
-        // One queue for all: every class waits alike, behind the mixture.
-        (None, 1) => shared_queue(&classes)?,
-        _ => return Ok(None),
     };
-    let method = match scheduling {
-        Some(_) => "priority M/G/1 or M/M/m [Bolch06 §6.4]",
-        None => "M/G/1 with several classes, Pollaczek–Khinchine",
+    let method = match station.discipline {
+        Discipline::Fcfs => "M/G/1 with several classes, Pollaczek–Khinchine",
+        _ => "priority M/G/1 or M/M/m [Bolch06 §6.4]",
     };
-    Ok(Some(several(model, &order, &results, method)))
+    let mut solution = several(model, &results, method);
+    let law = |own, and_service| line(&classes, own, station.servers, scheduling, and_service);
+    let quantiles = |law: Option<Line>| -> Vec<(f64, f64)> {
+        let of = |q: &f64| Some((*q, TimeLaw::InLine(law.as_ref()?.clone()).quantile(*q)?));
+        model.quantiles.iter().filter_map(of).collect()
+    };
+    for (own, class) in solution.classes.iter_mut().enumerate() {
+        class.response_quantiles = quantiles(law(own, true));
+    }
+    if station.discipline == Discipline::Fcfs {
+        solution.waiting_quantiles = quantiles(law(0, false));
+    }
+    Ok(Some(solution))
+}
+
+/// Classes with one exponential service at several servers: those of one priority wait alike.
+fn alike(
+    classes: &[PriorityClass],
+    servers: u64,
+    scheduling: Scheduling,
+) -> Result<Vec<PriorityResult>, StationError> {
+    let mut levels: BTreeMap<u32, f64> = BTreeMap::new();
+    for class in classes {
+        *levels.entry(class.priority).or_default() += class.arrival_rate;
+    }
+    let rates: Vec<f64> = levels.values().copied().collect();
+    let mean = classes[0].service.mean();
+    let solved = mmm_priority(&rates, 1.0 / mean, servers, scheduling)?;
+    let of = |class: &PriorityClass| {
+        let level = levels.keys().take_while(|level| **level < class.priority).count();
+        let PriorityResult { waiting_time, response_time, .. } = solved[level];
+        PriorityResult {
+            utilization: class.arrival_rate * mean / kendall_units::exact_f64(servers),
+            waiting_time,
+            response_time,
+            number: class.arrival_rate * response_time,
+            number_waiting: class.arrival_rate * waiting_time,
+        }
+    };
+    Ok(classes.iter().map(of).collect())
+}
+
+/// What decides the time of a class, where that has transforms: any smooth services at one server, one
+/// exponential service of all at several whom nobody interrupts.
+fn line(
+    classes: &[PriorityClass],
+    own: usize,
+    servers: u64,
+    scheduling: Scheduling,
+    and_service: bool,
+) -> Option<Line> {
+    let interrupted = scheduling == Scheduling::PreemptiveResume;
+    let service = &classes[own].service;
+    let m = kendall_units::exact_f64(servers);
+    let alike = |c: &PriorityClass| {
+        c.service.is_exponential() && (c.service.mean() / service.mean() - 1.0).abs() <= 1e-12
+    };
+    if servers > 1 && (interrupted || !classes.iter().all(alike)) {
+        return None;
+    }
+    let load: f64 = classes.iter().map(|c| c.arrival_rate * c.service.mean()).sum();
+    // While all servers are busy they are one that is as fast as all of them.
+    let waits = if servers == 1 { 1.0 } else { erlang_c(load, servers).ok()? / (load / m) };
+    let of = |order: Ordering| -> Option<Vec<(f64, Distribution)>> {
+        let chosen = classes.iter().filter(|c| c.priority.cmp(&classes[own].priority) == order);
+        chosen
+            .map(|c| Some((c.arrival_rate, c.service.with_mean(c.service.mean() / m).ok()?)))
+            .collect()
+    };
+    let after = if interrupted { Vec::new() } else { of(Ordering::Greater)? };
+    let own = and_service.then(|| service.clone());
+    Line {
+        before: of(Ordering::Less)?,
+        alike: of(Ordering::Equal)?,
+        after,
+        own,
+        interrupted,
+        waits,
+    }
+    .smooth()
 }
 
 /// Classes that share one server by weights, or are served by their deadlines.
 fn weighted_or_due(
     model: &Model,
-    order: &[usize],
     classes: &[PriorityClass],
 ) -> Result<Option<Solution>, StationError> {
     let station = &model.stations[0];
@@ -498,31 +572,31 @@ fn weighted_or_due(
         return Ok(None);
     }
     let exponential = classes.iter().all(|class| class.service.is_exponential());
-    let weight = |class: &usize| station.weights.get(*class).copied().unwrap_or(1.0);
-    let weights: Vec<f64> = order.iter().map(weight).collect();
+    let weight = |class| station.weights.get(class).copied().unwrap_or(1.0);
+    let weights: Vec<f64> = (0..classes.len()).map(weight).collect();
     let rates = |class: &PriorityClass| (class.arrival_rate, 1.0 / class.service.mean());
     let scheduling = match (station.discipline, classes) {
         (Discipline::Dps, _) if exponential => {
             let results = mm1_discriminatory(classes, &weights)?;
             let method = "M/M/1 shared by weights (Fayolle, Mitrani, Iasnogorodski 1980)";
-            return Ok(Some(several(model, order, &results, method)));
+            return Ok(Some(several(model, &results, method)));
         }
         (Discipline::Gps, [one, other]) if exponential => {
             let results = mm1_shared([rates(one), rates(other)], [weights[0], weights[1]])?;
             let method = "two coupled queues, matrix-analytic (Neuts 1981)";
-            return Ok(results.map(|results| several(model, order, &results, method)));
+            return Ok(results.map(|results| several(model, &results, method)));
         }
         (Discipline::Edf, _) => Scheduling::NonPreemptive,
         (Discipline::EdfPreemptive, _) => Scheduling::PreemptiveResume,
         _ => return Ok(None),
     };
     let deadlines: Option<Vec<f64>> =
-        order.iter().map(|class| station.deadlines.get(*class).copied()).collect();
+        (0..classes.len()).map(|class| station.deadlines.get(class).copied()).collect();
     let Some(deadlines) = deadlines else { return Ok(None) };
     let solved = mg1_deadlines(classes, &deadlines, scheduling)?;
     Ok(solved.map(|found| {
         let method = "M/G/1 by deadlines, exponential waits";
-        let mut solution = several(model, order, &found.classes, method);
+        let mut solution = several(model, &found.classes, method);
         solution.accuracy = Accuracy::Approximation;
         solution.caveats.extend(found.measured.map(Caveat::MeasuredWait));
         solution
@@ -535,10 +609,17 @@ fn two_rates(
     servers: u64,
     scheduling: Scheduling,
 ) -> Result<Option<Vec<PriorityResult>>, StationError> {
+    let of = |class: &PriorityClass| (class.arrival_rate, 1.0 / class.service.mean());
     match classes {
-        [high, low] if high.service.is_exponential() && low.service.is_exponential() => {
-            let of = |class: &PriorityClass| (class.arrival_rate, 1.0 / class.service.mean());
+        [one, other] if !(one.service.is_exponential() && other.service.is_exponential()) => {
+            Ok(None)
+        }
+        [high, low] if high.priority < low.priority => {
             mmm_priority_two([of(high), of(low)], servers, scheduling)
+        }
+        [low, high] if high.priority < low.priority => {
+            let results = mmm_priority_two([of(high), of(low)], servers, scheduling)?;
+            Ok(results.map(|results| results.into_iter().rev().collect()))
         }
         _ => Ok(None),
     }
@@ -553,44 +634,14 @@ fn is_poisson_one(class: &Class) -> bool {
     }
 }
 
-fn shared_queue(classes: &[PriorityClass]) -> Result<Vec<PriorityResult>, StationError> {
-    let load: f64 = classes.iter().map(|c| c.arrival_rate * c.service.mean()).sum();
-    let rate: f64 = classes.iter().map(|c| c.arrival_rate).sum();
-    crate::station::stable(load, 1, rate)?;
-    let residual: f64 = classes
-        .iter()
-        .map(|c| c.arrival_rate * c.service.mean().powi(2) * (1.0 + c.service.scv()) / 2.0)
-        .sum();
-    let wait = residual / (1.0 - load);
-    Ok(classes
-        .iter()
-        .map(|c| PriorityResult {
-            utilization: c.arrival_rate * c.service.mean(),
-            waiting_time: wait,
-            response_time: wait + c.service.mean(),
-            number: c.arrival_rate * (wait + c.service.mean()),
-            number_waiting: c.arrival_rate * wait,
-        })
-        .collect())
-}
-
-fn several(
-    model: &Model,
-    order: &[usize],
-    results: &[PriorityResult],
-    method: &'static str,
-) -> Solution {
-    let mut by_class = vec![results[0]; results.len()];
-    for (class, result) in order.iter().zip(results) {
-        by_class[*class] = *result;
-    }
+fn several(model: &Model, results: &[PriorityResult], method: &'static str) -> Solution {
     let rates: Vec<f64> = model.classes.iter().map(Class::arrival_rate_per_s).collect();
-    let list = |f: fn(&PriorityResult) -> f64| by_class.iter().map(f).collect::<Vec<f64>>();
+    let list = |f: fn(&PriorityResult) -> f64| results.iter().map(f).collect::<Vec<f64>>();
     Solution {
         classes: model
             .classes
             .iter()
-            .zip(&by_class)
+            .zip(results)
             .map(|(class, result)| ClassResult {
                 name: class.name.clone(),
                 throughput: class.arrival_rate_per_s(),

@@ -3,7 +3,7 @@
 use kendall_units::exact_f64;
 use nalgebra::{DMatrix, DVector};
 
-use super::law::{StateLaw, TimeLaw};
+use super::law::{Line, StateLaw, TimeLaw, has_smooth_transform};
 use super::transform::{residual_gap, residual_of_constant, service_transform};
 use super::{
     BusyPeriod, Moments, StationError, StationSolution, at_most, positive, servers_of, stable,
@@ -127,12 +127,8 @@ fn laws(
         let law = |and_service| deterministic_law(lambda, mean, 1, &states, and_service);
         return (Some(law(false)), Some(law(true)));
     }
-    if service_transform(service, Complex::new(1.0, 0.0)).is_some() {
-        let law = |and_service| TimeLaw::PollaczekKhinchine {
-            arrival_rate: lambda,
-            service: service.clone(),
-            and_service,
-        };
+    if has_smooth_transform(service) {
+        let law = |and_service| TimeLaw::InLine(Line::of_one(lambda, service, and_service));
         return (Some(law(false)), Some(law(true)));
     }
     let Some(var_wait) = var_wait else { return (None, None) };
@@ -152,9 +148,8 @@ pub(super) fn service_law(service: &Distribution) -> Option<TimeLaw> {
     if matches!(service, Distribution::Deterministic { .. }) {
         return Some(deterministic_law(0.0, mean, 1, &StateLaw::with_tail(vec![1.0], 1.0), true));
     }
-    if service_transform(service, Complex::new(1.0, 0.0)).is_some() {
-        let service = service.clone();
-        return Some(TimeLaw::PollaczekKhinchine { arrival_rate: 0.0, service, and_service: true });
+    if has_smooth_transform(service) {
+        return Some(TimeLaw::InLine(Line::of_one(0.0, service, true)));
     }
     let variance = Some(service.variance()).filter(|variance| variance.is_finite())?;
     Some(TimeLaw::TwoMoments { weight: 1.0, mean, variance })

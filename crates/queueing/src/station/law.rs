@@ -160,15 +160,8 @@ pub enum TimeLaw {
         /// Whether D is added: the response time.
         and_service: bool,
     },
-    /// M/G/1 by inversion of the Pollaczek–Khinchine transform; about 1e-8.
-    PollaczekKhinchine {
-        /// λ.
-        arrival_rate: f64,
-        /// S.
-        service: Distribution,
-        /// Whether S is added: the response time.
-        and_service: bool,
-    },
+    /// M/G/1, also with priorities, by inversion of its transform; about 1e-8.
+    InLine(Line),
     /// An atom at 0 and a gamma distribution that has the right mean and variance: an
     /// approximation.
     TwoMoments {
@@ -224,9 +217,7 @@ impl TimeLaw {
                 }
                 deterministic_survival((*arrival_rate, *service_time, *servers), above, *gap, t)
             }
-            Self::PollaczekKhinchine { arrival_rate, service, and_service } => {
-                khinchine_survival(*arrival_rate, service, *and_service, t)
-            }
+            Self::InLine(line) => line.survival(t),
             Self::TwoMoments { weight, mean, variance } => {
                 gamma_survival(*weight, *mean, *variance, t)
             }
@@ -262,7 +253,7 @@ impl TimeLaw {
             }
             Self::Stages { rate, .. } => 1.0 / rate,
             Self::DeterministicService { service_time, .. } => *service_time,
-            Self::PollaczekKhinchine { service, .. } => service.mean(),
+            Self::InLine(line) => line.scale(),
             Self::TwoMoments { mean, .. } => *mean,
         }
     }
@@ -332,29 +323,121 @@ fn deterministic_survival(
     sum.clamp(0.0, 1.0)
 }
 
-/// P(W > t), or P(R > t), of M/G/1. With q = 1 − r*, r* the transform of the residual life of
-/// service, the wait has the transform (1 − ρ)/((1 − ρ) + ρ·q), in which nothing cancels at any
-/// load.
-fn khinchine_survival(lambda: f64, service: &Distribution, and_service: bool, t: f64) -> f64 {
-    let mean = service.mean();
-    let rho = lambda * mean;
-    let idle = (-lambda).mul_add(mean, 1.0);
-    if t == 0.0 {
-        return if and_service { 1.0 } else { rho };
-    }
-    let one = Complex::new(1.0, 0.0);
-    let transform = |s: Complex| {
-        let q = residual_gap(service, s).unwrap_or(one);
-        let below = one.over(q.scaled(rho).plus(Complex::new(idle, 0.0)));
-        // (1 − W*)/s, and for the response W*·(1 − B*)/s = W*·E[S]·r* more.
-        let wait = q.scaled(rho).times(below).over(s);
-        if !and_service {
-            return wait;
+/// Who is served before a customer of one class at a server, with whom in order of arrival, and after it; all
+/// come as Poisson streams.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// λ and S of the classes that go before.
+    pub before: Vec<(f64, Distribution)>,
+    /// Of those in its own line, itself among them.
+    pub alike: Vec<(f64, Distribution)>,
+    /// Of those that go after, but are not interrupted.
+    pub after: Vec<(f64, Distribution)>,
+    /// Its own service, where that is added to the wait: the response time.
+    pub own: Option<Distribution>,
+    /// Whether those before interrupt it.
+    pub interrupted: bool,
+    /// How often customers wait, over how often the server is busy: 1, unless it stands for several.
+    pub waits: f64,
+}
+
+impl Line {
+    /// M/G/1, first come, first served.
+    pub(super) fn of_one(arrival_rate: f64, service: &Distribution, and_service: bool) -> Self {
+        Self {
+            before: Vec::new(),
+            alike: vec![(arrival_rate, service.clone())],
+            after: Vec::new(),
+            own: and_service.then(|| service.clone()),
+            interrupted: false,
+            waits: 1.0,
         }
-        let residual = one.plus(q.scaled(-1.0));
-        wait.plus(residual.times(below).scaled(idle * mean))
-    };
-    invert_laplace(transform, t).clamp(0.0, 1.0)
+    }
+
+    /// Itself, where all services have densities: inversion needs smooth functions.
+    #[must_use]
+    pub fn smooth(self) -> Option<Self> {
+        let all = self.everyone().all(|(_, service)| has_smooth_transform(service));
+        (all && self.own.as_ref().is_none_or(has_smooth_transform)).then_some(self)
+    }
+
+    fn everyone(&self) -> impl Iterator<Item = &(f64, Distribution)> {
+        self.before.iter().chain(&self.alike).chain(&self.after)
+    }
+
+    /// A time of the right order.
+    fn scale(&self) -> f64 {
+        let means = self.everyone().map(|(_, service)| service).chain(&self.own);
+        means.map(Distribution::mean).fold(0.0, f64::max)
+    }
+
+    /// P(T > t). With q = 1 − r*, r* the transform of the residual life of a service, and σ(s) = s + Σ λ·(1 −
+    /// Θ(s)) for those before, Θ their busy period: s = σ·(1 − Σ ρ·r*(σ)), and the wait has the transform
+    /// 1 − Σ ρ·q(σ)/(1 − ρₖ + Σₖ ρ·q(σ)), in which nothing cancels at any load. The first sum is of all, ρₖ and
+    /// the second of those up to the own line.
+    ///
+    /// # Source
+    /// Pollaczek and Khinchine; with priorities Kesten and Runnenburg 1957, Takács 1964.
+    fn survival(&self, t: f64) -> f64 {
+        let idle = |upto: &mut dyn Iterator<Item = &(f64, Distribution)>| {
+            upto.fold(1.0, |idle, (rate, service)| (-rate).mul_add(service.mean(), idle))
+        };
+        let (idle_upto, idle_all) =
+            (idle(&mut self.before.iter().chain(&self.alike)), idle(&mut self.everyone()));
+        if t <= 0.0 {
+            return if self.own.is_some() { 1.0 } else { (self.waits * (1.0 - idle_all)).min(1.0) };
+        }
+        let one = Complex::new(1.0, 0.0);
+        let gap = |service: &Distribution, z| residual_gap(service, z).unwrap_or(one);
+        let sum = |classes: &[(f64, Distribution)], z: Complex| {
+            let of = |(rate, service): &(f64, Distribution)| {
+                gap(service, z).scaled(rate * service.mean())
+            };
+            classes.iter().map(of).fold(Complex::new(0.0, 0.0), Complex::plus)
+        };
+        let transform = |s: Complex| {
+            let z = self.stretched(s, |z| sum(&self.before, z));
+            let (upto, after) =
+                (sum(&self.before, z).plus(sum(&self.alike, z)), sum(&self.after, z));
+            let below = one.over(upto.plus(Complex::new(idle_upto, 0.0)));
+            // (1 − W*)/s, and for the response W*·(1 − B*)/s more.
+            let wait = upto.plus(after).scaled(self.waits).times(below).over(s);
+            let Some(own) = &self.own else { return wait };
+            let of = if self.interrupted { z } else { s };
+            let residual = one.plus(gap(own, of).scaled(-1.0)).scaled(own.mean());
+            // Nothing cancels in W* either: at once with 1 − ρ, or behind one of those after.
+            let late: f64 = idle_upto - idle_all;
+            let at_once = Complex::new(idle_all + late, 0.0).plus(after.scaled(-1.0));
+            let none = upto.plus(Complex::new(idle_upto, 0.0)).scaled(1.0 - self.waits);
+            let waited = at_once.scaled(self.waits).plus(none).times(below);
+            wait.plus(waited.times(residual).times(of.over(s)))
+        };
+        invert_laplace(transform, t).clamp(0.0, 1.0)
+    }
+
+    /// σ of those before, from its equation; each round leaves at most their load of the error.
+    fn stretched(&self, s: Complex, gaps: impl Fn(Complex) -> Complex) -> Complex {
+        let load: f64 = self.before.iter().map(|(rate, service)| rate * service.mean()).sum();
+        if load <= 0.0 {
+            return s;
+        }
+        let mut z = s.scaled(1.0 / (1.0 - load));
+        for _ in 0..100_000 {
+            let busy = Complex::new(load, 0.0).plus(gaps(z).scaled(-1.0));
+            let next = s.plus(z.times(busy));
+            let change = (next.re - z.re).hypot(next.im - z.im);
+            z = next;
+            if change <= 1e-15 * z.re.hypot(z.im) {
+                break;
+            }
+        }
+        z
+    }
+}
+
+/// Whether the distribution has a density without jumps, and a transform in closed form.
+pub(super) fn has_smooth_transform(service: &Distribution) -> bool {
+    super::transform::service_transform(service, Complex::new(1.0, 0.0)).is_some()
 }
 
 fn gamma_survival(weight: f64, mean: f64, variance: f64, t: f64) -> f64 {

@@ -7,9 +7,11 @@ use super::quasi_birth_death::{Levels, Move};
 use super::{StationError, erlang_b, erlang_c, positive, servers_of, stable};
 use crate::Distribution;
 
-/// One priority class; the first of a list is served first.
+/// A class of customers at one station.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PriorityClass {
+    /// 1 goes before 2; equal ones are served in order of arrival.
+    pub priority: u32,
     /// λ in 1/s.
     pub arrival_rate: f64,
     /// S.
@@ -47,8 +49,8 @@ pub struct PriorityResult {
 ///
 /// # Source
 /// Cobham 1954; [HB13 ch. 31–32], [Bolch06 §6.4]: with R₀ = Σλᵢ·E\[Sᵢ²\]/2 and σₖ the load of
-/// classes 1 to k, waits are R₀/((1−σₖ₋₁)(1−σₖ)), and pre-emption counts classes 1 to k only in R₀
-/// and stretches service by 1/(1−σₖ₋₁).
+/// classes of priority 1 to k, waits are R₀/((1−σₖ₋₁)(1−σₖ)), and pre-emption counts priorities 1 to k only in
+/// R₀ and stretches service by 1/(1−σₖ₋₁).
 pub fn mg1_priority(
     classes: &[PriorityClass],
     scheduling: Scheduling,
@@ -57,46 +59,44 @@ pub fn mg1_priority(
     let mut rate = 0.0;
     for class in classes {
         not_negative("arrival rate", class.arrival_rate)?;
-        positive("mean service time", class.service.mean())?;
+        not_negative("mean service time", class.service.mean())?;
         total += class.arrival_rate * class.service.mean();
         rate += class.arrival_rate;
     }
     stable(total, 1, rate)?;
+    let load = |class: &PriorityClass| class.arrival_rate * class.service.mean();
     let residual = |class: &PriorityClass| {
-        let mean = class.service.mean();
-        class.arrival_rate * mean * mean * (1.0 + class.service.scv()) / 2.0
+        load(class) * class.service.mean() * (1.0 + class.service.scv()) / 2.0
     };
     let all: f64 = classes.iter().map(residual).sum();
-    let mut above = 0.0;
-    let mut residual_above = 0.0;
-    let mut results = Vec::with_capacity(classes.len());
-    for class in classes {
+    let result = |class: &PriorityClass| {
         let mean = class.service.mean();
-        let load = class.arrival_rate * mean;
-        let upto = above + load;
-        residual_above += residual(class);
+        let before = classes.iter().filter(|other| other.priority < class.priority);
+        let above: f64 = before.map(load).sum();
+        let counted = || classes.iter().filter(|other| other.priority <= class.priority);
+        let upto: f64 = counted().map(load).sum();
         let (waiting_time, response_time) = match scheduling {
             Scheduling::NonPreemptive => {
                 let wait = all / ((1.0 - above) * (1.0 - upto));
                 (wait, wait + mean)
             }
             Scheduling::PreemptiveResume => {
-                let before = residual_above / ((1.0 - above) * (1.0 - upto));
+                let residual: f64 = counted().map(residual).sum();
+                let before = residual / ((1.0 - above) * (1.0 - upto));
                 // Stretched by 1/(1 − σ), less the service itself: σ/(1 − σ), which does not cancel.
                 let interrupted = mean * above / (1.0 - above);
                 (before + interrupted, before + mean / (1.0 - above))
             }
         };
-        results.push(PriorityResult {
-            utilization: load,
+        PriorityResult {
+            utilization: load(class),
             waiting_time,
             response_time,
             number: class.arrival_rate * response_time,
             number_waiting: class.arrival_rate * waiting_time,
-        });
-        above = upto;
-    }
-    Ok(results)
+        }
+    };
+    Ok(classes.iter().map(result).collect())
 }
 
 /// M/M/m with priorities and one service rate for all classes, given by their arrival rates.

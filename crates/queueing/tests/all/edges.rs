@@ -389,9 +389,11 @@ fn light_load_keeps_its_figures() {
         let room = mg1k(a, &constant, 2).unwrap().busy_period.unwrap().duration.mean;
         near(room, a.exp(), 1e-13);
         // The second class waits for what is left of a service of either, 2a, and is interrupted for a.
-        let class =
-            || PriorityClass { arrival_rate: a, service: Distribution::exponential(1.0).unwrap() };
-        let found = mg1_priority(&[class(), class()], Scheduling::PreemptiveResume).unwrap();
+        let class = |priority| {
+            let service = Distribution::exponential(1.0).unwrap();
+            PriorityClass { priority, arrival_rate: a, service }
+        };
+        let found = mg1_priority(&[class(1), class(2)], Scheduling::PreemptiveResume).unwrap();
         let want = 2.0 * a / (1.0 - a) / (1.0 - 2.0 * a) + a / (1.0 - a);
         near(found[1].waiting_time, want, 1e-13);
     }

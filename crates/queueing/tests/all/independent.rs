@@ -347,11 +347,12 @@ fn priorities_satisfy_global_balance() {
         moves.push((after, rate));
         moves
     });
-    let class = |rate: f64, mean: f64| PriorityClass {
-        arrival_rate: rate,
-        service: Distribution::exponential(mean).unwrap(),
+    let class = |priority, arrival_rate, mean| {
+        let service = Distribution::exponential(mean).unwrap();
+        PriorityClass { priority, arrival_rate, service }
     };
-    let s = mg1_priority(&[class(high, 1.0), class(low, 2.0)], Scheduling::NonPreemptive).unwrap();
+    let classes = [class(1, high, 1.0), class(2, low, 2.0)];
+    let s = mg1_priority(&classes, Scheduling::NonPreemptive).unwrap();
     near(s[0].number_waiting, staying.mean(|s| f64::from(s.1)), 1e-4);
     // The chain is cut at 22 low customers: 0.7^22 of them are missing.
     near(s[1].number_waiting, staying.mean(|s| f64::from(s.2)), 5e-3);

@@ -195,10 +195,18 @@ fn several_deterministic_servers_lie_where_the_tables_have_them() {
 #[test]
 fn priorities_keep_the_conservation_law() {
     let classes = [
-        PriorityClass { arrival_rate: 0.2, service: Distribution::exponential(1.0).unwrap() },
-        PriorityClass { arrival_rate: 0.1, service: Distribution::erlang(2, 2.0).unwrap() },
-        PriorityClass { arrival_rate: 0.05, service: Distribution::deterministic(4.0).unwrap() },
+        (0.2, Distribution::exponential(1.0)),
+        (0.1, Distribution::erlang(2, 2.0)),
+        (0.05, Distribution::deterministic(4.0)),
     ];
+    let classes: Vec<PriorityClass> = (1..)
+        .zip(classes)
+        .map(|(priority, (arrival_rate, service))| PriorityClass {
+            priority,
+            arrival_rate,
+            service: service.unwrap(),
+        })
+        .collect();
     let load = 0.6;
     let residual: f64 = classes
         .iter()
