@@ -84,7 +84,9 @@ pub(crate) fn solve(mut case: Case<'_>) -> Result<Answer, TextbookError> {
     answer.number("utilization", lambda * demand.service.mean(), "1");
     let response_time = solution.classes[0].system_response;
     let idle = idle(lambda, demand.service.mean());
-    let idle = fork_join_general(idle, &demand.service, fork.branches, fork.needed)?.upper_bound;
+    let idle = fork_join_general(idle, &demand.service, fork.branches, fork.needed)?;
+    let all = fork.needed == fork.branches;
+    let idle = if all { idle.upper_bound } else { idle.response_time };
     describe(&mut answer, &ForkJoin { response_time, ..bounds }, lambda, idle, case.unit);
     Ok(answer)
 }
@@ -113,7 +115,7 @@ fn lowered(
 
 /// A rate so low that no request waits.
 fn idle(lambda: f64, service_time: f64) -> f64 {
-    lambda.min(1e-9 / service_time)
+    lambda.min(1e-13 / service_time)
 }
 
 /// `idle` is the mean time until enough branches are done, without waiting.

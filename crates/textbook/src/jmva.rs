@@ -224,12 +224,9 @@ fn station(element: Node<'_, '_>, several: bool) -> Result<Table, JmvaError> {
         let list = text.split(';').map(|time| number(&at, time));
         let list = list.collect::<Result<Vec<f64>, _>>()?;
         let first = list.first().copied().unwrap_or(0.0);
-        if visit == 0.0 {
-            continue;
-        }
         service.insert(class.to_owned(), first.into());
         visits.insert(class.to_owned(), visit.into());
-        if element.has_tag_name("ldstation") && first > 0.0 {
+        if element.has_tag_name("ldstation") && first > 0.0 && visit > 0.0 {
             let own: Vec<f64> = list.iter().map(|time| first / time).collect();
             let alike = |other: &Vec<f64>| {
                 other.len() == own.len()
@@ -506,6 +503,8 @@ mod tests {
              { a = 0.2, b = 0.4 } }, { name = 'y', service_time_s = 0.3 }]",
             "population = 9\nstations = [{ name = 'x', service_time_s = 0.2, rate_multipliers = [1, 1.8, \
              2.2] }, { name = 'y', service_time_s = 0.3 }]",
+            "population = 2\nstations = [{ name = 'x', service_time_s = 0.2 }, { name = 'nobody', visits = 0, \
+             service_time_s = 0.3 }]",
         ] {
             let model = Model::read(&text.parse().unwrap()).unwrap();
             let document = write(&model).unwrap();

@@ -16,9 +16,9 @@ pub struct ForkJoin {
     pub response_time: f64,
     /// Mean time of one branch: λ, µ as M/M/1.
     pub branch_response_time: f64,
-    /// The response time is at least that of one branch.
+    /// The response time is at least that of one branch, if all are needed; of some what their services take.
     pub lower_bound: f64,
-    /// Independent branches would be slower.
+    /// Independent branches would be slower, if all are needed; else [`some_at_most`].
     pub upper_bound: f64,
     /// Exact for one branch and for two that are both needed.
     pub accuracy: Accuracy,
@@ -108,17 +108,24 @@ pub fn fork_join(
         let factor = h + 4.0 / 11.0 * (1.0 - h) * rho;
         (pair * factor, Accuracy::Approximation, "Nelson–Tantawi [NT88]")
     };
-    let lower_bound = if needed == branches { one } else { 0.0 };
+    let all = needed == branches;
+    let unqueued = service_time * order_statistic_factor(branches, needed);
     Ok(ForkJoin {
         response_time,
         branch_response_time: one,
-        lower_bound,
-        upper_bound: independent,
+        lower_bound: if all { one } else { unqueued },
+        upper_bound: if all { independent } else { some_at_most(one, branches, needed) },
         accuracy,
         method,
         measured_error: if_measured(rho, branches, if needed == branches { ALL } else { SOME })
             .filter(|_| accuracy == Accuracy::Approximation),
     })
+}
+
+/// Most that the `needed`-th of `branches` with this mean can take: it and the later ones are no more than all
+/// together. Branches that wait together may be slower than independent ones here.
+fn some_at_most(mean: f64, branches: u32, needed: u32) -> f64 {
+    mean * f64::from(branches) / f64::from(branches - needed + 1)
 }
 
 fn if_measured(rho: f64, branches: u32, measured: MeasuredError) -> Option<MeasuredError> {
@@ -196,7 +203,11 @@ pub fn fork_join_general(
         response_time: one + (independent - one) * kept,
         branch_response_time: one,
         lower_bound: if needed == branches { one } else { 0.0 },
-        upper_bound: independent,
+        upper_bound: if needed == branches {
+            independent
+        } else {
+            some_at_most(one, branches, needed)
+        },
         accuracy: Accuracy::Approximation,
         method: "independent M/G/1 branches, corrected for waiting together after [NT88]",
         measured_error: if_measured(rho, branches, ALL_GENERAL)
@@ -362,6 +373,10 @@ mod tests {
         assert!((f.response_time - harmonic(5)).abs() < 1e-8);
         let f = fork_join(0.5, 1.0, 3, 1).unwrap();
         assert!((f.response_time - 2.0 / 3.0).abs() < 1e-12);
+        // A simulation of 300,000 requests gives 0.807 here, and 2.28 for two of four at 0.7.
+        assert!(f.lower_bound < 0.80 && 0.81 < f.upper_bound, "{f:?}");
+        let f = fork_join(0.7, 1.0, 4, 2).unwrap();
+        assert!(f.lower_bound < 2.2 && 2.3 < f.upper_bound, "{f:?}");
         assert!(fork_join(1.0, 1.0, 2, 2).is_err() && fork_join(0.5, 1.0, 2, 3).is_err());
     }
 }

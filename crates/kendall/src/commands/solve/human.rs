@@ -44,6 +44,10 @@ fn formula(model: &Model, s: &Solution) -> Section {
                     ));
                 }
             }
+            for (quantile, value) in &s.waiting_quantiles {
+                let (of, value) = (percent(*quantile), TIME.print(*value));
+                document.text(format!("waiting time, {of}: {value}"));
+            }
         }
     }
     if let Some(settling) = &s.settling {
