@@ -100,8 +100,8 @@ fn one_open(model: &Model, formula: GgmFormula) -> Result<Option<StationSolution
         };
     }
     if station.is_delay() {
-        if !poisson || station.capacity.is_some() {
-            return needs("a delay with other than Poisson arrivals, or with a capacity");
+        if !poisson || station.capacity.is_some() || station.balking != Balking::Never {
+            return needs("a delay with other than Poisson arrivals, a capacity or balking");
         }
         let mut solved = mm_infinity(lambda, mu).map_err(failed)?;
         if !service.is_exponential() {
@@ -269,6 +269,11 @@ fn impatient(
         |feature| Err(SolveError::NeedsSimulation { feature, station: station.name.clone() });
     if !markov {
         return needs("impatience unless arrivals and service are exponential");
+    }
+    let served =
+        matches!(station.discipline, Discipline::Ps | Discipline::LcfsPr | Discipline::Dps);
+    if station.patience.is_some() && served {
+        return needs("patience in an order in which nobody waits to begin");
     }
     match &station.patience {
         Some(_) if station.balking != Balking::Never => needs("patience beside balking"),
@@ -574,9 +579,11 @@ fn weighted_or_due(
     let exponential = classes.iter().all(|class| class.service.is_exponential());
     let weight = |class| station.weights.get(class).copied().unwrap_or(1.0);
     let weights: Vec<f64> = (0..classes.len()).map(weight).collect();
+    // Equal weights are processor sharing, whatever the service.
+    let alike = weights.iter().all(|weight| (weight - weights[0]).abs() <= 1e-12 * weights[0]);
     let rates = |class: &PriorityClass| (class.arrival_rate, 1.0 / class.service.mean());
     let scheduling = match (station.discipline, classes) {
-        (Discipline::Dps, _) if exponential => {
+        (Discipline::Dps, _) if exponential || alike => {
             let results = mm1_discriminatory(classes, &weights)?;
             let method = "M/M/1 shared by weights (Fayolle, Mitrani, Iasnogorodski 1980)";
             return Ok(Some(several(model, &results, method)));

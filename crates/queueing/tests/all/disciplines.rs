@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kendall_queueing::Distribution;
-use kendall_queueing::model::{Class, Discipline, Model, Station};
+use kendall_queueing::model::{Balking, Class, Discipline, Model, Station};
 use kendall_queueing::simulation::{Settings, draw, simulate};
 use kendall_queueing::solver::{Solver, solve};
 use kendall_queueing::station::{
-    BySize, Polled, PriorityClass, PriorityResult, Scheduling, TimeLaw, Visit, erlang_c, mg1,
-    mg1_by_size, mg1_deadlines, mg1_priority, mg1_ps, mg1_retrial, mm1_discriminatory, mm1_shared,
-    mmm, mmm_impatient, mmm_impatient_general, polling, polling_unequal,
+    Accuracy, BySize, Polled, PriorityClass, PriorityResult, Scheduling, TimeLaw, Visit, erlang_c,
+    mg1, mg1_by_size, mg1_deadlines, mg1_priority, mg1_ps, mg1_retrial, mm1_discriminatory,
+    mm1_shared, mmm, mmm_impatient, mmm_impatient_general, polling, polling_unequal,
 };
 
 use crate::independent::{chain, two_queues};
@@ -161,6 +161,13 @@ fn weights_lie_between_sharing_and_priority() {
     let equal = mm1_discriminatory(&classes, &[2.0, 2.0]).unwrap();
     near(equal[0].response_time, 1.0 / (1.0 - 0.62), 1e-12);
     near(equal[1].response_time, 0.8 / (1.0 - 0.62), 1e-12);
+    // With any service.
+    let services =
+        [(1, 0.3, exponential(1.0)), (1, 0.4, Distribution::lognormal(0.8, 3.0).unwrap())];
+    let model =
+        ranked(&services, Station { discipline: Discipline::Dps, ..Station::queue("q", 1) });
+    let found = solve(&model, Solver::Auto).unwrap().classes;
+    near(found[1].system_response, 0.8 / (1.0 - 0.62), 1e-12);
     let most = mm1_discriminatory(&classes, &[1e9, 1e-3]).unwrap();
     near(most[0].response_time, 1.0 / 0.7, 1e-9);
 }
@@ -235,6 +242,40 @@ fn patience_of_any_shape_is_what_the_simulator_finds() {
         let waiting = found.stations[0].all.number_waiting_mean.unwrap();
         assert!(waiting.covers(formula.number_waiting.mean), "{waiting:?} {formula:?}");
     }
+}
+
+/// Formulas that hold only where customers wait in line, at one server, or where all arrivals join, were given.
+#[test]
+fn formulas_are_left_where_their_conditions_end() {
+    let asked = |station: Station| {
+        let model = Model::new("m", vec![Class::open("c", 1.2)], vec![station]).unwrap();
+        solve(&model, Solver::Auto).map(|solution| solution.accuracy)
+    };
+    let simulated = |station: Station| {
+        let error = asked(station).unwrap_err().to_string();
+        assert!(error.contains("simulation"), "{error}");
+    };
+    for discipline in [Discipline::Ps, Discipline::LcfsPr, Discipline::Dps] {
+        let patience = Some(exponential(2.0));
+        let station = Station::queue("q", 1).with_service_time(0, 0.5);
+        // All are served at once, or are not in line when they wait again: nobody leaves.
+        simulated(Station { discipline, patience, ..station });
+    }
+    let delay = Station::delay("d").with_service_time(0, 1.0);
+    simulated(Station { balking: Balking::Reciprocal, ..delay });
+    let last = |service| Station {
+        discipline: Discipline::LcfsPr,
+        ..Station::queue("q", 3).with_service(0, service)
+    };
+    simulated(last(Distribution::erlang(2, 1.0).unwrap()));
+    assert_eq!(asked(last(exponential(1.0))).unwrap(), Accuracy::Exact);
+    // In a network other service than one exponential for all is an approximation there.
+    let classes = vec![Class::open("a", 0.6), Class::open("b", 0.9)];
+    let station = last(exponential(1.0)).with_service_time(1, 0.4);
+    let model =
+        Model::new("m", classes, vec![station, Station::delay("d").with_service_time(0, 1.0)]);
+    let solution = solve(&model.unwrap(), Solver::Auto).unwrap();
+    assert_eq!(solution.accuracy, Accuracy::Approximation, "{:?}", solution.caveats);
 }
 
 #[test]
@@ -705,7 +746,8 @@ fn classes_of_one_priority_are_served_in_order_of_arrival() {
 #[test]
 fn percentiles_of_classes_are_what_the_simulator_finds() {
     let quantiles = |model: &Model| -> Vec<Vec<(f64, f64)>> {
-        let model = Model { quantiles: vec![0.5, 0.99], ..model.clone() };
+        let mut model = model.clone();
+        model.quantiles = vec![0.5, 0.99];
         let classes = solve(&model, Solver::Auto).unwrap().classes;
         classes.into_iter().map(|class| class.response_quantiles).collect()
     };
