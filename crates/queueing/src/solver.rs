@@ -490,6 +490,10 @@ fn refuse_features(model: &Model) -> Result<(), SolveError> {
         if station.fork.is_some() && station.servers > 1 {
             return needs("fork-join with several servers a branch", station);
         }
+        // The copies of a request then overtake others in one branch and not in another.
+        if station.fork.is_some() && station.discipline != Discipline::Fcfs {
+            return needs("fork-join with branches in another order than fcfs", station);
+        }
         // The iterations for closed classes know exponential branches only, and the shape of
         // service may double or halve what a fork-join takes.
         let closed = model.classes.iter().any(|class| !class.is_open());

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use kendall_queueing::Distribution;
-use kendall_queueing::model::{Balking, Class, Discipline, Model, Station};
+use kendall_queueing::model::{Balking, Class, Discipline, Fork, Model, Station};
 use kendall_queueing::simulation::{Settings, draw, simulate};
 use kendall_queueing::solver::{Solver, solve};
 use kendall_queueing::station::{
@@ -260,6 +260,11 @@ fn formulas_are_left_where_their_conditions_end() {
         let station = Station::queue("q", 1).with_service_time(0, 0.5);
         // All are served at once, or are not in line when they wait again: nobody leaves.
         simulated(Station { discipline, patience, ..station });
+    }
+    for discipline in [Discipline::Ps, Discipline::Lcfs, Discipline::LcfsPr, Discipline::Siro] {
+        let fork = Some(Fork { branches: 2, needed: 2 });
+        // Simulated at 0.7 erlang: 5.2, 5.2, 5.5 and 5.0 s, where first come, first served takes 4.71 s.
+        simulated(Station { discipline, fork, ..Station::queue("f", 1).with_service_time(0, 0.5) });
     }
     let delay = Station::delay("d").with_service_time(0, 1.0);
     simulated(Station { balking: Balking::Reciprocal, ..delay });
