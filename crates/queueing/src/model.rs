@@ -1070,6 +1070,14 @@ mod tests {
         )
         .unwrap_err();
         assert!(error.contains("never leaves"), "{error}");
+        // Where nobody comes no way out is needed: station `a` was said to have none.
+        let model = parse(
+            "arrival_rate_per_s = 4\nstations = [{ name = 'a', service_time_s = 0.1 }, { name = 'b', service_time_s = \
+             1 }]\nroutes = [{ from = 'in', to = { a = 1 } }, { from = 'a', to = { out = 1 } }, { from = 'b', to = \
+             { b = 1 } }]",
+        );
+        let visits = model.unwrap().visits().unwrap();
+        assert!((visits[0][0] - 1.0).abs() < 1e-12 && visits[1][0].abs() < 1e-12, "{visits:?}");
     }
 
     /// Written as others write it, a closed cycle has no `out`: a round begins at its first station.

@@ -85,16 +85,19 @@ impl Model {
         let mut entry = DVector::<f64>::zeros(size);
         let start = self.start_shares(chain)?;
         let flows = self.flows()?;
+        let reached = self.reached(&flows);
         for leg in flows.iter().filter(|leg| chain.contains(&leg.class)) {
             let Place::Station(to) = leg.to else { continue };
             let Some(row) = at(leg.to_class, to) else { continue };
             match leg.from {
                 Place::Outside => entry[row] += leg.probability * start[leg.class],
-                Place::Station(from) => {
+                // Where nobody comes there may be no way out.
+                Place::Station(from) if reached[leg.class * stations + from] => {
                     if let Some(column) = at(leg.class, from) {
                         matrix[(row, column)] -= leg.probability;
                     }
                 }
+                Place::Station(_) => {}
             }
         }
         let solved = matrix.lu().solve(&entry).filter(|v| v.iter().all(|x| x.is_finite()));
@@ -372,42 +375,47 @@ impl Model {
         Ok(())
     }
 
-    /// Every place that can be reached has a way out.
-    fn check_ways_out(&self) -> Result<(), ModelError> {
+    /// The stations that customers of each class reach from outside: `[class × stations + station]`.
+    fn reached(&self, legs: &[Leg]) -> Vec<bool> {
+        self.spread(legs, |leg| ((leg.from, leg.class), (leg.to, leg.to_class)))
+    }
+
+    /// What is reached from outside over steps from one place to another.
+    fn spread(
+        &self,
+        legs: &[Leg],
+        step: impl Fn(&Leg) -> ((Place, usize), (Place, usize)),
+    ) -> Vec<bool> {
         let stations = self.stations.len();
-        let index = |place: Place, class: usize| match place {
+        let index = |(place, class): (Place, usize)| match place {
             Place::Outside => None,
             Place::Station(station) => Some(class * stations + station),
         };
-        let size = stations * self.classes.len();
-        let mut reached = vec![false; size];
-        let mut leaves = vec![false; size];
-        let ways_in = self.ways_in();
-        let used = || self.routes.iter().chain(&ways_in).filter(|leg| leg.probability > 0.0);
-        loop {
-            let mut changed = false;
-            for leg in used() {
-                let from = index(leg.from, leg.class);
-                let to = index(leg.to, leg.to_class);
-                if let Some(to) = to
-                    && from.is_none_or(|from| reached[from])
+        let mut reached = vec![false; stations * self.classes.len()];
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for leg in legs.iter().filter(|leg| leg.probability > 0.0) {
+                let (from, to) = step(leg);
+                if let Some(to) = index(to)
+                    && index(from).is_none_or(|from| reached[from])
                     && !reached[to]
                 {
                     reached[to] = true;
                     changed = true;
                 }
-                if let Some(from) = from
-                    && to.is_none_or(|to| leaves[to])
-                    && !leaves[from]
-                {
-                    leaves[from] = true;
-                    changed = true;
-                }
-            }
-            if !changed {
-                break;
             }
         }
+        reached
+    }
+
+    /// Every place that can be reached has a way out.
+    fn check_ways_out(&self) -> Result<(), ModelError> {
+        let stations = self.stations.len();
+        let size = stations * self.classes.len();
+        let legs: Vec<Leg> = self.routes.iter().cloned().chain(self.ways_in()).collect();
+        let reached = self.reached(&legs);
+        let leaves = self.spread(&legs, |leg| ((leg.to, leg.to_class), (leg.from, leg.class)));
         for place in 0..size {
             if reached[place] && !leaves[place] {
                 return Err(ModelError::NeverLeaves {
