@@ -277,12 +277,15 @@ fn impatient(
     }
     match &station.patience {
         Some(_) if station.balking != Balking::Never => needs("patience beside balking"),
+        Some(patience) if patience.mean() <= 0.0 => {
+            needs("patience of 0 (without it, `capacity` = `servers` is the same)")
+        }
         Some(patience) if !patience.is_exponential() => {
             if station.capacity.is_some() || patience.below(0, patience.mean()).is_none() {
                 return needs("patience with a capacity, of phases, or with moments only");
             }
-            if patience.mean() <= 0.0 || station.discipline != Discipline::Fcfs {
-                return needs("patience of 0, or with another order than fcfs");
+            if station.discipline != Discipline::Fcfs {
+                return needs("patience with another order than fcfs");
             }
             mmm_impatient_general(lambda, mu, station.servers, patience).map(Some).map_err(failed)
         }

@@ -266,6 +266,11 @@ fn formulas_are_left_where_their_conditions_end() {
         // Simulated at 0.7 erlang: 5.2, 5.2, 5.5 and 5.0 s, where first come, first served takes 4.71 s.
         simulated(Station { discipline, fork, ..Station::queue("f", 1).with_service_time(0, 0.5) });
     }
+    let error = asked(Station {
+        patience: Some(exponential(0.0)),
+        ..Station::queue("q", 1).with_service_time(0, 0.5)
+    });
+    assert!(error.unwrap_err().to_string().contains("`capacity` = `servers`"));
     let delay = Station::delay("d").with_service_time(0, 1.0);
     simulated(Station { balking: Balking::Reciprocal, ..delay });
     let last = |service| Station {
