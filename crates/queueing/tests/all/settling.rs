@@ -68,7 +68,7 @@ fn networks_that_are_too_large_to_settle_are_refused() {
     assert!(refused(&model).contains("100000 states"), "{}", refused(&model));
     let mut model = Model::new("m", vec![Class::closed("c", 9, 0.0)], stations()).unwrap();
     model.classes[0].before = Some(1.0);
-    assert!(refused(&model).contains("exponential"), "{}", refused(&model));
+    assert!(refused(&model).contains("a think time of `c`"), "{}", refused(&model));
 }
 
 fn queue(name: &str, servers: u64, time: f64) -> Station {
