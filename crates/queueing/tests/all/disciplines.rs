@@ -752,7 +752,7 @@ fn classes_of_one_priority_are_served_in_order_of_arrival() {
 }
 
 /// The first class by closed forms: interrupting, M/M/1 of its own; else at m servers a wait of C·e^(−(mµ − λ)t).
-/// All classes against the simulator, whose 99.9 % intervals are widened by the 0.4 % of a half cell.
+/// All classes against the simulator, whose 99.9 % intervals are widened by the 0.8 % of a cell.
 #[test]
 fn percentiles_of_classes_are_what_the_simulator_finds() {
     let quantiles = |model: &Model| -> Vec<Vec<(f64, f64)>> {
@@ -787,7 +787,7 @@ fn percentiles_of_classes_are_what_the_simulator_finds() {
         for (class, want) in found.classes.iter().zip(quantiles(model)) {
             assert_eq!(want.len(), 2);
             for ((_, have), (quantile, want)) in class.response_time_quantiles_s.iter().zip(want) {
-                let half = have.half_width.unwrap() + 0.004 * have.center;
+                let half = have.half_width.unwrap() + 0.008 * have.center;
                 let name = &class.name;
                 assert!(
                     (have.center - want).abs() <= half,
