@@ -405,10 +405,10 @@ impl Class {
     /// What the rate or population before must be, where it is not that.
     fn check_before(&self) -> Result<(), (f64, &'static str)> {
         let Some(before) = self.before else { return Ok(()) };
-        let most = if self.is_open() { 1e90 } else { kendall_units::exact_f64(self.population()) };
-        let expected = match self.is_open() {
-            true => "a rate of 0 or above",
-            false => "no more than the `population`",
+        let (most, expected) = if self.is_open() {
+            (1e90, "a rate of 0 or above")
+        } else {
+            (kendall_units::exact_f64(self.population()), "no more than the `population`")
         };
         if (0.0..=most).contains(&before) { Ok(()) } else { Err((before, expected)) }
     }
