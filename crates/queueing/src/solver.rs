@@ -454,6 +454,26 @@ fn times_and_spreads(model: &Model, solution: &mut Solution) -> Result<(), Solve
     Ok(())
 }
 
+/// What only a simulation can do of a fork–join of equal branches.
+fn fork_feature(model: &Model, station: &Station) -> Option<&'static str> {
+    station.fork?;
+    let closed = model.classes.iter().any(|class| !class.is_open());
+    let mut services = station.demands.iter().flatten().map(|demand| &demand.service);
+    let shaped = services.any(|service| service.mean() > 0.0 && !service.is_exponential());
+    if station.servers > 1 {
+        Some("fork-join with several servers a branch")
+    } else if station.discipline != Discipline::Fcfs {
+        // The copies of a request then overtake others in one branch and not in another.
+        Some("fork-join with branches in another order than fcfs")
+    } else if closed && shaped {
+        // The iterations for closed classes know exponential branches only, and the shape of
+        // service may double or halve what a fork-join takes.
+        Some("fork-join with other than exponential service beside closed classes")
+    } else {
+        None
+    }
+}
+
 /// What only a simulation can do, in a network.
 fn refuse_features(model: &Model) -> Result<(), SolveError> {
     let nobody = |class: &crate::model::Class| class.is_open() && class.arrival_rate_per_s() <= 0.0;
@@ -487,25 +507,8 @@ fn refuse_features(model: &Model) -> Result<(), SolveError> {
             }
             _ => {}
         }
-        if station.fork.is_some() && station.servers > 1 {
-            return needs("fork-join with several servers a branch", station);
-        }
-        // The copies of a request then overtake others in one branch and not in another.
-        if station.fork.is_some() && station.discipline != Discipline::Fcfs {
-            return needs("fork-join with branches in another order than fcfs", station);
-        }
-        // The iterations for closed classes know exponential branches only, and the shape of
-        // service may double or halve what a fork-join takes.
-        let closed = model.classes.iter().any(|class| !class.is_open());
-        let mut services = station.demands.iter().flatten().map(|demand| &demand.service);
-        if station.fork.is_some()
-            && closed
-            && services.any(|service| service.mean() > 0.0 && !service.is_exponential())
-        {
-            return needs(
-                "fork-join with other than exponential service beside closed classes",
-                station,
-            );
+        if let Some(feature) = fork_feature(model, station) {
+            return needs(feature, station);
         }
     }
     for station in &model.stations {
