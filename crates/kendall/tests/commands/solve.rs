@@ -617,7 +617,9 @@ fn keys_of(value: &Value, path: &str, keys: &mut BTreeSet<String>) {
             keys.insert(format!("{path}[]"));
             items.iter().for_each(|item| keys_of(item, &format!("{path}[]"), keys));
         }
-        _ => drop(keys.insert(path.to_owned())),
+        _ => {
+            keys.insert(path.to_owned());
+        }
     }
 }
 
@@ -670,7 +672,7 @@ fn documents_list_the_keys_of_answers() {
             tries.push(vec!["--solver", "simulation", "--most-customers", "20000"]);
         }
         for more in tries {
-            let arguments = [&["solve"][..], &model, &more, &["--format", "json"]].concat();
+            let arguments = [&["solve"], &model[..], &more[..], &["--format", "json"]].concat();
             let output = kendall(&arguments);
             let Ok(answer) = serde_json::from_slice::<Value>(&output.stdout) else { continue };
             let mut given = BTreeSet::new();

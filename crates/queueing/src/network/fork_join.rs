@@ -18,7 +18,7 @@ pub struct ForkJoin {
     pub branch_response_time: f64,
     /// The response time is at least that of one branch, if all are needed; of some what their services take.
     pub lower_bound: f64,
-    /// Independent branches would be slower, if all are needed; else [`some_at_most`].
+    /// Independent branches would be slower, if all are needed; else it and the later ones take at most all together.
     pub upper_bound: f64,
     /// Exact for one branch and for two that are both needed.
     pub accuracy: Accuracy,
