@@ -672,7 +672,7 @@ fn documents_list_the_keys_of_answers() {
             tries.push(vec!["--solver", "simulation", "--most-customers", "20000"]);
         }
         for more in tries {
-            let arguments = [&["solve"], &model[..], &more[..], &["--format", "json"]].concat();
+            let arguments = [&["solve"][..], &model[..], &more[..], &["--format", "json"]].concat();
             let output = kendall(&arguments);
             let Ok(answer) = serde_json::from_slice::<Value>(&output.stdout) else { continue };
             let mut given = BTreeSet::new();
