@@ -101,8 +101,8 @@ fn pools_settle_as_their_chain() {
     let closed = |before, n, think| Class { before: Some(before), ..Class::closed("c", n, think) };
     // Held by those in service alone, the queue is that for tokens.
     let delays =
-        settled(open(1.0, 2.1), vec![delay("d", 1.0), delay("e", 1e-3)], vec![pool(3, vec![0])]);
-    let plain = settled(open(1.0, 2.1), vec![queue("q", 3, 1.0), delay("e", 1e-3)], Vec::new());
+        settled(open(1.0, 2.1), vec![delay("d", 1.0), delay("e", 0.05)], vec![pool(3, vec![0])]);
+    let plain = settled(open(1.0, 2.1), vec![queue("q", 3, 1.0), delay("e", 0.05)], Vec::new());
     assert!(
         (delays.number_mean.1 / plain.number_mean.1 - 1.0).abs() < 1e-7,
         "{delays:?} {plain:?}"
