@@ -60,6 +60,8 @@ pub struct Analysis {
     pub laws: Vec<LawCheck>,
     /// Tiers of which nothing tells whether they serve the requests of the entry, and why.
     pub untold: Vec<(String, String)>,
+    /// What may be scraped twice, and what would tell.
+    pub maybe_twice: Vec<String>,
     /// Load of now, 1/s: in the last tenth of the time (an hour at most), steady or not.
     pub rate_now_per_s: f64,
     /// Lowest and highest load of a window that is used.
@@ -258,6 +260,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         class_network,
         laws,
         untold: untold(system, &flows),
+        maybe_twice: observed.tiers.iter().filter_map(|tier| tier.maybe_twice.clone()).collect(),
         bottleneck: bottleneck(&tiers),
         rates_seen_per_s: (
             rates.iter().copied().fold(f64::INFINITY, f64::min),

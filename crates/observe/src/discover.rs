@@ -16,7 +16,7 @@ const USUAL_SCRAPE_S: u64 = 15;
 const GO_PROCESSORS: &str = "go_sched_gomaxprocs_threads";
 
 /// What a process has used of its processors.
-const CPU_TIME: &str = "process_cpu_seconds_total";
+pub(crate) const CPU_TIME: &str = "process_cpu_seconds_total";
 
 /// A job of a Prometheus.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::grid::Grid;
 use crate::quantity::Quantity;
 use crate::source::{Series, Source, SourceError};
 use crate::system::{System, Tier};
-use crate::twice::{ScrapedTwice, Twice};
+use crate::twice::{Remarks, ScrapedTwice, Twice};
 
 /// Share of the moments at which a bin of a histogram must be there.
 const PRESENT: f64 = 0.75;
@@ -33,6 +33,8 @@ pub struct TierSeries {
     pub empty: Vec<Quantity>,
     /// What its queries left out, since it was there twice.
     pub left_out: Option<String>,
+    /// What its queries may have twice.
+    pub maybe_twice: Option<String>,
 }
 
 impl TierSeries {
@@ -70,8 +72,8 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
     let twice = Twice::of(system, source, &grid)?;
     for tier in &system.tiers {
         let mut tier = tier.clone();
-        let left_out = twice.leave_out(&mut tier, source)?;
-        let mut found = TierSeries { left_out, ..TierSeries::default() };
+        let Remarks { left_out, untold } = twice.leave_out(&mut tier, source)?;
+        let mut found = TierSeries { left_out, maybe_twice: untold, ..TierSeries::default() };
         for (quantity, query) in &tier.queries {
             let series = match whole(source, query, &grid) {
                 // Servers are then taken as alike, or their number is that of the file.

@@ -111,6 +111,13 @@ impl Prometheus {
                         reason: format!("it is larger than {limit} bytes; take a longer --step"),
                     });
                 }
+                Err(ureq::Error::Io(error)) if error.to_string().contains("UTF-8") => {
+                    return Err(SourceError::Unreadable {
+                        query: what.to_owned(),
+                        reason: "it is no text; a proxy before the server may have compressed it, which is not asked for"
+                            .to_owned(),
+                    });
+                }
                 // A retry would wait as long again.
                 Err(ureq::Error::Timeout(during))
                     if !matches!(during, ureq::Timeout::Connect | ureq::Timeout::Resolve) =>
@@ -120,8 +127,9 @@ impl Prometheus {
                 }
                 Err(_) if tried < TRIES => {}
                 Err(error) => {
+                    let remedy = remedy(&error.to_string());
                     let (url, source) = (self.shown(), Box::new(error));
-                    return Err(SourceError::Unreachable { url, source });
+                    return Err(SourceError::Unreachable { url, remedy, source });
                 }
             }
         }
@@ -138,7 +146,7 @@ impl Prometheus {
                 "the address is that of the server itself, such as http://127.0.0.1:9090".to_owned()
             }
         };
-        let begin: String = text.trim().chars().take(SHOWN).collect();
+        let begin: String = without_credentials(text.trim()).chars().take(SHOWN).collect();
         SourceError::Status { url: self.shown(), status, begin, remedy }
     }
 
@@ -168,6 +176,18 @@ impl Prometheus {
             return Ok((status, place.unwrap_or_default().to_owned()));
         }
         Ok((status, answer.body_mut().with_config().limit(MOST_BYTES).read_to_string()?))
+    }
+}
+
+/// What may help where a connection fails.
+fn remedy(error: &str) -> &'static str {
+    if error.contains("certificate") {
+        "its certificate is not signed by an authority that is known: give that with --ca-file (a certificate that is an \
+         authority itself is none of a server)"
+    } else if error.contains("InvalidContentType") {
+        "it may speak no TLS: then write http://"
+    } else {
+        "is it a Prometheus, and is it running?"
     }
 }
 

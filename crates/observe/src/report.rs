@@ -162,7 +162,8 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
     let mut sentences: Vec<String> = first_to_saturate(system, analysis).into_iter().collect();
     sentences.extend(when(system, analysis));
     sentences.push(trust(analysis));
-    sentences.extend(untold(analysis).map(|what| format!("{}.", what.replacen('c', "C", 1))));
+    let doubts = untold(analysis).chain(analysis.maybe_twice.iter().cloned());
+    sentences.extend(doubts.map(|what| format!("{}.", what.replacen('c', "C", 1))));
     sentences.extend(own_requests(system, analysis));
     match &analysis.network {
         Ok(network) => sentences.push(match &network.score {

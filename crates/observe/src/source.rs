@@ -39,9 +39,10 @@ pub struct Series {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     /// The server cannot be reached, or does not answer in time.
-    #[error("{url} cannot be reached; is it a Prometheus, and is it running?")]
+    #[error("{url} cannot be reached; {remedy}")]
     Unreachable {
         url: String,
+        remedy: &'static str,
         #[source]
         source: Box<ureq::Error>,
     },

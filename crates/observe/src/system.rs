@@ -32,6 +32,8 @@ pub struct Tier {
     pub servers: Option<u64>,
     /// A worker is held while the tiers below serve its request.
     pub held: bool,
+    /// Another process tells of it, by its preset.
+    pub aside: bool,
     /// Where its requests wait.
     pub queues: Queues,
     /// Tiers that it calls, as indices.
@@ -300,8 +302,8 @@ fn reaches(wire: &Wire, from: &str, to: &str) -> bool {
 fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<Tier, SystemError> {
     let window = format!("{window_s}s");
     let (mut queries, mut of_preset) = (BTreeMap::new(), BTreeSet::new());
-    if let Some(preset) = &wire.preset {
-        let preset = find_preset(name, preset)?;
+    let preset = wire.preset.as_ref().map(|preset| find_preset(name, preset)).transpose()?;
+    if let Some(preset) = preset {
         for (quantity, template) in preset.queries() {
             queries.insert(quantity, filled(&template, &wire.selector, &window));
             of_preset.insert(quantity);
@@ -334,7 +336,8 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
     let calls =
         wire.calls.iter().filter_map(|called| order.iter().position(|n| n == called)).collect();
     let (servers, held, queues) = (wire.servers, wire.held, wire.queues);
-    Ok(Tier { name: name.to_owned(), servers, held, queues, calls, queries, of_preset })
+    let aside = preset.is_some_and(|preset| preset.aside);
+    Ok(Tier { name: name.to_owned(), servers, held, aside, queues, calls, queries, of_preset })
 }
 
 fn find_preset(tier: &str, name: &str) -> Result<&'static Preset, SystemError> {

@@ -1,15 +1,18 @@
-//! Applications that are scraped twice: by two replicas of a Prometheus behind one address, or under two jobs. A sum over
-//! both has each request twice.
+//! Applications that are scraped twice: by two replicas of a Prometheus behind one address, under two jobs, or by two
+//! addresses of one host. A sum over both has each request twice.
 //!
-//! Whether that can be is seen in `up`, whose labels are those that the monitoring gives its targets: two targets with one
-//! `instance` that differ in one other label. Where there is no `up`, in the labels that set replicas of a monitoring apart:
-//! two series that differ in nothing else. Whether it is so, in the counters of each tier: both grew alike, at every moment.
-//! A tier's queries then leave the second one out.
+//! Two targets may be one where their counters stand alike at every moment: what the one had counted some scrapes before
+//! is no more than what the other has counted now, which is no more than what the one has some scrapes later. They are one
+//! where they tell the same start of their process to a part of a second, or where they differ in labels alone that say who
+//! scrapes them. Twins behind a load balancer may stand alike too: where nothing tells, both are kept, with a remark.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_units::exact_f64;
 
+use crate::discover::CPU_TIME;
+use crate::fetch::FetchError;
 use crate::grid::Grid;
 use crate::quantity::Quantity;
 use crate::source::{Series, Source, SourceError};
@@ -18,16 +21,34 @@ use crate::system::{System, Tier};
 /// Moments at which counters are compared, at most.
 const MOMENTS: u64 = 8;
 
-/// Two scrapes of one counter come at different moments, and so do the ends of what they saw: by so much, as a share, may
-/// increases differ over one moment, and over all of them. What came at once near the end of a moment is in one increase
-/// of the one and in the next of the other: so many of the moments, as a share, may differ by more.
-const OF_ONE: f64 = 0.1;
-const OF_ALL: f64 = 0.01;
-const APART: f64 = 0.25;
+/// Scrapes from a moment to those before and after it: two scrapes of one counter are less than one apart, and one may fail.
+const APART: u64 = 2;
+
+/// Share of the moments that may be otherwise, since a scrape of several targets failed.
+const OTHERWISE: f64 = 0.25;
+
+/// Targets of a tier that are compared, at most.
+const MOST: usize = 4_000;
+
+/// Counters of a tier that may stand alike by chance where this share of its targets does, at most.
+const FEW: usize = 4;
+
+/// Differences that are named one by one.
+const NAMED: usize = 3;
+
+/// When a process began, in seconds of Unix time.
+const START: &str = "process_start_time_seconds";
 
 /// Labels by which replicas of a Prometheus, of Thanos or of an operator name themselves.
 const REPLICAS: [&str; 6] =
     ["replica", "prometheus_replica", "__replica__", "prometheus", "receive_replica", "monitor"];
+
+/// Labels that say by which configuration a target is scraped.
+const SCRAPED_BY: [&str; 3] = [JOB, "service", "endpoint"];
+
+const JOB: &str = "job";
+
+const INSTANCE: &str = "instance";
 
 /// An application that is scraped twice, asked for by queries that take no label matcher.
 #[derive(Debug, thiserror::Error)]
@@ -42,14 +63,85 @@ pub struct ScrapedTwice {
     second: String,
 }
 
+/// What is said of a tier that is scraped twice.
+#[derive(Debug, Default)]
+pub(crate) struct Remarks {
+    /// What its queries leave out.
+    pub(crate) left_out: Option<String>,
+    /// What may be there twice.
+    pub(crate) untold: Option<String>,
+}
+
+type Labels = BTreeMap<String, String>;
+
+/// Targets, and pairs of them.
+type Alike = (Vec<Target>, Vec<(usize, usize)>);
+
+/// A counter of one target.
+#[derive(Debug, Clone, PartialEq)]
+struct Target {
+    labels: Labels,
+    /// At moments, and some scrapes before and after each.
+    at: [Vec<f64>; 3],
+}
+
+impl Target {
+    fn value(&self, label: &str) -> &str {
+        self.labels.get(label).map_or("", String::as_str)
+    }
+
+    fn there(&self) -> usize {
+        self.at[1].iter().filter(|value| value.is_finite()).count()
+    }
+
+    /// Labels in which two differ.
+    fn apart<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a str> {
+        let keys = self.labels.keys().chain(other.labels.keys()).map(String::as_str);
+        keys.filter(|key| self.value(key) != other.value(key)).collect()
+    }
+
+    /// Whether it counted something, and stands as the other does wherever both are there.
+    fn stands_as(&self, other: &Self) -> bool {
+        let (mut both, mut otherwise, mut counted) = (0_u64, 0_u64, false);
+        for moment in 0..self.at[1].len() {
+            let of = |target: &Self| [0, 1, 2].map(|place| target.at[place][moment]);
+            let (one, two) = (of(self), of(other));
+            let is_counter = |at: [f64; 3]| at[0] <= at[1] && at[1] <= at[2];
+            if !is_counter(one) || !is_counter(two) {
+                continue;
+            }
+            both += 1;
+            counted |= one[0] < one[2];
+            // A sum depends on the order of its terms, by so little.
+            let within = |at: f64, of: [f64; 3]| {
+                let least = f64::EPSILON * 64.0 * of[2].abs();
+                of[0] - least <= at && at <= of[2] + least
+            };
+            otherwise += u64::from(!within(one[1], two) || !within(two[1], one));
+        }
+        counted
+            && 2 * both >= self.at[1].len() as u64
+            && exact_f64(otherwise) <= OTHERWISE * exact_f64(both)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Verdict {
+    One,
+    Two,
+    Unknown,
+}
+
 pub(crate) struct Twice {
-    grid: Grid,
-    /// Labels in which targets with one address differ; `None` where nothing tells the targets.
+    /// Some scrapes before moments, the moments, and some scrapes after them.
+    moments: [Grid; 3],
+    /// Labels by which targets differ; `None` where nothing tells the targets.
     labels: Option<BTreeSet<String>>,
+    starts: BTreeMap<Labels, Vec<f64>>,
 }
 
 impl Twice {
-    /// Asks for the targets. Nothing tells them where the source has no `up`: tables, pages, older recordings.
+    /// Asks for the targets. Nothing tells them in tables, and in older recordings.
     pub(crate) fn of(
         system: &System,
         source: &mut dyn Source,
@@ -58,30 +150,23 @@ impl Twice {
         let length_s = grid.to_s() - grid.from_s;
         let moments = (length_s / (2 * system.window_s)).clamp(1, MOMENTS);
         let step_s = (length_s / moments).max(1);
-        let grid = Grid { from_s: grid.from_s + step_s, step_s, count: moments };
-        let targets = match source.range("up", &grid) {
-            Err(
-                error @ (SourceError::Unreachable { .. }
-                | SourceError::Silent { .. }
-                | SourceError::Status { .. }),
-            ) => return Err(error),
-            found => found.unwrap_or_default(),
+        let (middle_s, apart_s) = (grid.from_s + step_s / 2, APART * system.scrape_s);
+        let moments = [middle_s.saturating_sub(apart_s), middle_s, middle_s + apart_s]
+            .map(|from_s| Grid { from_s, step_s, count: moments });
+        let mut of = |query: &str| answered(source.range(query, &moments[1]));
+        let unnamed = |mut labels: Labels| {
+            labels.remove("__name__");
+            labels
         };
-        let mut labels = BTreeSet::new();
-        for (place, one) in targets.iter().enumerate() {
-            for other in &targets[..place] {
-                let keys: BTreeSet<&String> =
-                    one.labels.keys().chain(other.labels.keys()).collect();
-                let mut differs =
-                    keys.into_iter().filter(|key| one.labels.get(*key) != other.labels.get(*key));
-                if let (Some(label), None) = (differs.next(), differs.next()) {
-                    labels.insert(label.clone());
-                }
-            }
-        }
-        labels.remove("instance");
-        let labels = (!targets.is_empty()).then_some(labels);
-        Ok(Self { grid, labels })
+        let targets = of("up")?.into_iter().map(|one| unnamed(one.labels)).collect::<Vec<_>>();
+        let starts: BTreeMap<Labels, Vec<f64>> =
+            of(START)?.into_iter().map(|one| (unnamed(one.labels), one.values)).collect();
+        let told = targets.iter().chain(starts.keys()).flat_map(BTreeMap::keys).cloned();
+        let told: BTreeSet<String> = told.collect();
+        let usual = REPLICAS.iter().chain(&SCRAPED_BY).chain([&INSTANCE]);
+        let labels = (!told.is_empty())
+            .then(|| told.into_iter().chain(usual.map(|label| (*label).to_owned())).collect());
+        Ok(Self { moments, labels, starts })
     }
 
     /// Leaves what is there a second time out of a tier's queries; says what, where anything is.
@@ -89,92 +174,246 @@ impl Twice {
         &self,
         tier: &mut Tier,
         source: &mut dyn Source,
-    ) -> Result<Option<String>, ScrapedTwice> {
-        let loads = [Quantity::Throughput, Quantity::Arrivals, Quantity::Busy];
-        let query = loads.iter().find_map(|quantity| tier.queries.get(quantity));
-        let Some(counter) = query.and_then(|query| counter(query)) else { return Ok(None) };
-        let Some((label, kept, second)) = self.second_of(counter, source) else { return Ok(None) };
-        for query in tier.queries.values_mut() {
-            *query = without(query, &label, &second).ok_or_else(|| ScrapedTwice {
-                tier: tier.name.clone(),
-                label: label.clone(),
-                kept: kept.clone(),
-                second: second.clone(),
-            })?;
+    ) -> Result<Remarks, FetchError> {
+        let (targets, pairs) = self.alike(tier, source)?;
+        let verdict =
+            |(a, b): &(usize, usize)| self.verdict(&targets[*a], &targets[*b], tier.aside);
+        let of = |wanted: Verdict| -> Vec<(usize, usize)> {
+            pairs.iter().copied().filter(|pair| verdict(pair) == wanted).collect()
+        };
+        let (same, unknown) = (of(Verdict::One), of(Verdict::Unknown));
+        let (seconds, rest) = seconds(&targets, &same);
+        for (label, kept, second) in &seconds {
+            for query in tier.queries.values_mut() {
+                *query = without(query, label, second).ok_or_else(|| ScrapedTwice {
+                    tier: tier.name.clone(),
+                    label: label.clone(),
+                    kept: kept.clone(),
+                    second: second.clone(),
+                })?;
+            }
         }
-        Ok(Some(format!(
-            "`{}` is scraped twice: its counters with {label}=\"{second}\" grow as those with {label}=\"{kept}\" do; the \
-             former are left out",
-            tier.name
-        )))
+        let mut remarks = Remarks::default();
+        let mut named: Vec<String> = seconds
+            .iter()
+            .map(|(label, kept, second)| {
+                format!("its counters with {label}=\"{second}\" grow as those with {label}=\"{kept}\" do")
+            })
+            .collect();
+        if named.len() > NAMED {
+            let more = format!("and so do {} more", named.len() - NAMED);
+            named.truncate(NAMED);
+            named.push(more);
+        }
+        if !named.is_empty() {
+            let name = &tier.name;
+            remarks.left_out = Some(format!(
+                "`{name}` is scraped twice: {}; the former are left out",
+                named.join(", ")
+            ));
+        }
+        let still = |(a, b): &&(usize, usize)| rest.contains(a) && rest.contains(b);
+        let unknown: Vec<&(usize, usize)> = unknown.iter().chain(&same).filter(still).collect();
+        if let Some((a, b)) = unknown.first().filter(|_| FEW * unknown.len() >= rest.len()) {
+            let (a, b) = (&targets[*a], &targets[*b]);
+            let differs = a.apart(b);
+            let label =
+                if differs.contains(INSTANCE) { Some(INSTANCE) } else { differs.first().copied() };
+            let label = label.unwrap_or(INSTANCE);
+            let matcher =
+                |sign: &str, target: &Target| format!("{label}{sign}{:?}", target.value(label));
+            remarks.untold = Some(format!(
+                "cannot tell whether `{}` is scraped twice: its counters with {} always stand where those with {} do; if \
+                 both are one process, add `{}` to its selector",
+                tier.name,
+                matcher("=", b),
+                matcher("=", a),
+                matcher("!=", b)
+            ));
+        }
+        Ok(remarks)
     }
 
-    /// The label by which a counter is there twice, its value that is kept, and the other.
-    fn second_of(
-        &self,
-        counter: &str,
-        source: &mut dyn Source,
-    ) -> Option<(String, String, String)> {
-        let Grid { step_s, .. } = self.grid;
-        let increase = format!("increase({counter}[{step_s}s])");
-        let told = |label: &str, found: &[Series]| {
-            alike(label, found).map(|(kept, second)| (label.to_owned(), kept, second))
+    /// Targets of a tier, and pairs of them whose counters all stand alike.
+    fn alike(&self, tier: &Tier, source: &mut dyn Source) -> Result<Alike, SourceError> {
+        let counted =
+            [Quantity::Throughput, Quantity::Arrivals, Quantity::Busy, Quantity::ResponseTime];
+        let queries = counted.iter().filter_map(|quantity| tier.queries.get(quantity));
+        let mut counters: Vec<&str> = queries.filter_map(|query| counter(query)).collect();
+        counters.dedup();
+        let Some((first, others)) = counters.split_first() else { return Ok(Alike::default()) };
+        let targets = self.targets(first, source)?;
+        let mut pairs: Vec<(usize, usize)> = Vec::new();
+        for (place, one) in targets.iter().enumerate() {
+            let before = targets[..place].iter().enumerate();
+            let alike = before.filter(|(_, other)| other.stands_as(one));
+            pairs.extend(alike.map(|(other, _)| (other, place)));
+        }
+        for other in others.iter().copied().chain([CPU_TIME]) {
+            if pairs.is_empty() {
+                break;
+            }
+            let found = self.targets(other, source)?;
+            let found: BTreeMap<&Labels, &Target> =
+                found.iter().map(|target| (&target.labels, target)).collect();
+            let of = |place: usize| found.get(&targets[place].labels);
+            pairs.retain(|(a, b)| {
+                of(*a).zip(of(*b)).is_none_or(|(a, b)| a.stands_as(b) || a.at == b.at)
+            });
+        }
+        Ok((targets, pairs))
+    }
+
+    /// A counter of each target, where there are several; of each series, where nothing tells the targets.
+    fn targets(&self, counter: &str, source: &mut dyn Source) -> Result<Vec<Target>, SourceError> {
+        let query = match &self.labels {
+            Some(labels) => {
+                let labels: Vec<String> = labels.iter().map(|label| label_name(label)).collect();
+                format!("sum by ({}) ({counter})", labels.join(", "))
+            }
+            None => counter.to_owned(),
         };
-        let Some(labels) = &self.labels else {
-            let found = source.range(&increase, &self.grid).ok()?;
-            return REPLICAS.iter().find_map(|label| told(label, &by_replica(label, &found)));
+        let mut of = |place: usize| answered(source.range(&query, &self.moments[place]));
+        let now = of(1)?;
+        if !(2..=MOST).contains(&now.len()) {
+            return Ok(Vec::new());
+        }
+        let by_labels = |found: Vec<Series>| -> BTreeMap<Labels, Vec<f64>> {
+            found.into_iter().map(|one| (one.labels, one.values)).collect()
         };
-        labels.iter().find_map(|label| {
-            let asked = format!("sum by ({label}) ({increase})");
-            told(label, &source.range(&asked, &self.grid).ok()?)
-        })
+        let (before, after) = (by_labels(of(0)?), by_labels(of(2)?));
+        let one = |now: Series| {
+            let at =
+                [before.get(&now.labels)?.clone(), now.values, after.get(&now.labels)?.clone()];
+            Some(Target { labels: now.labels, at })
+        };
+        Ok(now.into_iter().filter_map(one).collect())
     }
-}
 
-/// Sums by a label over the series that are there for more than one of its values and differ in nothing else.
-fn by_replica(label: &str, found: &[Series]) -> Vec<Series> {
-    let mut copies: BTreeMap<BTreeMap<String, String>, Vec<&Series>> = BTreeMap::new();
-    for series in found {
-        let mut rest = series.labels.clone();
-        rest.remove(label);
-        copies.entry(rest).or_default().push(series);
+    /// Whether two targets that stand alike are one process.
+    fn verdict(&self, a: &Target, b: &Target, aside: bool) -> Verdict {
+        let differs = a.apart(b);
+        let within = |known: &[&[&str]]| {
+            differs.iter().all(|label| known.iter().any(|known| known.contains(label)))
+        };
+        let is_replica = |label: &&str| REPLICAS.contains(label);
+        let by_monitoring = within(&[&REPLICAS, &SCRAPED_BY])
+            && differs.iter().any(|label| *label == JOB || is_replica(label));
+        // Of series that are no targets, labels of any name tell what they count.
+        if self.labels.is_none() && differs.len() > 1 && !by_monitoring {
+            return Verdict::Two;
+        }
+        match self.same_start(a, b) {
+            // Of an exporter it is not that of the process which it tells of.
+            Some(None) if !aside => return Verdict::Two,
+            Some(Some(precise)) if precise => {
+                let one_host = within(&[&REPLICAS, &SCRAPED_BY, &[INSTANCE]])
+                    && port(a.value(INSTANCE)) == port(b.value(INSTANCE));
+                if one_host || !differs.contains(INSTANCE) {
+                    return Verdict::One;
+                }
+            }
+            _ => {}
+        }
+        let instance = a.value(INSTANCE);
+        let is_local = ["localhost", "127.", "[::1]"].iter().any(|own| instance.starts_with(own));
+        // Each of several hosts may have a monitoring of its own, which scrapes that host.
+        if by_monitoring && !(is_local && differs.iter().any(is_replica)) {
+            Verdict::One
+        } else {
+            Verdict::Unknown
+        }
     }
-    let mut sums: BTreeMap<Option<&String>, Vec<f64>> = BTreeMap::new();
-    for series in copies.values().filter(|copies| copies.len() > 1).flatten() {
-        let zeros = || vec![0.0; series.values.len()];
-        let sum = sums.entry(series.labels.get(label)).or_insert_with(zeros);
-        let there = sum.iter_mut().zip(&series.values).filter(|(_, value)| value.is_finite());
-        there.for_each(|(sum, value)| *sum += value);
-    }
-    let one = |(value, values): (Option<&String>, Vec<f64>)| Series {
-        labels: value.map(|value| (label.to_owned(), value.clone())).into_iter().collect(),
-        values,
-    };
-    sums.into_iter().map(one).collect()
-}
 
-/// Two values of a label whose counters grew alike: the one that was there more often, and the other.
-fn alike(label: &str, found: &[Series]) -> Option<(String, String)> {
-    let there = |series: &Series| series.values.iter().filter(|value| **value > 0.0).count();
-    let same = |one: &Series, other: &Series| {
-        let both = one.values.iter().zip(&other.values).filter(|(a, b)| **a > 0.0 && **b > 0.0);
-        let (mut sums, mut pairs, mut apart) = ((0.0, 0.0), 0_u64, 0_u64);
+    /// `None` where nothing tells when both began; `Some(None)` where they began at different times; whether it is known to a
+    /// part of a second, since several programs begin within one.
+    fn same_start(&self, a: &Target, b: &Target) -> Option<Option<bool>> {
+        let (one, two) = (self.starts.get(&a.labels)?, self.starts.get(&b.labels)?);
+        let both: Vec<(f64, f64)> = one.iter().copied().zip(two.iter().copied()).collect();
+        let mut both = both.into_iter().filter(|(a, b)| a.is_finite() && b.is_finite()).peekable();
+        both.peek()?;
+        let mut precise = false;
         for (a, b) in both {
-            apart += u64::from((a - b).abs() > OF_ONE * a.max(*b));
-            (sums, pairs) = ((sums.0 + a, sums.1 + b), pairs + 1);
+            if a.to_bits() != b.to_bits() {
+                return Some(None);
+            }
+            precise |= a.fract() != 0.0;
         }
-        pairs > 0
-            && exact_f64(apart) <= APART * exact_f64(pairs)
-            && exact_f64(pairs) * 2.0 >= exact_f64(one.values.len() as u64)
-            && (sums.0 - sums.1).abs() <= OF_ALL * sums.0.max(sums.1)
-    };
-    // A series without the label is selected as one where it is empty.
-    let value = |series: &Series| series.labels.get(label).cloned().unwrap_or_default();
-    found.iter().enumerate().find_map(|(place, one)| {
-        let other = found[..place].iter().find(|other| same(one, other))?;
-        let (kept, second) = if there(one) > there(other) { (one, other) } else { (other, one) };
-        Some((value(kept), value(second)))
-    })
+        Some(Some(precise))
+    }
+}
+
+/// Nothing where a query has no answer; an error where none has.
+fn answered(found: Result<Vec<Series>, SourceError>) -> Result<Vec<Series>, SourceError> {
+    match found {
+        Err(
+            error @ (SourceError::Unreachable { .. }
+            | SourceError::Silent { .. }
+            | SourceError::Status { .. }),
+        ) => Err(error),
+        found => Ok(found.unwrap_or_default()),
+    }
+}
+
+fn port(instance: &str) -> Option<&str> {
+    instance.rsplit_once(':').map(|(_, port)| port)
+}
+
+/// A label as a query names it: from Prometheus 3 on, any text may be one.
+fn label_name(label: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    if label.chars().all(plain) { label.to_owned() } else { format!("{label:?}") }
+}
+
+/// Values of labels whose targets are all there a second time, each as label, value of the other, and value; and the
+/// targets that are left without them.
+fn seconds(
+    targets: &[Target],
+    same: &[(usize, usize)],
+) -> (Vec<(String, String, String)>, BTreeSet<usize>) {
+    let mut rest: BTreeSet<usize> = (0..targets.len()).collect();
+    let mut found = Vec::new();
+    let mut others: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for (a, b) in same {
+        others.entry(*a).or_default().push(*b);
+        others.entry(*b).or_default().push(*a);
+    }
+    loop {
+        // The most targets at once; those that were there less often, and the later name, of as many.
+        let mut best: Option<((usize, Reverse<usize>, &str), &str, &str, Vec<usize>)> = None;
+        let mut tried: BTreeSet<(&str, &str)> = BTreeSet::new();
+        for (a, b) in same.iter().filter(|(a, b)| rest.contains(a) && rest.contains(b)) {
+            let sides = [(*a, *b), (*b, *a)];
+            let labels = targets[*a].apart(&targets[*b]).into_iter();
+            for (label, (second, kept)) in labels.flat_map(|label| sides.map(|side| (label, side)))
+            {
+                let value = targets[second].value(label);
+                if !tried.insert((label, value)) {
+                    continue;
+                }
+                let members: Vec<usize> =
+                    rest.iter().copied().filter(|at| targets[*at].value(label) == value).collect();
+                let is_there = |at: &usize| {
+                    let mut others = others.get(at).into_iter().flatten();
+                    others
+                        .any(|other| rest.contains(other) && targets[*other].value(label) != value)
+                };
+                if !members.iter().all(is_there) {
+                    continue;
+                }
+                let there: usize = members.iter().map(|at| targets[*at].there()).sum();
+                let rank = (members.len(), Reverse(there), value);
+                if best.as_ref().is_none_or(|(other, ..)| *other < rank) {
+                    best = Some((rank, label, targets[kept].value(label), members));
+                }
+            }
+        }
+        let Some(((_, _, value), label, kept, members)) = best else { return (found, rest) };
+        found.push((label.to_owned(), kept.to_owned(), value.to_owned()));
+        members.iter().for_each(|at| {
+            rest.remove(at);
+        });
+    }
 }
 
 /// Where a query can take one more label matcher: behind each `{` that is in no text, and at the `[` of a metric that has
@@ -217,7 +456,7 @@ fn without(query: &str, label: &str, value: &str) -> Option<String> {
     let mut text = query.to_owned();
     let found = places(query);
     for at in found.iter().rev() {
-        let matcher = format!("{label}!={value:?}");
+        let matcher = format!("{}!={value:?}", label_name(label));
         let rest = &query[*at..];
         let whole = if rest.starts_with('[') {
             format!("{{{matcher}}}")
@@ -236,21 +475,6 @@ fn without(query: &str, label: &str, value: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// What came at once is in the increase of another moment there; another application grew otherwise.
-    #[test]
-    fn counters_that_grew_alike_may_differ_at_single_moments() {
-        let of = |replica: &str, values: &[f64]| Series {
-            labels: [("replica".to_owned(), replica.to_owned())].into(),
-            values: values.to_vec(),
-        };
-        let one = of("a", &[100.0, 110.0, 90.0, 1000.0, 100.0, 95.0, 105.0, 100.0]);
-        let late = of("b", &[100.0, 110.0, 90.0, 800.0, 300.0, 95.0, 105.0, 100.0]);
-        let other = of("c", &[120.0, 90.0, 110.0, 800.0, 300.0, 75.0, 105.0, 100.0]);
-        let found = alike("replica", &[one.clone(), late]);
-        assert_eq!(found, Some(("a".to_owned(), "b".to_owned())));
-        assert_eq!(alike("replica", &[one, other]), None);
-    }
 
     #[test]
     fn every_metric_of_a_query_leaves_the_second_out() {

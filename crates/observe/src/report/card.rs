@@ -45,6 +45,11 @@ fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
             "fix the monitoring first: the chapter on it says which figures contradict each other",
         );
     }
+    if let Some(what) = analysis.maybe_twice.first() {
+        let remedy =
+            "the metric `process_start_time_seconds` of both tells it, to a part of a second";
+        return said(TrustLevel::Doubt, what.clone(), remedy);
+    }
     if analysis.laws.is_empty() {
         return said(
             TrustLevel::Doubt,
