@@ -388,17 +388,15 @@ fn an_application_that_is_scraped_twice_counts_once() {
     let truth = truth(3);
     let app = ("instance", "app:80");
     let of = |labels| Scraped(labels, &truth, None);
-    let replicas =
-        [&[app, ("replica", "a")][..], &[app, ("replica", "b")], &[app, ("replica", "c")]];
+    let replica = ["a", "b", "c"].map(|name| [app, ("replica", name)]);
+    let jobs = [[app, ("job", "a"), ("service", "x")], [app, ("job", "b"), ("endpoint", "y")]];
+    let unnamed = [app];
     for has_up in [true, false] {
         for targets in [
-            vec![of(replicas[0]), of(replicas[1])],
-            vec![of(&[app]), of(replicas[1])],
-            replicas.map(of).into(),
-            vec![
-                of(&[app, ("job", "a"), ("service", "x")]),
-                of(&[app, ("job", "b"), ("endpoint", "y")]),
-            ],
+            vec![of(&replica[0]), of(&replica[1])],
+            vec![of(&unnamed), of(&replica[1])],
+            replica.iter().map(|labels| of(labels)).collect(),
+            jobs.iter().map(|labels| of(labels)).collect(),
         ] {
             let (rate, said, untold) = of_targets(has_up, &targets);
             let said = said.unwrap();
