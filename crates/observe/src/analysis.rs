@@ -26,6 +26,10 @@ const SEED: u64 = 1;
 /// Windows that an analysis needs: two coefficients and a degree of freedom for each.
 const FEWEST_WINDOWS: usize = 4;
 
+/// Why a tier has no capacity although a query gives how many of its servers are busy.
+pub(crate) const NO_SERVERS: &str =
+    "neither the file nor a query says how many servers it has: give it `servers`";
+
 /// A law whose difference is not known to within this is not checked by it.
 const UNTOLD: f64 = 0.25;
 
@@ -100,8 +104,10 @@ impl Analysis {
 
 #[derive(Debug, Clone)]
 pub struct TierAnalysis {
-    /// m.
+    /// m; 1 where it is not told, and nothing rests on it.
     pub servers: u64,
+    /// The file or a query says m.
+    pub servers_told: bool,
     /// V: requests here for one at the entry.
     pub visits: Estimate,
     /// Requests here that do not come from the entry, 1/s: they are in no visit. `None` where there are few or none.
@@ -126,6 +132,17 @@ impl TierAnalysis {
         let capacity = self.own_per_s.as_ref().and(self.headroom.as_ref());
         let demand = self.demand.as_ref().ok().filter(|_| capacity.is_some());
         demand.and_then(|fit| fit.background.as_ref()).map_or(0.0, |part| part.estimate.center)
+    }
+
+    /// Where its servers are held the longer the more wait below, they are full before a straight line says so.
+    fn is_held_below(&mut self, capacity_per_s: Option<Estimate>, rate_now_per_s: f64) {
+        let Some((found, capacity_per_s)) = self.headroom.as_mut().zip(capacity_per_s) else {
+            return;
+        };
+        if capacity_per_s.center < found.capacity_per_s.center {
+            let ratio = capacity_per_s.map(|rate| rate / rate_now_per_s);
+            *found = Headroom { capacity_per_s, ratio };
+        }
     }
 
     /// Rests nothing on its figures.
@@ -220,7 +237,16 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     if !loads.iter().any(is_known) {
         return Err(AnalyzeError::NoLoad { tier: entry.name.clone() });
     }
-    let windows = Windows::of(system, observed);
+    let mut windows = Windows::of(system, observed);
+    let servers = (0..system.tiers.len()).map(|index| servers(system, observed, index));
+    let servers = servers.collect::<Result<Vec<Option<u64>>, AnalyzeError>>()?;
+    let is_busy = |index: &usize| windows.used().any(|window| window.tiers[*index].busy.is_some());
+    let busy: Vec<usize> = (0..servers.len()).filter(is_busy).collect();
+    if let Some(index) = busy.first().filter(|_| busy.iter().all(|index| servers[*index].is_none()))
+    {
+        return Err(AnalyzeError::NoServers { tier: system.tiers[*index].name.clone() });
+    }
+    windows.without_busy(|tier| servers[tier].is_none());
     let used: Vec<&Window> = windows.used().collect();
     if used.len() < FEWEST_WINDOWS {
         return Err(AnalyzeError::TooFewWindows {
@@ -238,7 +264,8 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         (0..system.tiers.len()).map(|index| flow(system, observed, index)).collect();
     for (index, flow) in flows.iter().enumerate() {
         let own_per_s = flow.as_ref().and_then(|flow| flow.own_per_s.clone());
-        tiers.push(tier(system, observed, &used, index, own_per_s, rate_now_per_s)?);
+        let servers = servers[index];
+        tiers.push(tier(system, observed, &used, index, servers, own_per_s, rate_now_per_s));
     }
     let laws =
         [laws(system, &used), forced_flow(system, &flows), beyond_servers(system, &tiers, &used)]
@@ -251,6 +278,10 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     let monitored = monitored(system, &tiers, &windows);
     let monitoring = Series { system, observed, windows: &windows };
     let network = Network::fit(&monitored, &monitoring);
+    for (index, found) in tiers.iter_mut().enumerate() {
+        let capacity = network.as_ref().ok().and_then(|it| it.capacity_of_held(index, SEED));
+        found.is_held_below(capacity, rate_now_per_s);
+    }
     let class_network = network
         .as_ref()
         .ok()
@@ -416,10 +447,11 @@ fn tier(
     observed: &Observed,
     used: &[&Window],
     index: usize,
+    told: Option<u64>,
     own_per_s: Option<Estimate>,
     rate_now_per_s: f64,
-) -> Result<TierAnalysis, AnalyzeError> {
-    let servers = servers(system, observed, index)?;
+) -> TierAnalysis {
+    let servers = told.unwrap_or(1);
     let own = own_per_s.as_ref().map_or(0.0, |own| own.center);
     let ratios: Vec<f64> = used
         .iter()
@@ -440,6 +472,9 @@ fn tier(
     let mut impossible = busier.then(|| too_busy(utilization_seen, m));
     let mut demand = match &impossible {
         Some(found) => Err(found.why.clone()),
+        None if told.is_none() && observed.tiers[index].series.contains_key(&Quantity::Busy) => {
+            Err(NO_SERVERS.to_owned())
+        }
         None => demand(system, used, index, m),
     };
     let shares = shares(system, observed, index, servers);
@@ -466,8 +501,10 @@ fn tier(
         (headroom, impossible) =
             (None, Some(Impossible { why, beyond: carried / most.high - 1.0 }));
     }
-    Ok(TierAnalysis {
+    let servers_told = told.is_some();
+    TierAnalysis {
         servers,
+        servers_told,
         visits,
         own_per_s,
         demand,
@@ -475,7 +512,7 @@ fn tier(
         shares,
         headroom,
         impossible,
-    })
+    }
 }
 
 /// How the requests of a tier divide over servers with a queue each, over all that was seen; `None` where there
@@ -495,17 +532,21 @@ fn shares(system: &System, observed: &Observed, index: usize, servers: u64) -> O
     Some(all.iter().map(|one| one / total).collect())
 }
 
-fn servers(system: &System, observed: &Observed, index: usize) -> Result<u64, AnalyzeError> {
+fn servers(
+    system: &System,
+    observed: &Observed,
+    index: usize,
+) -> Result<Option<u64>, AnalyzeError> {
     let tier = &system.tiers[index];
     if let Some(servers) = tier.servers {
-        return Ok(servers);
+        return Ok(Some(servers));
     }
     match crate::windows::servers_now(system, &observed.tiers[index]) {
-        None => Err(AnalyzeError::NoServers { tier: tier.name.clone() }),
+        None => Ok(None),
         Some(m) if m.fract() != 0.0 || m > exact_f64(MOST_SERVERS) => {
             Err(AnalyzeError::ServersOfQuery { tier: tier.name.clone(), servers: m })
         }
-        Some(servers) => Ok(kendall_units::whole_u64(servers)),
+        Some(servers) => Ok(Some(kendall_units::whole_u64(servers))),
     }
 }
 

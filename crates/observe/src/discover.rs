@@ -15,6 +15,9 @@ const USUAL_SCRAPE_S: u64 = 15;
 /// Processors that a program in Go uses at most: its own, or those of the exporter beside another.
 const GO_PROCESSORS: &str = "go_sched_gomaxprocs_threads";
 
+/// How runtimes name containers.
+const NAMES: &str = ",\n# with a selector by `pod` (`pod_name` before Kubernetes 1.16), `name` (Docker) or `id` (control groups)";
+
 /// What a process has used of its processors.
 pub(crate) const CPU_TIME: &str = "process_cpu_seconds_total";
 
@@ -218,8 +221,11 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
     for one in machines.iter().filter(|one| !is_used(one)) {
         writeln!(
             text,
-            "\n# Left out, since it counts no requests: {} ({}, preset `{}`); tiers whose workers share it may call it",
-            one.name, one.preset.what, one.preset.name
+            "\n# Left out, since it counts no requests: {} ({}, preset `{}`); tiers whose workers share it may call it{}",
+            one.name,
+            one.preset.what,
+            one.preset.name,
+            if one.preset.name == "container" { NAMES } else { "" }
         )
         .unwrap_or_default();
     }
@@ -283,7 +289,7 @@ fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
             let guess = if one.by_its_processor() { "" } else { "a guess: " };
             format!("queries.servers = {}  # {guess}the processors of its host\n", quoted(&query))
         }
-        None => "servers = 1               # a guess: how many workers or cores does it have?\n"
+        None => "# servers = 1             # how many workers or cores does it have? Without it, it has no capacity\n"
             .to_owned(),
     }
 }
@@ -380,7 +386,7 @@ mod tests {
             Some("count(redis_cpu_user_main_thread_seconds_total{job=\"cache\"})")
         );
         assert!(servers("db").is_some_and(|query| query.contains("node_cpu")), "{text}");
-        assert_eq!((tier("app").servers, tier("app").held), (Some(1), true), "{text}");
+        assert_eq!((tier("app").servers, tier("app").held), (None, true), "{text}");
         assert!(!tier("front").held && text.contains("# a guess: the processors"), "{text}");
     }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base64::Engine as _;
+use kendall_units::exact_f64;
 use serde::Deserialize;
 
 use crate::discover::Job;
@@ -21,6 +22,9 @@ const TRIES: u32 = 3;
 
 /// How long is waited before the second try; twice as long before the third.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// Time over which scrapes are counted where no target tells their distance.
+const SEEN_S: u64 = 600;
 
 /// Begin of an answer that is shown where it is none of a Prometheus.
 const SHOWN: usize = 60;
@@ -232,23 +236,38 @@ impl Prometheus {
             found => found.map_or_else(|_| Vec::new(), |found: Targets| found.active_targets),
         };
         let names: Vec<String> = self.data("/api/v1/label/job/values", "names of jobs")?;
+        let at_job = |path: &str, name: &str| {
+            let matcher: String =
+                format!("{{job={name:?}}}").bytes().map(|byte| format!("%{byte:02X}")).collect();
+            format!("{path}{matcher}")
+        };
         let of_job = |name: String| -> Result<Job, SourceError> {
             let own = targets.iter().filter(|target| target.labels.get("job") == Some(&name));
             let scrapes = own.clone().filter_map(|target| target.scrape_interval.as_deref());
-            let matcher: String =
-                format!("{{job={name:?}}}").bytes().map(|byte| format!("%{byte:02X}")).collect();
-            let path = format!("/api/v1/label/__name__/values?match[]={matcher}");
             // One that is scraped twice is one.
             let instances: BTreeSet<String> =
                 own.filter_map(|target| target.labels.get("instance").cloned()).collect();
-            Ok(Job {
-                instances: instances.into_iter().collect(),
-                scrape_s: scrapes.filter_map(seconds_of).max(),
-                metrics: self.data(&path, "names of metrics")?,
-                name,
-            })
+            let (mut instances, mut scrape_s) =
+                (instances.into_iter().collect::<Vec<_>>(), scrapes.filter_map(seconds_of).max());
+            if targets.is_empty() {
+                let path = at_job("/api/v1/label/instance/values?match[]=", &name);
+                instances = self.data(&path, "names of instances").unwrap_or_default();
+                scrape_s = self.seen_scrape_s(&name);
+            }
+            let path = at_job("/api/v1/label/__name__/values?match[]=", &name);
+            Ok(Job { instances, scrape_s, metrics: self.data(&path, "names of metrics")?, name })
         };
         names.into_iter().map(of_job).collect()
+    }
+
+    /// Distance of the scrapes of a job, by how many there were.
+    fn seen_scrape_s(&self, job: &str) -> Option<u64> {
+        let query = format!("max(count_over_time(up{{job={job:?}}}[{SEEN_S}s]))");
+        let text = self.ask("/api/v1/query", &[("query", query)], "scrapes").ok()?;
+        let answer: serde_json::Value = serde_json::from_str(&text).ok()?;
+        let count: f64 = answer.pointer("/data/result/0/value/1")?.as_str()?.parse().ok()?;
+        (count >= 2.0)
+            .then(|| kendall_units::whole_u64((exact_f64(SEEN_S) / count).round().max(1.0)))
     }
 
     /// The data of an answer to a `GET`.

@@ -266,7 +266,7 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             };
             let what = match (without(false), without(true)) {
                 (silent, _) if !silent.is_empty() => {
-                    format!("no query gives how busy {} is: add one for `busy`", silent.join(", "))
+                    format!("nothing says how busy {} is: it needs `busy` and `servers`", silent.join(", "))
                 }
                 (_, apart) if !apart.is_empty() => format!(
                     "how busy {} is does not follow the load: its `busy` is of something else, or the load hardly varied",
@@ -542,7 +542,10 @@ fn demands(system: &System, analysis: &Analysis) -> Section {
         let headroom = found.headroom.as_ref();
         table.push(vec![
             tier.name.clone().into(),
-            exact_f64(found.servers).into(),
+            Cell::number_or(
+                found.servers_told.then(|| exact_f64(found.servers)),
+                "neither the file nor a query says it",
+            ),
             Cell::Estimate(found.visits.clone()),
             demand,
             background,
@@ -762,7 +765,7 @@ fn network(analysis: &Analysis) -> Section {
 /// What a center's waiting rests on.
 fn rests_on_of(center: &Center) -> String {
     if center.unknown {
-        return "a delay: no query gives how busy it is".to_owned();
+        return "a delay: nothing says how busy it is".to_owned();
     }
     if center.held {
         return "servers are held while those behind them work".to_owned();
@@ -844,7 +847,7 @@ fn what_if(system: &System, analysis: &Analysis, answers: &[Answer]) -> Section 
             answer
                 .utilizations
                 .iter()
-                .map(|used| Cell::estimate_or(used.as_ref(), "no query gives how busy it is")),
+                .map(|used| Cell::estimate_or(used.as_ref(), "nothing says how busy it is")),
         );
         table.push(row);
     }

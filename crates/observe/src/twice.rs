@@ -379,8 +379,8 @@ fn seconds(
         others.entry(*b).or_default().push(*a);
     }
     loop {
-        // The most targets at once; those that were there less often, and the later name, of as many.
-        let mut best: Option<((usize, Reverse<usize>, &str), &str, &str, Vec<usize>)> = None;
+        // The most targets at once; of as many, by a label that both have, those that were there less often, and the later name.
+        let mut best: Option<((usize, bool, Reverse<usize>, &str), &str, &str, Vec<usize>)> = None;
         let mut tried: BTreeSet<(&str, &str)> = BTreeSet::new();
         for (a, b) in same.iter().filter(|(a, b)| rest.contains(a) && rest.contains(b)) {
             let sides = [(*a, *b), (*b, *a)];
@@ -402,13 +402,14 @@ fn seconds(
                     continue;
                 }
                 let there: usize = members.iter().map(|at| targets[*at].there()).sum();
-                let rank = (members.len(), Reverse(there), value);
+                let named = !value.is_empty() && !targets[kept].value(label).is_empty();
+                let rank = (members.len(), named, Reverse(there), value);
                 if best.as_ref().is_none_or(|(other, ..)| *other < rank) {
                     best = Some((rank, label, targets[kept].value(label), members));
                 }
             }
         }
-        let Some(((_, _, value), label, kept, members)) = best else { return (found, rest) };
+        let Some(((.., value), label, kept, members)) = best else { return (found, rest) };
         found.push((label.to_owned(), kept.to_owned(), value.to_owned()));
         members.iter().for_each(|at| {
             rest.remove(at);

@@ -83,6 +83,14 @@ impl Windows {
         best
     }
 
+    /// Leaves out how busy some tiers are.
+    pub(crate) fn without_busy(&mut self, is_left_out: impl Fn(usize) -> bool) {
+        for window in &mut self.all {
+            let tiers = window.tiers.iter_mut().enumerate();
+            tiers.filter(|(tier, _)| is_left_out(*tier)).for_each(|(_, means)| means.busy = None);
+        }
+    }
+
     /// Of the windows that are used or would be if the load did not change within them, the share that is used.
     fn share_steady(&self) -> f64 {
         let changing = self.all.iter().filter(|window| window.changes()).count();

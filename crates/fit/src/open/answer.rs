@@ -17,6 +17,9 @@ use crate::model::{CONFIDENCE, NORMAL};
 /// Draws of the uncertain numbers.
 const DRAWS: usize = 400;
 
+/// Draws of the numbers that a capacity depends on.
+const CAPACITIES: usize = 100;
+
 /// A response time is refused beyond a utilization that was seen and this much of what was left.
 const BEYOND: f64 = 0.5;
 
@@ -102,7 +105,9 @@ impl Fitted<'_> {
         if let Change::Count { tier, .. } | Change::Speed { tier, .. } = change {
             let center = network.centers.iter().find(|center| center.name == *tier);
             if center.is_some_and(|center| center.unknown) {
-                return Err(format!("no query gives how busy `{tier}` is: add one for `busy`"));
+                return Err(format!(
+                    "nothing says how busy `{tier}` is: it needs `busy` and `servers`"
+                ));
             }
         }
         match change {
@@ -292,7 +297,9 @@ fn room_for_more(monitored: &Monitored, network: &Network) -> Option<String> {
 /// How a tier is taken of which no query gives how busy it is.
 #[must_use]
 pub fn never_full(tier: &str) -> String {
-    format!("no query gives how busy `{tier}` is: it is taken as never full; add one for `busy`")
+    format!(
+        "nothing says how busy `{tier}` is: it is taken as never full; it needs `busy` and `servers`"
+    )
 }
 
 /// How requests at a center are held up for another time than they keep it busy.
@@ -335,19 +342,38 @@ fn of_waiting(center: &Center) -> Option<String> {
 /// Networks and what they say, with all uncertain numbers drawn. `None`: no steady state.
 fn draw(network: &Network, rate: f64, seed: u64) -> Vec<Option<(f64, Vec<f64>)>> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    (0..DRAWS)
-        .map(|_| {
-            let mut drawn = network.clone();
-            for center in &mut drawn.centers {
-                center.service_time_s.value =
-                    center.service_time_s.off_by(StandardNormal.sample(&mut random));
-                draw_residence(&mut center.residence, &mut random);
-            }
-            drawn.keep_sums(network);
-            drawn.elsewhere_s.value = drawn.elsewhere_s.off_by(StandardNormal.sample(&mut random));
-            drawn.at(rate).ok().map(|point| (point.response_time_s, point.utilizations))
-        })
-        .collect()
+    let said = |network: Network| {
+        network.at(rate).ok().map(|point| (point.response_time_s, point.utilizations))
+    };
+    (0..DRAWS).map(|_| said(drawn(network, &mut random))).collect()
+}
+
+/// A network with all uncertain numbers drawn.
+fn drawn(network: &Network, random: &mut Xoshiro256PlusPlus) -> Network {
+    let mut drawn = network.clone();
+    for center in &mut drawn.centers {
+        center.service_time_s.value = center.service_time_s.off_by(StandardNormal.sample(random));
+        draw_residence(&mut center.residence, random);
+    }
+    drawn.keep_sums(network);
+    drawn.elsewhere_s.value = drawn.elsewhere_s.off_by(StandardNormal.sample(random));
+    drawn
+}
+
+impl Network {
+    /// Load at which the servers of a tier are full that are held while those below it work: the more wait there, the longer
+    /// they are held. `None` for other tiers, and where the network says nothing.
+    #[must_use]
+    pub fn capacity_of_held(&self, index: usize, seed: u64) -> Option<Estimate> {
+        let found = self.full_of_held(index)?;
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let draws = (0..CAPACITIES).map(|_| drawn(self, &mut random).full_of_held(index));
+        let mut draws = draws.collect::<Option<Vec<f64>>>()?;
+        draws.sort_by(f64::total_cmp);
+        let tail = (1.0 - CONFIDENCE) / 2.0;
+        let [low, high] = [tail, 1.0 - tail].map(|share| sorted_quantile(&draws, share));
+        Some(Estimate::with_interval(found, Interval { low, high, confidence: CONFIDENCE }))
+    }
 }
 
 /// Both parts of a stay, which err together.

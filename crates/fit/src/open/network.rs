@@ -20,6 +20,9 @@ pub(super) const FEWEST_SCORED: usize = 2;
 /// Waiting above so many times that of M/M/m is not that of bursts: (c_a² + c_s²)/2 of measured systems stays below.
 pub const LONGEST_WAITING: f64 = 50.0;
 
+/// Most held servers whose requests go round in a closed network.
+const MOST_HELD: u64 = 300;
+
 /// Most servers with a queue of their own.
 const MOST_STATIONS: u64 = 1_000;
 
@@ -73,6 +76,29 @@ impl Center {
     /// Load of the system at which its servers are full.
     pub(crate) fn capacity_per_s(&self) -> f64 {
         (exact_f64(self.servers) - self.own_busy) / (self.visits * self.service_time_s.value)
+    }
+
+    /// Its servers are held for all requests at the tiers below.
+    fn is_pool(&self) -> bool {
+        self.held && self.only_way
+    }
+
+    /// Its stations in a model; those of a pool hold nobody up, its servers do.
+    fn as_stations(&self) -> Vec<Station> {
+        // Requests of its own make its servers slower.
+        let service = self.service_time_s.value / self.share_left();
+        let (parts, servers) = self.stations();
+        assert!(parts <= MOST_STATIONS, "centers are refused where they are made or changed");
+        let one = |(part, share): (u64, f64)| {
+            let name = if parts > 1 { format!("{} {part}", self.name) } else { self.name.clone() };
+            let station = if self.is_pool() || self.unknown {
+                Station::delay(&name)
+            } else {
+                Station::queue(&name, servers)
+            };
+            station.with_service_time(0, service).with_visits(0, self.visits * share)
+        };
+        (1..=parts).zip(self.shares()).map(one).collect()
     }
 
     /// Share of the requests that each of its stations has.
@@ -261,7 +287,7 @@ impl Network {
         const ROUNDS: usize = 3;
         let is_pool = |index: &usize| {
             let center = &self.centers[*index];
-            center.held && center.only_way && !center.parts.is_empty()
+            center.is_pool() && !center.parts.is_empty()
         };
         let pools: Vec<usize> = (0..self.centers.len()).filter(is_pool).collect();
         for index in pools.repeat(ROUNDS) {
@@ -347,23 +373,8 @@ impl Network {
         let mut stations = Vec::with_capacity(self.centers.len() + 1);
         let mut pools = Vec::new();
         for center in &self.centers {
-            let pooled = center.held && center.only_way;
-            // Requests of its own make its servers slower.
-            let service = center.service_time_s.value / center.share_left();
-            let (parts, servers) = center.stations();
-            assert!(parts <= MOST_STATIONS, "centers are refused where they are made or changed");
-            for (part, share) in (1..=parts).zip(center.shares()) {
-                let visits = center.visits * share;
-                let name =
-                    if parts > 1 { format!("{} {part}", center.name) } else { center.name.clone() };
-                let station = if pooled || center.unknown {
-                    Station::delay(&name)
-                } else {
-                    Station::queue(&name, servers)
-                };
-                stations.push(station.with_service_time(0, service).with_visits(0, visits));
-            }
-            if pooled {
+            stations.extend(center.as_stations());
+            if center.is_pool() {
                 pools.push(Pool {
                     name: format!("{} (held)", center.name),
                     tokens: center.servers,
@@ -379,6 +390,22 @@ impl Network {
         }
         let model = Model::new(&self.name, vec![class], stations).map_err(|e| e.to_string())?;
         model.with_pools(pools).map_err(|error| error.to_string())
+    }
+
+    /// Throughput with all servers of a tier held: as many requests as it has servers go round through it and those below.
+    /// `None` where its servers are not held for those, or too many for a closed network.
+    pub(super) fn full_of_held(&self, index: usize) -> Option<f64> {
+        let center = &self.centers[index];
+        let below = center.below.iter().map(|below| &self.centers[*below]);
+        let held = below.clone().filter(|center| center.is_pool()).count();
+        let known = below.clone().filter(|center| !center.unknown).count();
+        if !center.is_pool() || held > 1 || known < 2 || center.servers > MOST_HELD {
+            return None;
+        }
+        let class = Class::closed("requests", center.servers, 0.0);
+        let stations = below.flat_map(Center::as_stations).collect();
+        let model = Model::new(&self.name, vec![class], stations).ok()?;
+        Some(solve(&model, Solver::Auto).ok()?.classes.first()?.throughput)
     }
 
     /// The stations of a center in the model.

@@ -375,8 +375,8 @@ fn of_targets(has_up: bool, targets: &[Scraped]) -> (f64, Option<String>, Option
     let found = &observed.tiers[0];
     // A doubt is in the answer, and nothing is trusted beside it.
     if let Some(what) = &found.maybe_twice {
-        let card = report.answer.unwrap();
-        assert!(card.trust.why.contains(what) && report.summary.join("").contains(&what[1..]));
+        let trust = format!("{:?}", report.answer.unwrap().trust.level);
+        assert!(trust != "Good" && report.summary.join("").contains(&what[1..]), "{trust}");
     }
     (analysis.rates_seen_per_s.1, found.left_out.clone(), found.maybe_twice.clone())
 }

@@ -840,7 +840,7 @@ fn a_tier_that_tells_only_its_requests_leaves_the_network_of_the_others() {
     let said = report::sentences(&system, &analysis, &[answer]).join(" ");
     assert!(said.contains("how busy `proxy` is: it is taken as never full"), "{said}");
     let refused = ask("proxy.servers=2").unwrap_err().reason;
-    assert!(refused.contains("how busy `proxy` is: add one for `busy`"), "{refused}");
+    assert!(refused.contains("how busy `proxy` is: it needs `busy`"), "{refused}");
 }
 
 /// Most exporters of stores give no response time: that of which workers wait there is then in their own, and what keeps the
@@ -873,6 +873,60 @@ fn workers_are_held_by_a_store_that_tells_no_response_time() {
     assert!(interval.low > 0.85 * truth && interval.high < 1.25 * truth, "{time:?}");
 }
 
+/// Workers that are held while they wait below are full before a straight line through what was seen says so: with six of them
+/// at work all the time, the database makes each request wait.
+#[test]
+fn held_workers_are_full_where_those_below_make_them_wait() {
+    let (_, mut observed) = observed(60, 120.0, 1.0);
+    let held = "servers = 6\nheld = true\ncalls = ['db']";
+    let system = System::parse(&SYSTEM.replace("servers = 4\ncalls = ['db']", held)).unwrap();
+    let below = observed.tiers[1].series.clone();
+    let [x, r] = [Quantity::Throughput, Quantity::ResponseTime].map(|what| &below[&what]);
+    let web = &mut observed.tiers[0].series;
+    for what in [Quantity::ResponseTime, Quantity::Number] {
+        web.remove(&what);
+    }
+    let busy = web.get_mut(&Quantity::Busy).unwrap();
+    busy.iter_mut().zip(x.iter().zip(r)).for_each(|(busy, (x, r))| *busy += x * r);
+    let stations = vec![
+        Station::delay("web").with_service_time(0, WEB_S),
+        Station::queue("db", 2).with_service_time(0, DB_S).with_visits(0, DB_VISITS),
+    ];
+    let all = Model::new("x", vec![Class::closed("c", 6, 0.0)], stations).unwrap();
+    let truth = solve(&all, Solver::Auto).unwrap().classes[0].throughput;
+    let analysis = analyze(&system, &observed).unwrap();
+    let found = &analysis.tiers[0].headroom.as_ref().unwrap().capacity_per_s;
+    // A hundredth of noise on what is seen of both.
+    assert!((found.center / truth - 1.0).abs() < 0.02, "{found:?} for {truth}");
+    let interval = found.interval.unwrap();
+    assert!(interval.low < truth && interval.high < 1.1 * truth, "{found:?} for {truth}");
+}
+
+/// A store of which nothing tells how many servers it has leaves the answer of the others: it has no capacity, and says why.
+#[test]
+fn a_tier_without_a_number_of_servers_is_no_refusal() {
+    let (_, observed) = observed(60, 140.0, 1.0);
+    let of = |text: &str| System::parse(text).unwrap();
+    let system = of(&SYSTEM.replace("[tiers.db]\nservers = 2\n", "[tiers.db]\n"));
+    let analysis = analyze(&system, &observed).unwrap();
+    let capacity = &analysis.tiers[0].headroom.as_ref().unwrap().capacity_per_s;
+    assert!((capacity.center - 400.0).abs() < 8.0, "{capacity:?}");
+    assert!(analysis.tiers[1].headroom.is_none());
+    let page = report::report(&system, &observed, &analysis, &[]);
+    let page = serde_json::to_string(&page).unwrap();
+    assert!(
+        page.contains("nothing says how busy `db` is: it needs `busy` and `servers`"),
+        "{page}"
+    );
+    let why = analysis.tiers[1].demand.as_ref().unwrap_err();
+    assert!(why.contains("how many servers it has: give it `servers`"), "{why}");
+    // Where it is so for all of them, nothing is left to say.
+    let none =
+        system.tiers.iter().fold(SYSTEM.to_owned(), |text, _| text.replacen("servers = ", "# ", 1));
+    let refused = analyze(&of(&none), &observed).unwrap_err().to_string();
+    assert!(refused.contains("tiers.web.servers is missing"), "{refused}");
+}
+
 /// A tier whose busy servers are of something else is not one without figures, and a time inside the worker is one.
 #[test]
 fn what_is_given_and_not_used_is_not_said_to_be_missing() {
@@ -886,7 +940,7 @@ fn what_is_given_and_not_used_is_not_said_to_be_missing() {
     let page = serde_json::to_string(&page).unwrap();
     assert!(page.contains("how busy `web` is does not follow the load"), "{page}");
     assert!(page.contains("nearest is `db` at 16"), "{page}");
-    assert!(!page.contains("no query gives how busy"), "{page}");
+    assert!(!page.contains("nothing says how busy"), "{page}");
 }
 
 /// Noise beside a load that comes and goes: by chance it correlates with it, by 0.45 to 0.53 here.

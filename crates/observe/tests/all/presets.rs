@@ -490,9 +490,22 @@ fn containers_of_other_runtimes_are_counted_once() {
         + &line("container=\"web\",image=\"web:1\",name=\"a\",pod=\"p\"", 60);
     let alone =
         line("id=\"/\",image=\"\"", 61) + &line("id=\"/docker/a\",image=\"web:1\",name=\"a\"", 60);
-    for page in [named, alone] {
-        let grows: &[(&[&str], f64)] =
-            &[(&["image=\"\""], 0.61), (&["\"pause\""], 0.01), (&["\"web:1\""], 0.6)];
+    let old = line("container_name=\"\",image=\"\",name=\"\",pod_name=\"p\"", 61)
+        + &line("container_name=\"POD\",image=\"pause\",name=\"b\",pod_name=\"p\"", 1)
+        + &line("container_name=\"web\",image=\"web:1\",name=\"a\",pod_name=\"p\"", 60);
+    let groups = line("id=\"/\"", 61)
+        + &line("id=\"/system.slice\"", 60)
+        + &line("id=\"/system.slice/web.service\"", 20)
+        + &line("id=\"/system.slice/crio-a.scope\"", 40);
+    for page in [named, alone, old, groups] {
+        let grows: &[(&[&str], f64)] = &[
+            (&["image=\"\""], 0.61),
+            (&["\"pause\""], 0.01),
+            (&["\"web:1\""], 0.6),
+            (&["slice\""], 0.6),
+            (&["web.service"], 0.2),
+            (&["crio-a.scope"], 0.4),
+        ];
         let observed = observed("container", &page, grows);
         let busy = &observed.tiers[0].series[&Quantity::Busy];
         assert!(busy.iter().all(|value| (value - 0.6).abs() < 1e-6), "{page}: {busy:?}");
