@@ -23,8 +23,11 @@ const TRIES: u32 = 3;
 /// How long is waited before the second try; twice as long before the third.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Time over which scrapes are counted where no target tells their distance.
+/// Time over which scrapes are counted where no target tells their distance; the last one may be missing, so that the nearest
+/// usual distance is taken where it is as near as that.
 const SEEN_S: u64 = 600;
+const USUAL_S: [u64; 10] = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300];
+const NEAR: f64 = 0.12;
 
 /// Begin of an answer that is shown where it is none of a Prometheus.
 const SHOWN: usize = 60;
@@ -266,8 +269,10 @@ impl Prometheus {
         let text = self.ask("/api/v1/query", &[("query", query)], "scrapes").ok()?;
         let answer: serde_json::Value = serde_json::from_str(&text).ok()?;
         let count: f64 = answer.pointer("/data/result/0/value/1")?.as_str()?.parse().ok()?;
-        (count >= 2.0)
-            .then(|| kendall_units::whole_u64((exact_f64(SEEN_S) / count).round().max(1.0)))
+        let seen_s = exact_f64(SEEN_S) / count;
+        let is_near = |usual: &&u64| (exact_f64(**usual) / seen_s - 1.0).abs() < NEAR;
+        let usual = USUAL_S.iter().find(is_near).copied();
+        (count >= 2.0).then(|| usual.unwrap_or(kendall_units::whole_u64(seen_s.round())).max(1))
     }
 
     /// The data of an answer to a `GET`.
@@ -469,6 +474,15 @@ mod tests {
             listener.set_nonblocking(true).unwrap();
             assert!(listener.accept().is_err(), "{begin}: it was asked again");
         }
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_trusted_has_a_way_out() {
+        assert!(remedy("io: invalid peer certificate: UnknownIssuer").contains("--ca-file"));
+        assert!(
+            remedy("io: received corrupt message of type InvalidContentType").contains("http://")
+        );
+        assert!(remedy("io: Connection refused").contains("is it running?"));
     }
 
     #[test]

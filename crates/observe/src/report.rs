@@ -255,7 +255,11 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
         Err(candidates) => {
             let of = |index: &usize| {
                 let capacity = &analysis.tiers[*index].headroom.as_ref()?.capacity_per_s;
-                Some(format!("`{}` at {}", name(*index), with_interval(capacity, per_second)))
+                // What waits there, and how long it holds the servers up, is not known.
+                let untold = |below: &usize| analysis.tiers[*below].demand.is_err();
+                let tier = &system.tiers[*index];
+                let most = if tier.held && tier.calls.iter().any(untold) { " or less" } else { "" };
+                Some(format!("`{}` at {}{most}", name(*index), with_interval(capacity, per_second)))
             };
             let nearest: Vec<String> = candidates.iter().filter_map(of).collect();
             let without = |fitted: bool| -> Vec<String> {
@@ -742,7 +746,10 @@ fn network(analysis: &Analysis) -> Section {
     for center in &network.centers {
         table.push(vec![
             center.name.clone().into(),
-            exact_f64(center.servers).into(),
+            Cell::number_or(
+                (!center.unknown).then(|| exact_f64(center.servers)),
+                "nothing says how busy it is",
+            ),
             center.visits.into(),
             center.service_time_s.value.into(),
             center.service_time_s.standard_error.into(),

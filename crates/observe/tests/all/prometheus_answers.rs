@@ -2,10 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 
-use kendall_observe::{Authentication, Prometheus, Source as _, SourceError};
+use kendall_observe::{
+    Authentication, Grid, Prometheus, Source as _, SourceError, System, discover, fetch,
+};
 
 /// A server that gives these answers, each to one connection, and what comes of asking it.
 fn asked(
@@ -36,6 +38,104 @@ fn asked(
         drop(stream.write_all(b"STOP\r\n"));
     }
     (names, server.join().unwrap())
+}
+
+/// A server that answers each request by its first line and its form, as long as the test runs.
+fn answering(answer: fn(&str) -> Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let (mut asked, mut length) = (String::new(), 0);
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).unwrap();
+                if asked.is_empty() {
+                    asked.push_str(&line);
+                }
+                let line = line.trim().to_ascii_lowercase();
+                if let Some(told) = line.strip_prefix("content-length:") {
+                    length = told.trim().parse().unwrap();
+                }
+                if line.is_empty() {
+                    break;
+                }
+            }
+            let mut form = vec![0; length];
+            reader.read_exact(&mut form).unwrap();
+            asked.push_str(std::str::from_utf8(&form).unwrap());
+            let body = answer(&asked);
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(&[head.as_bytes(), &body].concat()).unwrap();
+        }
+    });
+    url
+}
+
+/// What answers for several Prometheus has no targets: their instances and the distance of their scrapes are in their series.
+#[test]
+fn a_server_without_targets_tells_its_scrapes_by_their_number() {
+    let url = answering(|asked| {
+        let data = if asked.contains("/targets") {
+            r#"{"activeTargets":[],"droppedTargets":[]}"#
+        } else if asked.contains("/label/job/") {
+            r#"["web","node"]"#
+        } else if asked.contains("/label/instance/") {
+            r#"["10.0.0.1:80"]"#
+        } else if asked.contains("/query") {
+            // The last of 40 scrapes is not there yet.
+            assert!(asked.contains("count_over_time"), "{asked}");
+            r#"{"resultType":"vector","result":[{"metric":{},"value":[1,"39"]}]}"#
+        } else if asked.contains("%6F%64%65") {
+            r#"["node_cpu_seconds_total"]"#
+        } else {
+            r#"["http_request_duration_seconds_count"]"#
+        };
+        format!(r#"{{"status":"success","data":{data}}}"#).into_bytes()
+    });
+    let jobs = Prometheus::new(&url, &Authentication::None).jobs().unwrap();
+    let text = discover::system_file(&url, &jobs, None).unwrap();
+    let system = System::parse(&text).unwrap();
+    assert_eq!((system.scrape_s, text.contains("a guess: the server")), (15, false), "{text}");
+    assert!(text.contains("the processors of its host"), "{text}");
+}
+
+/// A proxy that compresses answers unasked is there.
+#[test]
+fn an_answer_that_is_no_text_is_not_a_missing_server() {
+    let url = answering(|_| vec![0x1f, 0x8b, 8, 0, 0, 0xff]);
+    let said = Prometheus::new(&url, &Authentication::None).metric_names().unwrap_err().to_string();
+    assert!(said.contains("compressed") && !said.contains("reached"), "{said}");
+}
+
+/// The first query that has no answer is the last: whether an application is scraped twice is asked before all others.
+#[test]
+fn a_server_that_refuses_to_tell_what_is_twice_is_told_of() {
+    struct Mute(usize);
+    impl kendall_observe::Source for Mute {
+        fn range(
+            &mut self,
+            query: &str,
+            _: &Grid,
+        ) -> Result<Vec<kendall_observe::Series>, SourceError> {
+            self.0 += 1;
+            if query == "x" || query.contains("(x") {
+                return Err(SourceError::Silent { url: "http://p".to_owned(), seconds: 30 });
+            }
+            Ok(Vec::new())
+        }
+    }
+    let text = "name = 'x'\nentry = 'a'\n[tiers.a]\nservers = 1\nqueries.throughput = 'sum(rate(x[{window}]))'";
+    let mut mute = Mute(0);
+    let grid = Grid::new(0, 3_600, 15).unwrap();
+    let said = fetch(&System::parse(text).unwrap(), &mut mute, grid).unwrap_err().to_string();
+    // `up`, the start of processes, and what has no answer.
+    assert!(said.contains("no answer in 30 s") && mute.0 == 3, "{said} after {}", mute.0);
 }
 
 #[test]
@@ -73,7 +173,8 @@ fn a_refusal_in_json_says_that_a_name_is_missing() {
 /// A question that follows to elsewhere would arrive without its form, and be refused for an empty query.
 #[test]
 fn a_server_that_sends_elsewhere_is_said_to_and_not_followed() {
-    const MOVED: (&str, &str) = ("302 Found\r\nlocation: https://prom.example/api/v1/x", "{}");
+    const MOVED: (&str, &str) =
+        ("302 Found\r\nlocation: https://prom.example/api/v1/x?state=secret", "{}");
     let (found, given) = asked(&[MOVED, MOVED]);
     let said = found.unwrap_err().to_string();
     assert!(said.contains("302 (`https://prom.example/api/v1/x`)") && given == 1, "{said}");
