@@ -746,7 +746,7 @@ fn a_prometheus_behind_tls_and_a_password_is_asked_with_both() {
     let (code, said) = discover(format!("http://localhost:{port}"), &[]);
     assert!(code == Some(3) && said.contains("write https://"), "{code:?}: {said}");
     let (code, said) = discover(secure(), &["--basic-file", &password]);
-    assert!(code == Some(3), "{code:?}: {said}");
+    assert!(code == Some(3) && said.contains("--ca-file"), "{code:?}: {said}");
     let (code, said) = discover(secure(), &["--ca-file", &cert]);
     assert!(
         code == Some(3) && said.contains("status 401") && said.contains("--basic-file"),
