@@ -385,7 +385,7 @@ fn own_requests(system: &System, analysis: &Analysis) -> Vec<String> {
 }
 
 /// Tiers that may serve other requests than those of the entry.
-fn untold(analysis: &Analysis) -> impl Iterator<Item = String> {
+pub(crate) fn untold(analysis: &Analysis) -> impl Iterator<Item = String> {
     analysis.untold.iter().map(|(tier, why)| {
         format!("cannot tell whether `{tier}` serves the requests of the entry: {why}")
     })

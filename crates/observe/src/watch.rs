@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::analysis::{Analysis, MOST_BUSY, too_busy};
 use crate::growth::Saturation;
+use crate::report::untold;
 use crate::system::System;
 
 /// Seconds of a day.
@@ -28,6 +29,8 @@ pub struct Look {
     pub laws_checked: usize,
     /// Laws that do not hold.
     pub laws_broken: usize,
+    /// What cannot be told of the monitoring.
+    pub doubts: Vec<String>,
     pub tiers: Vec<TierLook>,
 }
 
@@ -88,6 +91,7 @@ impl Look {
                 .as_ref()
                 .map(|growth| growth.per_day_per_s.clone())
                 .map_err(Clone::clone),
+            doubts: untold(analysis).chain(analysis.maybe_twice.iter().cloned()).collect(),
             laws_checked: analysis.laws.len() + busier,
             laws_broken: analysis.laws.iter().filter(|law| !law.holds).count() + busier,
             tiers,
@@ -116,7 +120,11 @@ impl Look {
             .iter()
             .filter_map(|tier| Some(format!("{}: {}.", tier.name, tier.why.as_ref()?)));
         let growth = self.growth_per_day_per_s.as_ref().err();
-        tiers.chain(growth.map(|why| format!("How the load grows is not known: {why}."))).collect()
+        let doubts = self.doubts.iter().map(|doubt| format!("{}.", doubt.replacen('c', "C", 1)));
+        tiers
+            .chain(doubts)
+            .chain(growth.map(|why| format!("How the load grows is not known: {why}.")))
+            .collect()
     }
 
     fn laws(&self) -> String {
@@ -302,6 +310,7 @@ mod tests {
             growth_per_day_per_s: Ok(Estimate::exact(0.25)),
             laws_checked: 3,
             laws_broken: 1,
+            doubts: vec!["cannot tell whether `db` is scraped twice".to_owned()],
             tiers: vec![TierLook {
                 name: "db".to_owned(),
                 utilization: Some(0.5),
@@ -342,7 +351,9 @@ mod tests {
         assert!(!unchecked.page().contains("agrees"), "{}", unchecked.page());
         let mut untold = unchecked;
         untold.tiers[0].why = Some("no query gives how busy it is".to_owned());
-        assert_eq!(untold.reasons(), ["db: no query gives how busy it is."]);
+        let doubt = "Cannot tell whether `db` is scraped twice.";
+        assert_eq!(untold.reasons(), ["db: no query gives how busy it is.", doubt]);
+        untold.doubts.clear();
         assert!(untold.page().ends_with("no query gives how busy it is.\n"), "{}", untold.page());
         assert!(untold.line().contains("3.5000/s; db 50 % busy, 2.00 times"), "{}", untold.line());
     }
