@@ -4,7 +4,9 @@
 use kendall_report::answer::{Answer as Card, Trust, TrustLevel};
 use kendall_units::counted;
 
-use super::{UNITS, first_to_saturate, percent, unexplained, unknown, untold, when};
+use super::{
+    HIDDEN, UNITS, first_to_saturate, outgrown, percent, unexplained, unknown, untold, when,
+};
 use crate::analysis::Analysis;
 use crate::system::System;
 use kendall_fit::open::{Answer, never_full, timed_inside};
@@ -70,6 +72,9 @@ fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
     }
     if let Some(what) = unexplained(analysis) {
         return said(TrustLevel::Doubt, what, UNITS);
+    }
+    if let Some(what) = outgrown(analysis) {
+        return said(TrustLevel::Doubt, what, HIDDEN);
     }
     if let Some(inside) = analysis.monitored.tiers.iter().find(|tier| tier.inside) {
         let why = timed_inside(&inside.name);

@@ -902,6 +902,29 @@ fn held_workers_are_full_where_those_below_make_them_wait() {
     assert!(interval.low < truth && interval.high < 1.1 * truth, "{found:?} for {truth}");
 }
 
+/// Requests also wait for a pool that no query tells of, and that is full at 145/s, before the database: the response time says so.
+#[test]
+fn what_fills_before_the_tiers_of_the_file_takes_the_trust() {
+    let said = |pool_s: f64| {
+        let (system, mut observed) = observed(60, 130.0, 1.0);
+        let web = &mut observed.tiers[0].series;
+        web.remove(&Quantity::Number);
+        let rates = web[&Quantity::Throughput].clone();
+        let times = web.get_mut(&Quantity::ResponseTime).unwrap();
+        for (time, rate) in times.iter_mut().zip(rates) {
+            *time += pool_s / (1.0 - rate / 145.0);
+        }
+        let analysis = analyze(&system, &observed).unwrap();
+        let report = report::report(&system, &observed, &analysis, &[]);
+        (report.summary.join(" "), format!("{:?}", report.answer.unwrap().trust))
+    };
+    let (summary, trust) = said(0.002);
+    assert!(summary.contains("At the highest loads the response time is"), "{summary}");
+    assert!(trust.contains("Doubt") && trust.contains("a pool of workers"), "{trust}");
+    let (summary, trust) = said(0.0);
+    assert!(!summary.contains("highest loads") && trust.contains("Good"), "{trust}: {summary}");
+}
+
 /// A store of which nothing tells how many servers it has leaves the answer of the others: it has no capacity, and says why.
 #[test]
 fn a_tier_without_a_number_of_servers_is_no_refusal() {
