@@ -260,15 +260,43 @@ impl Prometheus {
             let path = at_job("/api/v1/label/__name__/values?match[]=", &name);
             Ok(Job { instances, scrape_s, metrics: self.data(&path, "names of metrics")?, name })
         };
-        names.into_iter().map(of_job).collect()
+        let up = self.now("count by (job) (up)").unwrap_or_default();
+        let (there, gone): (Vec<String>, Vec<String>) =
+            names.into_iter().partition(|name| self.is_there(name, &up));
+        // All of them are gone from a server that scrapes no more.
+        let named = if there.is_empty() { gone } else { there };
+        named.into_iter().map(of_job).collect()
+    }
+
+    /// Whether a job is there now: names of labels are those of all that was ever kept.
+    fn is_there(&self, job: &str, up: &[(BTreeMap<String, String>, f64)]) -> bool {
+        let own =
+            |labels: &BTreeMap<String, String>| labels.get("job").is_some_and(|own| own == job);
+        up.iter().any(|(labels, _)| own(labels))
+            || self.now(&format!("count({{job={job:?}}})")).is_none_or(|found| !found.is_empty())
+    }
+
+    /// What a query gives now; `None` where it is not answered.
+    fn now(&self, query: &str) -> Option<Vec<(BTreeMap<String, String>, f64)>> {
+        #[derive(Deserialize)]
+        struct Vector {
+            result: Vec<Sample>,
+        }
+        #[derive(Deserialize)]
+        struct Sample {
+            metric: BTreeMap<String, String>,
+            value: (f64, String),
+        }
+        let text = self.ask("/api/v1/query", &[("query", query.to_owned())], query).ok()?;
+        let answer: Envelope<Vector> = serde_json::from_str(&text).ok()?;
+        let of = |sample: Sample| Some((sample.metric, sample.value.1.parse().ok()?));
+        answer.data?.result.into_iter().map(of).collect()
     }
 
     /// Distance of the scrapes of a job, by how many there were.
     fn seen_scrape_s(&self, job: &str) -> Option<u64> {
         let query = format!("max(count_over_time(up{{job={job:?}}}[{SEEN_S}s]))");
-        let text = self.ask("/api/v1/query", &[("query", query)], "scrapes").ok()?;
-        let answer: serde_json::Value = serde_json::from_str(&text).ok()?;
-        let count: f64 = answer.pointer("/data/result/0/value/1")?.as_str()?.parse().ok()?;
+        let (_, count) = self.now(&query)?.into_iter().next()?;
         let seen_s = exact_f64(SEEN_S) / count;
         let is_near = |usual: &&u64| (exact_f64(**usual) / seen_s - 1.0).abs() < NEAR;
         let usual = USUAL_S.iter().find(is_near).copied();

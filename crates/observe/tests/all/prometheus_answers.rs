@@ -84,13 +84,18 @@ fn a_server_without_targets_tells_its_scrapes_by_their_number() {
         let data = if asked.contains("/targets") {
             r#"{"activeTargets":[],"droppedTargets":[]}"#
         } else if asked.contains("/label/job/") {
-            r#"["web","node"]"#
+            r#"["web","node","pushed","of-last-year"]"#
         } else if asked.contains("/label/instance/") {
             r#"["10.0.0.1:80"]"#
-        } else if asked.contains("/query") {
+        } else if asked.contains("count_over_time") {
             // The last of 40 scrapes is not there yet.
-            assert!(asked.contains("count_over_time"), "{asked}");
             r#"{"resultType":"vector","result":[{"metric":{},"value":[1,"39"]}]}"#
+        } else if asked.contains("query=count+by") || asked.contains("query=count%20by") {
+            r#"{"resultType":"vector","result":[{"metric":{"job":"web"},"value":[1,"1"]},{"metric":{"job":"node"},"value":[1,"1"]}]}"#
+        } else if asked.contains("last-year") && asked.contains("/query") {
+            r#"{"resultType":"vector","result":[]}"#
+        } else if asked.contains("/query") {
+            r#"{"resultType":"vector","result":[{"metric":{},"value":[1,"7"]}]}"#
         } else if asked.contains("%6F%64%65") {
             r#"["node_cpu_seconds_total"]"#
         } else {
@@ -99,9 +104,12 @@ fn a_server_without_targets_tells_its_scrapes_by_their_number() {
         format!(r#"{{"status":"success","data":{data}}}"#).into_bytes()
     });
     let jobs = Prometheus::new(&url, &Authentication::None).jobs().unwrap();
-    let text = discover::system_file(&url, &jobs, None).unwrap();
+    let text = discover::system_file(&url, &jobs, Some("web")).unwrap();
     let system = System::parse(&text).unwrap();
     assert_eq!((system.scrape_s, text.contains("a guess: the server")), (15, false), "{text}");
+    let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+    assert_eq!(names, ["web", "node", "pushed"]);
+    let text = discover::system_file(&url, &jobs[..2], None).unwrap();
     assert!(text.contains("the processors of its host"), "{text}");
 }
 
