@@ -238,15 +238,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         return Err(AnalyzeError::NoLoad { tier: entry.name.clone() });
     }
     let mut windows = Windows::of(system, observed);
-    let servers = (0..system.tiers.len()).map(|index| servers(system, observed, index));
-    let servers = servers.collect::<Result<Vec<Option<u64>>, AnalyzeError>>()?;
-    let is_busy = |index: &usize| windows.used().any(|window| window.tiers[*index].busy.is_some());
-    let busy: Vec<usize> = (0..servers.len()).filter(is_busy).collect();
-    if let Some(index) = busy.first().filter(|_| busy.iter().all(|index| servers[*index].is_none()))
-    {
-        return Err(AnalyzeError::NoServers { tier: system.tiers[*index].name.clone() });
-    }
-    windows.without_busy(|tier| servers[tier].is_none());
+    without_servers(system, observed, &mut windows)?;
     let used: Vec<&Window> = windows.used().collect();
     if used.len() < FEWEST_WINDOWS {
         return Err(AnalyzeError::TooFewWindows {
@@ -264,8 +256,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         (0..system.tiers.len()).map(|index| flow(system, observed, index)).collect();
     for (index, flow) in flows.iter().enumerate() {
         let own_per_s = flow.as_ref().and_then(|flow| flow.own_per_s.clone());
-        let servers = servers[index];
-        tiers.push(tier(system, observed, &used, index, servers, own_per_s, rate_now_per_s));
+        tiers.push(tier(system, observed, &used, index, own_per_s, rate_now_per_s));
     }
     let laws =
         [laws(system, &used), forced_flow(system, &flows), beyond_servers(system, &tiers, &used)]
@@ -447,10 +438,10 @@ fn tier(
     observed: &Observed,
     used: &[&Window],
     index: usize,
-    told: Option<u64>,
     own_per_s: Option<Estimate>,
     rate_now_per_s: f64,
 ) -> TierAnalysis {
+    let told = servers(system, observed, index).ok().flatten();
     let servers = told.unwrap_or(1);
     let own = own_per_s.as_ref().map_or(0.0, |own| own.center);
     let ratios: Vec<f64> = used
@@ -530,6 +521,23 @@ fn shares(system: &System, observed: &Observed, index: usize, servers: u64) -> O
     }
     all.sort_by(|a, b| b.total_cmp(a));
     Some(all.iter().map(|one| one / total).collect())
+}
+
+/// Leaves out how busy the tiers are of which nothing says how many servers they have.
+fn without_servers(
+    system: &System,
+    observed: &Observed,
+    windows: &mut Windows,
+) -> Result<(), AnalyzeError> {
+    let told = (0..system.tiers.len()).map(|index| Ok(servers(system, observed, index)?.is_some()));
+    let told = told.collect::<Result<Vec<bool>, AnalyzeError>>()?;
+    let is_busy = |index: &usize| windows.used().any(|window| window.tiers[*index].busy.is_some());
+    let busy: Vec<usize> = (0..told.len()).filter(is_busy).collect();
+    if let Some(index) = busy.first().filter(|_| !busy.iter().any(|index| told[*index])) {
+        return Err(AnalyzeError::NoServers { tier: system.tiers[*index].name.clone() });
+    }
+    windows.without_busy(|tier| !told[tier]);
+    Ok(())
 }
 
 fn servers(

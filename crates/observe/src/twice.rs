@@ -74,6 +74,9 @@ pub(crate) struct Remarks {
 
 type Labels = BTreeMap<String, String>;
 
+/// How many targets have a value of a label, whether the others have one too, how often they were there, and the value.
+type Rank<'a> = (usize, bool, Reverse<usize>, &'a str);
+
 /// Targets, and pairs of them.
 type Alike = (Vec<Target>, Vec<(usize, usize)>);
 
@@ -380,7 +383,7 @@ fn seconds(
     }
     loop {
         // The most targets at once; of as many, by a label that both have, those that were there less often, and the later name.
-        let mut best: Option<((usize, bool, Reverse<usize>, &str), &str, &str, Vec<usize>)> = None;
+        let mut best: Option<(Rank<'_>, &str, &str, Vec<usize>)> = None;
         let mut tried: BTreeSet<(&str, &str)> = BTreeSet::new();
         for (a, b) in same.iter().filter(|(a, b)| rest.contains(a) && rest.contains(b)) {
             let sides = [(*a, *b), (*b, *a)];

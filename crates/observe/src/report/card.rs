@@ -70,21 +70,8 @@ fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
             "analyze a longer time, or shorten the windows (`block`)",
         );
     }
-    if let Some(what) = unexplained(analysis) {
-        return said(TrustLevel::Doubt, what, UNITS);
-    }
-    if let Some(what) = outgrown(analysis) {
-        return said(TrustLevel::Doubt, what, HIDDEN);
-    }
-    if let Some(inside) = analysis.monitored.tiers.iter().find(|tier| tier.inside) {
-        let why = timed_inside(&inside.name);
-        return said(TrustLevel::Doubt, why, "capacity and utilization do not need it");
-    }
-    if let Some(what) = untold(analysis).next() {
-        return said(TrustLevel::Doubt, what, "analyze a time in which the load varies more");
-    }
-    if let Some(tier) = unknown(analysis).next() {
-        return said(TrustLevel::Doubt, never_full(tier), "then its capacity is known too");
+    if let Some((what, remedy)) = doubt(analysis) {
+        return said(TrustLevel::Doubt, what, remedy);
     }
     if let Some((question, times)) = wide(answers) {
         return said(
@@ -114,6 +101,20 @@ fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
             "give the entry a query for `response_time` and each tier one for `busy`",
         ),
     }
+}
+
+/// What the figures of the tiers do not explain or tell, and what would help.
+fn doubt(analysis: &Analysis) -> Option<(String, &'static str)> {
+    let inside = analysis.monitored.tiers.iter().find(|tier| tier.inside);
+    let inside = inside.map(|tier| timed_inside(&tier.name));
+    let all = [
+        (unexplained(analysis), UNITS),
+        (outgrown(analysis), HIDDEN),
+        (inside, "capacity and utilization do not need it"),
+        (untold(analysis).next(), "analyze a time in which the load varies more"),
+        (unknown(analysis).next().map(never_full), "then its capacity is known too"),
+    ];
+    all.into_iter().find_map(|(what, remedy)| Some((what?, remedy)))
 }
 
 /// A question whose answer's interval spans too many times its low end.
