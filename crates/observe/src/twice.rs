@@ -178,7 +178,16 @@ impl Twice {
         tier: &mut Tier,
         source: &mut dyn Source,
     ) -> Result<Remarks, FetchError> {
-        let (targets, pairs) = self.alike(tier, source)?;
+        let (targets, pairs) = match self.alike(tier, source) {
+            Err(SourceError::NotRecorded { .. }) => {
+                let untold = format!(
+                    "cannot tell whether `{}` is scraped twice: the recording lacks its counters, record it again",
+                    tier.name
+                );
+                return Ok(Remarks { left_out: None, untold: Some(untold) });
+            }
+            found => found?,
+        };
         let verdict =
             |(a, b): &(usize, usize)| self.verdict(&targets[*a], &targets[*b], tier.aside);
         let of = |wanted: Verdict| -> Vec<(usize, usize)> {
@@ -276,7 +285,10 @@ impl Twice {
             }
             None => counter.to_owned(),
         };
-        let mut of = |place: usize| answered(source.range(&query, &self.moments[place]));
+        let mut of = |place: usize| match source.range(&query, &self.moments[place]) {
+            Err(error @ SourceError::NotRecorded { .. }) if self.labels.is_some() => Err(error),
+            found => answered(found),
+        };
         let now = of(1)?;
         if !(2..=MOST).contains(&now.len()) {
             return Ok(Vec::new());

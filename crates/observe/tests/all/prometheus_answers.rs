@@ -146,6 +146,31 @@ fn a_server_that_refuses_to_tell_what_is_twice_is_told_of() {
     assert!(said.contains("no answer in 30 s") && mute.0 == 3, "{said} after {}", mute.0);
 }
 
+/// A recording of an older version has the targets, and not what tells whether they are one.
+#[test]
+fn a_recording_without_the_counters_of_targets_is_no_proof() {
+    struct Old;
+    impl kendall_observe::Source for Old {
+        fn range(
+            &mut self,
+            query: &str,
+            grid: &Grid,
+        ) -> Result<Vec<kendall_observe::Series>, SourceError> {
+            if query != "up" && !query.starts_with("sum(rate") {
+                let (folder, query) = ("day1".to_owned(), query.to_owned());
+                return Err(SourceError::NotRecorded { folder, query });
+            }
+            let labels = [("job".to_owned(), "a".to_owned())].into();
+            Ok(vec![kendall_observe::Series { labels, values: vec![1.0; grid.len()] }])
+        }
+    }
+    let text = "name = 'x'\nentry = 'a'\n[tiers.a]\nservers = 1\nqueries.throughput = 'sum(rate(x[{window}]))'";
+    let grid = Grid::new(0, 3_600, 15).unwrap();
+    let observed = fetch(&System::parse(text).unwrap(), &mut Old, grid).unwrap();
+    let said = observed.tiers[0].maybe_twice.as_ref().unwrap();
+    assert!(said.contains("record it again"), "{said}");
+}
+
 #[test]
 fn an_answer_in_json_is_tried_again_where_the_server_had_no_time() {
     const BUSY: (&str, &str) =
