@@ -161,7 +161,10 @@ fn a_recording_without_the_counters_of_targets_is_no_proof() {
                 return Err(SourceError::NotRecorded { folder, query });
             }
             let labels = [("job".to_owned(), "a".to_owned())].into();
-            Ok(vec![kendall_observe::Series { labels, values: vec![1.0; grid.len()] }])
+            Ok(vec![kendall_observe::Series {
+                labels,
+                values: vec![1.0; usize::try_from(grid.count).unwrap()],
+            }])
         }
     }
     let text = "name = 'x'\nentry = 'a'\n[tiers.a]\nservers = 1\nqueries.throughput = 'sum(rate(x[{window}]))'";
