@@ -344,15 +344,16 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
             }
             _ => format!("CPU of {role}"),
         };
+        let busy = process.busy_cores();
         resources.push(Resource {
             id: ResourceId::Cpu(process.part.clone()),
             name,
             kind: ResourceKind::ProcessCpu,
-            busy: process.cpu_cores,
+            busy,
             servers: process.cpu_cores_limit,
-            utilization: process.cpu_cores / process.cpu_cores_limit,
+            utilization: busy / process.cpu_cores_limit,
             visits: 1.0,
-            demand_s: demand(process.cpu_cores),
+            demand_s: demand(busy),
             queue_length: process.run_queue_wait,
             waiting_time_s: process.run_queue_wait.and_then(demand),
         });
@@ -772,14 +773,16 @@ mod tests {
             ..ThreadView::default()
         };
         point.processes[0] = ProcessView {
-            cpu_cores: 0.97,
+            cpu_cores: 1.02,
             cpu_cores_limit: 1.0,
-            threads: vec![thread("network", 0.96), thread("metrics", 0.01)],
+            threads: vec![thread("network", 0.96), thread("metrics", 0.06)],
             ..point.processes[0].clone()
         };
         let found = bottleneck(&point);
         let name = "CPU of proxy (one thread each, `network`)";
         assert_eq!(found.limiting.as_deref(), Some(name));
-        assert_eq!(full_resource(&point, 0.95).map(|r| r.name).as_deref(), Some(name));
+        let full = full_resource(&point, 0.95).unwrap();
+        // The thread of the metrics takes nothing of the core of the other.
+        assert_eq!((full.name.as_str(), full.utilization), (name, 0.96));
     }
 }

@@ -84,6 +84,13 @@ pub fn beside(curve: &[OperatingPoint], found: Option<&Saturation>) -> Beside {
     beside
 }
 
+/// Stations of a configuration that is on no curve, each with the service time measured there: what they
+/// predict is how long customers wait.
+#[must_use]
+pub fn of_one_point(point: &OperatingPoint) -> Vec<Comparison> {
+    station::of_one_point(point)
+}
+
 fn error(comparison: &Comparison) -> f64 {
     comparison.errors().map_or(f64::INFINITY, |errors| errors.mean)
 }

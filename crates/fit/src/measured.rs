@@ -118,6 +118,9 @@ pub struct TierView {
     pub queue_length: f64,
     /// Time-weighted mean of the workers that served.
     pub workers_busy: f64,
+    /// The same of each instance.
+    #[serde(default)]
+    pub instances_busy: Vec<f64>,
     /// Bytes from its clients and to them.
     #[serde(default)]
     pub network: NetworkView,
@@ -290,9 +293,27 @@ impl ProcessView {
     /// Threads that do the work, over all instances; `None` where they were not counted.
     #[must_use]
     pub fn working_threads(&self) -> Option<f64> {
+        let mut working = self.working().peekable();
+        working.peek()?;
+        Some(working.map(|group| group.threads).sum())
+    }
+
+    /// Cores in use of those of the limit: where the threads that do the work are the limit, by them alone.
+    #[must_use]
+    pub fn busy_cores(&self) -> f64 {
+        match self.working_threads() {
+            Some(threads) if threads <= self.cpu_cores_limit => {
+                self.working().map(|group| group.cpu_cores).sum()
+            }
+            _ => self.cpu_cores,
+        }
+    }
+
+    fn working(&self) -> impl Iterator<Item = &ThreadView> {
         let total: f64 = self.threads.iter().map(|group| group.cpu_cores).sum();
-        let working = self.threads.iter().filter(|group| group.cpu_cores >= WORKING_SHARE * total);
-        (total > 0.0).then(|| working.map(|group| group.threads).sum())
+        self.threads
+            .iter()
+            .filter(move |group| total > 0.0 && group.cpu_cores >= WORKING_SHARE * total)
     }
 }
 

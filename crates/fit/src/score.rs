@@ -124,6 +124,8 @@ pub enum StandsFor {
     System,
     /// Threads of a tier that are not workers.
     NetworkThreads(String),
+    /// Workers of one instance of a tier, counted from 0.
+    WorkersOf(String, usize),
     /// A measured resource.
     Resource(ResourceId),
 }

@@ -171,6 +171,7 @@ fn tier_view(measured: &Measured, name: &str) -> TierView {
         backend_time_s,
         queue_length: sum(|tier| tier.period.queue_length.mean),
         workers_busy: sum(|tier| tier.period.workers_busy.mean),
+        instances_busy: instances.iter().map(|tier| tier.period.workers_busy.mean).collect(),
         network: NetworkView {
             in_bytes_per_s: sum(|tier| per_second(tier.period.bytes_in, tier)),
             out_bytes_per_s: sum(|tier| per_second(tier.period.bytes_out, tier)),
@@ -405,6 +406,10 @@ impl Together<'_> {
             };
             self.time(mean, |point| recorded(point, stage))
         };
+        let busy = |instance: usize| {
+            let of = |tier: &TierView| tier.instances_busy.get(instance).copied();
+            self.mean(|point| point.tiers.get(place).and_then(of).unwrap_or(0.0))
+        };
         let all = |stage: &String| self.points.iter().map(|point| recorded(point, stage)).sum();
         let mut of_each = self.points.iter().filter_map(|point| point.tiers.get(place));
         let has_backends = of_each.any(|tier| tier.backend_time_s.is_some());
@@ -428,6 +433,7 @@ impl Together<'_> {
             backend_time_s: has_backends.then(|| time(stage::BACKEND_TIME)),
             queue_length: rate(|t| t.queue_length),
             workers_busy: rate(|t| t.workers_busy),
+            instances_busy: (0..first.instances_busy.len()).map(busy).collect(),
             network: NetworkView {
                 in_bytes_per_s: rate(|t| t.network.in_bytes_per_s),
                 out_bytes_per_s: rate(|t| t.network.out_bytes_per_s),

@@ -247,7 +247,7 @@ impl Parts {
         let mut places = Vec::new();
         let visits = 1.0 / exact_f64(self.instances);
         let thread_s = self.thread.service_time_s();
-        for instance in 1..=self.instances {
+        for (place, instance) in (1..=self.instances).enumerate() {
             if thread_s > 0.0 {
                 let name = format!("network thread of {} {instance}", self.tier);
                 places.push(Place {
@@ -263,7 +263,7 @@ impl Parts {
             places.push(Place {
                 shown: Some(name.clone()),
                 name,
-                stands_for: StandsFor::Resource(ResourceId::Workers(self.tier.clone())),
+                stands_for: StandsFor::WorkersOf(self.tier.clone(), place),
                 servers: self.workers_each,
                 visits,
                 service_time_s: self.service_time_s,
@@ -676,6 +676,11 @@ fn measured_utilization(of: Option<&StandsFor>, point: &OperatingPoint) -> Optio
             let cpu: f64 = others().map(|group| group.cpu_cores).sum();
             (busiest.threads > 0.0).then(|| cpu / busiest.threads)
         }
+        StandsFor::WorkersOf(of, instance) => {
+            let tier = tier(of).filter(|tier| tier.workers > 0)?;
+            let each = f64::from(tier.workers) / f64::from(tier.instances.max(1));
+            Some(tier.instances_busy.get(*instance)? / each)
+        }
         StandsFor::Resource(ResourceId::Workers(of)) => {
             let tier = tier(of).filter(|tier| tier.workers > 0)?;
             Some(tier.workers_busy / f64::from(tier.workers))
@@ -874,6 +879,7 @@ mod tests {
                     view: View { throughput_per_s: throughput, response_time_s: response },
                     service_time_s: 0.001,
                     workers_busy: throughput * 0.001,
+                    instances_busy: vec![throughput * 0.001],
                     ..TierView::default()
                 }],
                 processes: vec![ProcessView {
@@ -891,6 +897,25 @@ mod tests {
             let pool = comparison.devices.iter().find(|d| d.name == "workers of proxies 1");
             assert!((pool.unwrap().measured_utilization.unwrap() - 0.975).abs() < 1e-9);
         }
+    }
+
+    /// Two proxies of four workers each, of which one has more of the requests.
+    #[test]
+    fn each_instance_stands_beside_what_was_measured_of_it() {
+        let mut curve = textbook(&[1, 16]);
+        for point in &mut curve {
+            point.tiers[0].instances = 2;
+            point.tiers[0].workers = 8;
+            point.tiers[0].instances_busy = vec![3.6, 2.0];
+        }
+        let comparison = &threads_workers_servers(&curve)[0];
+        let measured = |name: &str| {
+            let device = comparison.devices.iter().find(|device| device.name == name).unwrap();
+            device.measured_utilization.unwrap()
+        };
+        let tier = curve[0].tiers[0].name.clone();
+        assert!((measured(&format!("workers of {tier} 1")) - 0.9).abs() < 1e-12);
+        assert!((measured(&format!("workers of {tier} 2")) - 0.5).abs() < 1e-12);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub(super) fn mm1_of_backend(curve: &[OperatingPoint]) -> Vec<Comparison> {
 
 /// M/M/m with m = all workers and the service time of the lowest load.
 pub(super) fn mmm_from_lowest(curve: &[OperatingPoint]) -> Vec<Comparison> {
-    mmm(curve, 0, "the lowest load", Subject::Workers)
+    from_lowest(curve, Subject::Workers)
 }
 
 /// M/M/m with m = all workers and the service time at the highest throughput.
@@ -44,7 +44,7 @@ pub(super) fn mmm_from_maximum(curve: &[OperatingPoint]) -> Vec<Comparison> {
 
 /// M/M/m with m = all connections to the backend, and the exchange of the lowest load.
 pub(super) fn backend_from_lowest(curve: &[OperatingPoint]) -> Vec<Comparison> {
-    mmm(curve, 0, "the lowest load", Subject::Connections)
+    from_lowest(curve, Subject::Connections)
 }
 
 /// M/M/m with m = all connections to the backend, and the exchange at the highest throughput.
@@ -210,6 +210,17 @@ fn single_server(curve: &[OperatingPoint], subject: Subject) -> Vec<Comparison> 
     vec![comparison]
 }
 
+/// M/M/m of the workers and of the connections to the backend, with the service time of that very point.
+pub(super) fn of_one_point(point: &OperatingPoint) -> Vec<Comparison> {
+    let one = std::slice::from_ref(point);
+    let of = |subject| mmm(one, 0, "this configuration", subject);
+    [Subject::Workers, Subject::Connections].into_iter().flat_map(of).collect()
+}
+
+fn from_lowest(curve: &[OperatingPoint], subject: Subject) -> Vec<Comparison> {
+    if curve.len() > 1 { mmm(curve, 0, "the lowest load", subject) } else { Vec::new() }
+}
+
 fn from_maximum(curve: &[OperatingPoint], subject: Subject) -> Vec<Comparison> {
     place_of_maximum(curve)
         .filter(|place| *place > 0)
@@ -222,9 +233,7 @@ fn mmm(
     at: &str,
     subject: Subject,
 ) -> Vec<Comparison> {
-    let Some(point) = curve.get(calibration).filter(|_| curve.len() > 1) else {
-        return Vec::new();
-    };
+    let point = &curve[calibration];
     let Some(seen) = subject.seen(point) else { return Vec::new() };
     let service_time_s = seen.service_time_s;
     if seen.servers == 0 || service_time_s <= 0.0 {

@@ -97,7 +97,7 @@ class Place:
                                 stderr=subprocess.STDOUT, env={**os.environ, "KENDALL": str(self.program)})
 
     def run(self, *arguments, busy=(0.0,)):
-        said, _ = self.start(*arguments, busy=busy).communicate(timeout=60)
+        said, _ = self.start(*arguments, busy=busy).communicate(timeout=300)
         return said
 
     def calls(self):

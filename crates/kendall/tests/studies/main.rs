@@ -7,6 +7,7 @@ mod designs;
 mod export;
 mod factor_tuples;
 mod first_answer;
+mod gallery;
 mod init_study;
 mod interrupted_study;
 mod kill_campaign;

@@ -6,7 +6,7 @@ mod stations;
 
 use std::collections::BTreeSet;
 
-use kendall_fit::curve::LeftOut;
+use kendall_fit::curve::{LeftOut, of_one_point};
 use kendall_fit::score::{Comparison, Device, Errors, Variable};
 
 use crate::ModelFile;
@@ -14,7 +14,7 @@ use crate::document::{Block, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use crate::prepared::Prepared;
-use kendall_observations::{Curve, Observations};
+use kendall_observations::{Configuration, Curve, Observations};
 
 use super::time_axis;
 
@@ -77,10 +77,20 @@ fn as_files(section: &mut Section, data: &Prepared<'_>) {
 pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
     let (compared, left_out) = compared(data);
     let left_out = reasons(&left_out);
-    if compared.is_empty() && left_out.is_empty() {
-        return None;
-    }
     let mut section = Section::new("models", "Models beside the measurement");
+    if compared.is_empty() && left_out.is_empty() {
+        let without = without_a_curve(data);
+        let rows: Vec<Of<'_>> = without.iter().map(|(curve, of)| (curve, of.as_slice())).collect();
+        let table = stations::table(data, &rows);
+        section.text(
+            "No load is varied, so no point is held out: each row has the service time of its own \
+             configuration, and what M/M/m predicts from it is the queue, if arrivals are Poisson and \
+             service is exponential.",
+        );
+        let has_rows = !table.rows.is_empty();
+        section.table(table);
+        return has_rows.then_some(section);
+    }
     section.text(
         "Each model takes its parameters from one or two points of a curve and is compared with \
          the others; points that calibrated it count in no mean error, and the last table shows \
@@ -124,6 +134,18 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
 }
 
 type Of<'a> = (&'a Curve, &'a [Comparison]);
+
+/// Stations of each configuration by itself, in a study without a load curve.
+fn without_a_curve(data: &Prepared<'_>) -> Vec<(Curve, Vec<Comparison>)> {
+    if !data.curves.is_empty() || data.is_job() {
+        return Vec::new();
+    }
+    let alone = |(index, configuration): (usize, &Configuration)| {
+        let curve = Curve { name: data.name_of(configuration), configurations: vec![index] };
+        (curve, of_one_point(&configuration.point))
+    };
+    data.configurations.iter().enumerate().map(alone).collect()
+}
 
 /// Why models are left out, once a model and reason with the curves.
 fn reasons(left_out: &[(&Curve, &[LeftOut])]) -> Vec<String> {

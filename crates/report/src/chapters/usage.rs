@@ -203,7 +203,7 @@ fn processors(data: &Observations, parts: &[Part]) -> Table {
                 of(c, |process| Some(process.cpu_cores))
             })
             .column(format!("{key}_utilization"), "of its own (%)", Unit::Percent, |c| {
-                of(c, |p| (p.cpu_cores_limit > 0.0).then(|| p.cpu_cores / p.cpu_cores_limit))
+                of(c, |p| (p.cpu_cores_limit > 0.0).then(|| p.busy_cores() / p.cpu_cores_limit))
             })
             .column(format!("{key}_run_queue_wait"), "waiting", Unit::Plain(2), |c| {
                 of(c, |process| process.run_queue_wait)

@@ -138,6 +138,24 @@ fn a_two_level_design_gets_its_effects_and_their_shares() {
     assert!(TWO_LEVEL.html().contains("Residuals against normal quantiles"));
 }
 
+/// A design without a load curve has M/M/m of each configuration, at its own service time.
+#[test]
+fn a_two_level_design_has_a_station_for_each_configuration() {
+    let stations = rows(&TWO_LEVEL.report, "model-stations");
+    assert_eq!(stations.len(), 8);
+    for row in &stations {
+        let model = row["model"].as_str().unwrap();
+        assert!(model.starts_with("M/M/") && model.ends_with("of this configuration"), "{model}");
+        // µ of one worker: 1/S, and ρ = λ·S/m.
+        let value = |key: &str| row[key].as_f64().unwrap();
+        let offered = value("arrival_rate_per_s") / value("service_rate_per_s") / value("servers");
+        match row["utilization"].as_f64() {
+            Some(rho) => assert!((rho - offered).abs() < 1e-9 * rho, "{row}"),
+            None => assert!(offered >= 1.0 - 1e-9, "{row}"),
+        }
+    }
+}
+
 /// Every caveat of a run stands beside its configuration's numbers, in JSON and on the page; runs
 /// that must not be used are listed with their reason and are in no number.
 #[test]

@@ -91,7 +91,6 @@ impl Cache {
             metrics::describe(&families, name, store);
         }
         let instruments = Instruments::new(metrics::layout(), clock.clone());
-        instruments.set_workers(u32::try_from(options.threads).unwrap_or(u32::MAX));
         let (budget, bounds) = if options.behind_front {
             (Budget::behind_front(HELD_BYTES), UploadBounds::behind_front())
         } else {
