@@ -77,9 +77,9 @@ pub struct NetworkView {
 pub struct LinkView {
     /// Its ends, as the study file writes them: `clients -> proxies`.
     pub name: String,
-    /// Bytes a second in the direction that carried more, over all routes.
+    /// Bytes a second the way that was fuller, over all routes.
     pub bytes_per_s: f64,
-    /// Limit of one route in one direction.
+    /// Limit of one route that way.
     pub bandwidth_bytes_per_s: f64,
     /// Routes: one for each instance of the tier behind it.
     pub routes: u32,

@@ -86,7 +86,7 @@ fn hosts(measured: &Measured, used: &[&HostUse]) -> Vec<HostView> {
     used.iter().map(|host| view(host)).collect()
 }
 
-/// Links with a bandwidth, by what their relays carried.
+/// Links with a bandwidth, by what their relays carried the way that was fuller.
 fn links(measured: &Measured) -> Vec<LinkView> {
     let limited = measured.graph.edges.iter().filter_map(|edge| {
         let link = edge.link.as_ref()?;
@@ -94,10 +94,16 @@ fn links(measured: &Measured) -> Vec<LinkView> {
             || measured.tiers.iter().filter(|t| t.role == Role::Link && t.tier == link.name);
         let into: f64 = relays().map(|relay| per_second(relay.period.bytes_in, relay)).sum();
         let out: f64 = relays().map(|relay| per_second(relay.period.bytes_out, relay)).sum();
+        let limits = [link.bandwidth_bytes_per_s, link.bandwidth_back_bytes_per_s];
+        let ways = [into, out].into_iter().zip(limits).zip(["", ", answers"]);
+        let limited = ways.filter_map(|((bytes, limit), way)| Some((bytes, limit?, way)));
+        let (bytes_per_s, bandwidth_bytes_per_s, way) =
+            limited.max_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)))?;
+        let way = if limits[0] == limits[1] { "" } else { way };
         Some(LinkView {
-            name: link.name.clone(),
-            bytes_per_s: f64::max(into, out),
-            bandwidth_bytes_per_s: link.bandwidth_bytes_per_s?,
+            name: format!("{}{way}", link.name),
+            bytes_per_s,
+            bandwidth_bytes_per_s,
             // Each host that asks has a relay of its own.
             routes: measured.graph.tier(&edge.to)?.instances
                 * u32::try_from(relays().count()).ok()?,

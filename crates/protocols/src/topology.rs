@@ -263,8 +263,10 @@ pub struct EdgeLink {
     pub name: String,
     /// Mean delay one way.
     pub delay_ns: u64,
-    /// Limit of bytes a second, each way; `None` without one.
+    /// Limit of bytes a second of what is asked; `None` without one.
     pub bandwidth_bytes_per_s: Option<f64>,
+    /// The same of what is answered.
+    pub bandwidth_back_bytes_per_s: Option<f64>,
 }
 
 /// Servers of one kind in each instance of a tier.

@@ -326,7 +326,7 @@ row!(FactorLevel: factor, level, text, number);
 row!(TierNode: tier, kind, instances; pools);
 row!(Pool: of, servers);
 row!(Edge: from = "from_tier", to = "to_tier", link);
-row!(EdgeLink: name = "link", delay_ns, bandwidth_bytes_per_s);
+row!(EdgeLink: name = "link", delay_ns, bandwidth_bytes_per_s, bandwidth_back_bytes_per_s);
 row!(Generator: generator, host, command, protocol, targets, r#loop, clients, started_ns, ended_ns,
     think_time_mean_ns, arrival_rate_per_s, lateness, gaps, calls, seed, unsent, reconnects,
     connection_wait, gap_check, statuses, stalls, drawn; threads, operations);

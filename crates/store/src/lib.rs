@@ -209,9 +209,9 @@ impl Results {
             }
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
+        let mut connection = Connection::open_with_flags(path, flags)?;
         prepare(&connection)?;
-        schema::check(&connection)?;
+        schema::migrate(&mut connection)?;
         Ok(Self { connection, folder: folder.to_owned() })
     }
 

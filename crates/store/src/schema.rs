@@ -1,11 +1,18 @@
 //! The schema of `results.db`, and its version, which is SQLite's `user_version`.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, TransactionBehavior};
 
 use crate::StoreError;
 
 /// The version that this program writes and reads.
-pub const SCHEMA_VERSION: u32 = 2;
+pub const SCHEMA_VERSION: u32 = 3;
+
+/// What brings a database of a released version to the next one.
+const MIGRATIONS: &[(u32, &str)] = &[(
+    2,
+    "ALTER TABLE graph_edges ADD COLUMN bandwidth_back_bytes_per_s REAL;
+     UPDATE graph_edges SET bandwidth_back_bytes_per_s = bandwidth_bytes_per_s;",
+)];
 
 /// Makes the tables of a new database.
 pub(crate) fn create(connection: &mut Connection) -> Result<(), StoreError> {
@@ -15,11 +22,24 @@ pub(crate) fn create(connection: &mut Connection) -> Result<(), StoreError> {
     Ok(transaction.commit()?)
 }
 
-/// Refuses a database of another version.
-pub(crate) fn check(connection: &Connection) -> Result<(), StoreError> {
-    let found: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+/// Brings a database of an earlier release to this version, and refuses others.
+pub(crate) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+    let version = |connection: &Connection| {
+        connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0))
+    };
+    let found = version(connection)?;
     if found == SCHEMA_VERSION {
         return Ok(());
     }
-    Err(StoreError::OtherVersion { found, known: SCHEMA_VERSION })
+    if MIGRATIONS.iter().all(|(from, _)| *from != found) {
+        return Err(StoreError::OtherVersion { found, known: SCHEMA_VERSION });
+    }
+    let changed = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another program may have done it meanwhile.
+    let found = version(&changed)?;
+    for (_, steps) in MIGRATIONS.iter().filter(|(from, _)| *from >= found) {
+        changed.execute_batch(steps)?;
+    }
+    changed.pragma_update(None, "user_version", SCHEMA_VERSION)?;
+    Ok(changed.commit()?)
 }

@@ -101,13 +101,14 @@ CREATE TABLE graph_tiers (
 -- Who talks to whom. from_tier is NULL for the clients; link is the name of the emulated network's
 -- row in `tiers`, NULL without one.
 CREATE TABLE graph_edges (
-  run                   INTEGER NOT NULL REFERENCES runs (id),
-  ordinal               INTEGER NOT NULL,
-  from_tier             TEXT,
-  to_tier               TEXT NOT NULL,
-  link                  TEXT,
-  delay_ns              INTEGER,
-  bandwidth_bytes_per_s REAL,
+  run                        INTEGER NOT NULL REFERENCES runs (id),
+  ordinal                    INTEGER NOT NULL,
+  from_tier                  TEXT,
+  to_tier                    TEXT NOT NULL,
+  link                       TEXT,
+  delay_ns                   INTEGER,
+  bandwidth_bytes_per_s      REAL,
+  bandwidth_back_bytes_per_s REAL,
   PRIMARY KEY (run, ordinal)
 ) STRICT, WITHOUT ROWID;
 

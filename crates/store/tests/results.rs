@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use kendall_protocols::load_result::{Dispersion, Drawn, GapCheck, Stalls};
 use kendall_protocols::snapshot::{CountedTime, counted};
@@ -255,6 +256,7 @@ fn graph() -> Graph {
                 name: "clients -> proxies".to_owned(),
                 delay_ns: 500_000,
                 bandwidth_bytes_per_s: Some(1e7),
+                bandwidth_back_bytes_per_s: None,
             }),
         }],
     }
@@ -406,6 +408,22 @@ fn a_file_of_another_version_is_refused_with_the_way_out() {
         database.pragma_update(None, "user_version", version).unwrap();
         let error = Results::open(folder.path()).unwrap_err();
         assert!(error.to_string().contains("run the study again"), "{error}");
+    }
+}
+
+/// A file that 0.1.0 wrote, of one run over a link of 10 MB/s each way.
+#[test]
+fn a_file_of_version_2_is_brought_to_this_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/results-of-version-2.db");
+    std::fs::copy(old, folder.path().join(DATABASE_FILE)).unwrap();
+    for _ in 0..2 {
+        let results = Results::open(folder.path()).unwrap();
+        let run = &results.runs().unwrap()[0];
+        let graph = results.record(run.id).unwrap().graph;
+        let link = graph.edges[0].link.as_ref().unwrap();
+        let limits = (link.bandwidth_bytes_per_s, link.bandwidth_back_bytes_per_s);
+        assert_eq!(limits, (Some(1e7), Some(1e7)));
     }
 }
 

@@ -42,8 +42,8 @@ pub struct Link {
     pub options: Vec<String>,
     /// Stated delay one way, jitter left out.
     pub delay: Seconds,
-    /// Limit of bytes a second, each way, where it is stated in bytes.
-    pub bandwidth_bytes_per_s: Option<u64>,
+    /// Limit of bytes a second of what is asked, and of what is answered.
+    pub bandwidth_bytes_per_s: [Option<u64>; 2],
 }
 
 impl Link {
@@ -135,6 +135,7 @@ pub(crate) const LINK: &[Key] = &[
     Key::quantity("delay", &TIME, "each way").or("'0ms'"),
     Key::text("jitter", "`uniform:0.1ms`, `normal:0.1ms`, `exponential:0.1ms`").optional(),
     Key::text("bandwidth", "`10MB/s`, `100Mbit/s`, each way of each connection pair").optional(),
+    Key::text("bandwidth_back", "the same of the answers, where it is another one").optional(),
 ];
 
 /// The whole study file. Which further keys `[system]` and `[workload]` have depends on their kind.
@@ -322,10 +323,12 @@ impl Settings {
     pub fn graph(&self) -> Graph {
         self.topology.graph(|from, to| {
             let link = self.links.iter().find(|link| link.from == from && link.to == to)?;
+            let limit = |way: usize| link.bandwidth_bytes_per_s[way].map(kendall_units::exact_f64);
             Some(EdgeLink {
                 name: link.name(),
                 delay_ns: link.delay.as_nanos(),
-                bandwidth_bytes_per_s: link.bandwidth_bytes_per_s.map(kendall_units::exact_f64),
+                bandwidth_bytes_per_s: limit(0),
+                bandwidth_back_bytes_per_s: limit(1),
             })
         })
     }
@@ -394,15 +397,18 @@ fn links(mut section: Section<'_>, topology: &Topology) -> Result<(Vec<Link>, Js
         let mut options = Vec::new();
         let (text, delay) = link.quantity("delay", kendall_units::parse_seconds)?;
         options.extend(["--delay".to_owned(), text]);
-        for key in ["jitter", "bandwidth"] {
+        for key in ["jitter", "bandwidth", "bandwidth_back"] {
             if let Some(text) = link.opt_text(key)? {
-                options.extend([format!("--{key}"), text]);
+                options.extend([format!("--{}", key.replace('_', "-")), text]);
             }
         }
-        let bandwidth = table.get("bandwidth").and_then(Value::as_str);
-        let bandwidth = bandwidth.map(kendall_units::parse_bandwidth).transpose();
-        let bandwidth_bytes_per_s =
-            bandwidth.map_err(|error| link.problem("bandwidth", error.to_string()))?.flatten();
+        let mut bandwidth_bytes_per_s = [None; 2];
+        for (key, ways) in [("bandwidth", 0..2), ("bandwidth_back", 1..2)] {
+            let Some(text) = table.get(key).and_then(Value::as_str) else { continue };
+            let parsed = kendall_units::parse_bandwidth(text);
+            let limit = parsed.map_err(|error| link.problem(key, error.to_string()))?;
+            bandwidth_bytes_per_s[ways].fill(limit);
+        }
         let effective = link.finish()?;
         section.effective(name, effective);
         links.push(Link { from, to, options, delay, bandwidth_bytes_per_s });

@@ -299,7 +299,8 @@ impl Making<'_> {
         let Some(link) = &edge.link else { return Ok(()) };
         let part = of_link(link);
         steps.push(self.work(&part, 0.25));
-        if let Some(limit) = link.bandwidth_bytes_per_s {
+        let limits = [link.bandwidth_bytes_per_s, link.bandwidth_back_bytes_per_s];
+        if let Some(limit) = limits[usize::from(way == "back")] {
             let bytes =
                 bytes.ok_or_else(|| StructureError::UnknownBytes { link: link.name.clone() })?;
             let node = |tier: &TierId| self.blueprint.graph.tier(tier).map_or(1, |n| n.instances);
@@ -452,7 +453,12 @@ mod tests {
 
     fn blueprint() -> Blueprint {
         let link = |name: &str| {
-            Some(EdgeLink { name: name.to_owned(), delay_ns: 500_000, bandwidth_bytes_per_s: None })
+            Some(EdgeLink {
+                name: name.to_owned(),
+                delay_ns: 500_000,
+                bandwidth_bytes_per_s: None,
+                bandwidth_back_bytes_per_s: None,
+            })
         };
         let workers = GraphPool { of: PoolKind::Workers, servers: 8 };
         let to = PoolKind::Connections(TierId::fixed("servers"));
@@ -575,12 +581,14 @@ mod tests {
     #[test]
     fn a_bandwidth_is_a_wire_each_way_and_needs_the_bytes_of_a_request() {
         let mut blueprint = blueprint();
-        blueprint.graph.edges[0].link.as_mut().unwrap().bandwidth_bytes_per_s = Some(1e6);
+        let link = blueprint.graph.edges[0].link.as_mut().unwrap();
+        link.bandwidth_bytes_per_s = Some(1e6);
+        link.bandwidth_back_bytes_per_s = Some(2e6);
         let refused = structure(&blueprint).unwrap_err();
         assert_eq!(refused, StructureError::UnknownBytes { link: "front".to_owned() });
         blueprint.bytes.insert("front".to_owned(), Bytes { out: 100.0, back: 2_000.0 });
         let system = structure(&blueprint).unwrap();
-        assert!((system.delay_s() - (4.0 * 0.5e-3 + 2_100.0 / 1e6)).abs() < 1e-12);
+        assert!((system.delay_s() - (4.0 * 0.5e-3 + 100.0 / 1e6 + 2_000.0 / 2e6)).abs() < 1e-12);
         assert_eq!(system.pools.iter().filter(|pool| pool.name.starts_with("front")).count(), 2);
     }
 

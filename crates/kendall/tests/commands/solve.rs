@@ -91,6 +91,18 @@ fn known_models_have_their_known_answers() {
     let answer = json(&["solve", "studies/models/feedback.toml", "--format", "json"]);
     let r = answer["classes"][0]["system_response_time_mean_s"].as_f64().unwrap();
     assert!((r - 1.544_642_857_142_857_2).abs() < 1e-12);
+    // Published: X 3030/s, U 11.42 (of a delay), 1.0 and 0.118, each to its last digit.
+    let file = "studies/models/memcached-network.toml";
+    let answer = json(&["solve", file, "--format", "json"]);
+    let full = answer["points"].as_array().unwrap().last().unwrap();
+    for (key, published, digit) in [
+        ("throughput_per_s", 3_030.0, 0.5),
+        ("network.utilization", 11.42, 0.005),
+        ("full device.utilization", 1.0, 0.05),
+        ("other device.utilization", 0.118, 0.0005),
+    ] {
+        assert!((full[key].as_f64().unwrap() - published).abs() < digit, "{key}: {full}");
+    }
 }
 
 /// The published what-if of the build cluster: cache servers against hit probabilities. Response times by Erlang's

@@ -89,6 +89,16 @@ fn baseline_one_server() {
 }
 
 #[test]
+fn network_of_one_server() {
+    let (_folder, results) = runs_at_toy_size("memcached/network.toml");
+    for run in results.runs().unwrap() {
+        let link = &results.record(run.id).unwrap().graph.edges[0].link.clone().unwrap();
+        let limits = (link.bandwidth_bytes_per_s, link.bandwidth_back_bytes_per_s);
+        assert_eq!(limits, (Some(27_625_000.0), Some(11_750_000.0)));
+    }
+}
+
+#[test]
 fn baseline_two_servers() {
     runs_at_toy_size("memcached/baseline-two-servers.toml");
 }

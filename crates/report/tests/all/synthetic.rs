@@ -342,6 +342,7 @@ fn graph(truth: &Truth, tiers: (&'static str, &'static str), more: Vec<Pool>) ->
             name: format!("{name} -> {to}"),
             delay_ns: 500_000,
             bandwidth_bytes_per_s: None,
+            bandwidth_back_bytes_per_s: None,
         }),
         to: to.clone(),
     };

@@ -26,8 +26,10 @@ pub struct RouteState {
     pub delay_ns: u64,
     /// Such as `normal:100000ns`.
     pub jitter: String,
-    /// Bytes per second each way; null is unlimited.
+    /// Bytes per second toward the server; null is unlimited.
     pub bandwidth_bytes_per_s: Option<u64>,
+    /// The same of the way back.
+    pub bandwidth_back_bytes_per_s: Option<u64>,
     /// What is broken just now.
     pub fault: Fault,
 }
@@ -94,7 +96,8 @@ impl Control {
                     to: *to,
                     delay_ns: shape.delay.as_nanos(),
                     jitter: shape.jitter.to_string(),
-                    bandwidth_bytes_per_s: shape.bandwidth,
+                    bandwidth_bytes_per_s: shape.bandwidth[0],
+                    bandwidth_back_bytes_per_s: shape.bandwidth[1],
                     fault: shape.fault,
                 })
                 .collect(),

@@ -22,6 +22,8 @@ pub(crate) enum End {
 pub(crate) struct Wire {
     /// When the last byte that was put on it has left.
     pub(crate) free_at_ns: u64,
+    /// What it carries; `None` is unlimited.
+    pub(crate) bytes_per_s: Option<u64>,
 }
 
 /// A piece as it was read, or a part of one where the bandwidth spreads it out.
@@ -72,12 +74,12 @@ impl DelayLine {
         debug_assert!(self.end.is_none(), "nothing comes after the end");
         let hold_ns = shape.draw_hold_ns(rng);
         self.bytes.extend(bytes);
-        let part = shape.bandwidth.map_or(bytes.len(), part_size);
+        let part = wire.bytes_per_s.map_or(bytes.len(), part_size);
         let mut left = bytes.len();
         while left > 0 {
             let size = left.min(part);
             left -= size;
-            let sent_ns = shape.bandwidth.map_or(now_ns, |rate| wire.transmit(now_ns, size, rate));
+            let sent_ns = wire.transmit(now_ns, size);
             self.last_due_ns = self.last_due_ns.max(sent_ns.saturating_add(hold_ns));
             self.pieces.push_back(Piece {
                 read_at_ns: now_ns,
@@ -155,7 +157,8 @@ impl DelayLine {
 
 impl Wire {
     /// Puts `bytes` behind all that is on the wire; returns when the last of them has left.
-    fn transmit(&mut self, now_ns: u64, bytes: usize, bytes_per_s: u64) -> u64 {
+    fn transmit(&mut self, now_ns: u64, bytes: usize) -> u64 {
+        let Some(bytes_per_s) = self.bytes_per_s else { return now_ns };
         let nanoseconds = u128::try_from(bytes).unwrap_or(u128::MAX).saturating_mul(1_000_000_000)
             / u128::from(bytes_per_s.max(1));
         let occupied_ns = u64::try_from(nanoseconds).unwrap_or(u64::MAX);
@@ -202,14 +205,15 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let delay_ns = delay_us * 1000;
-            let shape = Shape { delay: Seconds::from_nanos(delay_ns), jitter, bandwidth, ..Shape::default() };
+            let shape = Shape { delay: Seconds::from_nanos(delay_ns), jitter, ..Shape::default() };
             let early_ns = match jitter {
                 Jitter::Constant | Jitter::Exponential(_) => delay_ns,
                 Jitter::Uniform(half) => delay_ns.saturating_sub(half.as_nanos() + 1),
                 Jitter::Normal(_) => 0,
             };
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let (mut line, mut wire) = (DelayLine::default(), Wire::default());
+            let mut line = DelayLine::default();
+            let mut wire = Wire { bytes_per_s: bandwidth, ..Wire::default() };
             let (mut now, mut next, mut read_at) = (0, 0_u8, Vec::new());
             let mut left = Vec::new();
             for (gap, size, taken) in steps {

@@ -158,7 +158,7 @@ impl Link {
                 listener: Some(listener),
                 to,
                 shape: options.shape,
-                wires: [Wire::default(); 2],
+                wires: options.shape.bandwidth.map(|bytes_per_s| Wire { free_at_ns: 0, bytes_per_s }),
                 waiting: [VecDeque::new(), VecDeque::new()],
                 pending: false,
             })
@@ -462,7 +462,7 @@ impl Relay {
     ) -> Option<usize> {
         let number = connection.route;
         let route = &mut self.routes[number];
-        let Some(bytes_per_s) = route.shape.bandwidth else { return Some(SCRATCH) };
+        let Some(bytes_per_s) = route.wires[direction].bytes_per_s else { return Some(SCRATCH) };
         let now_ns = self.clock.now_ns();
         let ahead_ns = route.wires[direction].free_at_ns.saturating_sub(now_ns);
         let waiting = &mut route.waiting[direction];
@@ -487,9 +487,9 @@ impl Relay {
         while left > 0 {
             left -= 1;
             let route = &mut self.routes[number];
-            let free_at_ns = route.wires[direction].free_at_ns;
+            let Wire { free_at_ns, bytes_per_s } = route.wires[direction];
             let now_ns = self.clock.now_ns();
-            if route.shape.bandwidth.is_some() && free_at_ns > now_ns + WIRE_AHEAD_NS {
+            if bytes_per_s.is_some() && free_at_ns > now_ns + WIRE_AHEAD_NS {
                 break;
             }
             let Some(key) = route.waiting[direction].front().copied() else {
@@ -694,6 +694,7 @@ impl Relay {
             if before.bandwidth != shape.bandwidth {
                 for (direction, wire) in route.wires.iter_mut().enumerate() {
                     wire.free_at_ns = wire.free_at_ns.min(now_ns);
+                    wire.bytes_per_s = shape.bandwidth[direction];
                     self.timers.push(now_ns, Timer::Wire { route: number, direction });
                 }
             }

@@ -17,15 +17,15 @@ pub(crate) fn numbers(seed: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(seed ^ JITTER)
 }
 
-/// How one route treats what it carries, each way alike.
+/// How one route treats what it carries, each way alike but for the bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Shape {
     /// Time that every byte is held at least, before jitter.
     pub delay: Seconds,
     /// What is drawn for each piece and added to the delay.
     pub jitter: Jitter,
-    /// Bytes per second each way, shared by the connections of a route; `None` is unlimited.
-    pub bandwidth: Option<u64>,
+    /// Bytes per second toward the server and back, shared by the connections of a route; `None` is unlimited.
+    pub bandwidth: [Option<u64>; 2],
     /// What is broken just now.
     pub fault: Fault,
 }
@@ -73,9 +73,12 @@ pub struct ShapeChange {
     /// Such as `constant`, `uniform:0.1ms`, `normal:0.1ms`, `exponential:0.1ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub jitter: Option<String>,
-    /// Such as `10MB/s`, `100Mbit/s` or `unlimited`.
+    /// Such as `10MB/s`, `100Mbit/s` or `unlimited`, each way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth: Option<String>,
+    /// The same of the way back, where it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bandwidth_back: Option<String>,
     /// `none`, `stop`, `cut` or `drop-new`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
@@ -91,7 +94,10 @@ impl ShapeChange {
             shape.jitter = parse_jitter(jitter)?;
         }
         if let Some(bandwidth) = &self.bandwidth {
-            shape.bandwidth = parse_bandwidth(bandwidth)?;
+            shape.bandwidth = [parse_bandwidth(bandwidth)?; 2];
+        }
+        if let Some(back) = &self.bandwidth_back {
+            shape.bandwidth[1] = parse_bandwidth(back)?;
         }
         if let Some(fault) = self.fault {
             shape.fault = fault;
@@ -216,10 +222,12 @@ mod tests {
 
     #[test]
     fn a_change_leaves_the_rest_and_names_what_is_wrong() {
-        let before = Shape { bandwidth: Some(5), ..Shape::default() };
+        let before = Shape { bandwidth: [Some(5); 2], ..Shape::default() };
         let change = ShapeChange { delay: Some("2ms".into()), ..ShapeChange::default() };
         let after = change.applied_to(before).unwrap();
-        assert_eq!((after.delay, after.bandwidth), (Seconds::from_millis(2.0), Some(5)));
+        assert_eq!((after.delay, after.bandwidth), (Seconds::from_millis(2.0), [Some(5); 2]));
+        let back = ShapeChange { bandwidth_back: Some("7B/s".into()), ..ShapeChange::default() };
+        assert_eq!(back.applied_to(before).unwrap().bandwidth, [Some(5), Some(7)]);
         let wrong = ShapeChange { delay: Some("2".into()), ..ShapeChange::default() };
         assert!(wrong.applied_to(before).unwrap_err().to_string().contains("`2` is not a time"));
     }

@@ -156,7 +156,7 @@ fn bytes_arrive_whole_and_in_order_under_jitter_from_many_connections() {
 
 #[test]
 fn bytes_arrive_whole_through_a_bandwidth_limit_that_connections_share() {
-    let shape = Shape { bandwidth: Some(4_000_000), ..Shape::default() };
+    let shape = Shape { bandwidth: [Some(4_000_000); 2], ..Shape::default() };
     let link = Running::start(echo(), shape, Limits::default());
     let clock = Clock::monotonic();
     let started = clock.now_ns();
@@ -171,6 +171,33 @@ fn bytes_arrive_whole_through_a_bandwidth_limit_that_connections_share() {
     }
     // 800,000 bytes at 4 MB/s: 0.2 s at least, each way at the same time.
     assert!(clock.now_ns() - started >= 200_000_000);
+}
+
+/// 400,000 bytes at 2 MB/s take 0.2 s that way; the other way takes the rest, which is unlimited.
+#[test]
+fn a_bandwidth_of_one_way_holds_for_that_way_alone() {
+    const BYTES: usize = 400_000;
+    for limited in [0, 1] {
+        let mut shape = Shape::default();
+        shape.bandwidth[limited] = Some(2_000_000);
+        let (listener, address) = listener();
+        let link = Running::start(address, shape, Limits::default());
+        let client = connect(link.address);
+        let mut ends = [accept(&listener), client];
+        let clock = Clock::monotonic();
+        let mut took = [0; 2];
+        for way in [0, 1] {
+            let started = clock.now_ns();
+            let mut from = ends[1 - way].try_clone().unwrap();
+            let sender = std::thread::spawn(move || from.write_all(&[7; BYTES]));
+            ends[way].read_exact(&mut vec![0; BYTES]).unwrap();
+            sender.join().unwrap().unwrap();
+            took[way] = clock.now_ns() - started;
+        }
+        // The last of what is queued ahead of the wire leaves up to 20 ms later.
+        assert!(took[limited] >= 190_000_000, "{took:?}");
+        assert!(took[1 - limited] < took[limited], "{took:?}");
+    }
 }
 
 /// Per piece: received not before sent + delay, whatever the machine does meanwhile.
@@ -402,11 +429,13 @@ fn shapes_change_route_by_route_while_the_link_runs() {
         delay: Some("2ms".into()),
         jitter: Some("uniform:1ms".into()),
         bandwidth: Some("1MB/s".into()),
+        bandwidth_back: Some("unlimited".into()),
         fault: Some(Fault::DropNew),
     };
     let state = control.change(&change).unwrap();
     assert_eq!((state.routes[0].delay_ns, state.routes[1].delay_ns), (0, 2_000_000));
     assert_eq!(state.routes[1].bandwidth_bytes_per_s, Some(1_000_000));
+    assert_eq!(state.routes[1].bandwidth_back_bytes_per_s, None);
     let wrong = ShapeChange { delay: Some("fast".into()), ..change.clone() };
     assert!(control.change(&wrong).is_err());
     let nowhere = ShapeChange { route: Some(2), ..change };

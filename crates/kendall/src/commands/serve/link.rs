@@ -12,8 +12,8 @@ use crate::exit::{Exit, exit_with};
 /// Relays TCP with delay, jitter, a bandwidth limit and faults
 ///
 /// While it runs, GET /control on the metrics address returns its state, and PUT /control changes
-/// it: {"delay": "1ms", "jitter": "normal:0.1ms", "bandwidth": "10MB/s", "fault": "stop", "route":
-/// 0}, each of which may be left out.
+/// it: {"delay": "1ms", "jitter": "normal:0.1ms", "bandwidth": "10MB/s", "bandwidth_back": "1MB/s",
+/// "fault": "stop", "route": 0}, each of which may be left out.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  \
     kendall serve link --listen 127.0.0.1:11211 --to 127.0.0.1:11212 --delay 0.5ms \
@@ -44,6 +44,10 @@ pub(crate) struct LinkFlags {
     /// Most bytes per second in each direction of a route, such as 10MB/s or 100Mbit/s
     #[arg(long, value_name = "RATE", default_value = "unlimited", value_parser = bandwidth)]
     bandwidth: Bandwidth,
+
+    /// The same of the way back, from --to, where it is another one
+    #[arg(long, value_name = "RATE", value_parser = bandwidth)]
+    bandwidth_back: Option<Bandwidth>,
 
     /// Seed of the jitter
     #[arg(long, default_value_t = 1)]
@@ -85,7 +89,7 @@ impl LinkFlags {
             shape: Shape {
                 delay: self.delay,
                 jitter: self.jitter,
-                bandwidth: self.bandwidth.0,
+                bandwidth: [self.bandwidth.0, self.bandwidth_back.unwrap_or(self.bandwidth).0],
                 fault: Fault::None,
             },
             seed: self.seed,
@@ -109,7 +113,7 @@ fn exit_of(error: &LinkError) -> Exit {
 /// The control address: the state, and its changes.
 fn routes(control: &Control) -> Routes {
     let (state, changes) = (control.clone(), control.clone());
-    let form = r#"{"delay": "1ms", "jitter": "normal:0.1ms", "bandwidth": "10MB/s", "fault": "stop", "route": 0}"#;
+    let form = r#"{"delay": "1ms", "jitter": "normal:0.1ms", "bandwidth": "10MB/s", "bandwidth_back": "1MB/s", "fault": "stop", "route": 0}"#;
     Routes::new().with("GET", "/control", move |_| PageResponse::json(&state.state())).with(
         "PUT",
         "/control",
