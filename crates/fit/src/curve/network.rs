@@ -701,7 +701,7 @@ fn measured_utilization(of: Option<&StandsFor>, point: &OperatingPoint) -> Optio
         StandsFor::Resource(ResourceId::Cpu(part)) => {
             let process = point.process(part)?;
             let threads = process.working_threads().unwrap_or(f64::from(process.instances));
-            (threads > 0.0).then(|| process.cpu_cores / threads)
+            (threads > 0.0).then(|| process.busy_cores() / threads)
         }
     }
 }
