@@ -24,7 +24,7 @@ text = pathlib.Path(words[1]).read_text()
 study = json.loads(text.splitlines()[0].removeprefix("# "))
 if "--dry-run" in words:
     runs = [{}] * study["runs"]
-    print(json.dumps({"runs": runs, "effective": {"measure": {"duration": study["length"], "repetitions": 3},
+    print(json.dumps({"runs": runs, "effective": {"measure": {"duration": study["length"], "repetitions": 3, "warm_up": "auto"},
           "workload": {}, "factors": [], "design": {}}}))
     sys.exit(0)
 folder = pathlib.Path(words[words.index("--out") + 1])
