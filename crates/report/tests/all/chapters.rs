@@ -433,8 +433,7 @@ fn an_overloaded_open_loop_has_no_steady_state_and_a_queue_that_grows() {
 /// Memcached counts no bytes that a report could take: what a link carried is known by its relay.
 #[test]
 fn a_link_with_a_bandwidth_is_a_resource_by_its_relay() {
-    let (kept, _guard) = folder("link");
-    let change: fn(&mut RunRecord) = |record| {
+    fn carried(record: &mut RunRecord) {
         let link = record.graph.edges[1].link.as_mut().unwrap();
         link.bandwidth_bytes_per_s = Some(2.5e6);
         let mut period = record.tiers[0].periods[0].clone();
@@ -447,19 +446,26 @@ fn a_link_with_a_bandwidth_is_a_resource_by_its_relay() {
             periods: vec![period],
             ..kendall_store::Tier::default()
         });
+    }
+    let fuller_back: fn(&mut RunRecord) = |record| {
+        carried(record);
+        record.graph.edges[1].link.as_mut().unwrap().bandwidth_back_bytes_per_s = Some(100.0);
     };
-    Synthetic { change, ..Synthetic::two_level() }.store(&kept);
-    let report = kendall_report::analyze(&kept).unwrap();
-    let resources = rows(&report, "resources");
-    let link =
-        |row: &&serde_json::Value| row["resource"] == "bandwidth of the link proxies -> servers";
-    let links: Vec<_> = resources.iter().filter(link).collect();
-    // 7.2 of 2.5 MB/s are 2.88 routes, of one to each server.
-    assert!(!links.is_empty(), "{resources:?}");
-    for row in links {
-        let servers = row["servers"].as_f64().unwrap();
-        let utilization = row["utilization"].as_f64().unwrap();
-        assert!((utilization * servers - 2.88).abs() < 1e-9, "{row}");
+    // 7.2 of 2.5 MB/s are 2.88 routes, of one to each server; 1,000 of 100 bytes/s ten.
+    let change: fn(&mut RunRecord) = carried;
+    for (change, name, busy) in [(change, "", 2.88), (fuller_back, ", answers", 10.0)] {
+        let (kept, _guard) = folder(&format!("link{}", name.trim_start_matches(", ")));
+        Synthetic { change, ..Synthetic::two_level() }.store(&kept);
+        let report = kendall_report::analyze(&kept).unwrap();
+        let resources = rows(&report, "resources");
+        let name = format!("bandwidth of the link proxies -> servers{name}");
+        let links: Vec<_> = resources.iter().filter(|row| row["resource"] == *name).collect();
+        assert!(!links.is_empty(), "{resources:?}");
+        for row in links {
+            let servers = row["servers"].as_f64().unwrap();
+            let utilization = row["utilization"].as_f64().unwrap();
+            assert!((utilization * servers - busy).abs() < 1e-9, "{row}");
+        }
     }
 }
 
