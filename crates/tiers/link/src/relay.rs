@@ -152,13 +152,14 @@ impl Link {
             limits: &["connections", "buffer", "descriptors", "connect_time"],
             ..Layout::default()
         };
+        let wires = options.shape.bandwidth.map(|bytes_per_s| Wire { free_at_ns: 0, bytes_per_s });
         let routes = bound
             .into_iter()
             .map(|(listener, to)| Listening {
                 listener: Some(listener),
                 to,
                 shape: options.shape,
-                wires: options.shape.bandwidth.map(|bytes_per_s| Wire { free_at_ns: 0, bytes_per_s }),
+                wires,
                 waiting: [VecDeque::new(), VecDeque::new()],
                 pending: false,
             })
