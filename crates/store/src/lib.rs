@@ -93,6 +93,11 @@ pub enum StoreError {
     )]
     OtherVersion { found: u32, known: u32 },
     #[error(
+        "the results have schema version {found}, and opening them changes them to {known}, which is not allowed here: \
+         copy their folder to where you may write"
+    )]
+    NotMigrated { found: u32, known: u32 },
+    #[error(
         "the disk of the results is full; runs that were stored before are safe: free some space, and the same command resumes"
     )]
     DiskFull {

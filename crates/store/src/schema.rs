@@ -1,6 +1,6 @@
 //! The schema of `results.db`, and its version, which is SQLite's `user_version`.
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 
 use crate::StoreError;
 
@@ -37,9 +37,28 @@ pub(crate) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     let changed = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another program may have done it meanwhile.
     let found = version(&changed)?;
-    for (_, steps) in MIGRATIONS.iter().filter(|(from, _)| *from >= found) {
-        changed.execute_batch(steps)?;
-    }
+    let steps = MIGRATIONS.iter().filter(|(from, _)| *from >= found);
+    let steps: Vec<&str> = steps.map(|(_, steps)| *steps).collect();
+    changed.execute_batch(&steps.concat()).map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::ReadOnly) => StoreError::NotMigrated { found, known: SCHEMA_VERSION },
+        _ => error.into(),
+    })?;
     changed.pragma_update(None, "user_version", SCHEMA_VERSION)?;
     Ok(changed.commit()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::OpenFlags;
+
+    use super::*;
+
+    #[test]
+    fn a_database_that_may_not_be_changed_is_refused_with_the_way_out() {
+        let old = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/results-of-version-2.db");
+        let mut connection =
+            Connection::open_with_flags(old, OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+        let error = migrate(&mut connection).unwrap_err();
+        assert!(error.to_string().contains("copy their folder"), "{error}");
+    }
 }
