@@ -146,7 +146,7 @@ bench-predict: build ## predicts five systems and holds the predictions against 
 	@scripts/packages bench
 	scripts/bench-predict
 
-bench-answers: build ## asks what limits fourteen services of which that is known, alone and beside half a core of other work (25 minutes; resumable)
+bench-answers: build ## asks what limits fifteen services of which that is known, alone and beside half a core of other work (25 minutes; resumable)
 	@scripts/packages bench
 	scripts/bench-answers
 

@@ -17,6 +17,8 @@
 //	                                     answered from a map after some 0.1 ms of hashing
 //	service -port PORT -kind batch       one consumer takes all that wait, 16 at most, and works 5 ms and
 //	                                     0.2 ms for each: 1,950/s at most
+//	service -port PORT -kind rate        lets 1,000 requests a second through, 20 at once after a pause, each
+//	                                     4 ms of sleep; those above wait, with -refuse they are answered 429
 //
 // A sleep takes a little longer than asked for.
 package main
@@ -24,6 +26,7 @@ package main
 import (
 	"bufio"
 	"crypto/sha256"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -72,6 +75,31 @@ func consume(arrived chan chan struct{}) {
 	}
 }
 
+var errTooMany = errors.New("too many requests")
+
+// limiter lets one request through each so often; what was not used lets as many as it saves through at once.
+type limiter struct {
+	mutex      sync.Mutex
+	each, save time.Duration
+	next       time.Time
+}
+
+// turn says how long a request has to wait until it may go on; one that is refused takes no turn.
+func (l *limiter) turn(refuse bool) (time.Duration, error) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	now := time.Now()
+	if earliest := now.Add(-l.save); l.next.Before(earliest) {
+		l.next = earliest
+	}
+	wait := l.next.Sub(now)
+	if refuse && wait > 0 {
+		return 0, errTooMany
+	}
+	l.next = l.next.Add(l.each)
+	return wait, nil
+}
+
 type connection struct {
 	net.Conn
 	answers *bufio.Reader
@@ -88,9 +116,10 @@ func (c *connection) get() error {
 
 func main() {
 	port := flag.Int("port", 0, "where it listens, on 127.0.0.1")
-	kind := flag.String("kind", "", "mutex, rwlock, sleep, processor, garbage, steps, cached or batch")
+	kind := flag.String("kind", "", "mutex, rwlock, sleep, processor, garbage, steps, cached, batch or rate")
 	cache := flag.String("cache", "", "HOST:PORT of memcached")
 	backend := flag.String("backend", "", "HOST:PORT of a service")
+	refuse := flag.Bool("refuse", false, "of rate: answers 429 instead of waiting")
 	flag.Parse()
 
 	var mutex sync.Mutex
@@ -100,6 +129,7 @@ func main() {
 	var kept *object
 	var latest atomic.Pointer[object]
 	arrived := make(chan chan struct{}, 4096)
+	limit := limiter{each: time.Millisecond, save: 20 * time.Millisecond}
 	client := http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 512}}
 	kinds := map[string]func() error{
 		"mutex": func() error {
@@ -168,6 +198,15 @@ func main() {
 			<-done
 			return nil
 		},
+		"rate": func() error {
+			wait, err := limit.turn(*refuse)
+			if err != nil {
+				return err
+			}
+			time.Sleep(wait)
+			time.Sleep(4 * time.Millisecond)
+			return nil
+		},
 	}
 	work, known := kinds[*kind]
 	if !known {
@@ -182,7 +221,11 @@ func main() {
 	}
 	http.HandleFunc("/", func(answer http.ResponseWriter, _ *http.Request) {
 		if err := work(); err != nil {
-			http.Error(answer, err.Error(), http.StatusBadGateway)
+			status := http.StatusBadGateway
+			if errors.Is(err, errTooMany) {
+				status = http.StatusTooManyRequests
+			}
+			http.Error(answer, err.Error(), status)
 			return
 		}
 		io.WriteString(answer, "ok\n")
