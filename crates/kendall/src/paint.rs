@@ -51,7 +51,7 @@ impl Paint {
         match holds {
             Holds::Yes | Holds::NoValue => self.bad(&text),
             Holds::CannotTell => self.doubt(&text),
-            Holds::No => text,
+            Holds::No => self.good(&text),
         }
     }
 

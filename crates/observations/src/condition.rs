@@ -58,6 +58,15 @@ impl Holds {
         }
     }
 
+    /// What it means for what is to fail for it, in words.
+    const fn outcome(self) -> &'static str {
+        match self {
+            Self::Yes | Self::NoValue => "failed",
+            Self::No => "passed",
+            Self::CannotTell => "cannot tell",
+        }
+    }
+
     /// Whether what is to fail for it fails: also where nothing is known of it.
     #[must_use]
     pub const fn fails(self) -> bool {
@@ -104,18 +113,18 @@ impl Condition {
         }
     }
 
-    /// What was measured, and what follows: `p99 > 10ms: 12.3 ms (11 ms to 13 ms): holds`.
+    /// What follows, and what was measured: `p99 > 10ms: failed, 12.3 ms (11 ms to 13 ms)`.
     #[must_use]
     pub fn told(&self, value: Option<&Estimate>) -> String {
+        let outcome = self.holds(value).outcome();
         let Some(estimate) = value else {
-            return format!("{}: not measured, so it cannot be judged", self.text);
+            return format!("{}: {outcome}, since it was not measured", self.text);
         };
         let interval = estimate.interval.map_or_else(
             || "without an interval".to_owned(),
             |between| format!("{} to {}", self.shown(between.low), self.shown(between.high)),
         );
-        let verdict = self.holds(value).name();
-        format!("{}: {} ({interval}): {verdict}", self.text, self.shown(estimate.center))
+        format!("{}: {outcome}, {} ({interval})", self.text, self.shown(estimate.center))
     }
 
     fn shown(&self, number: f64) -> String {
@@ -181,7 +190,9 @@ mod tests {
         assert_eq!(of(0.009, 0.012), Holds::CannotTell);
         assert_eq!(condition.holds(Some(&Estimate::exact(0.011))), Holds::Yes);
         assert_eq!(condition.holds(None), Holds::NoValue);
-        let told = condition.told(Some(&Estimate::exact(0.011)));
-        assert!(told.starts_with("p99 > 10ms: 11.00 ms (without an interval): holds"), "{told}");
+        let told = |value: Option<f64>| condition.told(value.map(Estimate::exact).as_ref());
+        assert_eq!(told(Some(0.011)), "p99 > 10ms: failed, 11.00 ms (without an interval)");
+        assert_eq!(told(Some(0.009)), "p99 > 10ms: passed, 9.000 ms (without an interval)");
+        assert_eq!(told(None), "p99 > 10ms: failed, since it was not measured");
     }
 }
