@@ -59,3 +59,4 @@ pub use set_aside::FIRST_PASS;
 pub use settings::{Cut, Link, Measure, Repetitions, Settings};
 pub use study::{Beside, Event, Options, Summary, run, run_beside};
 pub use template::fill;
+pub use validity::LIMITS_ITS_RATE;

@@ -263,6 +263,9 @@ fn most_failed(generators: &[Generator]) -> Option<String> {
     kinds.max_by_key(|(_, count)| **count).map(|(kind, _)| format!("most with {kind}"))
 }
 
+/// In the reason of a run that was rejected for it.
+pub const LIMITS_ITS_RATE: &str = "429, too many requests";
+
 /// What a service lets through that refuses the rest for its rate.
 fn limit_of_rate(generators: &[Generator], totals: &Totals) -> String {
     const TOO_MANY_REQUESTS: u16 = 429;
@@ -271,7 +274,7 @@ fn limit_of_rate(generators: &[Generator], totals: &Totals) -> String {
         return String::new();
     }
     format!(
-        " (429, too many requests): the service limits its own rate, and let {} through; rates below that \
+        " ({LIMITS_ITS_RATE}): the service limits its own rate, and let {} through; rates below that \
          (`loop = \"open\"`) measure it",
         Rate::per_second(totals.throughput_per_s)
     )

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use kendall_loadgen::http::Url;
-use kendall_study::{Options, StudyFile};
+use kendall_study::{LIMITS_ITS_RATE, Options, StudyFile};
 use kendall_units::{Seconds, parse_seconds};
 
 use self::command::Looked;
@@ -128,10 +128,15 @@ impl Init {
             Source::Commands(tiers) => self.started(&tiers, &name)?,
         };
         let study = parse(&file, &text, false)?;
-        if self.template.is_none() {
-            try_it(&parse(&file, &text, true)?)?;
-        }
+        let limited = match self.template {
+            Some(_) => None,
+            None => try_it(&parse(&file, &text, true)?)?,
+        };
         write::text(&file, self.force, &text)?;
+        if let Some(why) = limited {
+            let what = format!("wrote {}, though {why}", file.display());
+            return Err(exit_with(Exit::NotReady, what));
+        }
         let plan = kendall_study::Plan::of(&study).map_err(refused)?;
         let minutes =
             study.base.measure.duration.get() * kendall_units::exact_f64(plan.most()) / 60.0;
@@ -289,8 +294,8 @@ fn parse(file: &std::path::Path, text: &str, toy: bool) -> anyhow::Result<StudyF
     Ok(study)
 }
 
-/// One short run in a folder that is thrown away.
-fn try_it(study: &StudyFile) -> anyhow::Result<()> {
+/// One short run in a folder that is thrown away; why it failed where the service limits its rate, which its study may keep to.
+fn try_it(study: &StudyFile) -> anyhow::Result<Option<String>> {
     let folder = tempfile::tempdir()?;
     let options = Options {
         folder: folder.path().join("try"),
@@ -307,8 +312,12 @@ fn try_it(study: &StudyFile) -> anyhow::Result<()> {
     })
     .map_err(|error| exit_with(exit_of(&error), error))?;
     if summary.done > 0 {
-        return Ok(());
+        return Ok(None);
     }
     let what = format!("a short run of the study failed: {}", reasons.join("; "));
-    Err(exit_with(Exit::NotReady, what))
+    if what.contains(LIMITS_ITS_RATE) {
+        Ok(Some(what))
+    } else {
+        Err(exit_with(Exit::NotReady, what))
+    }
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Output, Stdio};
 
@@ -259,5 +261,38 @@ fn what_does_not_work_says_what_to_do_and_writes_nothing() {
             .output()
             .unwrap();
         assert!(matches!(run.status.code(), Some(0 | 3)), "{}", said(&run));
+    }
+}
+
+/// A limit of the rate is a property of the service that a study may keep to: its file is written all the same.
+#[test]
+fn a_service_that_limits_its_rate_gets_its_study() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            std::thread::spawn(|| refuses(stream.unwrap()));
+        }
+    });
+    let output = init(folder.path(), &["--attach", &url, "-o", "mine.toml"]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(said(&output).contains("wrote mine.toml, though a short run"), "{}", said(&output));
+    assert!(said(&output).contains("429, too many requests"), "{}", said(&output));
+    assert!(folder.path().join("mine.toml").is_file());
+}
+
+/// Answers each request with 429.
+fn refuses(stream: TcpStream) {
+    let mut requests = BufReader::new(&stream);
+    let mut line = String::new();
+    while requests.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        if line == "\r\n" {
+            let answer = b"HTTP/1.1 429 Too Many Requests\r\nContent-Length: 0\r\n\r\n";
+            if (&stream).write_all(answer).is_err() {
+                return;
+            }
+        }
+        line.clear();
     }
 }
