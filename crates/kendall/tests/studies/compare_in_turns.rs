@@ -138,10 +138,13 @@ fn the_recipe_of_the_documents_finds_a_slower_build() {
 #[test]
 fn what_cannot_be_compared_in_turns_is_refused_before_anything_runs() {
     let folder = tempfile::tempdir().unwrap();
-    let output = in_turns(folder.path(), &["--set-after", "system.sevice=constant:1ms"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("service"), "{said}");
+    for flag in ["--set-before", "--set-after", "--set"] {
+        let output = in_turns(folder.path(), &[flag, "system.sevice=constant:1ms"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let named = format!("{flag} system.sevice=constant:1ms: ");
+        assert!(said.contains(&named) && said.contains("service"), "{said}");
+    }
     let output = in_turns(folder.path(), &["--set-after", "system.seed=2", "--blocks", "2"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(!folder.path().join("out").exists());

@@ -8,7 +8,7 @@ use kendall_report::comparison::ComparisonPage;
 use kendall_stats::compare::sequential::{Looks, blocks_that_tell, is_clear, largest_difference};
 use kendall_stats::compare::{Comparison, Verdict};
 use kendall_stats::estimate::{Interval, figures};
-use kendall_study::{DesignKind, Event, Options, StudyFile};
+use kendall_study::{DesignKind, Event, Options, Refusal, StudyFile};
 use kendall_units::Seconds;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
@@ -199,10 +199,15 @@ impl Compare {
     fn sides(&self) -> anyhow::Result<[Side; 2]> {
         let flags = &self.in_turns;
         let after = self.after.as_ref().unwrap_or(&self.before);
-        let read = |path: &Path, own: &[String]| -> anyhow::Result<StudyFile> {
+        let read = |path: &Path, (flag, own): (&str, &[String])| -> anyhow::Result<StudyFile> {
             let mut sets: Vec<String> = flags.set.iter().chain(own).cloned().collect();
             sets.push(format!("measure.repetitions={}", flags.blocks.1));
-            let study = StudyFile::read(path, flags.toy, &sets).map_err(refused)?;
+            let study = StudyFile::read(path, flags.toy, &sets).map_err(|error| match error {
+                Refusal::Set { set, problem } if own.contains(&set) => {
+                    refused(format!("{flag} {set}: {problem}"))
+                }
+                other => refused(other),
+            })?;
             if matches!(study.design.kind, DesignKind::Adaptive(_)) {
                 let what = format!(
                     "{}: an adaptive design chooses its loads from its results, so the runs of two \
@@ -215,8 +220,10 @@ impl Compare {
                 .map_err(|error| exit_with(exit_of(&error), error))?;
             Ok(study)
         };
-        let (first, second) =
-            (read(&self.before, &flags.set_before)?, read(after, &flags.set_after)?);
+        let (first, second) = (
+            read(&self.before, ("--set-before", &flags.set_before))?,
+            read(after, ("--set-after", &flags.set_after))?,
+        );
         let folder = self
             .out
             .clone()
