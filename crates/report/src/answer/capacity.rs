@@ -187,25 +187,29 @@ fn knee(data: &Observations, found: &Saturation) -> String {
     let lowest = data.configurations.iter().map(|c| data.load_of(c)).fold(f64::INFINITY, f64::min);
     let fitted = found.curve.as_ref().map(|curve| &curve.knee);
     if let Some((knee, ends)) = fitted.and_then(|knee| Some((knee.center, knee.interval?))) {
-        let short = |load: f64| number::plain_to(load, 2);
-        if ends.high <= lowest * 1.001 {
-            return format!("at or below {}", number::load(&number::plain(lowest), unit));
-        }
-        if ends.low <= lowest * 1.001 {
-            return format!("at or below {}", number::load(&short(ends.high), unit));
-        }
-        return format!(
-            "at about {} ({} to {})",
-            number::load(&short(knee), unit),
-            short(ends.low),
-            short(ends.high)
-        );
+        return fitted_knee(knee, ends, (lowest, unit));
     }
     let (from, to) = (found.below_knee, number::plain(found.knee.load));
     from.map_or_else(
         || format!("at or below {}", number::load(&to, unit)),
         |from| format!("between {} and {to} {unit}", number::plain(from)),
     )
+}
+
+/// The knee that all runs show. Clients and connections are counted: an interval of them is rounded outwards.
+fn fitted_knee(knee: f64, ends: Interval, (lowest, unit): (f64, &str)) -> String {
+    let is_count = !unit.contains('/');
+    let whole = |load: f64, to: fn(f64) -> f64| if is_count { to(load) } else { load };
+    let short = |load: f64| number::plain_to(load, 2);
+    let (low, high) = (whole(ends.low, f64::floor), whole(ends.high, f64::ceil));
+    if ends.high <= lowest * 1.001 {
+        return format!("at or below {}", number::load(&number::plain(lowest), unit));
+    }
+    if ends.low <= lowest * 1.001 {
+        return format!("at or below {}", number::load(&short(high), unit));
+    }
+    let knee = number::load(&short(whole(knee, f64::round)), unit);
+    format!("at about {knee} ({} to {})", short(low), short(high))
 }
 
 /// What limits a curve where no measured resource does: nothing yet, or what its shape shows. A host that others
@@ -526,6 +530,18 @@ mod tests {
             let why = said(&[(2, 1.0)], &point(busy, &[])).unwrap().unwrap_err();
             assert!(why.starts_with("the curve is that of a pool of 2, which may also"), "{why}");
         }
+    }
+
+    #[test]
+    fn clients_are_counted_and_rates_are_not() {
+        let at = |low, center, high, unit| {
+            let interval = Interval { low, high, confidence: 0.95 };
+            fitted_knee(center, interval, (1.0, unit))
+        };
+        assert_eq!(at(1.1, 1.2, 1.4, "clients"), "at about 1 client (1 to 2)");
+        assert_eq!(at(0.9, 1.0, 1.2, "clients"), "at or below 2 clients");
+        assert_eq!(at(3.8, 4.1, 4.5, "connections"), "at about 4 connections (3 to 5)");
+        assert_eq!(at(3.8, 4.1, 4.5, "requests/s"), "at about 4.1 requests/s (3.8 to 4.5)");
     }
 
     /// What holds it may be a processor that is short.
