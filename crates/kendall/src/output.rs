@@ -12,6 +12,7 @@ use kendall_report::document::Section;
 
 use crate::exit::{Exit, exit_with};
 use crate::paint::Paint;
+use crate::terminal::{self, Stream};
 
 /// How a result is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -143,7 +144,16 @@ pub(crate) fn draw(text: &str) {
 
 /// Prints an error with what caused it.
 pub(crate) fn error(error: &anyhow::Error) {
-    note(&format!("{} {}", Paint::of_notes().bad("error:"), message(error)));
+    let text = fitted(&format!("error: {}", message(error)));
+    note(&text.replacen("error:", &Paint::of_notes().bad("error:"), 1));
+}
+
+/// Text of standard error, its long lines wrapped where a width is known.
+fn fitted(text: &str) -> String {
+    match terminal::columns(Stream::Error) {
+        Some(columns) => crate::text::cut(text, usize::from(columns)),
+        None => text.to_owned(),
+    }
 }
 
 /// An error with what caused it, which may quote what others wrote.
@@ -162,10 +172,16 @@ pub(crate) fn plain(text: &str) -> String {
 
 /// Prints clap's answer: help and version are results, refusals are not.
 pub(crate) fn usage(answer: &clap::Error) -> ExitCode {
-    let code = if answer.use_stderr() { Exit::Refused } else { Exit::Done };
-    let outcome = answer.print().and_then(|()| std::io::stdout().flush());
-    if code == Exit::Done {
-        note_lost(outcome);
+    if answer.use_stderr() {
+        let paint = Paint::of_notes();
+        let text = fitted(answer.render().to_string().trim_end());
+        note(&text.replacen("error:", &paint.bad("error:"), 1).replacen(
+            "tip:",
+            &paint.good("tip:"),
+            1,
+        ));
+        return Exit::Refused.into();
     }
-    if lost() { Exit::NotReady.into() } else { code.into() }
+    note_lost(answer.print().and_then(|()| std::io::stdout().flush()));
+    if lost() { Exit::NotReady.into() } else { Exit::Done.into() }
 }

@@ -176,7 +176,7 @@ pub(crate) fn wrapped(text: &str) -> String {
 }
 
 /// The same lines, those that are too long wrapped; what follows a label stays beside it.
-fn cut(text: &str, columns: usize) -> String {
+pub(crate) fn cut(text: &str, columns: usize) -> String {
     /// Width of the longest label with the blanks behind it.
     const LABEL: usize = 16;
     let line = |line: &str| {

@@ -99,17 +99,24 @@ impl RunCommand {
 
 /// A refusal of an argument that is a key of study files, with the flag that replaces one.
 pub(super) fn with_the_flag_for_keys(mut refusal: clap::Error) -> clap::Error {
-    let runs = std::env::args().nth(1).is_some_and(|command| command == "run");
+    let (flag, why) = match std::env::args().nth(1).as_deref() {
+        Some("run") => ("--set", "to replace a key of the study file"),
+        Some("predict") => ("--what-if", "to ask about a changed key"),
+        _ => return refusal,
+    };
     let argument = match refusal.get(ContextKind::InvalidArg) {
-        Some(ContextValue::String(argument)) if runs => argument.clone(),
+        Some(ContextValue::String(argument)) => argument.clone(),
         _ => return refusal,
     };
     let argument = argument.trim_start_matches('-');
     let (name, value) = argument.split_once('=').unwrap_or((argument, "…"));
     // A flag that is spelled alike is meant rather than a key.
     let near = refusal.get(ContextKind::SuggestedArg).is_none();
-    let Some(key) = dotted(name, near) else { return refusal };
-    let hint = format!("to replace a key of the study file, write `--set {key}={value}`");
+    // The flag of the other command.
+    let other = (flag != "--set" && name == "set").then(|| "KEY".to_owned());
+    let value = if other.is_some() { "VALUE" } else { value };
+    let Some(key) = other.or_else(|| dotted(name, near)) else { return refusal };
+    let hint = format!("{why}, write `{flag} {key}={value}`");
     refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     refusal
 }

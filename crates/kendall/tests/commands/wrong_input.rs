@@ -195,3 +195,25 @@ fn what_an_observation_does_not_use_is_refused() {
     let (system, table) = observed(folder.path(), |load| 1.0 - load);
     refused(&["observe", &system, "--csv", &table], "is refused; expected a number from 0");
 }
+
+#[test]
+fn a_flag_of_another_command_leads_to_that_of_this_one() {
+    refused(&["predict", "results", "--set", "workload.clients=3"], "write `--what-if KEY=VALUE`");
+    let of_key = "write `--what-if workload.clients=…`";
+    refused(&["predict", "results", "--workload.clients=3"], of_key);
+}
+
+/// Of the command line, and of what it names.
+#[test]
+fn long_errors_keep_to_the_columns() {
+    for arguments in
+        [&["predict", "nowhere"][..], &["run", "studies/models/three-tier.toml"], &["load", "html"]]
+    {
+        let mut narrow = kendall();
+        let output = narrow.args(arguments).current_dir(repository()).env("COLUMNS", "40").output();
+        let error = String::from_utf8(output.unwrap().stderr).unwrap();
+        let is_short = |line: &str| line.chars().count() <= 40 || !line.trim().contains(' ');
+        assert!(error.starts_with("error: ") && error.lines().count() > 1, "{error}");
+        assert!(error.lines().all(is_short), "{error}");
+    }
+}
