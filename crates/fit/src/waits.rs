@@ -63,7 +63,8 @@ pub fn place(
 }
 
 /// The one tier in which what waits grew, from the lightest load to the heaviest, by as many as most of these requests: the
-/// requests inside it where connections of all tiers show them, otherwise threads and connections that wait.
+/// requests inside it where connections of all tiers show them, otherwise threads and connections that wait, unless
+/// these may wait for another tier.
 pub(crate) fn grown<'a>(
     waiting_requests: f64,
     parts: impl Iterator<Item = (&'a Part, [Waiting; 2])>,
@@ -79,7 +80,7 @@ pub(crate) fn grown<'a>(
     };
     let mut found = tiers.into_iter().filter(|(_, both)| grew(*both));
     let first = found.next().filter(|_| waiting_requests >= LEAST_WAITING)?;
-    found.next().is_none().then_some(first)
+    (found.next().is_none() && !first.1[1].may_wait_for_others()).then_some(first)
 }
 
 #[cfg(test)]
@@ -151,6 +152,8 @@ mod tests {
         assert_eq!(of(Some(with(1.0)), 30.0), Some("db".to_owned()));
         assert_eq!(of(Some(with(30.0)), 2.0), Some("web".to_owned()));
         assert_eq!(of(Some(with(30.0)), 30.0), None);
+        let shares = Waiting { shared: 1.0, ..with(30.0) };
+        assert_eq!(of(Some(shares), 2.0), None, "its threads may wait for the other");
         assert_eq!(of(None, 2.0), None, "unknown");
         assert_eq!(of(None, 30.0), Some("db".to_owned()));
     }

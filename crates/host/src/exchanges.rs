@@ -64,6 +64,14 @@ impl Connection {
         self.sent.last_ago_ms.min(self.received.last_ago_ms) >= IDLE_MS
             && self.sent.is_unanswered(self.received) == Some(false)
     }
+
+    /// Requests that were sent and not answered, by its segments: more than one where several share it.
+    pub(crate) fn asked_at_once(self) -> Option<f64> {
+        let each = self.sent.answered_by(self.received)?;
+        let open =
+            f64::from(self.sent.segments) - f64::from(self.received.segments) / f64::from(each);
+        Some(open.max(0.0))
+    }
 }
 
 impl Way {
@@ -78,12 +86,18 @@ impl Way {
             }
             Ordering::Equal => {}
         }
-        let each = (answers.segments.saturating_add(self.segments / 2)) / self.segments;
-        let is_whole = self.segments >= LEAST_SEGMENTS && each > 0;
-        match self.segments.checked_sub(answers.segments.checked_div(each)?)? {
-            open @ 0..=1 if is_whole && answers.segments.is_multiple_of(each) => Some(open == 1),
+        let each = self.answered_by(answers)?;
+        match self.segments.checked_sub(answers.segments / each)? {
+            open @ 0..=1 if answers.segments.is_multiple_of(each) => Some(open == 1),
             _ => None,
         }
+    }
+
+    /// Segments of an answer to a request of one; `None` where too few went to know it.
+    fn answered_by(self, answers: Self) -> Option<u32> {
+        let is_known = self.segments >= LEAST_SEGMENTS;
+        let each = answers.segments.saturating_add(self.segments / 2).checked_div(self.segments)?;
+        Some(each).filter(|each| is_known && *each > 0)
     }
 }
 
@@ -327,6 +341,14 @@ pub(crate) mod tests {
             Connection { sent: way(sent_ago), received: way(received_ago) }.is_idle()
         };
         assert!(at(1_500, 1_200) && !at(1_200, 1_500) && !at(1_500, 900));
+        // Eight that share a connection; one at a time, whose answers take two segments; too few to know.
+        let at_once = |sent, received| {
+            let way = |segments| Way { last_ago_ms: 7, segments };
+            Connection { sent: way(sent), received: way(received) }.asked_at_once()
+        };
+        assert_eq!(at_once(1_141, 1_133), Some(8.0));
+        assert_eq!((at_once(500, 998), at_once(500, 500)), (Some(1.0), Some(0.0)));
+        assert_eq!((at_once(7, 3), at_once(0, 9)), (None, None));
         // Answers that differ, requests of several segments, too few of them.
         for (requests, answers) in [(20, 27), (40, 20), (20, 17), (3, 3)] {
             assert_eq!(open(requests, answers), None, "{requests} {answers}");

@@ -18,6 +18,8 @@ const MOST_DESCRIPTORS: usize = 1_024;
 
 /// Share of the connections that must tell whether a request is to be answered.
 const LEAST_TOLD: f64 = 0.9;
+/// Requests on a connection that carries one at a time, by its segments, and half of one more that began it.
+const MOST_AT_ONCE: f64 = 1.5;
 
 /// Collects them over a process and those below it.
 #[derive(Debug, Default)]
@@ -132,6 +134,10 @@ impl Waits {
         if calls.values().any(|shared| *shared < 2) {
             return Err(Untold::Shared);
         }
+        let at_once = calling.iter().filter_map(|entry| known.get(&entry.inode)?.asked_at_once());
+        if are_shared(at_once.sum(), calling.len(), called.len()) {
+            return Err(Untold::Shared);
+        }
         let open = |of: &[&TcpNetEntry], open: fn(&Connection) -> Option<bool>| {
             let each = of.iter().map(|entry| known.get(&entry.inode).and_then(open));
             let told: Vec<bool> = each.flatten().collect();
@@ -159,11 +165,17 @@ impl Waits {
 enum Untold {
     /// It is called, or calls another, over a Unix socket, of which the kernel tells no times.
     Unix,
-    /// One connection to another carries all its requests.
+    /// A connection to another carries several of its requests at once, or all of them.
     Shared,
     /// There are more connections than are read.
     TooMany,
     Unknown,
+}
+
+/// Whether more requests are under way than connections to others carry one at a time. Where answers vary, segments count
+/// more and more, and soon more than callers can have sent.
+fn are_shared(at_once: f64, calling: usize, called: usize) -> bool {
+    at_once > MOST_AT_ONCE * exact_f64(calling) && at_once <= 2.0 * exact_f64(called)
 }
 
 /// Whom a process and those below it are connected to, without those that connected to them.
@@ -251,6 +263,16 @@ mod tests {
         process.tasks().unwrap().flatten().for_each(|task| waits.add_thread(&task));
         waits.add_sockets(&process);
         waits.found()
+    }
+
+    /// As measured of four connections of HTTP/2 that carried the requests of 32 callers, and of four of HTTP/1.1.
+    #[test]
+    fn connections_that_requests_share_are_told_from_a_pool() {
+        for shared in [40.0, 33.0, 10.0] {
+            assert!(are_shared(shared, 4, 32), "{shared}");
+        }
+        assert!(!are_shared(4.0, 4, 32) && !are_shared(0.0, 0, 32));
+        assert!(!are_shared(900.0, 4, 32), "requests of two segments, one of answers");
     }
 
     /// A process that others call over a Unix socket says why it does not tell what is inside.

@@ -24,7 +24,7 @@ pub struct Waiting {
     /// Of these, those that talk over a Unix socket, of which no times are known.
     #[serde(default)]
     pub unix: f64,
-    /// Those that have one connection to another process, which all requests may share.
+    /// Those that have connections to another process that several requests share, or one that all may.
     #[serde(default)]
     pub shared: f64,
     /// Those on a host with more connections than are read.
@@ -73,12 +73,18 @@ impl Waiting {
         (self.untold < MOST_UNTOLD).then_some(self.accept_queue + self.inside)
     }
 
+    /// Whether its threads may wait for others over connections that requests share.
+    #[must_use]
+    pub fn may_wait_for_others(&self) -> bool {
+        self.shared >= MOST_UNTOLD
+    }
+
     /// Why connections do not show the requests that are there, where that is known.
     #[must_use]
     pub fn why_untold(&self) -> Option<&'static str> {
         let reasons = [
             (self.unix, "talks over a Unix socket, of which no times are known"),
-            (self.shared, "has one connection to another that all requests may share"),
+            (self.shared, "has connections to another that several requests at once may share"),
             (self.too_many, "is on a machine with more connections than are read"),
         ];
         let most = reasons.into_iter().max_by(|a, b| a.0.total_cmp(&b.0));
