@@ -78,6 +78,8 @@ struct Found<'a> {
     limit: Option<Limit>,
     /// Whether a processor that others filled held back little of what the curve shows.
     spared: bool,
+    /// Whether runs differ since the service works in two modes.
+    has_modes: bool,
 }
 
 /// What limits, in a sentence; or why that cannot be told, and what would tell.
@@ -85,7 +87,8 @@ type Limit = Result<String, String>;
 
 impl<'a> Found<'a> {
     fn new(sentence: String, told: bool, about: &'a Configuration, next: String) -> Self {
-        Self { sentence, told, about, next, estimate: None, limit: None, spared: false }
+        let (estimate, limit) = (None, None);
+        Self { sentence, told, about, next, estimate, limit, spared: false, has_modes: false }
     }
 }
 
@@ -117,8 +120,12 @@ pub(crate) fn of(data: &Prepared<'_>) -> Answer {
         // A host that others filled hides nothing of what the curve shows.
         limit.cannot_tell = None;
     }
-    let trust = Trust::of(data, found.about, &limit, found.estimate.as_ref());
-    let next = if trust.level == TrustLevel::Bad { trust.remedy.clone() } else { found.next };
+    let trust = Trust::of(data, found.about, &limit, (found.estimate.as_ref(), found.has_modes));
+    let next = match next::after_failures(&data.runs) {
+        Some(next) => next,
+        None if trust.level == TrustLevel::Bad => trust.remedy.clone(),
+        None => found.next,
+    };
     let model = model(data, matches!(found.limit, Some(Ok(_))));
     Answer {
         question,

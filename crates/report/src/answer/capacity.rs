@@ -35,14 +35,15 @@ pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Foun
         String::new()
     };
     let (mut sentence, told) = sentence(data, fastest, found, &with);
-    let unlike =
-        outliers::two_modes(data, curve).or_else(|| outliers::in_words(data, curve, found));
-    sentence.extend(unlike);
+    let modes = outliers::two_modes(data, curve);
+    let has_modes = modes.is_some();
+    sentence.extend(modes.or_else(|| outliers::in_words(data, curve, found)));
     sentence.extend(data.along(curve).last().and_then(no_steady_state));
     let estimate = found.curve.as_ref().map(|curve| curve.capacity.clone());
     let limit = limit(data, curve, found);
     let next = match &lost {
         Some(_) => "What makes those runs fail, and the same study again.".to_owned(),
+        None if has_modes => next::of_modes(),
         None => next::after(data, fastest, found, matches!(limit, Some(Ok(_)))),
     };
     sentence.extend(lost);
@@ -51,7 +52,7 @@ pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Foun
         let least = station.sizes.first().map_or(1, |(size, _)| *size);
         ready_share(last, least).is_some_and(|share| share <= MOST_READY)
     });
-    Found { estimate, limit, spared, ..Found::new(sentence, told, fastest, next) }
+    Found { estimate, limit, spared, has_modes, ..Found::new(sentence, told, fastest, next) }
 }
 
 /// What more arrives than is answered, where the queue of an open loop grows.
@@ -294,18 +295,18 @@ fn of_station(
             )));
         }
         Some(share) if filled_by_others => format!(
-            "; other programs filled the processor, but threads of the service ran or waited for a \
-             core for only {} of that time",
+            " Other programs filled the processor, but threads of the service ran or waited for a core for only {} of \
+             that time.",
             number::percent(share)
         ),
         None if filled_by_others => return None,
         _ => counted.resources.first().map_or_else(String::new, |resource| {
             let utilization = number::percent(resource.utilization);
-            format!("; the busiest measured resource is {} at {utilization}", resource.name)
+            format!(" The busiest measured resource is {} at {utilization}.", resource.name)
         }),
     };
     let words = in_words(station, place, last);
-    Some(words.map(|words| format!("{words}{beside}.")))
+    Some(words.map(|words| words + &beside))
 }
 
 /// Share of the time in which a station of this size is held, for which threads of the system ran or waited for a core.
@@ -398,7 +399,7 @@ fn in_words(station: &HiddenStation, place: Option<&Place>, last: &OperatingPoin
         ));
     }
     let waits = format!("Requests wait {}: the curve is that of", waits(place, last));
-    let kinds = "(threads, processes, connections or permits)";
+    let more = "More of them (threads, connections or permits), or to hold them for less time, would raise the capacity.";
     let known = place.is_some_and(|p| matches!(p.holder, Holder::AcceptQueue | Holder::Disk));
     let one = if known { "a resource" } else { "one lock, or another resource" };
     // What holds requests back is seen there.
@@ -408,19 +409,18 @@ fn in_words(station: &HiddenStation, place: Option<&Place>, last: &OperatingPoin
         String::new()
     } else {
         format!(
-            "; where the service limits its own rate, to {rate}, the curve is the same (requests that take \
-             it another time would tell: a limit stays where it is)"
+            " Where the service limits its own rate, to {rate}, the curve is the same: requests that take it another \
+             time would tell."
         )
     };
     match (station.only_size(), station.sizes.as_slice()) {
         (Some(1), _) => Ok(format!(
-            "{waits} {one} of which there is one, held for {hold} by each request; to hold it for \
-                 less time would raise the capacity{same}"
+            "{waits} {one} of which there is one, held for {hold} by each request. To hold it for less time would \
+             raise the capacity.{same}"
         )),
-        (Some(size), _) => Ok(format!(
-            "{waits} a pool of {size} {kinds}, each held for {hold} by a request; more of them, or \
-                 to hold them for less time, would raise the capacity{same}"
-        )),
+        (Some(size), _) => {
+            Ok(format!("{waits} a pool of {size}, each held for {hold} by a request. {more}{same}"))
+        }
         (None, [(least, _), .., (most, _)]) if *most > 4 * least => Err(format!(
             "no measured resource is near its limit, and the curve fits {} as well as a pool of up \
              to {most}; more loads around the knee would tell",
@@ -433,9 +433,7 @@ fn in_words(station: &HiddenStation, place: Option<&Place>, last: &OperatingPoin
                 least => format!("a pool of {least} to {most}"),
             };
             Ok(format!(
-                "{waits} {pool} {kinds}, each held for {} to {} by a request; more of them, or to hold \
-                 them for less time, would raise the capacity, and more loads around the knee would \
-                 tell how many there are{same}",
+                "{waits} {pool}, each held for {} to {} by a request. {more}{same}",
                 hold(*least),
                 hold(*most)
             ))
@@ -609,6 +607,6 @@ mod tests {
         point.processes[1].waiting = None;
         let said = said(&[(1, 0.5), (2, 0.5)], &point).unwrap().unwrap();
         assert!(said.contains("the service (web or database: the curve does not tell in which)"));
-        assert!(said.contains("one lock or a pool of up to 2 (threads"), "{said}");
+        assert!(said.contains("one lock or a pool of up to 2, each held"), "{said}");
     }
 }

@@ -4,6 +4,7 @@ use kendall_fit::bottleneck::bottleneck;
 use kendall_fit::resource::ResourceId;
 use kendall_fit::saturation::{Saturation, Shape, Unknown};
 use kendall_observations::{Configuration, Observations, short};
+use kendall_store::{Run, Status};
 
 use crate::number;
 
@@ -15,6 +16,27 @@ pub(super) fn repeat(data: &Observations) -> String {
         "The same study with `measure.repetitions = {want}` (there are {have}), on a quiet \
              machine."
     )
+}
+
+/// Where a service works in one of two modes from start to end of a run.
+pub(super) fn of_modes() -> String {
+    "What a slow run and a fast one do differently, by the service's own logs (`logs/` beside the results): more runs, or a \
+     quieter machine, would show both modes again."
+        .to_owned()
+}
+
+/// Where runs failed and not once: neither a quieter machine nor more of them helps.
+pub(super) fn after_failures(runs: &[Run]) -> Option<String> {
+    const LEAST: usize = 2;
+    let failed = || runs.iter().filter(|run| run.status == Status::Failed);
+    let reason = failed().last()?.reasons.first()?.lines().next()?;
+    let count = failed().count();
+    (count >= LEAST).then(|| {
+        format!(
+            "Why {count} of {} failed ({reason}), and the same study again.",
+            number::count(runs.len(), "run")
+        )
+    })
 }
 
 /// After a load curve, which may show what limits where no counter does.

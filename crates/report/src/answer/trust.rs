@@ -54,12 +54,13 @@ impl Trust {
         }
     }
 
-    /// Of an answer about a configuration; the estimate is the answer's own, where it has one.
+    /// Of an answer about a configuration; the estimate is the answer's own, where it has one, and whether its runs are of
+    /// two modes.
     pub(super) fn of(
         data: &Observations,
         about: &Configuration,
         limit: &Bottleneck,
-        estimate: Option<&Estimate>,
+        (estimate, has_modes): (Option<&Estimate>, bool),
     ) -> Self {
         let of_runs = about.throughput_estimate();
         let estimate = estimate.or(of_runs.as_ref());
@@ -68,8 +69,11 @@ impl Trust {
             why,
             remedy: remedy.to_owned(),
         };
-        // What others did counts where it delayed what was measured, and repetitions show it.
-        let agree = estimate.and_then(Estimate::relative_half_width).is_some_and(|w| w <= WIDE);
+        // What others did counts where it delayed what was measured, and repetitions show it; those of two modes differ
+        // by themselves.
+        let is_narrow =
+            |estimate: &Estimate| estimate.relative_half_width().is_some_and(|w| w <= WIDE);
+        let agree = has_modes || estimate.is_some_and(is_narrow);
         let spoilt = disturbing_share(&about.point).filter(|share| *share > OTHERS_SPOIL);
         // Nor is a machine known that had no core left for the study.
         if let Some(share) = spoilt.filter(|_| !agree || limit.cannot_tell.is_some()) {

@@ -12,7 +12,7 @@ use crate::made::{IDLE, Made, QUEUE, TWO_LEVEL, WRITES};
 use crate::synthetic::{self, Synthetic};
 use kendall_protocols::topology::Part;
 use kendall_stats::estimate::Caveat;
-use kendall_store::{Extent, HostSample, Process, ProcessSample, Results, RunRecord};
+use kendall_store::{Extent, HostSample, Process, ProcessSample, Results, RunRecord, Status};
 
 /// A folder for one test; `KENDALL_REPORT_OUT` names one that is kept, to be looked at.
 fn folder(name: &str) -> (PathBuf, Option<tempfile::TempDir>) {
@@ -944,6 +944,41 @@ fn growth_is_an_answer_however_wide_its_interval() {
         assert!(limits.starts_with("Nothing up to 30 clients"), "{name}: {limits}");
         assert!(answer.next.contains("beyond 30"), "{name}: {}", answer.next);
     }
+}
+
+/// It ended in some runs, on a machine that others filled: the next run was to be on another machine.
+#[test]
+fn a_service_that_dies_is_looked_into_before_anything_else() {
+    let dies = |record: &mut RunRecord| {
+        if record.run.repetition == 2 {
+            record.run.status = Status::Failed;
+            record.run.reasons = vec!["shop 0 ended with exit status: 7".to_owned()];
+        }
+    };
+    let (kept, _guard) = folder("dies");
+    Synthetic { change: dies, ..Synthetic::idle() }.store(&kept);
+    let next = kendall_report::analyze(&kept).unwrap().answer.unwrap().next;
+    assert!(next.starts_with("Why 3 of 9 runs failed (shop 0 ended with exit st"), "{next}");
+}
+
+/// Half as fast in every other run: others beside it were said to spoil it, and a quieter machine to be the next run.
+#[test]
+fn a_service_of_two_modes_needs_no_quieter_machine() {
+    let slow = |record: &mut RunRecord| {
+        if (record.run.configuration + record.run.repetition) % 2 == 0 {
+            for row in &mut record.generators[0].operations {
+                row.counts.completed /= 2;
+                row.counts.response_time = synthetic::times(0.01, row.counts.completed);
+            }
+        }
+    };
+    let (kept, _guard) = folder("modes");
+    let factors = vec![("workload.clients", vec![90.0, 120.0, 150.0])];
+    Synthetic { change: slow, factors, repetitions: 4, others: 1.2, ..Synthetic::writes() }
+        .store(&kept);
+    let answer = kendall_report::analyze(&kept).unwrap().answer.unwrap();
+    assert!(answer.answer.contains("It works in two modes: of the runs"), "{answer:?}");
+    assert!(answer.next.starts_with("What a slow run and a fast one do differently"), "{answer:?}");
 }
 
 /// Everything ran on `web`. The study was started at `localhost`, which is busy with other things, and whose
