@@ -132,8 +132,8 @@ impl ComparisonPage {
         let of =
             |verdict| self.comparisons.iter().filter(move |one| one.verdict == verdict).count();
         let counts = [
-            (Verdict::Regression, "worse by more than the bound"),
-            (Verdict::Improvement, "better by more than the bound"),
+            (Verdict::Regression, "worse, by an estimate beyond the bound"),
+            (Verdict::Improvement, "better, by an estimate beyond the bound"),
             (Verdict::Equivalent, "the same to within the bound"),
             (Verdict::Inconclusive, "for which these runs cannot tell"),
         ];
@@ -177,7 +177,9 @@ impl ComparisonPage {
     fn verdicts(&self) -> Section {
         let mut section = Section::new("summary", "Verdict");
         let (level, words) = match self.verdict {
-            Verdict::Regression => (Level::Bad, "regression: something is worse beyond the bound"),
+            Verdict::Regression => {
+                (Level::Bad, "regression: something is worse, by an estimate beyond the bound")
+            }
             Verdict::Improvement => (Level::Good, "improvement, and no regression"),
             Verdict::Equivalent => (Level::Good, "equivalent: all changes lie within the bound"),
             Verdict::Inconclusive => (
@@ -193,19 +195,20 @@ impl ComparisonPage {
     }
 
     fn table(&self) -> Table {
+        // Of a single one, the name says nothing.
+        let single =
+            self.comparisons.windows(2).all(|two| two[0].configuration == two[1].configuration);
+        let configuration = if single { "" } else { "Configuration" };
         let mut table = Table::new("comparison", "Every configuration and response variable")
-            .column("configuration", "Configuration", Unit::Text)
+            .column("configuration", configuration, Unit::Text)
             .column("metric", "Response variable", Unit::Text)
             .column("verdict", "Verdict", Unit::Text)
+            .column("change", "Change (%)", Unit::SignedPercent)
             .column("before", "Before", Unit::Plain(4))
             .column("after", "After", Unit::Plain(4))
-            .column("change", "Change (%)", Unit::SignedPercent)
-            .column("change_low", "from", Unit::SignedPercent)
-            .column("change_high", "to", Unit::SignedPercent)
             .column("p_adjusted", "p (Holm)", Unit::Plain(2))
             .column("p_permutation", "p (relabeled)", Unit::Plain(2))
             .column("pairing", "Runs", Unit::Text);
-        let none = "too few runs, or runs that differ too much";
         for one in &self.comparisons {
             let scale = one.quantity.shown().0;
             let way = if one.paired { "pairs" } else { "unpaired" };
@@ -214,21 +217,17 @@ impl ComparisonPage {
             } else {
                 format!("{} and {}, {way}", one.runs.0, one.runs.1)
             };
-            let interval = one.interval();
-            // Asymmetric, so its ends stand by themselves.
             let change = one.ratio.as_ref().map(|ratio| {
-                let change = Estimate::exact(ratio.center - 1.0);
-                one.caveats.iter().cloned().fold(change, Estimate::doubt)
+                let change = Estimate { interval: one.interval(), ..Estimate::exact(ratio.center) };
+                one.caveats.iter().cloned().fold(change.map(|ratio| ratio - 1.0), Estimate::doubt)
             });
             table.push(vec![
                 short(&one.configuration).into(),
                 variable(one).into(),
                 one.verdict.to_string().into(),
+                Cell::estimate_or(change.as_ref(), "a response is not positive"),
                 Cell::Estimate(one.before.map(|value| value * scale)),
                 Cell::Estimate(one.after.map(|value| value * scale)),
-                Cell::estimate_or(change.as_ref(), "a response is not positive"),
-                Cell::number_or(interval.map(|i| i.low - 1.0), none),
-                Cell::number_or(interval.map(|i| i.high - 1.0), none),
                 Cell::number_or(one.p_adjusted, "too few runs"),
                 Cell::number_or(one.p_permutation, "too few runs"),
                 runs.into(),

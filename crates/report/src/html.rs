@@ -186,14 +186,16 @@ impl TableView {
             let all = table.rows.len();
             caption = format!("{caption}: the first {MOST_ROWS} of {all} rows, the file has all");
         }
-        let columns = table.columns.iter().map(|column| ColumnView {
+        // Those without a heading are for files.
+        let shown = || table.columns.iter().enumerate().filter(|(_, one)| !one.label.is_empty());
+        let columns = shown().map(|(_, column)| ColumnView {
             label: column.label.clone(),
             numeric: column.unit != Unit::Text,
         });
-        let units: Vec<Unit> = table.columns.iter().map(|column| column.unit).collect();
-        let rows = table.rows.iter().take(MOST_ROWS).map(|row| {
-            row.iter().zip(&units).map(|(cell, unit)| CellView::new(cell, *unit)).collect()
-        });
+        let rows =
+            table.rows.iter().take(MOST_ROWS).map(|row| {
+                shown().map(|(at, column)| CellView::new(&row[at], column.unit)).collect()
+            });
         Self {
             id: table.id.clone(),
             caption,

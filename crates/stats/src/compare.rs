@@ -631,12 +631,15 @@ fn judge(comparison: &Comparison, options: &Options) -> (Verdict, String) {
     let told = p < 1.0 - options.confidence && !interval.contains(1.0);
     let beyond = ratio.center > most || ratio.center < least;
     let worse = (ratio.center > 1.0) == (comparison.better == Better::Lower);
+    // What the interval does not carry is the estimate's.
+    let surely = interval.low > most || interval.high < least;
+    let by = if surely { "" } else { "by the estimate " };
     match (told, beyond, worse) {
         (true, true, true) => {
-            (Verdict::Regression, format!("worse: {range}, beyond the bound of {bound}"))
+            (Verdict::Regression, format!("worse: {range}, {by}beyond the bound of {bound}"))
         }
         (true, true, false) => {
-            (Verdict::Improvement, format!("better: {range}, beyond the bound of {bound}"))
+            (Verdict::Improvement, format!("better: {range}, {by}beyond the bound of {bound}"))
         }
         (true, false, _) => {
             let way = if worse { "worse" } else { "better" };
@@ -723,6 +726,15 @@ mod tests {
         assert_eq!(one(&base, &scaled(0.8, 0.005), &OPTIONS).verdict, Verdict::Improvement);
         assert_eq!(one(&base, &scaled(1.001, 0.005), &OPTIONS).verdict, Verdict::Equivalent);
         assert_eq!(one(&base, &scaled(1.0, 0.3), &OPTIONS).verdict, Verdict::Inconclusive);
+        // Surely worse; that it is beyond the bound, the interval does not carry.
+        let by_estimate = one(&base, &scaled(1.08, 0.03), &OPTIONS);
+        assert_eq!(by_estimate.verdict, Verdict::Regression);
+        assert!(
+            by_estimate.words.contains("], by the estimate beyond the bound"),
+            "{by_estimate:?}"
+        );
+        let surely = one(&base, &scaled(1.2, 0.005), &OPTIONS).words;
+        assert!(surely.contains("], beyond the bound"), "{surely}");
     }
 
     #[test]

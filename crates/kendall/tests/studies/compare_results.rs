@@ -218,6 +218,18 @@ fn a_regression_is_found_written_and_told_by_the_exit_code() {
     assert!(folders.after().join("comparison.json").is_file());
     let csv = std::fs::read_to_string(folders.after().join("tables/comparison.csv")).unwrap();
     assert_eq!(csv.lines().count(), 7);
+    let begins = "configuration,metric,verdict,change,change_low,change_high,before,";
+    assert!(csv.starts_with(begins), "{csv}");
+}
+
+/// Beside a name that says nothing, the upper end of the change was out of sight.
+#[test]
+fn the_page_names_no_single_configuration() {
+    let only = Set { clients: vec![8], ..Set::default() };
+    let folders = Folders::of(&only, &only);
+    folders.compare(&[]);
+    let page = std::fs::read_to_string(folders.after().join("comparison.html")).unwrap();
+    assert!(page.contains("Response variable</th>") && !page.contains("Configuration</th>"));
 }
 
 #[test]
