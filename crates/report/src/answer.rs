@@ -292,6 +292,14 @@ fn best_curve<'a>(
     Some((curve, found?))
 }
 
+/// Whether the curve of the fastest configuration shows what limits, where the answer asks for nothing else.
+pub(crate) fn is_shown(data: &Prepared<'_>, fastest: &Configuration) -> bool {
+    let asks_for_load = objective(data).is_none() && data.searches.is_empty();
+    best_curve(data, fastest)
+        .filter(|_| asks_for_load)
+        .is_some_and(|(curve, found)| matches!(capacity::limit(data, curve, found), Some(Ok(_))))
+}
+
 /// The name of a curve, and of those whose highest throughput does not differ from its own significantly.
 fn rivals(data: &Observations, best: &Curve) -> String {
     const MOST_NAMED: usize = 3;

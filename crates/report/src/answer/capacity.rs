@@ -215,7 +215,7 @@ fn fitted_knee(knee: f64, ends: Interval, (lowest, unit): (f64, &str)) -> String
 
 /// What limits a curve where no measured resource does: nothing yet, or what its shape shows. A host that others
 /// filled says nothing; the threads of the system do, by how much they ran or waited for a core.
-fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Limit> {
+pub(super) fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> Option<Limit> {
     let last = data.along(curve).last()?;
     let load = data.load_of(last);
     let last = &last.point;

@@ -3,6 +3,7 @@
 use kendall_fit::bottleneck::bottleneck;
 use kendall_fit::saturation::{Saturation, Shape};
 
+use crate::answer;
 use crate::document::{Level, Section};
 use crate::number;
 use crate::prepared::Prepared;
@@ -72,7 +73,7 @@ pub(crate) fn sentences(data: &Prepared<'_>) -> Vec<String> {
     } else {
         sentences.extend(super::searches::summary(data));
     }
-    sentences.extend(limit(fastest));
+    sentences.extend(limit(data, fastest));
     sentences.extend(certainty(data));
     sentences.extend(clean(data));
     sentences
@@ -210,11 +211,14 @@ fn range_of_curves(data: &Prepared<'_>) -> Option<String> {
     ))
 }
 
-fn limit(fastest: &Configuration) -> Option<String> {
+fn limit(data: &Prepared<'_>, fastest: &Configuration) -> Option<String> {
     let found = bottleneck(&fastest.point);
     let first = found.evidence.first()?;
     let disturbed = if found.disturbed { "; other programs used the machine too" } else { "" };
     Some(match (&found.limiting, &found.cannot_tell) {
+        (_, Some(_)) if answer::is_shown(data, fastest) => {
+            "No counter tells what limits it there, but the curve does: see the answer.".to_owned()
+        }
         (_, Some(why)) => format!("Cannot tell what limits it there: {why}."),
         (Some(_), None) => format!("What limits it there: {first}{disturbed}."),
         (None, None) => format!("No counter shows what limits it there: {first}{disturbed}."),

@@ -946,6 +946,19 @@ fn growth_is_an_answer_however_wide_its_interval() {
     }
 }
 
+/// Beside an answer that named what the curve shows, the summary could not tell.
+#[test]
+fn the_summary_says_no_less_than_the_answer() {
+    let (kept, _guard) = folder("grows-beside-others");
+    let factors = vec![("workload.clients", vec![1.0, 6.0, 30.0])];
+    Synthetic { factors, others: 1.97, ..Synthetic::writes() }.store(&kept);
+    let report = kendall_report::analyze(&kept).unwrap();
+    let limits = report.answer.unwrap().limits.unwrap();
+    assert!(limits.starts_with("Nothing up to 30 clients"), "{limits}");
+    let said = report.summary.join(" ");
+    assert!(said.contains("but the curve does: see the answer"), "{said}");
+}
+
 /// It ended in some runs, on a machine that others filled: the next run was to be on another machine.
 #[test]
 fn a_service_that_dies_is_looked_into_before_anything_else() {
