@@ -42,6 +42,9 @@ const SEGMENTS_SENT_AT: usize = 156;
 /// Requests before which the segments of an answer are not known.
 const LEAST_SEGMENTS: u32 = 8;
 
+/// Segments of an answer beyond which how many requests are under way is not counted: long answers differ in length.
+const MOST_SEGMENTS: u32 = 3;
+
 const IDLE_MS: u32 = 1_000;
 
 /// What went over a connection one way.
@@ -67,7 +70,7 @@ impl Connection {
 
     /// Requests that were sent and not answered, by its segments: more than one where several share it.
     pub(crate) fn asked_at_once(self) -> Option<f64> {
-        let each = self.sent.answered_by(self.received)?;
+        let each = self.sent.answered_by(self.received).filter(|each| *each <= MOST_SEGMENTS)?;
         let open =
             f64::from(self.sent.segments) - f64::from(self.received.segments) / f64::from(each);
         Some(open.max(0.0))
@@ -348,7 +351,7 @@ pub(crate) mod tests {
         };
         assert_eq!(at_once(1_141, 1_133), Some(8.0));
         assert_eq!((at_once(500, 998), at_once(500, 500)), (Some(1.0), Some(0.0)));
-        assert_eq!((at_once(7, 3), at_once(0, 9)), (None, None));
+        assert_eq!((at_once(7, 3), at_once(0, 9), at_once(1_000, 39_700)), (None, None, None));
         // Answers that differ, requests of several segments, too few of them.
         for (requests, answers) in [(20, 27), (40, 20), (20, 17), (3, 3)] {
             assert_eq!(open(requests, answers), None, "{requests} {answers}");
