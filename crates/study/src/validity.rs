@@ -86,7 +86,10 @@ impl Judgement {
         let totals = totals(generators);
         if totals.completed == 0 {
             let failed = match most_failed(generators) {
-                Some(most) => format!("; {} failed, {most}", totals.failed),
+                Some(most) => {
+                    let limit = limit_of_rate(generators, &totals);
+                    format!("; {} failed, {most}{limit}", totals.failed)
+                }
                 None => String::new(),
             };
             let none = "no request was completed in the measured window";
@@ -273,10 +276,13 @@ fn limit_of_rate(generators: &[Generator], totals: &Totals) -> String {
     if refused.sum::<u64>() < totals.failed.div_ceil(2) {
         return String::new();
     }
+    let (through, below) = match totals.completed {
+        0 => ("nothing".to_owned(), "rates below its limit"),
+        _ => (Rate::per_second(totals.throughput_per_s).to_string(), "rates below that"),
+    };
     format!(
-        " ({LIMITS_ITS_RATE}): the service limits its own rate, and let {} through; rates below that \
-         (`loop = \"open\"`) measure it",
-        Rate::per_second(totals.throughput_per_s)
+        " ({LIMITS_ITS_RATE}): the service limits its own rate, and let {through} through; {below} (`loop = \"open\"`) \
+         measure it"
     )
 }
 
@@ -397,6 +403,15 @@ mod tests {
         );
         let nothing = judged(|g| counts(g).completed = 0);
         rejects(&nothing, "no request was completed");
+        let refused = judged(|g| {
+            counts(g).completed = 0;
+            counts(g).errors = [("status_4xx".to_owned(), 30_000)].into();
+            g.statuses = [(429, 30_000)].into();
+        });
+        rejects(
+            &refused,
+            "too many requests): the service limits its own rate, and let nothing through",
+        );
     }
 
     #[test]
