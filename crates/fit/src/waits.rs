@@ -8,6 +8,8 @@ use crate::measured::{OperatingPoint, ProcessView};
 
 /// Share of what must have come on top, or be held, from which it is taken for the cause.
 const LEAST_SHARE: f64 = 0.5;
+/// Share of them from which they wait in another tier, too: a pool of connections lets only some of them through to it.
+const LEAST_ELSEWHERE: f64 = 0.25;
 /// Fewer requests that wait show nothing beside threads that wait for work.
 const LEAST_WAITING: f64 = 3.0;
 
@@ -48,7 +50,8 @@ pub fn place(
     let seen =
         |process: &ProcessView| Some([light.process(&process.part)?.waiting?, process.waiting?]);
     let processes = heavy.processes.iter().filter_map(|one| Some((&one.part, seen(one)?)));
-    let (tier, [before, waiting]) = grown(waiting_requests, processes)?;
+    let per_s = [light, heavy].map(|point| point.client.throughput_per_s);
+    let (tier, [before, waiting]) = grown(waiting_requests, per_s, processes)?;
     let enough = LEAST_SHARE * waiting_requests;
     let holder = if waiting.accept_queue - before.accept_queue >= enough {
         Holder::AcceptQueue
@@ -63,10 +66,11 @@ pub fn place(
 }
 
 /// The one tier in which what waits grew, from the lightest load to the heaviest, by as many as most of these requests: the
-/// requests inside it where connections of all tiers show them, otherwise threads and connections that wait, unless
+/// requests inside it where connections of all tiers show them, and show none that wait in another; otherwise threads and connections that wait, unless
 /// these may wait for another tier.
 pub(crate) fn grown<'a>(
     waiting_requests: f64,
+    per_s: [f64; 2],
     parts: impl Iterator<Item = (&'a Part, [Waiting; 2])>,
 ) -> Option<(&'a Part, [Waiting; 2])> {
     let enough = LEAST_SHARE * waiting_requests;
@@ -78,6 +82,15 @@ pub(crate) fn grown<'a>(
         let grew = requests.map(|requests| requests - before.accept_queue - before.inside);
         grew.unwrap_or_else(|| waiting.all() - before.all()) >= enough
     };
+    // A request takes longer there, not only are there more of them.
+    let waits_too = |[before, waiting]: [Waiting; 2]| {
+        let usual = (before.accept_queue + before.inside) * per_s[1] / per_s[0];
+        let requests = waiting.requests().filter(|_| shown);
+        requests.is_some_and(|requests| requests - usual >= LEAST_ELSEWHERE * waiting_requests)
+    };
+    if tiers.iter().filter(|(_, both)| waits_too(*both)).count() > 1 {
+        return None;
+    }
     let mut found = tiers.into_iter().filter(|(_, both)| grew(*both));
     let first = found.next().filter(|_| waiting_requests >= LEAST_WAITING)?;
     (found.next().is_none() && !first.1[1].may_wait_for_others()).then_some(first)
@@ -170,6 +183,19 @@ mod tests {
         assert_eq!(of(inside(28.0, 0.0), inside(3.0, 0.0)), Some("web".to_owned()));
         assert_eq!(of(inside(1.0, 0.0), inside(29.0, 0.0)), Some("db".to_owned()));
         assert_eq!(of(inside(28.0, 0.0), inside(0.0, 1.0)), None, "no caller of it is seen");
+        // Behind 12 connections of `web`, in a service that takes three at a time, and in one of 100 ms for each.
+        let at = |clients: f64, web: f64, db: f64, per_s: f64| {
+            let tiers = [("web", Some(inside(web, 0.0))), ("db", Some(inside(db, 0.0)))];
+            let mut point = point(clients, &tiers);
+            point.client.throughput_per_s = per_s;
+            point
+        };
+        let of_both = |light: OperatingPoint, heavy: OperatingPoint| {
+            place(&station(3), &light, &heavy).map(|place| place.tier.name)
+        };
+        assert_eq!(of_both(at(1.0, 0.2, 0.8, 36.0), at(32.0, 20.0, 12.0, 135.0)), None);
+        let beside = of_both(at(1.0, 0.1, 0.9, 9.0), at(32.0, 20.0, 12.0, 120.0));
+        assert_eq!(beside, Some("web".to_owned()));
         // More threads of one that waits for the other are no requests.
         let threads = Waiting { lock: 33.0, ..inside(1.0, 0.0) };
         assert_eq!(of(threads, inside(29.0, 0.0)), Some("db".to_owned()));

@@ -726,7 +726,8 @@ impl<'a> LightCurve<'a> {
         let both = self.heavy.uses.iter().filter_map(|(part, used)| {
             Some((part, [self.light.uses.get(part)?.waiting?, used.waiting?]))
         });
-        grown(waiting_requests, both).map(|(part, _)| part.name.clone())
+        let per_s = [self.light, self.heavy].map(|run| run.throughput_per_s);
+        grown(waiting_requests, per_s, both).map(|(part, _)| part.name.clone())
     }
 
     /// The same for what waits together.
