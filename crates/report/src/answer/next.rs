@@ -29,7 +29,7 @@ pub(super) fn of_modes() -> String {
 pub(super) fn after_failures(runs: &[Run]) -> Option<String> {
     const LEAST: usize = 2;
     let failed = || runs.iter().filter(|run| run.status == Status::Failed);
-    let reason = failed().last()?.reasons.first()?.lines().next()?;
+    let reason = failed().next_back()?.reasons.first()?.lines().next()?;
     let count = failed().count();
     (count >= LEAST).then(|| {
         format!(
