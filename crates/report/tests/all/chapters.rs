@@ -978,7 +978,7 @@ fn a_service_that_dies_is_looked_into_before_anything_else() {
 #[test]
 fn a_service_of_two_modes_needs_no_quieter_machine() {
     let slow = |record: &mut RunRecord| {
-        if (record.run.configuration + record.run.repetition) % 2 == 0 {
+        if (record.run.configuration + record.run.repetition).is_multiple_of(2) {
             for row in &mut record.generators[0].operations {
                 row.counts.completed /= 2;
                 row.counts.response_time = synthetic::times(0.01, row.counts.completed);
