@@ -43,7 +43,7 @@ fn machine(cores: u32, threads: u32, clients: u32, think_time_s: f64) -> System 
 
 fn run(system: &System, demands: &[Demand], requests: f64, rate: f64, seed: u64) -> Simulated {
     let measured_s = requests / rate;
-    let length = Length { warm_up_s: 0.2 * measured_s, measured_s };
+    let length = Length { warm_up_s: 0.2 * measured_s, measured_s, most: usize::MAX };
     let machine = Machine { slowness: 1.0, wake_s: 0.0, stay: 0.0 };
     simulate(system, demands, machine, length, seed)
 }
@@ -176,7 +176,7 @@ fn measured_waking(
     (wake_s, seed): (f64, u64),
 ) -> MeasuredRun {
     let slowness = (0.08 * noise()).exp();
-    let length = Length { warm_up_s: 0.1, measured_s: 0.6 };
+    let length = Length { warm_up_s: 0.1, measured_s: 0.6, most: usize::MAX };
     let machine = Machine { slowness, wake_s, stay: 0.0 };
     let seen = simulate(system, &TRUTH, machine, length, seed);
     MeasuredRun {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::between::Between;
 use super::by_load::{
-    Along, BENT, Five, LoadRun, Model, Place, WAITS, is_same, present, tail_by_wait,
+    Along, BENT, Five, LoadRun, Model, Place, WAITS, is_beyond, is_same, present, tail_by_wait,
 };
 use super::ladder::{self, Judged, Ladder, LeftOut, Rung};
 use super::question::Question;
@@ -969,6 +969,7 @@ impl StudyModel {
             along,
             has_station: !self.common.ends.is_empty(),
             among: own.and_then(|[x, _]| self.among(question, x.center)),
+            is_beyond: self.is_beyond(question),
             speed: speed.map_or([0.0; 2], |(known, not)| [0, 1].map(|of| known[of] - not[of])),
             twin: (&self.twin, system),
             by_twin: own,
@@ -1118,6 +1119,18 @@ impl StudyModel {
     fn among(&self, question: &Question, throughput_per_s: f64) -> Option<Place> {
         let asked = present(question.workload, throughput_per_s)?;
         Some(Place::of(asked, self.loads.iter().filter_map(LoadRun::present)))
+    }
+
+    /// Fewer processors of a host are full at a lower load, and no more than that.
+    fn is_beyond(&self, question: &Question) -> bool {
+        let is_fewer = |change: &Change| match change {
+            Change::Cores { host, count } => {
+                self.common.hosts.iter().any(|(name, cores)| name == host && count <= cores)
+            }
+            _ => false,
+        };
+        let at = (&question.graph, question.levels.as_slice());
+        !question.changes.iter().all(is_fewer) || is_beyond(at, self.loads.iter())
     }
 
     /// A service of which nothing tells what it waits for may carry no more than it did with as many requests in it as are

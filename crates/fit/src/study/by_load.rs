@@ -206,6 +206,25 @@ pub(super) fn tail_by_wait<'a>(
     Some((p99 / mean_s).ln().max(0.0))
 }
 
+/// Whether what is asked lies outside of these runs in what they vary beside the load: in one of its levels, or in a graph
+/// that no level tells from theirs.
+pub(super) fn is_beyond<'a>(
+    (graph, levels): (&Graph, &[(String, f64)]),
+    runs: impl Iterator<Item = &'a LoadRun> + Clone,
+) -> bool {
+    let (mut is_outside, mut is_other) = (false, false);
+    for (key, asked) in levels.iter().filter(|(key, _)| !is_load(key)) {
+        let known = runs.clone().flat_map(|run| &run.levels).filter(|(known, _)| known == key);
+        let (low, high) =
+            known.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (_, run)| {
+                is_other |= !is_same(*run, *asked);
+                (low.min(*run), high.max(*run))
+            });
+        is_outside |= low <= high && (*asked < low || *asked > high);
+    }
+    is_outside || !is_other && runs.into_iter().all(|run| run.graph != *graph)
+}
+
 /// Clients that do not think, by Little's law.
 pub(super) fn present(workload: Workload, throughput_per_s: f64) -> Option<f64> {
     match workload {

@@ -8,7 +8,7 @@
 //!
 //! Intervals are normal, of the variance Σw·s² + Σw·(f − f̄)²: of what each model errs by, here with σ = 3 % for all, and of
 //! what those that have a part in the answer differ by. A model of one configuration less errs more than that of all, which
-//! makes up for so few errors: in simulated systems such intervals hold what they say (`tests/ladder.rs`). Beyond
+//! makes up for so few errors: in simulated systems such intervals hold what they say (`tests/ladder`). Beyond
 //! the loads that were run, of an open load, and where more than the load is changed, a model's own interval is the least;
 //! an error counts there without what all runs left open at its configuration, and by how much less its model leaves open
 //! at what is asked.
@@ -19,9 +19,10 @@
 //! Weights of the likelihood where each is left out in turn: Yao et al., Bayesian Analysis 13 (2018), §2.3 (pseudo-BMA).
 
 use kendall_stats::distribution::t_two_sided;
+use kendall_units::exact_f64;
 use serde::{Deserialize, Serialize};
 
-use super::by_load::{Along, LoadRun, Model, Place, is_load, weighted};
+use super::by_load::{Along, LoadRun, Model, Place, is_beyond, is_load, weighted};
 use crate::hidden::Family;
 use crate::model::{CONFIDENCE, NORMAL};
 use crate::twin::{Interval, System, Twin, Why, Workload};
@@ -160,6 +161,8 @@ pub struct LeftOut {
     weight: f64,
     /// Among the runs that differ from it in the load alone; none without them.
     place: Option<Place>,
+    /// Whether it lies outside of all other runs in what is varied beside the load.
+    is_beyond: bool,
     /// ln(predicted/measured), by rung.
     errors: [Option<Pair>; Rung::ALL.len()],
     /// What all other runs leave open there, as σ of the logarithms: by the stations that no counter shows.
@@ -226,6 +229,7 @@ impl LeftOut {
             throughput_per_s: measured[0].exp(),
             weight: runs.iter().map(|run| run.weight).fold(0.0, f64::max),
             place,
+            is_beyond: is_beyond((&first.graph, &first.levels), others.iter().copied()),
             errors,
             open,
             tails,
@@ -291,8 +295,9 @@ impl Own {
 #[derive(Debug, Clone)]
 pub(super) struct Ladder {
     rungs: Vec<(Own, Judged)>,
-    /// ln of the p99 over the mean, and what it errs by.
+    /// ln of the p99 over the mean, and what it errs by where so many configurations were left out.
     tails: Vec<(f64, f64)>,
+    tails_left_out: f64,
     /// Configurations that were left out and lie as the question does, by their weights.
     left_out: f64,
     /// Whether a model's own interval is the least, and that of a station that no counter shows.
@@ -305,6 +310,8 @@ pub(super) struct Asked<'a> {
     pub(super) along: Option<&'a Along<'a>>,
     /// Where it lies among the loads that were run, whatever else it changes.
     pub(super) among: Option<Place>,
+    /// Whether it lies outside of the runs in what is varied beside the load.
+    pub(super) is_beyond: bool,
     /// Whether the twin's own interval holds what the runs leave open of an inferred station.
     pub(super) has_station: bool,
     pub(super) twin: (&'a Twin, &'a System),
@@ -400,11 +407,13 @@ impl Ladder {
         let at = |place: Option<Place>| {
             let is_end = matches!(place, Some(Place::Above | Place::Below));
             let counts = move |one: &&LeftOut| {
-                one.place == place || is_end && one.place == Some(Place::Inside)
+                let is_alike = place.is_some() || one.is_beyond == asked.is_beyond;
+                one.place == place && is_alike || is_end && one.place == Some(Place::Inside)
             };
             all.iter().filter(counts).collect::<Vec<_>>()
         };
-        // Where more than the load is changed: what was left out of all curves, or else lies as the load does.
+        // Where more than the load is changed: what was left out of all curves, as far within the other levels, or else lies
+        // as the load does.
         let some = [place, asked.among].into_iter().map(at).find(|judges| !judges.is_empty());
         let judges = some.unwrap_or_else(|| all.iter().collect());
         let left_out: f64 = judges.iter().map(|one| one.weight).sum();
@@ -428,15 +437,21 @@ impl Ladder {
         let errs: Vec<f64> = rungs.iter().map(|(own, _)| own.errs[1]).collect();
         let weights = precise(&weights(&errs, left_out), &rungs);
         rungs.iter_mut().zip(weights).for_each(|((_, one), weight)| one.weight = weight);
-        let mut ladder = Self { rungs, tails: Vec::new(), left_out, own_is_least, open };
+        // The p99 over the mean is judged wherever a configuration was left out, each once.
+        let times = |one: &LeftOut| all.iter().filter(|other| other.levels == one.levels).count();
+        let each = all.iter().map(|one| (one.weight / exact_f64(times(one)), one));
+        let each: Vec<(f64, &LeftOut)> = each.filter(|_| is_judged).collect();
+        let tails_left_out: f64 = each.iter().map(|(weight, _)| weight).sum();
+        let tails = Vec::new();
+        let mut ladder = Self { rungs, tails, tails_left_out, left_out, own_is_least, open };
         let around = asked.along.map(|along| along.over_mean(P99 - 1).0);
         let by_wait = ladder.mean().and_then(|[_, mean]| (asked.tail_by_wait)(mean.center));
         let said = [asked.tail_by_twin.map(f64::ln), around, by_wait].into_iter().enumerate();
         let usual = if asked.is_full { TAIL_OF_FULL } else { USUAL_TAIL };
         ladder.tails.extend(said.filter_map(|(at, said)| {
-            let errors = judges.iter().filter_map(|one| Some((one.weight, one.tails[at]?)));
-            let judged = errors.clone().next().map(|_| errs_by(errors, left_out, usual));
-            Some((said?, judged.or((left_out <= 0.0).then_some(UNJUDGED_TAIL))?))
+            let errors = each.iter().filter_map(|(weight, one)| Some((*weight, one.tails[at]?)));
+            let judged = errors.clone().next().map(|_| errs_by(errors, tails_left_out, usual));
+            Some((said?, judged.or(each.is_empty().then_some(UNJUDGED_TAIL))?))
         }));
         ladder
     }
@@ -444,13 +459,13 @@ impl Ladder {
     /// ln of the p99 over the mean, and how far its interval reaches to either side; none where nothing tells it.
     pub(super) fn tail(&self) -> Option<(f64, f64)> {
         let errs: Vec<f64> = self.tails.iter().map(|(_, errs)| *errs).collect();
-        let weights = weights(&errs, self.left_out);
+        let weights = weights(&errs, self.tails_left_out);
         let sum = |of: &dyn Fn(f64, f64) -> f64| {
             let tails = self.tails.iter().zip(&weights);
             tails.map(|((said, errs), weight)| weight * of(*said, *errs)).sum::<f64>()
         };
         let center = sum(&|said, _| said);
-        let t = t_two_sided(CONFIDENCE, self.left_out + WORTH);
+        let t = t_two_sided(CONFIDENCE, self.tails_left_out + WORTH);
         let squares = sum(&|said, errs| (t * errs).powi(2) + (NORMAL * (said - center)).powi(2));
         (!self.tails.is_empty()).then_some((center, squares.sqrt()))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use kendall_units::exact_f64;
+use kendall_units::{exact_f64, whole_u64};
 
 use super::demand::{self, Demand, Observed};
 use super::interval::Interval;
@@ -28,6 +28,8 @@ const REQUESTS: f64 = 3_000.0;
 /// The same where a configuration is left out: each is simulated four times in each of as many fits as there are
 /// configurations.
 const FEWER_REQUESTS: f64 = 1_000.0;
+/// So many times as many requests are simulated at most, where the model serves more than was measured.
+const MOST_TIMES: f64 = 3.0;
 /// Foreign CPU of a run, in cores, from which it is left out: beyond it a run measures something
 /// else (26 % in throughput and a factor of four in response time were seen).
 pub const MOST_FOREIGN_CORES: f64 = 0.15;
@@ -591,7 +593,8 @@ pub(super) fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
 /// Long enough for so many requests at this throughput.
 pub(super) fn length(throughput: f64, requests: f64) -> Length {
     let measured_s = requests / throughput;
-    Length { warm_up_s: 0.25 * measured_s, measured_s }
+    let most = usize::try_from(whole_u64(MOST_TIMES * requests)).unwrap_or(usize::MAX);
+    Length { warm_up_s: 0.25 * measured_s, measured_s, most }
 }
 
 /// The system with the commit time that was fitted, where none is known.

@@ -27,6 +27,8 @@ use serde_json::json;
 
 use crate::support::normal;
 
+mod reporting;
+#[path = "../support/mod.rs"]
 mod support;
 
 /// Clients, and the size of the pool of workers.
@@ -233,7 +235,7 @@ impl Truth {
         let demands: Vec<Demand> =
             work.map(|work_s| Demand { work_s, switch_s: 10e-6, ..Demand::default() }).collect();
         let machine = Machine { slowness, wake_s: 20e-6, stay: 0.0 };
-        let length = Length { warm_up_s: 0.5, measured_s: 4.0 };
+        let length = Length { warm_up_s: 0.5, measured_s: 4.0, most: usize::MAX };
         let mut system = self.system(clients, workers);
         alter(&mut system);
         simulate(&system, &demands, machine, length, seed)
