@@ -68,6 +68,19 @@ fn threads_on_cores_are_the_servers_of_the_books() {
     }
 }
 
+/// A run of a system that serves a hundred times as much as was measured is no hundred times as long.
+#[test]
+fn a_simulation_ends_after_so_many_requests() {
+    let system = machine(2, 8, 6, 0.05);
+    let want = finite_population(20.0, 100.0, 2, 6, None).unwrap();
+    let length = Length { warm_up_s: 1e3, measured_s: 1e4, most: 20_000 };
+    let as_fast = Machine { slowness: 1.0, wake_s: 0.0, stay: 0.0 };
+    let simulated = simulate(&system, &[only_work(0.01)], as_fast, length, 1);
+    assert_eq!(simulated.completions, 20_000);
+    near(simulated.throughput_per_s, want.throughput, 0.02);
+    near(simulated.response_mean_s, want.response_time.mean, 0.03);
+}
+
 /// A pool of two tokens around the work is a station of two servers, whatever the cores are.
 #[test]
 fn a_pool_bounds_what_is_inside() {

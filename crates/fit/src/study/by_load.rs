@@ -618,6 +618,8 @@ pub(super) fn lies_between(
 
 #[cfg(test)]
 mod tests {
+    use kendall_protocols::topology::{TierId, TierNode};
+
     use super::*;
     use crate::study::Signature;
 
@@ -756,6 +758,26 @@ mod tests {
         // Of 400 arrivals in 10 s, 360 are chance; 200 are not.
         let of = |served_per_s: f64| LoadRun { throughput_per_s: served_per_s, ..runs[2].clone() };
         assert!(of(36.0).serves() && !of(20.0).serves());
+    }
+
+    /// Sixteen workers lie between four and 64; 256, and a graph of another kind at the same levels, do not.
+    #[test]
+    fn a_level_between_those_that_were_run_is_not_beyond_them() {
+        let with = |workers: f64, instances: u32| {
+            let mut run = pool_of_four(&[4])[0].clone();
+            run.levels.push(("system.workers".to_owned(), workers));
+            run.graph.tiers.push(TierNode {
+                tier: TierId::fixed("web"),
+                kind: workers.to_string(),
+                instances,
+                pools: Vec::new(),
+            });
+            run
+        };
+        let runs = [with(4.0, 1), with(64.0, 1)];
+        let beyond = |asked: LoadRun| is_beyond((&asked.graph, &asked.levels), runs.iter());
+        assert!(!beyond(with(4.0, 1)) && !beyond(with(16.0, 1)));
+        assert!(beyond(with(256.0, 1)) && beyond(with(2.0, 1)) && beyond(with(4.0, 2)));
     }
 
     #[test]

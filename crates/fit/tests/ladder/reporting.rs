@@ -347,12 +347,12 @@ impl Reporting {
     }
 }
 
-/// As those of systems that report nothing; one design of each, unless more is asked for.
+/// As those of systems that report nothing: held as often as they say, and no worse than by hand; one design of each, unless more is asked for.
 #[test]
-fn answers_about_systems_that_report_hold_and_are_as_wide_as_they_err() {
+fn answers_about_systems_that_report_hold_and_no_wider_between_levels_than_they_err() {
     let seeds: Option<u64> = std::env::var("SEEDS").ok().map(|seeds| seeds.parse().unwrap());
     for (system, place) in SYSTEMS.iter().zip(0_usize..) {
-        for design in (0..2).filter(|design| seeds.is_some() || (design + place) % 2 == 0) {
+        for design in (0..2).filter(|design| seeds.is_some() || (design + place) % 2 == 1) {
             let mut scores = Scores::default();
             for seed in 1..=seeds.unwrap_or(1) {
                 scores.add_other(&system.scored(design, seed));
@@ -362,6 +362,8 @@ fn answers_about_systems_that_report_hold_and_are_as_wide_as_they_err() {
             scores.hold(&name);
             let width = quantile(&scores.halves[0], 0.5) / quantile(&scores.errors[0], 0.9);
             println!("|   half-width of X over the 90th percentile of errors | {width:.1} |");
+            // Most questions to it lie between two numbers of workers. Those of the others are wider than they err.
+            assert!(place > 0 || width <= 2.0, "{name}: {width}");
         }
     }
 }
