@@ -16,6 +16,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::RangedU64ValueParser;
 use kendall_tier::serve::Tls;
 use kendall_tier::{
     Announcement, Instruments, Page, PageRequest, PageResponse, Routes, SecondLog, Stop,
@@ -126,6 +127,11 @@ impl TlsFlags {
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     kendall_tier::resolved(text)
         .map_err(|error| format!("{error}; write it as HOST:PORT, such as 127.0.0.1:11211"))
+}
+
+/// The bound of a tier's connections: one of none would turn every client away.
+fn at_least_one<N: TryFrom<u64> + Clone + Send + Sync + 'static>() -> RangedU64ValueParser<N> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 /// Changes a tier by a request to its control address, of which `form` is an example.

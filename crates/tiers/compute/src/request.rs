@@ -10,7 +10,7 @@ use crate::matrix::{Interrupted, MODULUS, Matrix};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct RequestLimits {
     /// Rows of a matrix.
-    pub size: usize,
+    pub size: u32,
     /// Exponent of a power.
     pub exponent: u64,
     pub body_bytes: usize,
@@ -243,7 +243,7 @@ fn given(rows: &[Vec<i64>], limits: &RequestLimits) -> Result<Matrix, Problem> {
 fn fitting(size: usize, limits: &RequestLimits) -> Result<usize, Problem> {
     match size {
         0 => Err(Problem::new(422, "empty-matrix", "a matrix has at least one row")),
-        size if size > limits.size => {
+        size if size > limits.size as usize => {
             let detail = format!("a matrix of size {size} exceeds {0}×{0}", limits.size);
             Err(Problem::new(413, "matrix-too-large", detail))
         }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
+use kendall_tier::serve::{self, ListenError};
 use kendall_tier::{
     ACCEPT_PAUSE_NS, Accepted, Clock, ConnectionTable, Deadlines, Endpoint, Instruments, Key,
     Layout, Limit, Moments, Outcome, Read, Recorder, RequestType, Stop, Token, Waits, Waker, Write,
@@ -53,6 +54,8 @@ pub struct Limits {
     pub buffers: usize,
     /// How long a server may take to accept a connection.
     pub connect_ns: u64,
+    /// How much of the delay a graceful stop waits for.
+    pub stop_ns: u64,
 }
 
 impl Default for Limits {
@@ -62,6 +65,7 @@ impl Default for Limits {
             buffer: 1024 * 1024,
             buffers: 256 * 1024 * 1024,
             connect_ns: 5_000_000_000,
+            stop_ns: 10_000_000_000,
         }
     }
 }
@@ -73,8 +77,8 @@ pub enum LinkError {
     NoRoutes,
     #[error("`{address}` is not an address that can be reached; write it like `127.0.0.1:11211`")]
     Address { address: String, source: io::Error },
-    #[error("cannot listen on {address}; is another program there?")]
-    Listen { address: String, source: io::Error },
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     #[error("the link's event loop failed")]
     EventLoop(#[from] io::Error),
 }
@@ -742,7 +746,7 @@ impl Relay {
                 });
             }
         }
-        let due_ns = self.clock.now_ns().saturating_add(longest_ns).saturating_add(GRACE_NS);
+        let due_ns = self.clock.now_ns() + longest_ns.min(self.limits.stop_ns) + GRACE_NS;
         self.timers.push(due_ns, Timer::Grace);
     }
 
@@ -777,9 +781,8 @@ fn resolve(address: &str) -> Result<SocketAddr, LinkError> {
 }
 
 fn listen(address: &str) -> Result<TcpListener, LinkError> {
-    let resolved = resolve(address)?;
-    kendall_tier::listener(resolved)
-        .map_err(|source| LinkError::Listen { address: address.to_owned(), source })
+    let option = "--listen HOST:PORT or --route LISTEN=TO";
+    Ok(serve::bind(resolve(address)?, option)?.0)
 }
 
 /// Begins to connect; the event loop learns how it ended.

@@ -413,6 +413,17 @@ fn a_graceful_stop_delivers_what_the_link_holds() {
 }
 
 #[test]
+fn a_graceful_stop_waits_for_no_delay_beyond_its_bound() {
+    let (_listener, address) = listener();
+    let shape = Shape { delay: Seconds::new(1e18), ..Shape::default() };
+    let link = Running::start(address, shape, Limits { stop_ns: 0, ..Limits::default() });
+    connect(link.address).write_all(b"on its way").unwrap();
+    link.until(|link| link.instruments.snapshot().bytes_in == 10);
+    let stopping = std::thread::spawn(move || drop(link));
+    wait_until("the link's end", || stopping.is_finished());
+}
+
+#[test]
 fn shapes_change_route_by_route_while_the_link_runs() {
     let to = echo().to_string();
     let route = |_| Route { listen: "127.0.0.1:0".into(), to: to.clone() };
@@ -456,6 +467,8 @@ fn what_cannot_be_a_link_is_refused_with_its_address() {
     let taken = address.to_string();
     assert_eq!(
         bind(&taken, "127.0.0.1:1"),
-        format!("cannot listen on {taken}; is another program there?")
+        format!(
+            "cannot listen on {taken}; choose another with --listen HOST:PORT or --route LISTEN=TO"
+        )
     );
 }

@@ -59,7 +59,7 @@ pub(crate) struct CacheFlags {
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientFlags {
     /// Most client connections; further ones wait to be accepted
-    #[arg(long, value_name = "N", default_value_t = 2048)]
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = super::at_least_one::<u32>())]
     client_connections: u32,
 
     #[command(flatten)]

@@ -10,7 +10,7 @@ use kendall_tier::serve::ListenError;
 use kendall_tier::{PageResponse, Routes, Stop};
 use kendall_units::{Seconds, parse_bytes, parse_seconds};
 
-use super::{Running, TierFlags, TlsFlags, change};
+use super::{Running, TierFlags, TlsFlags, at_least_one, change};
 use crate::exit::{Exit, exit_with};
 
 /// Computes powers of matrices and prime factors over HTTP
@@ -52,8 +52,8 @@ pub(crate) struct ComputeFlags {
     cache_bytes: u64,
 
     /// Most rows of a matrix
-    #[arg(long, value_name = "ROWS", default_value_t = RequestLimits::default().size)]
-    max_size: usize,
+    #[arg(long, value_name = "ROWS", default_value_t = RequestLimits::default().size, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max_size: u32,
 
     /// Largest exponent
     #[arg(long, value_name = "EXPONENT", default_value_t = RequestLimits::default().exponent)]
@@ -64,7 +64,7 @@ pub(crate) struct ComputeFlags {
     max_body: u64,
 
     /// Most connections at a time; further ones are closed
-    #[arg(long, default_value_t = Limits::default().connections)]
+    #[arg(long, default_value_t = Limits::default().connections, value_parser = at_least_one::<usize>())]
     connections: usize,
 
     /// Time for the head of a request (and between two), and again for its body

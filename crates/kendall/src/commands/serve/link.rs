@@ -6,7 +6,7 @@ use kendall_link::{Control, Fault, Jitter, Limits, Link, LinkError, LinkOptions,
 use kendall_tier::{PageResponse, Routes, Stop};
 use kendall_units::{QuantityError, Seconds};
 
-use super::{PageFlags, Running, change};
+use super::{PageFlags, Running, at_least_one, change};
 use crate::exit::{Exit, exit_with};
 
 /// Relays TCP with delay, jitter, a bandwidth limit and faults
@@ -54,7 +54,7 @@ pub(crate) struct LinkFlags {
     seed: u64,
 
     /// Most connections at a time; further ones are reset
-    #[arg(long, default_value_t = 10_000)]
+    #[arg(long, default_value_t = 10_000, value_parser = at_least_one::<usize>())]
     connections: usize,
 
     /// Most bytes held in one direction of one connection
@@ -106,7 +106,7 @@ impl LinkFlags {
 fn exit_of(error: &LinkError) -> Exit {
     match error {
         LinkError::NoRoutes | LinkError::Address { .. } => Exit::Refused,
-        LinkError::Listen { .. } | LinkError::EventLoop(_) => Exit::NotReady,
+        LinkError::Listen(_) | LinkError::EventLoop(_) => Exit::NotReady,
     }
 }
 

@@ -9,7 +9,7 @@ use kendall_tier::serve::ListenError;
 use kendall_tier::{Clock, PageResponse, Routes, Stop};
 use kendall_units::Seconds;
 
-use super::{Running, TierFlags, TlsFlags};
+use super::{Running, TierFlags, TlsFlags, at_least_one};
 use crate::exit::{Exit, exit_with};
 use crate::output::{self, Format};
 
@@ -55,7 +55,7 @@ pub(crate) struct QueueFlags {
     queue_capacity: u32,
 
     /// Most client connections; further ones wait to be accepted
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = at_least_one::<u32>())]
     client_connections: u32,
 
     /// Longest wait for a connection to PostgreSQL

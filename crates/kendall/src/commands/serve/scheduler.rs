@@ -10,7 +10,7 @@ use kendall_tier::{Clock, Stop};
 use kendall_units::Seconds;
 
 use super::cache::{AccessFlags, PeerFlags};
-use super::{Running, TierFlags};
+use super::{Running, TierFlags, at_least_one};
 use crate::exit::{Exit, exit_with};
 
 /// Runs the scheduler of a build cluster
@@ -92,7 +92,7 @@ pub(crate) struct SchedulerFlags {
     cache_patience: Seconds,
 
     /// Most client and worker connections; further ones wait to be accepted
-    #[arg(long, value_name = "N", default_value_t = 2048)]
+    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = at_least_one::<usize>())]
     connections: usize,
 
     #[command(flatten)]

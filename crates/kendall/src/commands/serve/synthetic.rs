@@ -3,7 +3,7 @@
 use kendall_synthetic::{Limits, ServiceTime, Synthetic, SyntheticError, SyntheticOptions};
 use kendall_tier::{Routes, Stop};
 
-use super::{Running, TierFlags};
+use super::{Running, TierFlags, at_least_one};
 use crate::exit::{Exit, exit_with};
 
 /// Serves HTTP as a station of m servers with drawn service times, without using CPU
@@ -28,7 +28,7 @@ pub(crate) struct SyntheticFlags {
     queue: u64,
 
     /// Most connections at a time; further ones are closed
-    #[arg(long, default_value_t = Limits::default().connections)]
+    #[arg(long, default_value_t = Limits::default().connections, value_parser = at_least_one::<usize>())]
     connections: usize,
 
     #[arg(long)]
