@@ -213,7 +213,6 @@ impl Page {
             longest: REQUEST,
             farewell: FAREWELL,
             head_bytes: HEAD_BYTES,
-            half_close: true,
             ..ListenOptions::new(address)
         })?;
         let address = listener.address();

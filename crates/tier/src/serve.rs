@@ -71,9 +71,6 @@ pub struct ListenOptions {
     pub headers: usize,
     /// Bytes of the head of a request.
     pub head_bytes: u32,
-    /// Whether a client may close its side in HTTP/1.1 before it has its answer. Where it may, one that went away
-    /// is found only when it is written to.
-    pub half_close: bool,
     /// Serves TLS alone.
     pub tls: Option<Tls>,
 }
@@ -114,7 +111,6 @@ impl ListenOptions {
             farewell: Duration::from_secs(10),
             headers: 64,
             head_bytes: 16 << 10,
-            half_close: false,
             tls: None,
         }
     }

@@ -5,7 +5,7 @@ use std::future::{Pending, pending, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,6 +38,9 @@ const FRAME_BYTES: u32 = 64 << 10;
 const SEND_BYTES: usize = 256 << 10;
 /// A peer that answers no ping for so long is gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// A client that closes its side so soon after its request in HTTP/1.1 waits for the answer, as `printf … | nc` does;
+/// later, it has given up, as one whose patience is over or whose user asks for something else.
+const CLOSES_WITHIN_NS: u64 = 20_000_000;
 /// How often connections are checked for being idle.
 const LOOK: Duration = Duration::from_secs(5);
 /// Longest time without a byte taken of answers that wait for the client.
@@ -114,7 +117,8 @@ async fn drive<S: ServeConnection, I: AsyncRead + AsyncWrite + Unpin + Send + 's
     stop: watch::Receiver<bool>,
 ) -> End {
     let (shared, connection) = (Arc::clone(&counted.shared), Arc::clone(&counted.connection));
-    let io = Watched::new(io, service.clone(), Arc::clone(&connection), shared.options.idle);
+    let mut io = Watched::new(io, service.clone(), Arc::clone(&connection), shared.options.idle);
+    io.may_close = protocol == Protocol::Http1;
     let end = service.drive(io, Served { protocol, connection, shared, stop }).await;
     let never = counted.connection.begun() == 0;
     if end == Enough::Idle && never { End::Late } else { End::Other }
@@ -189,8 +193,7 @@ fn http1(options: &ListenOptions) -> hyper::server::conn::http1::Builder {
         .timer(TokioTimer::new())
         .header_read_timeout(options.patience)
         .max_headers(options.headers)
-        .max_header_size(usize::try_from(options.head_bytes).unwrap_or(usize::MAX))
-        .half_close(options.half_close);
+        .max_header_size(usize::try_from(options.head_bytes).unwrap_or(usize::MAX));
     builder
 }
 
@@ -340,6 +343,11 @@ struct Watched<I, S> {
     turn: Option<Pin<Box<dyn Future<Output = bool> + Send>>>,
     /// Requests that were read begin before more is read.
     yields: bool,
+    /// Whether the client may close its side before it has its answer, and until when.
+    may_close: bool,
+    closes_until_ns: u64,
+    /// Who reads on when the answer is taken, where it has.
+    reader: Option<Waker>,
     // Two: a plain stream is always flushed, also while it takes no further byte.
     writes: Stall,
     flushes: Stall,
@@ -348,8 +356,18 @@ struct Watched<I, S> {
 impl<I, S: ServeConnection> Watched<I, S> {
     fn new(io: I, service: S, connection: Arc<Connection>, longest: Duration) -> Self {
         let stall = || Stall { longest, since: None };
-        let (turn, yields) = (None, false);
-        Self { io, service, connection, turn, yields, writes: stall(), flushes: stall() }
+        Self {
+            io,
+            service,
+            connection,
+            turn: None,
+            yields: false,
+            may_close: false,
+            closes_until_ns: 0,
+            reader: None,
+            writes: stall(),
+            flushes: stall(),
+        }
     }
 
     /// Bytes that may be read.
@@ -375,6 +393,13 @@ impl<I, S: ServeConnection> Watched<I, S> {
             }
         }
         Poll::Ready(usize::MAX)
+    }
+
+    /// Whether a client that has closed its side still waits for an answer.
+    fn waits_for_answer(&self) -> bool {
+        self.connection.has_requests()
+            && !self.connection.awaits_body()
+            && self.connection.now_ns() < self.closes_until_ns
     }
 
     fn wrote(
@@ -410,6 +435,14 @@ impl<I: AsyncRead + Unpin, S: ServeConnection> AsyncRead for Watched<I, S> {
         if bytes > 0 {
             self.service.received(bytes);
             self.yields = !self.connection.may_begin(STREAMS as usize);
+            self.closes_until_ns = if self.may_close { u64::MAX } else { 0 };
+        } else if read.is_pending() {
+            if self.closes_until_ns == u64::MAX {
+                self.closes_until_ns = self.connection.now_ns() + CLOSES_WITHIN_NS;
+            }
+        } else if matches!(read, Poll::Ready(Ok(()))) && self.waits_for_answer() {
+            (self.closes_until_ns, self.reader) = (u64::MAX, Some(context.waker().clone()));
+            return Poll::Pending;
         }
         read
     }
@@ -442,6 +475,9 @@ impl<I: AsyncWrite + Unpin, S: ServeConnection> AsyncWrite for Watched<I, S> {
         let flushed = Pin::new(&mut self.io).poll_flush(context);
         if matches!(flushed, Poll::Ready(Ok(()))) {
             self.service.flushed();
+            if self.reader.is_some() && !self.connection.has_requests() {
+                self.reader.take().map_or((), Waker::wake);
+            }
         }
         self.flushes.check(context, flushed)
     }
@@ -453,7 +489,7 @@ impl<I: AsyncWrite + Unpin, S: ServeConnection> AsyncWrite for Watched<I, S> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http_body_util::Empty;
@@ -468,6 +504,13 @@ mod tests {
         open: Arc<Semaphore>,
         waiting: Arc<AtomicUsize>,
         answered: Arc<AtomicUsize>,
+    }
+
+    impl Default for Gate {
+        fn default() -> Self {
+            let open = Arc::new(Semaphore::new(0));
+            Self { open, waiting: Arc::default(), answered: Arc::default() }
+        }
     }
 
     impl ConnectionHooks for Gate {}
@@ -502,6 +545,39 @@ mod tests {
         stream
     }
 
+    /// Also one whose answer takes longer than it takes to give up.
+    #[test]
+    fn a_client_that_closes_its_side_with_its_requests_has_its_answers() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = Listener::bind(ListenOptions::new(([127, 0, 0, 1], 0).into())).unwrap();
+        let mut stream = std::net::TcpStream::connect(listener.address()).unwrap();
+        stream.write_all(&b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(2)).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let gate = Gate::default();
+        let (_stop, stopping) = watch::channel(false);
+        let services = vec![(runtime.handle().clone(), gate.clone())];
+        runtime.spawn(listener.serve(services, None, stopping));
+        let reading = std::thread::spawn(move || {
+            let mut answers = String::new();
+            stream.read_to_string(&mut answers).unwrap();
+            answers
+        });
+        runtime.block_on(async {
+            for number in 1..=2 {
+                while gate.waiting.load(Ordering::SeqCst) < number && !reading.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+                let patience = Duration::from_nanos(2 * CLOSES_WITHIN_NS);
+                tokio::time::timeout(patience, pending::<()>()).await.unwrap_or_default();
+                gate.open.add_permits(1);
+            }
+            while !reading.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        });
+        assert_eq!(reading.join().unwrap().matches("HTTP/1.1 200 OK").count(), 2);
+    }
+
     /// Of twenty thousand requests in one burst a bounded number begins, and all are answered in the end.
     #[test]
     fn requests_beyond_the_bound_begin_when_others_have_ended() {
@@ -512,11 +588,7 @@ mod tests {
         });
         let listener = listener.unwrap();
         let address = listener.address();
-        let gate = Gate {
-            open: Arc::new(Semaphore::new(0)),
-            waiting: Arc::default(),
-            answered: Arc::default(),
-        };
+        let gate = Gate::default();
         let (stop, stopping) = watch::channel(false);
         let services = vec![(runtime.handle().clone(), gate.clone())];
         let serving = runtime.spawn(listener.serve(services, None, stopping));

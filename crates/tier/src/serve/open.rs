@@ -295,6 +295,15 @@ impl Connection {
         [&self.waits, &self.bodies].iter().any(|count| count.load(Ordering::SeqCst) > 0)
     }
 
+    /// Whether the body of a request is read of which nothing is there.
+    pub(super) fn awaits_body(&self) -> bool {
+        self.bodies.load(Ordering::SeqCst) > 0
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        self.open.clock.now_ns()
+    }
+
     /// Waits in turn until further requests may begin; false where those that have begun need something before.
     pub(super) async fn next_turn(self: Arc<Self>) -> bool {
         tokio::select! {

@@ -296,7 +296,9 @@ fn a_full_queue_is_refused_with_retry_after_and_changes_while_it_runs() {
     service.change(&Change { workers: Some(3), ..Change::default() });
     service.until(|service| service.instruments.snapshot().workers_busy.current == 3);
     assert_eq!(service.instruments.snapshot().workers, 3);
-    // No client waits for the answers any more: the workers give up, and fewer may remain.
+    // No client waits for the answers any more: the workers give up, and fewer may remain. One that closed its side
+    // with its request would wait.
+    std::thread::sleep(Duration::from_millis(50));
     drop(held);
     service.change(&Change { workers: Some(1), ..Change::default() });
     service.until(|service| service.instruments.snapshot().workers_busy.current == 0);
