@@ -206,8 +206,11 @@ impl Tls {
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, path)) => {
-                let key = PrivateKeyDer::from_pem_file(path)
-                    .map_err(|error| TlsError::Key { path: path.clone(), source: error.into() })?;
+                let refuse = |source| TlsError::Key { path: path.clone(), source };
+                let pem = kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)
+                    .map_err(|error| refuse(error.into()))?;
+                let key =
+                    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| refuse(error.into()))?;
                 builder.with_client_auth_cert(certificates(certificate)?, key).map_err(refused)?
             }
         };
@@ -233,7 +236,8 @@ impl Tls {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let refuse = |source| TlsError::Certificate { path: path.to_owned(), source };
-    let pem = std::fs::read(path).map_err(|error| refuse(Some(error)))?;
+    let pem = kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)
+        .map_err(|error| refuse(Some(error)))?;
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem).flatten().collect();
     if certificates.is_empty() { Err(refuse(None)) } else { Ok(certificates) }
 }

@@ -225,7 +225,8 @@ impl Observe {
         let server = Prometheus::new(url, &self.authentication()?);
         let Some(path) = &self.ca_file else { return Ok(server) };
         let refuse = |why: String| refused(format!("--ca-file {}: {why}", path.display()));
-        let pem = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
+        let pem = kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)
+            .map_err(|error| refuse(error.to_string()))?;
         server.with_authorities(&pem).map_err(refuse)
     }
 

@@ -217,3 +217,54 @@ fn long_errors_keep_to_the_columns() {
         assert!(error.lines().all(is_short), "{error}");
     }
 }
+/// What has no end would be read without end.
+#[test]
+fn a_device_is_no_file_of_tokens_certificates_or_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, _) = kendall_testing::certificate(folder.path(), "one");
+    let (certificate, zero, any) = (certificate.to_str().unwrap(), "/dev/zero", "127.0.0.1:0");
+    let (system, _) = observed(folder.path(), |load| load);
+    let https = ["load", "http", "https://127.0.0.1:9"];
+    let queue = ["load", "queue", "127.0.0.1:9", "--token-file", zero];
+    let front = ["serve", "cache-front", "--listen", any, "--server", "127.0.0.1:9"];
+    let compute = ["serve", "compute", "--listen", any, "--tls-key", zero, "--tls-certificate"];
+    let identity = ["--client-key", zero, "--client-certificate", certificate];
+    let call = ["queue", "create", "jobs", "--tls-name", "a", "--tls-root", zero];
+    for arguments in [
+        &[&compute[..], &[zero]].concat()[..],
+        &[&compute[..], &[certificate]].concat(),
+        &[&front[..], &["--tokens", zero]].concat(),
+        &[&front[..], &["--peer-token", zero]].concat(),
+        &["serve", "proxy", "--config", zero],
+        &[&https[..], &["--authority", zero]].concat(),
+        &[&https[..], &identity].concat(),
+        &queue,
+        &call,
+        &["observe", &system, "--prometheus", "https://127.0.0.1:9", "--ca-file", zero],
+    ] {
+        refused(arguments, "it is not a regular file");
+    }
+}
+
+/// A server that answers nobody, or where nobody looks for it, seems to run.
+#[test]
+fn a_server_that_could_serve_nobody_does_not_start() {
+    let any = ["--listen", "127.0.0.1:0"];
+    for (tier, option) in [
+        ("compute", "--connections"),
+        ("synthetic", "--connections"),
+        ("link", "--connections"),
+        ("scheduler", "--connections"),
+        ("queue", "--client-connections"),
+        ("cache", "--client-connections"),
+        ("proxy", "--max-clients"),
+    ] {
+        refused(&["serve", tier, any[0], any[1], option, "0"], "0 is not in 1..");
+    }
+    refused(
+        &["serve", "compute", any[0], any[1], "--max-size", "18446744073709551615"],
+        "1..=10000",
+    );
+    let proxy = ["serve", "proxy", any[0], any[1], "--server", "127.0.0.1:9", "--listen-unix", ""];
+    refused(&proxy, "write the path of a socket");
+}

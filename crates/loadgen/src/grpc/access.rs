@@ -56,7 +56,8 @@ impl Access {
     /// administrator's.
     pub fn token_of(path: &Path) -> Result<String, AccessError> {
         let refuse = |source| AccessError::NoToken { path: path.to_owned(), source };
-        let text = std::fs::read_to_string(path).map_err(|error| refuse(Some(error)))?;
+        let text = kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
+            .map_err(|error| refuse(Some(error)))?;
         let lines = text.lines().map(str::split_whitespace).map(Iterator::collect);
         let lines: Vec<Vec<&str>> = lines.collect();
         let alone = match lines.iter().flatten().collect::<Vec<_>>().as_slice() {

@@ -97,7 +97,7 @@ impl Tls {
     /// A server that speaks one of `protocols`, by their names in ALPN; any without one.
     pub fn config(&self, protocols: &[&str]) -> Result<Arc<ServerConfig>, TlsError> {
         let chain = certificates(&self.certificate)?;
-        let key = PrivateKeyDer::from_pem_file(&self.key)
+        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
             .map_err(|source| TlsError::File { path: self.key.clone(), source })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -125,10 +125,13 @@ pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let failed = |source| TlsError::File { path: path.to_owned(), source };
-    let chain = CertificateDer::pem_file_iter(path)
-        .map_err(failed)?
+    let chain = CertificateDer::pem_slice_iter(&read(path)?)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(failed)?;
+        .map_err(|source| TlsError::File { path: path.to_owned(), source })?;
     if chain.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(chain) }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    crate::read_file(path, crate::LARGEST_FILE)
+        .map_err(|error| TlsError::File { path: path.to_owned(), source: pem::Error::Io(error) })
 }

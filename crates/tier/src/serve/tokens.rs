@@ -40,7 +40,7 @@ impl<G> Tokens<G> {
     /// Reads a file.
     pub fn read(path: &Path, line: &TokenLine<G>) -> Result<Self, TokensError> {
         let (path, form) = (path.to_owned(), line.form);
-        let text = match std::fs::read_to_string(&path) {
+        let text = match crate::read_text(&path, crate::LARGEST_FILE) {
             Ok(text) => text,
             Err(source) => return Err(TokensError::Read { path, source }),
         };

@@ -68,7 +68,7 @@ pub enum TrustError {
 }
 
 fn read(path: &Path) -> Result<String, TrustError> {
-    std::fs::read_to_string(path)
+    kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
         .map_err(|source| TrustError::File { path: path.to_owned(), source })
 }
 

@@ -159,7 +159,7 @@ impl Config {
     /// [`ConfigError`], which says where and what to write instead.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let read = |source| ConfigError::Read { path: path.to_owned(), source };
-        let text = std::fs::read_to_string(path).map_err(read)?;
+        let text = kendall_tier::read_text(path, kendall_tier::LARGEST_FILE).map_err(read)?;
         Self::parse(&text, path)
     }
 
@@ -207,7 +207,7 @@ fn read(table: &Table, folder: &Path) -> Result<Config, ConfigError> {
     let unspecified = SocketAddr::from(([127, 0, 0, 1], 0));
     let options = Options {
         listen: unspecified,
-        listen_unix: file.opt_text("listen_unix")?.map(PathBuf::from),
+        listen_unix: listen_unix(&mut file)?,
         client_tls,
         threads: file.small("threads")?,
         mode,
@@ -219,6 +219,16 @@ fn read(table: &Table, folder: &Path) -> Result<Config, ConfigError> {
     };
     file.known()?;
     Ok(Config { listen, options })
+}
+
+/// An empty path would be an address that the kernel makes up.
+fn listen_unix(file: &mut Section<'_>) -> Result<Option<PathBuf>, Problem> {
+    match file.opt_text("listen_unix")? {
+        Some(path) if path.is_empty() => {
+            Err(file.problem("listen_unix", "write the path of a socket"))
+        }
+        path => Ok(path.map(PathBuf::from)),
+    }
 }
 
 fn whole(count: u64) -> usize {

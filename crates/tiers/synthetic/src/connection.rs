@@ -199,13 +199,16 @@ fn parse(input: &[u8]) -> Option<(Found, usize, bool)> {
     if !kendall_tier::is_host(request.version == Some(1), named, hosts) {
         return refused(400, "`Host` names one host, with a port or without");
     }
-    let mut body = 0;
+    let mut body = None;
     let mut close = request.version == Some(0);
     for header in request.headers.iter() {
         let value = std::str::from_utf8(header.value).unwrap_or("").trim();
         if header.name.eq_ignore_ascii_case("content-length") {
             match value.parse::<usize>() {
-                Ok(length) if length <= BODY_BYTES => body = length,
+                Ok(length) if body.is_some_and(|before| before != length) => {
+                    return refused(400, "there are two content lengths");
+                }
+                Ok(length) if length <= BODY_BYTES => body = Some(length),
                 Ok(_) => return refused(413, "the body is too large"),
                 Err(_) => return refused(400, "the content length is not a number"),
             }
@@ -221,7 +224,8 @@ fn parse(input: &[u8]) -> Option<(Found, usize, bool)> {
         (Some("GET" | "POST"), _) => Found::Visit,
         _ => return refused(405, "only GET and POST are served"),
     };
-    (input.len() >= head + body).then_some((found, head + body, close))
+    let whole = head + body.unwrap_or(0);
+    (input.len() >= whole).then_some((found, whole, close))
 }
 
 /// For `fuzz/`: the head of a request.
@@ -270,6 +274,8 @@ mod tests {
         assert_eq!(status("GET / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"), 411);
         assert_eq!(status("GET / HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n"), 400);
         assert_eq!(status("GET / HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999\r\n\r\n"), 413);
+        let lengths = "content-length: 1\r\ncontent-length: 2";
+        assert_eq!(status(&format!("POST / HTTP/1.1\r\nhost: a\r\n{lengths}\r\n\r\nab")), 400);
         assert_eq!(status(&format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(9000))), 431);
         assert_eq!(status(&format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(65))), 431);
         assert_eq!(
