@@ -47,8 +47,6 @@ pub(crate) struct ThreadPlan<'a> {
     pub(crate) timeout_ns: u64,
     /// Waits shorter than this are spent asking again and again, which wakes up sooner.
     pub(crate) spin_ns: u64,
-    /// A request that is sent later than this after its moment counts as late.
-    pub(crate) late_ns: u64,
     /// Requests that this thread sends at most.
     pub(crate) requests: u64,
     pub(crate) stop: &'a AtomicBool,
@@ -277,17 +275,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         self.outbox.clear();
         let operation = self.driver.write(&mut connection.pending, &mut self.outbox);
         let sent = now_ns();
-        let lateness = sent.saturating_sub(due.max(free_ns));
-        if free_ns > due {
-            self.recorder.tally.connection_wait.record(free_ns - due);
-        }
-        if lateness > self.plan.late_ns {
-            self.recorder.tally.late += 1;
-        }
-        if matches!(self.pace, Pace::Open(_)) {
-            self.recorder.moment(due, sent);
-        }
-        self.recorder.sent(operation, self.outbox.len() as u64, lateness);
+        self.recorder.sent(operation, self.outbox.len() as u64, (due, free_ns, sent));
         self.transmit(index, operation, due, sent);
     }
 
@@ -297,7 +285,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         let connection = &mut self.connections[index];
         self.outbox.clear();
         let operation = self.driver.write(&mut connection.pending, &mut self.outbox);
-        self.recorder.sent(operation, self.outbox.len() as u64, 0);
+        self.recorder.sent(operation, self.outbox.len() as u64, (due, 0, due));
         self.transmit(index, operation, due, due);
     }
 

@@ -214,7 +214,7 @@ pub(crate) fn run_threads(
         for (thread, exchange) in exchanges.into_iter().enumerate() {
             let (start, started) = sync_channel(1);
             starts.push(start);
-            let recorder = Recorder::new(thread, count, exchange);
+            let recorder = Recorder::new(thread, count, exchange, plan.limits.lateness_ns);
             let ready = ready.clone();
             handles.push(scope.spawn(move || {
                 let place = Place { thread, threads, plan, stop };
@@ -390,7 +390,6 @@ fn run_thread<D: Driver>(
         connections: place.connections(),
         timeout_ns: place.plan.timeout_ns,
         spin_ns: place.spin_ns(),
-        late_ns: place.plan.limits.lateness_ns,
         requests: place.requests(),
         stop: place.stop,
     };

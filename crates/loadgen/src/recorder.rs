@@ -3,6 +3,7 @@
 //! A full window goes to the collector over a bounded channel, and an empty one comes back, so
 //! that the thread itself neither allocates nor takes a lock that it could wait for.
 
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender};
 
 use kendall_stats::histogram::Histogram;
@@ -157,13 +158,24 @@ pub(crate) struct Recorder {
     /// End of the load; what is sent and answered later is drained.
     ends_ns: u64,
     exchange: WindowExchange,
+    /// A request that is sent later than this after its moment counts as late.
+    late_ns: u64,
+    /// From when until when a free connection last waited for this thread, where that was late.
+    stood_still: Range<u64>,
     pub(crate) tally: Tally,
 }
 
 impl Recorder {
     /// Counts nothing before [`start`](Self::start).
-    pub(crate) fn new(thread: usize, operations: usize, exchange: WindowExchange) -> Self {
+    pub(crate) fn new(
+        thread: usize,
+        operations: usize,
+        exchange: WindowExchange,
+        late_ns: u64,
+    ) -> Self {
         Self {
+            late_ns,
+            stood_still: 0..0,
             window: Box::new(WindowRecord::new(thread, operations)),
             window_ends_ns: u64::MAX,
             ends_ns: u64::MAX,
@@ -213,18 +225,39 @@ impl Recorder {
     }
 
     /// Open loop: keeps when a request was due and sent, while there is room.
-    pub(crate) fn moment(&mut self, due: u64, sent: u64) {
+    fn moment(&mut self, due: u64, sent: u64) {
         let moments = &mut self.tally.moments;
         if moments.len() < moments.capacity() {
             moments.push((due, sent));
         }
     }
 
-    /// Counts a request of `operation` that was handed to the kernel.
-    pub(crate) fn sent(&mut self, operation: usize, bytes: u64, lateness_ns: u64) {
+    /// Counts a request of `operation` that was handed to the kernel when it was `sent`, on a connection that became
+    /// free at `free_ns` where it waited for one.
+    ///
+    /// What became due while this thread stood still is late until it went on, although so many were due then that they
+    /// also waited for connections.
+    pub(crate) fn sent(
+        &mut self,
+        operation: usize,
+        bytes: u64,
+        (due, free_ns, sent): (u64, u64, u64),
+    ) {
         let record = &mut self.window.operations[operation];
         record.sent += 1;
         record.bytes_out += bytes;
+        self.moment(due, sent);
+        let mut lateness_ns = sent.saturating_sub(due.max(free_ns));
+        if free_ns > due {
+            let seen = if self.stood_still.contains(&due) { self.stood_still.end } else { due };
+            lateness_ns = lateness_ns.max(seen - due);
+            if free_ns > seen {
+                self.tally.connection_wait.record(free_ns - seen);
+            }
+        } else if lateness_ns > self.late_ns {
+            self.stood_still = due..sent;
+        }
+        self.tally.late += u64::from(lateness_ns > self.late_ns);
         if lateness_ns == 0 {
             self.tally.on_time += 1;
         } else {
@@ -320,5 +353,26 @@ impl Recorder {
         let full = std::mem::replace(&mut self.window, empty);
         // The collector outlives the threads; without it the record is dropped.
         self.exchange.full.send(full).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    /// A thread with one connection stands still from 110 to 200, and what is later than 20 is late.
+    #[test]
+    fn what_is_due_while_the_thread_stands_still_is_late_before_it_waits_for_a_connection() {
+        let ((full, _windows), (_back, empty)) = (sync_channel(1), sync_channel(1));
+        let mut recorder = Recorder::new(0, 1, WindowExchange { full, empty }, 20);
+        for moments in [(110, 0, 200), (120, 201, 201), (190, 202, 202), (205, 230, 230)] {
+            recorder.sent(0, 1, moments);
+        }
+        let Tally { late, connection_wait, .. } = &recorder.tally;
+        assert_eq!(*late, 2, "those due at 110 and 120");
+        let waits = [0.0, 0.5, 1.0].map(|quantile| connection_wait.quantile(quantile));
+        assert_eq!(waits, [Some(1), Some(2), Some(25)]);
     }
 }

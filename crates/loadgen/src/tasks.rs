@@ -141,7 +141,6 @@ async fn run_clients<C: Client + 'static>(
         started_ns,
         ends_ns: place.ends_ns(started_ns),
         timeout_ns: place.plan.timeout_ns,
-        late_ns: place.plan.limits.lateness_ns,
         left: place.requests(),
         last_done_ns: started_ns,
         looked_ns: started_ns,
@@ -176,7 +175,6 @@ struct Shared {
     started_ns: u64,
     ends_ns: u64,
     timeout_ns: u64,
-    late_ns: u64,
     /// Requests that may still be sent.
     left: u64,
     /// When the last exchange ended.
@@ -277,12 +275,8 @@ async fn run_client<C: Client>(
             return;
         }
         let (operation, bytes) = client.draw();
-        record_sent(
-            &mut shared.borrow_mut(),
-            operation,
-            bytes,
-            (due, if open { free_ns } else { 0 }),
-        );
+        let moments = (due, if open { free_ns } else { 0 }, now_ns());
+        shared.borrow_mut().recorder.sent(operation, bytes, moments);
         shared.borrow_mut().in_flight[number] = Some(due);
         let parts = Parts {
             shared: &shared,
@@ -315,22 +309,6 @@ fn take_one(left: &mut u64) -> bool {
     let taken = *left > 0;
     *left = left.saturating_sub(1);
     taken
-}
-
-/// Counts a request as sent.
-fn record_sent(shared: &mut Shared, operation: usize, bytes: u64, (due, free_ns): (u64, u64)) {
-    let sent = now_ns();
-    let lateness = sent.saturating_sub(due.max(free_ns));
-    if free_ns > due {
-        shared.recorder.tally.connection_wait.record(free_ns - due);
-    }
-    if lateness > shared.late_ns {
-        shared.recorder.tally.late += 1;
-    }
-    if matches!(shared.pace, Pace::Open(_)) {
-        shared.recorder.moment(due, sent);
-    }
-    shared.recorder.sent(operation, bytes, lateness);
 }
 
 /// Counts what became of a request; how long to pause after it.
