@@ -166,7 +166,9 @@ struct EventLoop {
 impl EventLoop {
     fn new(tier: Synthetic, stop: Waker) -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &tier.listener, LISTENER.data(), EventFlags::IN)?;
+        // Announced once: where there is no room, what waits must not be announced again and again.
+        let interest = EventFlags::IN | EventFlags::ET;
+        epoll::add(&epoll, &tier.listener, LISTENER.data(), interest)?;
         epoll::add(&epoll, &stop, STOP.data(), EventFlags::IN)?;
         Ok(Self {
             epoll,
