@@ -14,6 +14,7 @@ mod load_postgres;
 mod load_redis;
 mod load_sequence;
 mod observe;
+mod serve;
 mod serve_proxy;
 mod solve;
 #[path = "../support/mod.rs"]

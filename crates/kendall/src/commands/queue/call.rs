@@ -240,7 +240,7 @@ impl Caller {
                     innermost(status)
                 ),
             ),
-            Code::Internal if broken(status) => {
+            Code::Internal if broken(status) || status.message().starts_with("protocol error") => {
                 (Exit::NotReady, format!("what answers at {} is not a message queue", self.server))
             }
             Code::Unavailable | Code::ResourceExhausted => {

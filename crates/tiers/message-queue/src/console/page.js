@@ -297,17 +297,24 @@ $("new").addEventListener("click", () => { $("compose-form").queue.value = tab =
 $("compose-form").content.addEventListener("input", counted);
 $("new-queue").addEventListener("click", () => { $("queue-form").reset(); $("queue-problem").textContent = ""; $("make").showModal(); });
 $("queue-no").addEventListener("click", () => $("make").close());
-$("queue-form").addEventListener("submit", async event => {
-  event.preventDefault();
-  const form = event.target, number = field => Number(field.value || 0);
+// Sends a form; a second click while that is under way is no second message.
+function sends(form, send) {
+  let busy = false;
+  form.addEventListener("submit", async event => {
+    event.preventDefault();
+    if (busy) return;
+    busy = true;
+    await send(form).finally(() => { busy = false; });
+  });
+}
+sends($("queue-form"), async form => {
+  const number = field => Number(field.value || 0);
   const body = JSON.stringify({ name: form.elements.name.value, max_deliveries: number(form.deliveries), dead_letters: form.letters.value, retention_ms: number(form.retention) * 1000, archive_ms: number(form.archive) * 1000 });
   try { await call("queues", { method: "POST", body }); } catch (error) { $("queue-problem").textContent = error.message; return; }
   $("make").close();
   show("queues");
 });
-$("compose-form").addEventListener("submit", async event => {
-  event.preventDefault();
-  const form = event.target;
+sends($("compose-form"), async form => {
   const body = JSON.stringify({ queue: form.queue.value, from: form.from.value, to: form.to.value, priority: Number(form.priority.value), content: form.content.value });
   try { await call("messages", { method: "POST", body }); } catch (error) { $("compose-problem").textContent = error.message; return; }
   $("compose").close();
