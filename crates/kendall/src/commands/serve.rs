@@ -21,6 +21,7 @@ use kendall_tier::serve::Tls;
 use kendall_tier::{
     Announcement, Instruments, Page, PageRequest, PageResponse, Routes, SecondLog, Stop,
 };
+use kendall_units::Seconds;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -129,9 +130,15 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|error| format!("{error}; write it as HOST:PORT, such as 127.0.0.1:11211"))
 }
 
-/// The bound of a tier's connections: one of none would turn every client away.
+/// The bound of what a tier serves or keeps at a time: with none it would turn every client away.
 fn at_least_one<N: TryFrom<u64> + Clone + Send + Sync + 'static>() -> RangedU64ValueParser<N> {
     RangedU64ValueParser::new().range(1..)
+}
+
+/// A time that a tier allows for something: with none it would never be enough.
+fn some_time(text: &str) -> Result<Seconds, String> {
+    let time = kendall_units::parse_seconds(text).map_err(|error| error.to_string())?;
+    Some(time).filter(|time| time.get() > 0.0).ok_or_else(|| "write a time above 0".to_owned())
 }
 
 /// Changes a tier by a request to its control address, of which `form` is an example.

@@ -257,14 +257,27 @@ fn a_server_that_could_serve_nobody_does_not_start() {
         ("scheduler", "--connections"),
         ("queue", "--client-connections"),
         ("cache", "--client-connections"),
+        ("queue", "--queue-capacity"),
+        ("scheduler", "--queue-capacity"),
+        ("scheduler", "--operations"),
         ("proxy", "--max-clients"),
     ] {
         refused(&["serve", tier, any[0], any[1], option, "0"], "0 is not in 1..");
     }
-    refused(
-        &["serve", "compute", any[0], any[1], "--max-size", "18446744073709551615"],
-        "1..=10000",
-    );
+    refused(&["serve", "compute", any[0], any[1], "--max-size", "4294967296"], "1..=10000");
+    for (tier, option) in [
+        ("compute", "--read-limit"),
+        ("compute", "--compute-limit"),
+        ("queue", "--database-timeout"),
+        ("queue", "--operation-timeout"),
+        ("scheduler", "--worker-silence"),
+        ("scheduler", "--action-time"),
+        ("cache-front", "--server-patience"),
+    ] {
+        refused(&["serve", tier, any[0], any[1], option, "0s"], "write a time above 0");
+    }
+    let long = format!("unix:/{}", "x".repeat(108));
+    refused(&["serve", "proxy", any[0], any[1], "--server", &long], "at most 108 bytes");
     let proxy = ["serve", "proxy", any[0], any[1], "--server", "127.0.0.1:9", "--listen-unix", ""];
     refused(&proxy, "write the path of a socket");
 }

@@ -475,8 +475,10 @@ impl<I: AsyncWrite + Unpin, S: ServeConnection> AsyncWrite for Watched<I, S> {
         let flushed = Pin::new(&mut self.io).poll_flush(context);
         if matches!(flushed, Poll::Ready(Ok(()))) {
             self.service.flushed();
-            if self.reader.is_some() && !self.connection.has_requests() {
-                self.reader.take().map_or((), Waker::wake);
+            if !self.connection.has_requests()
+                && let Some(reader) = self.reader.take()
+            {
+                reader.wake();
             }
         }
         self.flushes.check(context, flushed)

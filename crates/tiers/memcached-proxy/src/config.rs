@@ -7,6 +7,7 @@ use std::time::Duration;
 use kendall_keys::{Form, Key, Lines, Problem, Quantity, Section, join, line_of};
 use kendall_tier::serve::{Tls, TlsError};
 use kendall_units::{parse_bytes, parse_seconds, parse_share};
+use rustix::net::SocketAddrUnix;
 use toml::{Table, Value};
 
 use crate::options::{
@@ -371,6 +372,9 @@ fn server(text: &str) -> Result<Server, String> {
     };
     let address = match place.strip_prefix("unix:") {
         Some("") => return Err("a path is missing; write it as unix:/run/memcached.sock".into()),
+        Some(path) if SocketAddrUnix::new(path).is_err() => {
+            return Err(format!("`{path}` is no path of a socket, which has at most 108 bytes"));
+        }
         Some(path) => Address::Unix(path.into()),
         None => Address::Tcp(address(place)?),
     };

@@ -41,7 +41,7 @@ pub(crate) struct CacheFrontFlags {
     when_down: WhenDownFlag,
 
     /// Longest wait for a server's answer
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = kendall_units::parse_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = super::some_time)]
     server_patience: Seconds,
 
     #[command(flatten)]

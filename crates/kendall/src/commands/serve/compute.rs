@@ -8,9 +8,9 @@ use kendall_compute::{
 };
 use kendall_tier::serve::ListenError;
 use kendall_tier::{PageResponse, Routes, Stop};
-use kendall_units::{Seconds, parse_bytes, parse_seconds};
+use kendall_units::{Seconds, parse_bytes};
 
-use super::{Running, TierFlags, TlsFlags, at_least_one, change};
+use super::{Running, TierFlags, TlsFlags, at_least_one, change, some_time};
 use crate::exit::{Exit, exit_with};
 
 /// Computes powers of matrices and prime factors over HTTP
@@ -68,11 +68,11 @@ pub(crate) struct ComputeFlags {
     connections: usize,
 
     /// Time for the head of a request (and between two), and again for its body
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time)]
     read_limit: Seconds,
 
     /// Time for one computation
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = some_time)]
     compute_limit: Seconds,
 }
 

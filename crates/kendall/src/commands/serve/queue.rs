@@ -51,7 +51,7 @@ pub(crate) struct QueueFlags {
     batch: u32,
 
     /// Most requests that wait; further ones are refused with RESOURCE_EXHAUSTED
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one::<u32>())]
     queue_capacity: u32,
 
     /// Most client connections; further ones wait to be accepted
@@ -59,11 +59,11 @@ pub(crate) struct QueueFlags {
     client_connections: u32,
 
     /// Longest wait for a connection to PostgreSQL
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = kendall_units::parse_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = super::some_time)]
     database_timeout: Seconds,
 
     /// How long PostgreSQL may take for an operation; ten times as long for purges and similar ones
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = kendall_units::parse_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = super::some_time)]
     operation_timeout: Seconds,
 
     /// Network threads

@@ -40,11 +40,11 @@ pub(crate) struct SchedulerFlags {
     no_front: bool,
 
     /// Most actions that wait; further ones are refused with RESOURCE_EXHAUSTED
-    #[arg(long, value_name = "N", default_value_t = Limits::USUAL.queue_length)]
+    #[arg(long, value_name = "N", default_value_t = Limits::USUAL.queue_length, value_parser = at_least_one::<usize>())]
     queue_capacity: usize,
 
     /// Most known operations, including finished ones
-    #[arg(long, value_name = "N", default_value_t = Limits::USUAL.operations)]
+    #[arg(long, value_name = "N", default_value_t = Limits::USUAL.operations, value_parser = at_least_one::<usize>())]
     operations: usize,
 
     /// How often an action is started before it fails because its workers died
@@ -52,7 +52,7 @@ pub(crate) struct SchedulerFlags {
     attempts: u32,
 
     /// A worker that is silent for this long counts as dead
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = kendall_units::parse_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = super::some_time)]
     worker_silence: Seconds,
 
     /// How long a worker has to reconnect after its connection broke
@@ -72,7 +72,7 @@ pub(crate) struct SchedulerFlags {
     keep_results: Seconds,
 
     /// Time limit of actions that state none
-    #[arg(long, value_name = "TIME", default_value = "3600s", value_parser = kendall_units::parse_seconds)]
+    #[arg(long, value_name = "TIME", default_value = "3600s", value_parser = super::some_time)]
     action_time: Seconds,
 
     /// Longest time limit that an action may state
