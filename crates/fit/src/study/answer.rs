@@ -965,6 +965,7 @@ impl StudyModel {
             Some(_) => [told.throughput_per_s, told.response_mean_s],
             None => self.with_station(told, question, (system, slowness)),
         });
+        let tail = |told: &Prediction| told.response_p99_s.center / told.response_mean_s.center;
         let asked = ladder::Asked {
             along,
             has_station: !self.common.ends.is_empty(),
@@ -975,9 +976,7 @@ impl StudyModel {
             by_twin: own,
             by_curve: curve.map(|[x, mean, ..]| [x, mean]),
             by_station: along.and_then(|along| along.with_response(along.hidden_station()?)),
-            tail_by_twin: by_twin
-                .as_ref()
-                .map(|told| told.response_p99_s.center / told.response_mean_s.center),
+            tail_by_twin: by_twin.as_ref().map(tail),
             tail_by_wait: &|mean_s| {
                 let is_as_fast = |change: &Change| matches!(change, Change::Cores { .. });
                 let as_fast = question.changes.iter().all(is_as_fast);

@@ -106,7 +106,12 @@ fn tiers(names: &[&'static str], workers: u32, delay_ns: Option<u64>) -> Graph {
     };
     let link = |name: &str| {
         let name = name.to_owned();
-        delay_ns.map(|delay_ns| EdgeLink { name, delay_ns, bandwidth_bytes_per_s: None })
+        delay_ns.map(|delay_ns| EdgeLink {
+            name,
+            delay_ns,
+            bandwidth_bytes_per_s: None,
+            bandwidth_back_bytes_per_s: None,
+        })
     };
     let pool = |of| Pool { of, servers: workers };
     let mut pools = vec![pool(PoolKind::Workers)];
