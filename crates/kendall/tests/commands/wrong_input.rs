@@ -217,6 +217,7 @@ fn long_errors_keep_to_the_columns() {
         assert!(error.lines().all(is_short), "{error}");
     }
 }
+
 /// What has no end would be read without end.
 #[test]
 fn a_device_is_no_file_of_tokens_certificates_or_settings() {
