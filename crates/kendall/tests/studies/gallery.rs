@@ -1,5 +1,4 @@
 //! `scripts/gallery`: its order, and what it does about busy machines, kills and changed files.
-#![expect(clippy::unwrap_used, reason = "a test: what cannot be done fails it")]
 
 use std::process::Command;
 
