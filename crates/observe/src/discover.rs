@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::fetch::metrics;
 use crate::preset::{PRESETS, Preset, Stands};
-use crate::quantity::Quantity;
+use crate::quantity::{CPU_TIME, Quantity};
 
 /// Scrape interval where the server does not tell it.
 const USUAL_SCRAPE_S: u64 = 15;
@@ -17,9 +17,6 @@ const GO_PROCESSORS: &str = "go_sched_gomaxprocs_threads";
 
 /// How runtimes name containers.
 const NAMES: &str = ",\n# with a selector by `pod` (`pod_name` before Kubernetes 1.16), `name` (Docker) or `id` (control groups)";
-
-/// What a process has used of its processors.
-pub(crate) const CPU_TIME: &str = "process_cpu_seconds_total";
 
 /// A job of a Prometheus.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use kendall_units::exact_f64;
 
+use crate::fetch_error::FetchError;
 use crate::grid::Grid;
 use crate::quantity::Quantity;
 use crate::source::{Series, Source, SourceError};
 use crate::system::{System, Tier};
-use crate::twice::{Remarks, ScrapedTwice, Twice};
+use crate::twice::{Remarks, Twice};
 
 /// Share of the moments at which a bin of a histogram must be there.
 const PRESENT: f64 = 0.75;
@@ -43,23 +44,6 @@ impl TierSeries {
         let found = self.split.get(&quantity).into_iter().flatten();
         found.map(|(name, values)| (name.as_str(), values.as_slice()))
     }
-}
-
-/// Monitoring that does not say what was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum FetchError {
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    #[error(
-        "tiers.{tier}.queries.{quantity}: {count} series instead of one, the first two with labels \
-         {first} and {second}; sum over them, as in `sum(…)`, or narrow the selector"
-    )]
-    Several { tier: String, quantity: &'static str, count: usize, first: String, second: String },
-    /// A sum over two scrapes of one application.
-    #[error(transparent)]
-    Twice(#[from] ScrapedTwice),
-    #[error("tiers.{tier}.queries.{quantity}: `{query}` finds nothing in this time{hint}")]
-    Nothing { tier: String, quantity: &'static str, query: String, hint: String },
 }
 
 /// Asks all queries of a system.

@@ -16,6 +16,7 @@ mod bins;
 mod classes;
 pub mod discover;
 mod fetch;
+mod fetch_error;
 mod flow;
 pub mod fuzzing;
 mod grid;
@@ -45,7 +46,8 @@ pub use analysis::{
 };
 pub use arrivals::{Arrivals, Dispersion, Hour, arrivals};
 pub use classes::{ClassFound, ClassPoint, Classes, classes, stages};
-pub use fetch::{FetchError, Observed, TierSeries, fetch, fetch_load};
+pub use fetch::{Observed, TierSeries, fetch, fetch_load};
+pub use fetch_error::FetchError;
 pub use grid::{Grid, GridError};
 pub use growth::{Growth, Saturation, growth};
 pub use objective::objective;
@@ -57,7 +59,6 @@ pub use samples::{SampleError, Samples};
 pub use source::{Series, Source, SourceError};
 pub use system::{Queues, System, SystemError, Tier};
 pub use table::CsvTable;
-pub use twice::ScrapedTwice;
 pub use windows::{Window, Windows};
 
 /// Reads a change as `--what-if` has it, such as `load=2` or `TIER.servers=6`.

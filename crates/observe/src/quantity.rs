@@ -2,6 +2,9 @@
 
 use serde::Deserialize;
 
+/// What a process has used of its processors.
+pub(crate) const CPU_TIME: &str = "process_cpu_seconds_total";
+
 /// What is asked about a tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "snake_case")]

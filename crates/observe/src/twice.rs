@@ -11,10 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_units::exact_f64;
 
-use crate::discover::CPU_TIME;
-use crate::fetch::FetchError;
+use crate::fetch_error::FetchError;
 use crate::grid::Grid;
-use crate::quantity::Quantity;
+use crate::quantity::{CPU_TIME, Quantity};
 use crate::source::{Series, Source, SourceError};
 use crate::system::{System, Tier};
 
@@ -49,19 +48,6 @@ const SCRAPED_BY: [&str; 3] = [JOB, "service", "endpoint"];
 const JOB: &str = "job";
 
 const INSTANCE: &str = "instance";
-
-/// An application that is scraped twice, asked for by queries that take no label matcher.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "tiers.{tier}: one application is scraped twice, with {label}=\"{kept}\" and {label}=\"{second}\": add \
-     {label}!=\"{second}\" to each metric of its queries"
-)]
-pub struct ScrapedTwice {
-    tier: String,
-    label: String,
-    kept: String,
-    second: String,
-}
 
 /// What is said of a tier that is scraped twice.
 #[derive(Debug, Default)]
@@ -197,7 +183,7 @@ impl Twice {
         let (seconds, rest) = seconds(&targets, &same);
         for (label, kept, second) in &seconds {
             for query in tier.queries.values_mut() {
-                *query = without(query, label, second).ok_or_else(|| ScrapedTwice {
+                *query = without(query, label, second).ok_or_else(|| FetchError::Twice {
                     tier: tier.name.clone(),
                     label: label.clone(),
                     kept: kept.clone(),
