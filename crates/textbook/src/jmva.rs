@@ -465,7 +465,7 @@ mod tests {
 
     #[track_caller]
     fn near(have: f64, want: f64) {
-        assert!((have / want - 1.0).abs() < 2e-6, "{have} for {want}");
+        assert!((have - want).abs() <= 2e-6 * want.abs(), "{have} for {want}");
     }
 
     /// Values that JMVA stores with its example models.

@@ -212,17 +212,21 @@ pub(super) fn is_beyond<'a>(
     (graph, levels): (&Graph, &[(String, f64)]),
     runs: impl Iterator<Item = &'a LoadRun> + Clone,
 ) -> bool {
-    let (mut is_outside, mut is_other) = (false, false);
-    for (key, asked) in levels.iter().filter(|(key, _)| !is_load(key)) {
-        let known = runs.clone().flat_map(|run| &run.levels).filter(|(known, _)| known == key);
-        let (low, high) =
-            known.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), (_, run)| {
-                is_other |= !is_same(*run, *asked);
-                (low.min(*run), high.max(*run))
-            });
-        is_outside |= low <= high && (*asked < low || *asked > high);
-    }
-    is_outside || !is_other && runs.into_iter().all(|run| run.graph != *graph)
+    let asked = || levels.iter().filter(|(key, _)| !is_load(key));
+    let is_outside = asked().any(|(key, asked)| {
+        let known = || runs.clone().filter_map(|run| level_of(run, key));
+        known().next().is_some()
+            && (known().all(|level| level < *asked) || known().all(|level| level > *asked))
+    });
+    let is_alike = |run: &&LoadRun| {
+        asked().all(|(key, asked)| level_of(run, key).is_none_or(|level| is_same(level, *asked)))
+    };
+    let mut alike = runs.clone().filter(is_alike).peekable();
+    is_outside || alike.peek().is_some() && alike.all(|run| run.graph != *graph)
+}
+
+fn level_of(run: &LoadRun, key: &str) -> Option<f64> {
+    run.levels.iter().find(|(known, _)| known == key).map(|(_, level)| *level)
 }
 
 /// Clients that do not think, by Little's law.

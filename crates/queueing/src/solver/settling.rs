@@ -419,25 +419,25 @@ impl Chain {
     /// Probabilities in the steady state; none where it takes too long.
     fn steady(&self, when: usize) -> Option<Vec<f64>> {
         let leaves = self.leaves(when);
-        let mut steady = vec![0.0; self.numbers.len()];
-        steady[0] = 1.0;
+        let states = self.numbers.len();
         // Without arrivals it stays empty.
         if leaves[0] <= 0.0 {
-            return Some(steady);
+            return Some((0..states).map(|state| if state == 0 { 1.0 } else { 0.0 }).collect());
         }
-        let mut into = vec![Vec::new(); self.numbers.len()];
+        let mut steady = vec![1.0 / exact_f64(states); states];
+        let mut into = vec![Vec::new(); states];
         for (from, to, rates) in &self.moves {
             into[*to].push((*from, rates[when] / leaves[*to]));
         }
-        let cost = exact_f64(self.moves.len() + self.numbers.len());
+        let cost = exact_f64(self.moves.len() + states);
         let mut work = 0.0;
         while work < MOST_WORK {
             let before = steady.clone();
             let mut round = |state: usize| {
                 steady[state] = into[state].iter().map(|(from, share)| steady[*from] * share).sum();
             };
-            (0..self.numbers.len()).for_each(&mut round);
-            (0..self.numbers.len()).rev().for_each(&mut round);
+            (0..states).for_each(&mut round);
+            (0..states).rev().for_each(&mut round);
             let all: f64 = steady.iter().sum();
             steady.iter_mut().for_each(|p| *p /= all);
             let change: f64 = steady.iter().zip(&before).map(|(p, old)| (p - old).abs()).sum();

@@ -802,7 +802,7 @@ fn percentiles_of_classes_are_what_the_simulator_finds() {
     for (quantile, found) in &quantiles(&models[3])[0] {
         near(*found, law.quantile(*quantile).unwrap(), 1e-7);
     }
-    let own = [(1, 0.4, exponential(1.0)), (2, 0.3, exponential(2.0))];
+    let own = [(1, 0.4, exponential(1.0)), (2, 0.2, exponential(2.0))];
     let preemptive = ranked(&own, of(Discipline::PriorityPreemptive, 1));
     for (quantile, found) in &quantiles(&preemptive)[0] {
         near(*found, -(1.0 - quantile).ln() / 0.6, 1e-7);
