@@ -128,6 +128,32 @@ fn tiers(names: &[&'static str], workers: u32, delay_ns: Option<u64>) -> Graph {
     graph
 }
 
+/// What a tier says of itself that waits for nothing.
+fn reported(service_s: f64, batch: f64) -> TierSeen {
+    let mut service_time = Histogram::new();
+    for share in 1..=100_u32 {
+        let at = f64::from(share) / 101.0;
+        service_time.record(kendall_units::whole_u64(-1e9 * service_s * (1.0 - at).ln()));
+    }
+    TierSeen {
+        service_s,
+        service_time,
+        backend_s: 0.0,
+        connection_wait_s: 0.0,
+        batch,
+        miss_share: None,
+    }
+}
+
+fn level((factor, number): (&str, u32)) -> FactorLevel {
+    FactorLevel {
+        factor: factor.to_owned(),
+        keys: vec![factor.to_owned()],
+        text: number.to_string(),
+        number: Some(f64::from(number)),
+    }
+}
+
 impl Reporting {
     fn workload(&self, clients: u32) -> Workload {
         Workload::Closed { clients, think_time_s: self.think_time_s }
@@ -208,27 +234,7 @@ impl Reporting {
             .enumerate()
             .map(|(place, part)| (part.clone(), part_use(place, part)))
             .collect();
-        // It waits for nothing of its own.
-        let service_s = INSIDE * uses[&Part::tier(&entry)].cpu_s;
-        let mut service_time = Histogram::new();
-        for share in 1..=100_u32 {
-            let at = f64::from(share) / 101.0;
-            service_time.record(kendall_units::whole_u64(-1e9 * service_s * (1.0 - at).ln()));
-        }
-        let reported = TierSeen {
-            service_s,
-            service_time,
-            backend_s: 0.0,
-            connection_wait_s: 0.0,
-            batch: seen.batch,
-            miss_share: None,
-        };
-        let level = |factor: &str, number: u32| FactorLevel {
-            factor: factor.to_owned(),
-            keys: vec![factor.to_owned()],
-            text: number.to_string(),
-            number: Some(f64::from(number)),
-        };
+        let reported = reported(INSIDE * uses[&Part::tier(&entry)].cpu_s, seen.batch);
         let other_key = self.other.trim_start_matches("system.");
         RunFacts {
             run: StudyRun {
@@ -237,7 +243,7 @@ impl Reporting {
                 repetition: 0,
                 position: 0,
                 of_design: true,
-                levels: vec![level("workload.clients", clients), level(self.other, other)],
+                levels: [("workload.clients", clients), (self.other, other)].map(level).to_vec(),
                 settings: json!({ "workload": { "clients": clients }, "system": { other_key: other } }),
                 one_client_of: None,
             },
