@@ -20,9 +20,14 @@ fn runs_in(folder: tempfile::TempDir, file: &str) -> (tempfile::TempDir, Results
     let stderr = String::from_utf8_lossy(&output.stderr);
     // A busy machine may make a run of half a second unfit for use (5); it must never fail.
     assert!(matches!(output.status.code(), Some(0 | 5)), "{file}: {}\n{stderr}", output.status);
-    let summary: serde_json::Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{file}: {stderr}"));
-    assert_eq!(summary["runs_failed"], 0, "{file}: {stderr}");
+    match serde_json::from_slice::<serde_json::Value>(&output.stdout) {
+        Ok(summary) => assert_eq!(summary["runs_failed"], 0, "{file}: {stderr}"),
+        // Three runs in a row whose generator had no core end the study.
+        Err(_) => assert!(
+            stderr.contains("use more threads, a lower rate or a less busy"),
+            "{file}: {stderr}"
+        ),
+    }
     let results = Results::open(folder.path()).unwrap();
     for run in results.runs().unwrap() {
         assert_ne!(run.status, Status::Failed, "{file}: {:?}", run.reasons);
@@ -586,7 +591,10 @@ fn runs_with_a_queue(file: &str) {
         let errors: u64 = operations().flat_map(|row| row.counts.errors.values()).sum();
         assert_eq!(errors, 0, "{file}: {run:?}");
         let received = operations().any(|row| row.operation == "receive" && row.counts.hits > 0);
-        assert!(received || run.status == Status::Rejected, "{file}: {run:?}");
+        // Others may have had the cores in all of a toy's time.
+        let busy = |caveat: &Caveat| matches!(caveat, Caveat::NoisyNeighbor { .. });
+        let is_disturbed = run.status == Status::Rejected || run.caveats.iter().any(busy);
+        assert!(received || is_disturbed, "{file}: {run:?}");
         let measured = results.measured(run.id).unwrap();
         for role in ["middlewares", "database"] {
             let process =
