@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 
 use kendall_fit::change::{Change, Counted};
 use kendall_fit::study::{
-    Calibration, FactorLevel, PartUse, Question, RunFacts, Signature, StudyModel, StudyRun,
-    structural,
+    Answer, Calibration, FactorLevel, Judged, PartUse, Question, RunFacts, Signature, StudyModel,
+    StudyRun, structural,
 };
 use kendall_fit::twin::demand::Demand;
 use kendall_fit::twin::{
-    Host, Interval, Length, Machine, Pool, Process, Simulated, Spread, Step, System, Work,
-    Workload, simulate,
+    Host, Interval, Length, Machine, Pool, Prediction, Process, Simulated, Spread, Step, System,
+    Work, Workload, simulate,
 };
 use kendall_protocols::topology::{Edge, End, Graph, Part, PoolKind, TierId, TierNode};
 use kendall_protocols::waiting::Waiting;
@@ -73,36 +73,38 @@ const AS_IT_IS: (f64, u32) = (1.0, 1);
 /// What the seeds make of the systems, one after another.
 const VARIED: [(f64, u32); 5] = [AS_IT_IS, (0.4, 2), (2.0, 1), (0.7, 3), (1.4, 1)];
 
+/// Nothing declared, clients that do not think, and work that does not grow.
+const PLAIN: Truth = Truth {
+    name: "plain",
+    steps: |_| Vec::new(),
+    pools: |_| Vec::new(),
+    processes: &[],
+    is_declared: false,
+    think_time_s: 0.0,
+    growth: 0.0,
+    times: AS_IT_IS,
+};
+
 const TRUTHS: [Truth; 8] = [
     Truth {
         name: "two processors, M/M/2",
         steps: |_| vec![work(1)],
-        pools: |_| Vec::new(),
         processes: &[("service", 2e-3)],
-        is_declared: false,
-        think_time_s: 0.0,
-        growth: 0.0,
-        times: AS_IT_IS,
+        ..PLAIN
     },
     Truth {
         name: "inner pool of 4, 10 ms",
         steps: |_| vec![work(1), hold(vec![wait(10e-3, Spread::Exponential)])],
         pools: |_| pool(4, 1),
         processes: &[("service", 0.3e-3)],
-        is_declared: false,
-        think_time_s: 0.0,
-        growth: 0.0,
-        times: AS_IT_IS,
+        ..PLAIN
     },
     Truth {
         name: "inner pool of 1, 5 ms",
         steps: |_| vec![work(1), hold(vec![wait(5e-3, Spread::Constant)])],
         pools: |_| pool(1, 1),
         processes: &[("service", 0.3e-3)],
-        is_declared: false,
-        think_time_s: 0.0,
-        growth: 0.0,
-        times: AS_IT_IS,
+        ..PLAIN
     },
     Truth {
         name: "lock of 2 ms, then 8 ms",
@@ -112,10 +114,7 @@ const TRUTHS: [Truth; 8] = [
         },
         pools: |_| pool(1, 1),
         processes: &[("service", 0.5e-3)],
-        is_declared: false,
-        think_time_s: 0.0,
-        growth: 0.0,
-        times: AS_IT_IS,
+        ..PLAIN
     },
     Truth {
         name: "two tiers with a cache",
@@ -125,43 +124,30 @@ const TRUTHS: [Truth; 8] = [
         },
         pools: |_| pool(3, 1),
         processes: &[("front", 0.4e-3), ("database", 0.5e-3)],
-        is_declared: false,
-        think_time_s: 0.0,
-        growth: 0.0,
-        times: AS_IT_IS,
+        ..PLAIN
     },
     Truth {
         name: "batches of 16",
         steps: |_| vec![work(1), hold(vec![wait(8e-3, Spread::Constant)])],
         pools: |_| pool(1, 16),
         processes: &[("service", 0.1e-3)],
-        is_declared: false,
         think_time_s: 10e-3,
-        growth: 0.0,
-        times: AS_IT_IS,
+        ..PLAIN
     },
     Truth {
         name: "declared workers, 8 ms",
-        steps: |workers| {
-            let _ = workers;
-            vec![hold(vec![work(1), wait(8e-3, Spread::Exponential)])]
-        },
+        steps: |_| vec![hold(vec![work(1), wait(8e-3, Spread::Exponential)])],
         pools: |workers| pool(workers, 1),
         processes: &[("service", 0.5e-3)],
         is_declared: true,
-        think_time_s: 0.0,
-        growth: 0.0,
-        times: AS_IT_IS,
+        ..PLAIN
     },
     Truth {
         name: "work that grows with load",
         steps: |_| vec![work(1), wait(3e-3, Spread::Exponential)],
-        pools: |_| Vec::new(),
         processes: &[("service", 1.5e-3)],
-        is_declared: false,
-        think_time_s: 0.0,
         growth: 0.01,
-        times: AS_IT_IS,
+        ..PLAIN
     },
 ];
 
@@ -259,15 +245,9 @@ impl Truth {
             host_cores: 2,
             ..PartUse::default()
         };
-        let level = |factor: &str, number: u32| FactorLevel {
-            factor: factor.to_owned(),
-            keys: vec![factor.to_owned()],
-            text: number.to_string(),
-            number: Some(f64::from(number)),
-        };
-        let mut levels = vec![level("workload.clients", clients)];
+        let mut levels = vec![level(("workload.clients", clients))];
         if self.is_declared {
-            levels.push(level(&format!("system.{}", self.declared().as_str()), workers));
+            levels.push(level((&format!("system.{}", self.declared().as_str()), workers)));
         }
         RunFacts {
             run: StudyRun {
@@ -335,6 +315,28 @@ impl Truth {
     }
 }
 
+fn level((factor, number): (&str, u32)) -> FactorLevel {
+    FactorLevel {
+        factor: factor.to_owned(),
+        keys: vec![factor.to_owned()],
+        text: number.to_string(),
+        number: Some(f64::from(number)),
+    }
+}
+
+/// Two runs of each, with seeds of their own.
+fn twice(
+    places: &[Place],
+    seed: u64,
+    mut run: impl FnMut(Place, u64) -> RunFacts,
+) -> Vec<RunFacts> {
+    let repeats = (0..2_u64).flat_map(|repeat| places.iter().map(move |at| (repeat, *at)));
+    let seed = |repeat: u64, (clients, other): Place| {
+        10_000 * seed + 1_000 * repeat + u64::from(clients) + 100 * u64::from(other)
+    };
+    repeats.map(|(repeat, at)| run(at, seed(repeat, at))).collect()
+}
+
 /// Absolute errors of throughput and mean response, and what the intervals held.
 #[derive(Default)]
 struct Scores {
@@ -354,6 +356,46 @@ impl Scores {
             self.held[at] += usize::from(told.holds(measured));
             self.halves[at].push((told.high / told.low).sqrt() - 1.0);
         }
+    }
+
+    /// Adds what the model answers about a run, and what is told by hand from these runs; shows it where that is asked for.
+    fn judge(
+        &mut self,
+        name: &str,
+        (model, question, answer): (&StudyModel, &Question, &Answer),
+        (runs, run): (&[RunFacts], &RunFacts),
+    ) {
+        let Prediction { throughput_per_s: x, response_mean_s: mean, response_p99_s: p99, .. } =
+            &answer.prediction;
+        let [.., p99_of_run] = run.percentiles_s.unwrap();
+        let measured = run.throughput_per_s;
+        self.add([*x, *mean, *p99], [measured, run.response_mean_s, p99_of_run]);
+        let [line, law] = by_hand(runs, question);
+        let network = model.twin.solve_constant(&model.system(question).unwrap());
+        let network = network.map(|solved| solved.throughput_per_s);
+        for (name, told) in [("line", line), ("scaling law", law), ("network", network)] {
+            let error = told.map(|told| (told / measured - 1.0).abs());
+            self.by_hand.entry(name).or_default().push(error);
+        }
+        for rung in &answer.ladder {
+            let error = (rung.throughput_per_s / measured - 1.0).abs();
+            self.alone.entry(format!("{:?}", rung.name)).or_default().push(Some(error));
+        }
+        if std::env::var_os("SHOW").is_none() {
+            return;
+        }
+        println!("left out {:.2?}", model.left_out());
+        for Judged {
+            name, throughput_per_s: told, left_out_error: error, left_out, weight, ..
+        } in &answer.ladder
+        {
+            println!("  {name:?} {told:.0} left out {error:.3?} ({left_out}) weight {weight:.2}");
+        }
+        println!(
+            "{name}: X {x:.0?} for {measured:.0}, p99 {p99:.5?} for {p99_of_run:.5}, {:?}, line {line:.0?} law {law:.0?} \
+             network {network:.0?}",
+            answer.model
+        );
     }
 
     fn add_other(&mut self, other: &Self) {
@@ -435,13 +477,7 @@ fn scored(truth: &Truth, seed: u64, designs: impl Fn(u64) -> bool) -> Scores {
     let all = (0_u64..).zip(truth.designs());
     for (design, (calibrated, asked)) in all.filter(|(design, _)| designs(*design)) {
         let mut noise = normal(1_000 * seed + 17 + design);
-        let mut runs = Vec::new();
-        for repeat in 0..2_u64 {
-            for at in &calibrated {
-                let seed = 10_000 * seed + 1_000 * repeat + u64::from(at.0) + 100 * u64::from(at.1);
-                runs.push(truth.run(*at, &mut noise, seed));
-            }
-        }
+        let runs = twice(&calibrated, seed, |at, seed| truth.run(at, &mut noise, seed));
         let model = model(&runs, seed);
         for at in asked {
             if calibrated.contains(&at) {
@@ -449,45 +485,9 @@ fn scored(truth: &Truth, seed: u64, designs: impl Fn(u64) -> bool) -> Scores {
             }
             let question = truth.question(at);
             let answer = model.answer(&question, None).unwrap();
-            let told = &answer.prediction;
             let run = truth.run(at, &mut noise, 77_000 + 100 * seed + u64::from(at.0));
-            let p99 = run.percentiles_s.unwrap()[2];
-            scores.add(
-                [told.throughput_per_s, told.response_mean_s, told.response_p99_s],
-                [run.throughput_per_s, run.response_mean_s, p99],
-            );
-            let [line, law] = by_hand(&runs, &question);
-            let network = model.twin.solve_constant(&model.system(&question).unwrap());
-            let network = network.map(|solved| solved.throughput_per_s);
-            for (name, told) in [("line", line), ("scaling law", law), ("network", network)] {
-                let error = told.map(|x| (x / run.throughput_per_s - 1.0).abs());
-                scores.by_hand.entry(name).or_default().push(error);
-            }
-            for rung in &answer.ladder {
-                let error = (rung.throughput_per_s / run.throughput_per_s - 1.0).abs();
-                scores.alone.entry(format!("{:?}", rung.name)).or_default().push(Some(error));
-            }
-            if std::env::var_os("SHOW").is_some() {
-                for one in &answer.ladder {
-                    println!(
-                        "  {:?} {:.0} left out {:.3?} ({}) weight {:.2}",
-                        one.name,
-                        one.throughput_per_s,
-                        one.left_out_error,
-                        one.left_out,
-                        one.weight
-                    );
-                }
-                println!(
-                    "{} {design} {at:?}: X {:.0} [{:.0}, {:.0}] for {:.0} {:?}, line {line:.0?} law {law:.0?} network {network:.0?}",
-                    truth.name,
-                    told.throughput_per_s.center,
-                    told.throughput_per_s.low,
-                    told.throughput_per_s.high,
-                    run.throughput_per_s,
-                    answer.model,
-                );
-            }
+            let name = format!("{} {design} {at:?}", truth.name);
+            scores.judge(&name, (&model, &question, &answer), (&runs, &run));
         }
     }
     scores
@@ -549,9 +549,7 @@ fn a_declared_pool_of_the_size_that_the_curve_shows_is_what_it_shows() {
         pools: |connections| pool(connections, 1),
         processes: &[("web", 0.3e-3), ("database", 0.2e-3)],
         is_declared: true,
-        think_time_s: 0.0,
-        growth: 0.0,
-        times: AS_IT_IS,
+        ..PLAIN
     };
     let model = model(&runs_at(&truth, &[1, 2, 8], 3), 3);
     for at in [(16, 4), (16, 8), (32, 8)] {
@@ -758,10 +756,7 @@ fn batches_are_answered_by_their_form() {
         },
         pools: |_| pool(1, 64),
         processes: &[("consumer", 0.05e-3)],
-        is_declared: false,
-        think_time_s: 0.0,
-        growth: 0.0,
-        times: AS_IT_IS,
+        ..PLAIN
     };
     for (loads, asked) in [([1, 2, 8], [4, 16]), ([1, 8, 32], [4, 16])] {
         let model = model(&runs_at(&truth, &loads, 4), 4);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kendall_fit::change::Change;
-use kendall_fit::study::{FactorLevel, PartUse, Question, RunFacts, Signature, StudyRun, TierSeen};
+use kendall_fit::study::{PartUse, Question, RunFacts, Signature, StudyRun, TierSeen};
 use kendall_fit::twin::demand::Demand;
 use kendall_fit::twin::structure::{Blueprint, TierFacts, parts, structure};
 use kendall_fit::twin::{Host, Length, Machine, Spread, System, Workload, simulate};
@@ -14,7 +14,7 @@ use kendall_protocols::topology::{
 use kendall_stats::histogram::Histogram;
 use serde_json::json;
 
-use super::{Place, Scores, by_hand, model, quantile};
+use super::{Place, Scores, level, model, quantile, twice};
 use crate::support::normal;
 
 /// Of the entry's processor time, that of its workers; its other threads.
@@ -142,15 +142,6 @@ fn reported(service_s: f64, batch: f64) -> TierSeen {
         connection_wait_s: 0.0,
         batch,
         miss_share: None,
-    }
-}
-
-fn level((factor, number): (&str, u32)) -> FactorLevel {
-    FactorLevel {
-        factor: factor.to_owned(),
-        keys: vec![factor.to_owned()],
-        text: number.to_string(),
-        number: Some(f64::from(number)),
     }
 }
 
@@ -293,13 +284,7 @@ impl Reporting {
         let mut scores = Scores::default();
         let mut noise = normal(3_000 * seed + 7);
         let places = self.designs[design];
-        let mut runs = Vec::new();
-        for repeat in 0..2_u64 {
-            for at in places {
-                let seed = 10_000 * seed + 1_000 * repeat + u64::from(at.0) + 100 * u64::from(at.1);
-                runs.push(self.run(*at, CORES, (&mut noise, seed)));
-            }
-        }
+        let runs = twice(places, seed, |at, seed| self.run(at, CORES, (&mut noise, seed)));
         let model = model(&runs, seed);
         let asked = self.asked.iter().map(|at| (*at, CORES));
         for (at, cores) in asked.chain(self.halved.iter().map(|at| (*at, CORES / 2))) {
@@ -310,49 +295,11 @@ impl Reporting {
             let question = self.question(at, cores);
             // More than eight times the heaviest load is refused.
             let Ok(answer) = model.answer(&question, None) else { continue };
-            let told = &answer.prediction;
             let run = self.run(at, cores, (&mut noise, 77_000 + 100 * seed + u64::from(at.0)));
-            let p99 = run.percentiles_s.unwrap()[2];
-            scores.add(
-                [told.throughput_per_s, told.response_mean_s, told.response_p99_s],
-                [run.throughput_per_s, run.response_mean_s, p99],
-            );
             let same = runs.iter().filter(|run| run.run.levels[1].number == Some(f64::from(at.1)));
             let same: Vec<RunFacts> = same.cloned().collect();
-            let network = model.twin.solve_constant(&model.system(&question).unwrap());
-            let network = network.map(|solved| solved.throughput_per_s);
-            let [line, law] = by_hand(&same, &question);
-            for (name, told) in [("line", line), ("scaling law", law), ("network", network)] {
-                let error = told.map(|x| (x / run.throughput_per_s - 1.0).abs());
-                scores.by_hand.entry(name).or_default().push(error);
-            }
-            if std::env::var_os("SHOW").is_some() {
-                println!("left out {:.2?}", model.left_out());
-                for one in &answer.ladder {
-                    println!(
-                        "  {:?} {:.0} left out {:.3?} ({}) weight {:.2}",
-                        one.name,
-                        one.throughput_per_s,
-                        one.left_out_error,
-                        one.left_out,
-                        one.weight
-                    );
-                }
-                let half =
-                    |of: &kendall_fit::twin::Interval| 100.0 * ((of.high / of.low).sqrt() - 1.0);
-                println!(
-                    "{} {design} {at:?} on {cores}: X {:.0} ±{:.0} % for {:.0}, p99 {:.2} ±{:.0} % for {:.2} ms {:?} {:?}",
-                    self.name,
-                    told.throughput_per_s.center,
-                    half(&told.throughput_per_s),
-                    run.throughput_per_s,
-                    1e3 * told.response_p99_s.center,
-                    half(&told.response_p99_s),
-                    1e3 * p99,
-                    answer.model,
-                    told.throughput_per_s.why,
-                );
-            }
+            let name = format!("{} {design} {at:?} on {cores}", self.name);
+            scores.judge(&name, (&model, &question, &answer), (&same, &run));
         }
         scores
     }
