@@ -30,6 +30,12 @@ const FEWEST_WINDOWS: usize = 4;
 pub(crate) const NO_SERVERS: &str =
     "neither the file nor a query says how many servers it has: give it `servers`";
 
+/// The windows with the highest loads, as a share of all, and how many at least; by how much more their response times exceed
+/// what the network says than those of the lower half do, as a share, where something else fills.
+const HIGHEST: usize = 10;
+const FEWEST_HIGHEST: usize = 5;
+const OUTGROWN: f64 = 0.1;
+
 /// A law whose difference is not known to within this is not checked by it.
 const UNTOLD: f64 = 0.25;
 
@@ -66,6 +72,9 @@ pub struct Analysis {
     pub untold: Vec<(String, String)>,
     /// What may be scraped twice, and what would tell.
     pub maybe_twice: Vec<String>,
+    /// By how much response times at the highest loads exceed what the network says, as a share, where they clearly
+    /// outgrow it: what fills is in no tier.
+    pub outgrown: Option<f64>,
     /// Load of now, 1/s: in the last tenth of the time (an hour at most), steady or not.
     pub rate_now_per_s: f64,
     /// Lowest and highest load of a window that is used.
@@ -226,19 +235,9 @@ pub enum AnalyzeError {
 }
 
 pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, AnalyzeError> {
-    let (entry, found) = (&system.tiers[system.entry], &observed.tiers[system.entry]);
-    let loads = [Quantity::Throughput, Quantity::Arrivals];
-    // A table has columns for which the file needs no query.
-    let is_known = |quantity: &Quantity| {
-        entry.queries.contains_key(quantity)
-            || found.series.contains_key(quantity)
-            || found.split.contains_key(quantity)
-    };
-    if !loads.iter().any(is_known) {
-        return Err(AnalyzeError::NoLoad { tier: entry.name.clone() });
-    }
+    check_load(system, observed)?;
     let mut windows = Windows::of(system, observed);
-    without_servers(system, observed, &mut windows)?;
+    let servers = known_servers(system, observed, &mut windows)?;
     let used: Vec<&Window> = windows.used().collect();
     if used.len() < FEWEST_WINDOWS {
         return Err(AnalyzeError::TooFewWindows {
@@ -256,7 +255,14 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         (0..system.tiers.len()).map(|index| flow(system, observed, index)).collect();
     for (index, flow) in flows.iter().enumerate() {
         let own_per_s = flow.as_ref().and_then(|flow| flow.own_per_s.clone());
-        tiers.push(tier(system, observed, &used, index, own_per_s, rate_now_per_s));
+        tiers.push(tier(
+            system,
+            observed,
+            &used,
+            (index, servers[index]),
+            own_per_s,
+            rate_now_per_s,
+        ));
     }
     let laws =
         [laws(system, &used), forced_flow(system, &flows), beyond_servers(system, &tiers, &used)]
@@ -273,6 +279,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         let capacity = network.as_ref().ok().and_then(|it| it.capacity_of_held(index, SEED));
         found.is_held_below(capacity, rate_now_per_s);
     }
+    let outgrown = network.as_ref().ok().and_then(|network| outgrown(network, &monitored));
     let class_network = network
         .as_ref()
         .ok()
@@ -280,6 +287,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         .map(|found| found.map(|classes| classes.scaled(rate_now_per_s / sample::mean(steady))));
     Ok(Analysis {
         class_network,
+        outgrown,
         laws,
         untold: untold(system, &flows),
         maybe_twice: observed.tiers.iter().filter_map(|tier| tier.maybe_twice.clone()).collect(),
@@ -296,6 +304,29 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         tiers,
         windows,
     })
+}
+
+/// By how much response times at the highest loads exceed the network's, where they clearly outgrow it.
+fn outgrown(network: &Network, monitored: &Monitored) -> Option<f64> {
+    let mut beside: Vec<(f64, f64)> = (monitored.windows.iter())
+        .filter_map(|window| {
+            let entry = &window.tiers[monitored.entry];
+            let (rate, measured) = (entry.throughput_per_s?, entry.response_time_s?);
+            let said = network.at(rate).ok()?.response_time_s;
+            Some((rate, measured / said - 1.0))
+        })
+        .collect();
+    beside.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let beside: Vec<f64> = beside.into_iter().map(|(_, more)| more).collect();
+    let most = beside.len() / HIGHEST;
+    if most < FEWEST_HIGHEST {
+        return None;
+    }
+    let (rest, highest) = beside.split_at(beside.len() - most);
+    let low = sample::mean_interval(&rest[..beside.len() / 2], CONFIDENCE).ok()?;
+    let high = sample::mean_interval(highest, CONFIDENCE).ok()?;
+    let apart = high.interval?.low > low.interval?.high;
+    (apart && high.center - low.center.max(0.0) > OUTGROWN).then_some(high.center)
 }
 
 /// The windows that are used, and what all of them say of each tier.
@@ -437,11 +468,10 @@ fn tier(
     system: &System,
     observed: &Observed,
     used: &[&Window],
-    index: usize,
+    (index, told): (usize, Option<u64>),
     own_per_s: Option<Estimate>,
     rate_now_per_s: f64,
 ) -> TierAnalysis {
-    let told = servers(system, observed, index).ok().flatten();
     let servers = told.unwrap_or(1);
     let own = own_per_s.as_ref().map_or(0.0, |own| own.center);
     let ratios: Vec<f64> = used
@@ -523,21 +553,37 @@ fn shares(system: &System, observed: &Observed, index: usize, servers: u64) -> O
     Some(all.iter().map(|one| one / total).collect())
 }
 
-/// Leaves out how busy the tiers are of which nothing says how many servers they have.
-fn without_servers(
+/// Refuses an entry of which nothing tells the load.
+fn check_load(system: &System, observed: &Observed) -> Result<(), AnalyzeError> {
+    let (entry, found) = (&system.tiers[system.entry], &observed.tiers[system.entry]);
+    let loads = [Quantity::Throughput, Quantity::Arrivals];
+    // A table has columns for which the file needs no query.
+    let is_known = |quantity: &Quantity| {
+        entry.queries.contains_key(quantity)
+            || found.series.contains_key(quantity)
+            || found.split.contains_key(quantity)
+    };
+    if !loads.iter().any(is_known) {
+        return Err(AnalyzeError::NoLoad { tier: entry.name.clone() });
+    }
+    Ok(())
+}
+
+/// The servers of each tier; where nothing says how many they are, how busy they are is left out of the windows.
+fn known_servers(
     system: &System,
     observed: &Observed,
     windows: &mut Windows,
-) -> Result<(), AnalyzeError> {
-    let told = (0..system.tiers.len()).map(|index| Ok(servers(system, observed, index)?.is_some()));
-    let told = told.collect::<Result<Vec<bool>, AnalyzeError>>()?;
+) -> Result<Vec<Option<u64>>, AnalyzeError> {
+    let told = (0..system.tiers.len()).map(|index| servers(system, observed, index));
+    let told = told.collect::<Result<Vec<Option<u64>>, AnalyzeError>>()?;
     let is_busy = |index: &usize| windows.used().any(|window| window.tiers[*index].busy.is_some());
     let busy: Vec<usize> = (0..told.len()).filter(is_busy).collect();
-    if let Some(index) = busy.first().filter(|_| !busy.iter().any(|index| told[*index])) {
+    if let Some(index) = busy.first().filter(|_| busy.iter().all(|index| told[*index].is_none())) {
         return Err(AnalyzeError::NoServers { tier: system.tiers[*index].name.clone() });
     }
-    windows.without_busy(|tier| !told[tier]);
-    Ok(())
+    windows.without_busy(|tier| told[tier].is_none());
+    Ok(told)
 }
 
 fn servers(

@@ -4,7 +4,6 @@ mod card;
 mod load;
 mod variability;
 
-use kendall_fit::model::CONFIDENCE;
 use kendall_fit::open::{
     self, Answer, Center, LONGEST_WAITING, TierMeans, Waiting, never_full, timed_inside,
 };
@@ -12,7 +11,6 @@ use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
 use kendall_report::{ModelFile, REPORT_VERSION, Report};
 use kendall_stats::estimate::Estimate;
-use kendall_stats::sample;
 use kendall_units::{Rate, Seconds, counted, exact_f64};
 
 use crate::analysis::{Analysis, FORCED_FLOW, TierAnalysis, off_by, rate};
@@ -40,12 +38,6 @@ const NEAR_FULL: f64 = 0.8;
 
 /// A response time of which more than this is in no tier is not explained.
 const MOSTLY: f64 = 0.5;
-
-/// The windows with the highest loads, as a share of all, and how many at least; by how much more their response times exceed
-/// what the network says than those of the lower half do, as a share, where something else fills.
-const HIGHEST: usize = 10;
-const FEWEST_HIGHEST: usize = 5;
-const OUTGROWN: f64 = 0.1;
 
 /// What usually fills that no query tells of.
 const HIDDEN: &str = "a pool of workers or connections, or a lock, may fill before: give it a tier, or take its capacity as the most";
@@ -173,8 +165,7 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
     let mut sentences: Vec<String> = first_to_saturate(system, analysis).into_iter().collect();
     sentences.extend(when(system, analysis));
     sentences.push(trust(analysis));
-    let doubts = untold(analysis).chain(analysis.maybe_twice.iter().cloned());
-    sentences.extend(doubts.map(|what| format!("{}.", what.replacen('c', "C", 1))));
+    sentences.extend(doubts(analysis).map(|what| as_sentence(&what)));
     sentences.extend(own_requests(system, analysis));
     match &analysis.network {
         Ok(network) => sentences.push(match &network.score {
@@ -319,34 +310,12 @@ fn unexplained(analysis: &Analysis) -> Option<String> {
     ))
 }
 
-/// By how much response times at the highest loads outgrow the network, where they clearly do: what fills is in no tier.
+/// That something fills which is in no tier.
 fn outgrown(analysis: &Analysis) -> Option<String> {
-    let network = analysis.network.as_ref().ok()?;
-    let monitored = &analysis.monitored;
-    let mut beside: Vec<(f64, f64)> = (monitored.windows.iter())
-        .filter_map(|window| {
-            let entry = &window.tiers[monitored.entry];
-            let (rate, measured) = (entry.throughput_per_s?, entry.response_time_s?);
-            let said = network.at(rate).ok()?.response_time_s;
-            Some((rate, measured / said - 1.0))
-        })
-        .collect();
-    beside.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let beside: Vec<f64> = beside.into_iter().map(|(_, more)| more).collect();
-    let most = beside.len() / HIGHEST;
-    if most < FEWEST_HIGHEST {
-        return None;
-    }
-    let (rest, highest) = beside.split_at(beside.len() - most);
-    let low = sample::mean_interval(&rest[..beside.len() / 2], CONFIDENCE).ok()?;
-    let high = sample::mean_interval(highest, CONFIDENCE).ok()?;
-    let apart = high.interval?.low > low.interval?.high;
-    (apart && high.center - low.center.max(0.0) > OUTGROWN).then(|| {
-        format!(
-            "At the highest loads the response time is {} longer than the network of these tiers explains",
-            percent(high.center)
-        )
-    })
+    let more = percent(analysis.outgrown?);
+    Some(format!(
+        "At the highest loads the response time is {more} longer than the network of these tiers explains"
+    ))
 }
 
 /// Why the network has no error of its own.
@@ -426,8 +395,18 @@ fn own_requests(system: &System, analysis: &Analysis) -> Vec<String> {
     told.collect()
 }
 
+/// What cannot be told of the monitoring.
+pub(crate) fn doubts(analysis: &Analysis) -> impl Iterator<Item = String> {
+    untold(analysis).chain(analysis.maybe_twice.iter().cloned())
+}
+
+/// A doubt, which begins with "cannot".
+pub(crate) fn as_sentence(doubt: &str) -> String {
+    format!("{}.", doubt.replacen('c', "C", 1))
+}
+
 /// Tiers that may serve other requests than those of the entry.
-pub(crate) fn untold(analysis: &Analysis) -> impl Iterator<Item = String> {
+fn untold(analysis: &Analysis) -> impl Iterator<Item = String> {
     analysis.untold.iter().map(|(tier, why)| {
         format!("cannot tell whether `{tier}` serves the requests of the entry: {why}")
     })

@@ -114,6 +114,15 @@ impl Target {
     }
 }
 
+/// Whether two processes began together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Starts {
+    /// Nothing tells it to a part of a second, and several programs begin within one.
+    Untold,
+    Apart,
+    Precisely,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Verdict {
     One,
@@ -304,10 +313,10 @@ impl Twice {
         if self.labels.is_none() && differs.len() > 1 && !by_monitoring {
             return Verdict::Two;
         }
-        match self.same_start(a, b) {
+        match self.starts_of(a, b) {
             // Of an exporter it is not that of the process which it tells of.
-            Some(None) if !aside => return Verdict::Two,
-            Some(Some(precise)) if precise => {
+            Starts::Apart if !aside => return Verdict::Two,
+            Starts::Precisely => {
                 let one_host = within(&[&REPLICAS, &SCRAPED_BY, &[INSTANCE]])
                     && port(a.value(INSTANCE)) == port(b.value(INSTANCE));
                 if one_host || !differs.contains(INSTANCE) {
@@ -326,21 +335,20 @@ impl Twice {
         }
     }
 
-    /// `None` where nothing tells when both began; `Some(None)` where they began at different times; whether it is known to a
-    /// part of a second, since several programs begin within one.
-    fn same_start(&self, a: &Target, b: &Target) -> Option<Option<bool>> {
-        let (one, two) = (self.starts.get(&a.labels)?, self.starts.get(&b.labels)?);
-        let both: Vec<(f64, f64)> = one.iter().copied().zip(two.iter().copied()).collect();
-        let mut both = both.into_iter().filter(|(a, b)| a.is_finite() && b.is_finite()).peekable();
-        both.peek()?;
-        let mut precise = false;
-        for (a, b) in both {
-            if a.to_bits() != b.to_bits() {
-                return Some(None);
-            }
-            precise |= a.fract() != 0.0;
+    /// What the targets tell of the starts of their processes.
+    fn starts_of(&self, a: &Target, b: &Target) -> Starts {
+        let (Some(one), Some(two)) = (self.starts.get(&a.labels), self.starts.get(&b.labels))
+        else {
+            return Starts::Untold;
+        };
+        let both = || one.iter().zip(two).filter(|(a, b)| a.is_finite() && b.is_finite());
+        if both().any(|(a, b)| a.to_bits() != b.to_bits()) {
+            Starts::Apart
+        } else if both().any(|(a, _)| a.fract() != 0.0) {
+            Starts::Precisely
+        } else {
+            Starts::Untold
         }
-        Some(Some(precise))
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::analysis::{Analysis, MOST_BUSY, too_busy};
 use crate::growth::Saturation;
-use crate::report::untold;
+use crate::report::{as_sentence, doubts};
 use crate::system::System;
 
 /// Seconds of a day.
@@ -91,7 +91,7 @@ impl Look {
                 .as_ref()
                 .map(|growth| growth.per_day_per_s.clone())
                 .map_err(Clone::clone),
-            doubts: untold(analysis).chain(analysis.maybe_twice.iter().cloned()).collect(),
+            doubts: doubts(analysis).collect(),
             laws_checked: analysis.laws.len() + busier,
             laws_broken: analysis.laws.iter().filter(|law| !law.holds).count() + busier,
             tiers,
@@ -120,7 +120,7 @@ impl Look {
             .iter()
             .filter_map(|tier| Some(format!("{}: {}.", tier.name, tier.why.as_ref()?)));
         let growth = self.growth_per_day_per_s.as_ref().err();
-        let doubts = self.doubts.iter().map(|doubt| format!("{}.", doubt.replacen('c', "C", 1)));
+        let doubts = self.doubts.iter().map(|doubt| as_sentence(doubt));
         tiers
             .chain(doubts)
             .chain(growth.map(|why| format!("How the load grows is not known: {why}.")))
