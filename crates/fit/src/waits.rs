@@ -66,8 +66,8 @@ pub fn place(
 }
 
 /// The one tier in which what waits grew, from the lightest load to the heaviest, by as many as most of these requests: the
-/// requests inside it where connections of all tiers show them, and show none that wait in another; otherwise threads and connections that wait, unless
-/// these may wait for another tier.
+/// requests inside it where connections of all tiers show them, and show none that wait in another; otherwise threads and
+/// connections that wait, unless these may wait for another tier.
 pub(crate) fn grown<'a>(
     waiting_requests: f64,
     per_s: [f64; 2],

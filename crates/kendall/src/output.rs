@@ -144,16 +144,16 @@ pub(crate) fn draw(text: &str) {
 
 /// Prints an error with what caused it.
 pub(crate) fn error(error: &anyhow::Error) {
-    let text = fitted(&format!("error: {}", message(error)));
-    note(&text.replacen("error:", &Paint::of_notes().bad("error:"), 1));
+    note(&fitted(&format!("error: {}", message(error))));
 }
 
-/// Text of standard error, its long lines wrapped where a width is known.
+/// An error for the terminal: its long lines wrapped where a width is known, its first word colored.
 fn fitted(text: &str) -> String {
-    match terminal::columns(Stream::Error) {
+    let text = match terminal::columns(Stream::Error) {
         Some(columns) => crate::text::cut(text, usize::from(columns)),
         None => text.to_owned(),
-    }
+    };
+    text.replacen("error:", &Paint::of_notes().bad("error:"), 1)
 }
 
 /// An error with what caused it, which may quote what others wrote.
@@ -173,13 +173,8 @@ pub(crate) fn plain(text: &str) -> String {
 /// Prints clap's answer: help and version are results, refusals are not.
 pub(crate) fn usage(answer: &clap::Error) -> ExitCode {
     if answer.use_stderr() {
-        let paint = Paint::of_notes();
         let text = fitted(answer.render().to_string().trim_end());
-        note(&text.replacen("error:", &paint.bad("error:"), 1).replacen(
-            "tip:",
-            &paint.good("tip:"),
-            1,
-        ));
+        note(&text.replacen("tip:", &Paint::of_notes().good("tip:"), 1));
         return Exit::Refused.into();
     }
     note_lost(answer.print().and_then(|()| std::io::stdout().flush()));

@@ -155,14 +155,12 @@ pub(crate) fn tier(
         let seen_ns = ends.map_or(0, |(first, last)| {
             last.at_ns.min(window.to_ns).saturating_sub(first.at_ns.max(window.from_ns))
         });
-        let length_ns = window.to_ns - window.from_ns;
-        if seen_ns < length_ns {
-            let seconds = |ns| kendall_units::Seconds::from_nanos(ns).get();
+        if seen_ns < window.to_ns - window.from_ns {
             doubt(format!(
                 "its metrics page answered in {:.1} of the {:.1} s that were measured, so its figures are \
                  incomplete; a quieter machine would tell",
-                seconds(seen_ns),
-                seconds(length_ns)
+                kendall_units::Seconds::from_nanos(seen_ns).get(),
+                window.length_s()
             ));
         }
     }

@@ -83,7 +83,7 @@ impl Center {
         self.held && self.only_way
     }
 
-    /// Its stations in a model; those of a pool hold nobody up, its servers do.
+    /// Its stations in a model. Those of a pool are delays: requests queue for its servers, which the model has as a pool.
     fn as_stations(&self) -> Vec<Station> {
         // Requests of its own make its servers slower.
         let service = self.service_time_s.value / self.share_left();

@@ -247,7 +247,7 @@ fn a_device_is_no_file_of_tokens_certificates_or_settings() {
     }
 }
 
-/// A server that answers nobody, or where nobody looks for it, seems to run.
+/// Limits and time limits of 0, and Unix sockets without a usable path.
 #[test]
 fn a_server_that_could_serve_nobody_does_not_start() {
     let any = ["--listen", "127.0.0.1:0"];

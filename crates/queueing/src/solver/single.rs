@@ -530,8 +530,8 @@ fn alike(
     Ok(classes.iter().map(of).collect())
 }
 
-/// What decides the time of a class, where that has transforms: any smooth services at one server, one
-/// exponential service of all at several whom nobody interrupts.
+/// The line before a class, where its waiting time has a transform: at one server, services with a smooth transform; at
+/// several, the same exponential service for all classes, without pre-emption.
 fn line(
     classes: &[PriorityClass],
     own: usize,
