@@ -2,16 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_tier::AnyCertificate;
+pub use kendall_tier::serve::TlsError;
+use kendall_tier::serve::{authorities, with_identity};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig, ClientConnection, RootCertStore};
 
 use crate::clock::now_ns;
@@ -25,27 +26,6 @@ pub struct Tls {
     pub authority: Option<PathBuf>,
     /// Files (PEM) of the client's certificate and its key.
     pub identity: Option<(PathBuf, PathBuf)>,
-}
-
-/// Files that are not what TLS needs.
-#[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    #[error("cannot read a certificate (PEM) from {}", path.display())]
-    Certificate {
-        path: PathBuf,
-        #[source]
-        source: Option<std::io::Error>,
-    },
-    #[error("cannot read a private key (PEM) from {}", path.display())]
-    Key {
-        path: PathBuf,
-        #[source]
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
-    #[error("`{name}` is not a host name")]
-    Name { name: String },
-    #[error("cannot use TLS")]
-    Refused(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// How all connections of a load are encrypted: to servers whose certificate has one name.
@@ -185,18 +165,17 @@ impl Tls {
     /// [`TlsError`] when a file cannot be read, or is not what it should be.
     pub fn of(&self, name: &str, protocols: &[&[u8]]) -> Result<Secure, TlsError> {
         let config = Arc::new(self.config(protocols)?);
-        let name = ServerName::try_from(name.to_owned())
-            .map_err(|_| TlsError::Name { name: name.to_owned() })?;
+        let name =
+            ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))?;
         Ok(Secure { config, name })
     }
 
     /// The configuration of all connections of a load.
     fn config(&self, protocols: &[&[u8]]) -> Result<ClientConfig, TlsError> {
-        let refused = |error: tokio_rustls::rustls::Error| TlsError::Refused(error.into());
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
-            .map_err(refused)?;
+            .map_err(TlsError::unusable)?;
         let builder = if self.insecure {
             let verifier = Arc::new(AnyCertificate::new(provider));
             builder.dangerous().with_custom_certificate_verifier(verifier)
@@ -205,39 +184,20 @@ impl Tls {
         };
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
-            Some((certificate, path)) => {
-                let refuse = |source| TlsError::Key { path: path.clone(), source };
-                let pem = kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)
-                    .map_err(|error| refuse(error.into()))?;
-                let key =
-                    PrivateKeyDer::from_pem_slice(&pem).map_err(|error| refuse(error.into()))?;
-                builder.with_client_auth_cert(certificates(certificate)?, key).map_err(refused)?
-            }
+            Some((certificate, key)) => with_identity(certificate, key, |chain, key| {
+                builder.with_client_auth_cert(chain, key)
+            })?,
         };
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Ok(config)
     }
 
     fn roots(&self) -> Result<RootCertStore, TlsError> {
-        let mut roots = RootCertStore::empty();
-        match &self.authority {
-            None => {
-                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            }
-            Some(path) => {
-                if roots.add_parsable_certificates(certificates(path)?).0 == 0 {
-                    return Err(TlsError::Certificate { path: path.clone(), source: None });
-                }
-            }
+        if let Some(path) = &self.authority {
+            return authorities(path);
         }
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         Ok(roots)
     }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let refuse = |source| TlsError::Certificate { path: path.to_owned(), source };
-    let pem = kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)
-        .map_err(|error| refuse(Some(error)))?;
-    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem).flatten().collect();
-    if certificates.is_empty() { Err(refuse(None)) } else { Ok(certificates) }
 }

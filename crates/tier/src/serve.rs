@@ -18,7 +18,7 @@ pub use client::{Account, Client};
 pub use connection::{Enough, Served};
 pub use incoming::Incoming;
 pub use open::{Awaited, Begun, Bounds, Connection, PART_BYTES, Part, Room};
-pub use tls::{Protocol, Tls, TlsError, authorities};
+pub use tls::{Protocol, Tls, TlsError, authorities, with_identity};
 pub use tokens::{TokenLine, Tokens, TokensError, random_token};
 
 use std::io;

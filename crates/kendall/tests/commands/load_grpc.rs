@@ -137,7 +137,7 @@ fn what_cannot_be_called_is_refused_with_what_there_is() {
         (&["--call", CHECK, "--proto", "/nonexistent.proto"], "nonexistent.proto"),
         (&["--call", CHECK, "--proto", &wrong], "wrong.proto:2"),
         (&["--call", "grpc.health.v1.Health/Watch", "--proto", &file], "it has Check"),
-        (&["--call", CHECK, "--tls", "--authority", &file], "cannot read a certificate"),
+        (&["--call", CHECK, "--tls", "--authority", &file], "wanted an authority's certificate"),
     ] {
         let output = load(address, arguments);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,13 +1,14 @@
 //! What a connection speaks, found by its first bytes; and TLS.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
@@ -66,16 +67,30 @@ pub struct Tls {
 /// A certificate or key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    #[error("cannot read {path} as PEM")]
+    #[error("cannot read {path}")]
     File {
         path: PathBuf,
         #[source]
-        source: pem::Error,
+        source: std::io::Error,
     },
-    #[error("{0} holds no certificate")]
-    Empty(PathBuf),
+    /// It is of something else, or damaged.
+    #[error("wanted {wanted} in {path}, found {found}")]
+    Pem {
+        path: PathBuf,
+        wanted: &'static str,
+        found: String,
+        #[source]
+        source: Option<Box<pem::Error>>,
+    },
     /// They do not fit each other, or are not understood.
-    #[error("the certificate or its key cannot be used")]
+    #[error("the certificate in {certificate} and the key in {key} cannot be used together")]
+    Pair {
+        certificate: PathBuf,
+        key: PathBuf,
+        #[source]
+        source: Box<rustls::Error>,
+    },
+    #[error("TLS cannot be used")]
     Unusable(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("`{0}` is not a host name")]
     Name(String),
@@ -96,9 +111,6 @@ impl Tls {
 
     /// A server that speaks one of `protocols`, by their names in ALPN; any without one.
     pub fn config(&self, protocols: &[&str]) -> Result<Arc<ServerConfig>, TlsError> {
-        let chain = certificates(&self.certificate)?;
-        let key = PrivateKeyDer::from_pem_slice(&read(&self.key)?)
-            .map_err(|source| TlsError::File { path: self.key.clone(), source })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
@@ -111,27 +123,120 @@ impl Tls {
                 builder.with_client_cert_verifier(verifier.build().map_err(TlsError::unusable)?)
             }
         };
-        let mut config = builder.with_single_cert(chain, key).map_err(TlsError::unusable)?;
+        let mut config = with_identity(&self.certificate, &self.key, |chain, key| {
+            builder.with_single_cert(chain, key)
+        })?;
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Ok(Arc::new(config))
     }
 }
 
+/// Makes something with the certificate, those between it and its root, and the key of two PEM files.
+///
+/// # Errors
+/// [`TlsError`] when a file cannot be read, is of something else, or does not fit the other.
+pub fn with_identity<T>(
+    certificate: &Path,
+    key: &Path,
+    make: impl FnOnce(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) -> Result<T, rustls::Error>,
+) -> Result<T, TlsError> {
+    let chain = parts(certificate, "a certificate (PEM)")?;
+    let private = parts(key, "a private key without a password (PEM)")?.swap_remove(0);
+    make(chain, private).map_err(|source| TlsError::Pair {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+        source: Box::new(source),
+    })
+}
+
 /// The authorities in a PEM file, without those that the library does not understand.
+///
+/// # Errors
+/// [`TlsError`] when the file cannot be read, or is of something else.
 pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let wanted = "an authority's certificate (PEM)";
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(certificates(path)?);
-    if roots.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(roots) }
+    roots.add_parsable_certificates(parts::<CertificateDer<'static>>(path, wanted)?);
+    if roots.is_empty() {
+        let found = "a CERTIFICATE that is not understood".to_owned();
+        return Err(TlsError::Pem { path: path.to_owned(), wanted, found, source: None });
+    }
+    Ok(roots)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let chain = CertificateDer::pem_slice_iter(&read(path)?)
-        .collect::<Result<Vec<_>, _>>()
+/// The parts of a PEM file that are of one kind: one at least.
+fn parts<P: PemObject>(path: &Path, wanted: &'static str) -> Result<Vec<P>, TlsError> {
+    let pem = crate::read_file(path, crate::LARGEST_FILE)
         .map_err(|source| TlsError::File { path: path.to_owned(), source })?;
-    if chain.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(chain) }
+    let refuse =
+        |source| TlsError::Pem { path: path.to_owned(), wanted, found: labels(&pem), source };
+    let parts: Result<Vec<P>, _> = P::pem_slice_iter(&pem).collect();
+    let parts = parts.map_err(|error| refuse(Some(Box::new(error))))?;
+    if parts.is_empty() { Err(refuse(None)) } else { Ok(parts) }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    crate::read_file(path, crate::LARGEST_FILE)
-        .map_err(|error| TlsError::File { path: path.to_owned(), source: pem::Error::Io(error) })
+/// What a PEM file has, in the words of its own lines.
+fn labels(pem: &[u8]) -> String {
+    let text = String::from_utf8_lossy(pem);
+    let labels: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("-----BEGIN ")?.strip_suffix("-----"))
+        .collect();
+    let found = labels.into_iter().collect::<Vec<_>>().join(", ");
+    if found.is_empty() { "nothing in PEM".to_owned() } else { found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_something_else_is_refused_with_what_it_has_and_what_is_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let part = |label: &str, body: &str| {
+            format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n")
+        };
+        let certificate = file("certificate", &part("CERTIFICATE", "AAAA"));
+        let locked = file("locked", &part("ENCRYPTED PRIVATE KEY", "AAAA"));
+        let damaged = file("damaged", &part("CERTIFICATE", "*"));
+        let text = file("text", "token\n");
+        let pair = |certificate: &Path, key: &Path| {
+            let files =
+                Tls { certificate: certificate.into(), key: key.into(), client_certificate: None };
+            files.config(&[]).unwrap_err().to_string()
+        };
+        for (said, wanted, path, found) in [
+            (pair(&text, &text), "a certificate (PEM)", &text, "nothing in PEM"),
+            (pair(&locked, &locked), "a certificate (PEM)", &locked, "ENCRYPTED PRIVATE KEY"),
+            (pair(&damaged, &locked), "a certificate (PEM)", &damaged, "CERTIFICATE"),
+            (
+                pair(&certificate, &locked),
+                "a private key without a password (PEM)",
+                &locked,
+                "ENCRYPTED PRIVATE KEY",
+            ),
+            (
+                authorities(&locked).unwrap_err().to_string(),
+                "an authority's certificate (PEM)",
+                &locked,
+                "ENCRYPTED PRIVATE KEY",
+            ),
+            (
+                authorities(&certificate).unwrap_err().to_string(),
+                "an authority's certificate (PEM)",
+                &certificate,
+                "a CERTIFICATE that is not understood",
+            ),
+        ] {
+            assert_eq!(said, format!("wanted {wanted} in {}, found {found}", path.display()));
+        }
+        let key = file("key", &part("PRIVATE KEY", "AAAA"));
+        let said = pair(&certificate, &key);
+        assert!(said.contains("cannot be used together"), "{said}");
+    }
 }

@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, Response};
+use kendall_tier::serve::{TlsError, authorities, with_identity};
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -63,6 +66,8 @@ pub enum TrustError {
     },
     #[error("{0} holds no token; write one line of letters and digits")]
     Token(PathBuf),
+    #[error(transparent)]
+    Certificate(#[from] TlsError),
     #[error("the certificate or the key for calls to the other tiers cannot be used")]
     Tls(#[source] tonic::transport::Error),
 }
@@ -90,12 +95,17 @@ impl Trust {
         let tls = match &files.certificate {
             None => None,
             Some(path) => {
+                // The library says neither which file it refuses nor what it wants.
+                authorities(path)?;
                 let mut tls =
                     ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(path)?));
                 if let Some(name) = &files.name {
                     tls = tls.domain_name(name);
                 }
                 if let Some((certificate, key)) = &files.own {
+                    with_identity(certificate, key, |chain, key| {
+                        CertifiedKey::from_der(chain, key, &ring::default_provider())
+                    })?;
                     tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
                 }
                 Some(Box::new(tls))
@@ -244,7 +254,11 @@ mod tests {
         let own = Some((file("own", "x"), file("key", "y")));
         let certificate = Some(file("certificate", "nothing"));
         let files = TrustFiles { certificate, own, ..TrustFiles::default() };
-        assert!(matches!(Trust::read(&files), Err(TrustError::Tls(_))));
+        let said = Trust::read(&files).unwrap_err().to_string();
+        assert!(said.ends_with("certificate, found nothing in PEM"), "{said}");
+        let certificate = Some(kendall_testing::certificate(folder.path(), "peer").0);
+        let said = Trust::read(&TrustFiles { certificate, ..files }).unwrap_err().to_string();
+        assert!(said.ends_with("own, found nothing in PEM"), "{said}");
         let token = Some(file("token", "secret\n"));
         let trust = Trust::read(&TrustFiles { token, ..TrustFiles::default() }).unwrap();
         assert!(!format!("{trust:?}").contains("secret"), "{trust:?}");

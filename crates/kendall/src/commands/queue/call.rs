@@ -50,6 +50,7 @@ impl Access {
         let tls = ClientTlsConfig::new().domain_name(name);
         Ok(Some(match &self.tls_root {
             Some(path) => {
+                kendall_tier::serve::authorities(path).map_err(refused)?;
                 let pem = kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)
                     .map_err(|error| refused(format!("--tls-root {}: {error}", path.display())))?;
                 tls.ca_certificate(Certificate::from_pem(pem))
