@@ -74,6 +74,36 @@ pub fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")))
 }
 
+/// The same with a certificate that was valid in the year 2020 alone.
+///
+/// # Panics
+/// As [`openssl`].
+pub fn expired_certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    let settings = format!(
+        "[ca]\ndefault_ca = old\n[old]\ndatabase = {name}.index\nserial = {name}.serial\nnew_certs_dir = .\n\
+         default_md = sha256\npolicy = names\nx509_extensions = more\n[names]\ncommonName = supplied\n\
+         [more]\nsubjectAltName = DNS:localhost,IP:127.0.0.1\n"
+    );
+    for (end, text) in [("cnf", settings.as_str()), ("index", ""), ("serial", "01\n")] {
+        std::fs::write(folder.join(format!("{name}.{end}")), text).unwrap();
+    }
+    openssl(
+        folder,
+        &format!(
+            "req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=localhost \
+             -keyout {name}.key -out {name}.csr"
+        ),
+    );
+    openssl(
+        folder,
+        &format!(
+            "ca -config {name}.cnf -selfsign -keyfile {name}.key -in {name}.csr -batch -notext \
+             -startdate 20200101000000Z -enddate 20210101000000Z -out {name}.pem"
+        ),
+    );
+    (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")))
+}
+
 /// A process that ends when it is dropped.
 #[derive(Debug)]
 pub struct Process(pub Child);

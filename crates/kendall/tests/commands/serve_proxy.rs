@@ -332,6 +332,29 @@ fn a_file_is_read_again_at_a_hangup_and_one_that_is_wrong_changes_nothing() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+#[test]
+fn an_expired_certificate_is_told_at_the_start_and_at_each_reload() {
+    let (_server, server) = memcached();
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let (certificate, key) = kendall_testing::expired_certificate(folder.path(), "old");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+    command.args(["serve", "proxy", "--listen", "127.0.0.1:0", "--server", &server.to_string()]);
+    command.arg("--tls-certificate").arg(&certificate).arg("--tls-key").arg(&key);
+    command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+    let process = Process(command.spawn().unwrap());
+    says(&log, "ready tier=memcached-proxy");
+    let of_it = |line: &&str| {
+        line.contains("expired at 2021-01-01 00:00:00 UTC") && line.contains("old.pem")
+    };
+    let warnings = || std::fs::read_to_string(&log).unwrap().lines().filter(of_it).count();
+    kendall_testing::wait_until("the warning at the start", || warnings() == 1);
+    let id = process.0.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+    says(&log, "reloaded the flags");
+    kendall_testing::wait_until("that of the reload", || warnings() == 2);
+}
+
 /// The status of a page.
 fn status(address: SocketAddr, path: &str) -> u16 {
     kendall_testing::page(address, path).map_or(0, |answer| answer.status)

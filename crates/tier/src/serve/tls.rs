@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::DateTime;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
-use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use tokio_rustls::rustls::{self, CertificateError, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 /// How HTTP/2 begins.
@@ -131,7 +133,8 @@ impl Tls {
     }
 }
 
-/// Makes something with the certificate, those between it and its root, and the key of two PEM files.
+/// Makes something with the certificate, those between it and its root, and the key of two PEM files. Warns where one
+/// of them is not valid now.
 ///
 /// # Errors
 /// [`TlsError`] when a file cannot be read, is of something else, or does not fit the other.
@@ -141,6 +144,10 @@ pub fn with_identity<T>(
     make: impl FnOnce(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) -> Result<T, rustls::Error>,
 ) -> Result<T, TlsError> {
     let chain = parts(certificate, "a certificate (PEM)")?;
+    let now = UnixTime::now();
+    if let Some(why) = chain.iter().find_map(|one| out_of_time(one, now)) {
+        warn_of(certificate, &why);
+    }
     let private = parts(key, "a private key without a password (PEM)")?.swap_remove(0);
     make(chain, private).map_err(|source| TlsError::Pair {
         certificate: certificate.to_owned(),
@@ -149,19 +156,50 @@ pub fn with_identity<T>(
     })
 }
 
-/// The authorities in a PEM file, without those that the library does not understand.
+/// The authorities in a PEM file, without those that the library does not understand. Warns where none is valid now:
+/// collections have some that are not.
 ///
 /// # Errors
 /// [`TlsError`] when the file cannot be read, or is of something else.
 pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let wanted = "an authority's certificate (PEM)";
+    let authorities: Vec<CertificateDer<'static>> = parts(path, wanted)?;
+    let now = UnixTime::now();
+    let all: Option<Vec<String>> = authorities.iter().map(|one| out_of_time(one, now)).collect();
+    if let Some(why) = all.iter().flatten().next() {
+        warn_of(path, why);
+    }
     let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(parts::<CertificateDer<'static>>(path, wanted)?);
+    roots.add_parsable_certificates(authorities);
     if roots.is_empty() {
         let found = "a CERTIFICATE that is not understood".to_owned();
         return Err(TlsError::Pem { path: path.to_owned(), wanted, found, source: None });
     }
     Ok(roots)
+}
+
+fn warn_of(file: &Path, why: &str) {
+    let file = file.display();
+    tracing::warn!(%file, "a certificate {why}: who checks it refuses the connection");
+}
+
+/// Why a certificate is not valid at a moment, where that is for its time.
+fn out_of_time(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<String> {
+    let known = rustls::crypto::ring::default_provider().signature_verification_algorithms.all;
+    let parsed = ParsedCertificate::try_from(certificate).ok()?;
+    // Its time is checked before it is looked for among those that are trusted, here none.
+    let nobody = RootCertStore::empty();
+    let checked = verify_server_cert_signed_by_trust_anchor(&parsed, &nobody, &[], now, known);
+    let Err(rustls::Error::InvalidCertificate(error)) = checked else { return None };
+    let (what, moment) = match error {
+        CertificateError::ExpiredContext { not_after, .. } => ("expired at", not_after),
+        CertificateError::NotValidYetContext { not_before, .. } => {
+            ("is not valid before", not_before)
+        }
+        _ => return None,
+    };
+    let moment = DateTime::from_timestamp(i64::try_from(moment.as_secs()).ok()?, 0)?;
+    Some(format!("{what} {moment}"))
 }
 
 /// The parts of a PEM file that are of one kind: one at least.
@@ -238,5 +276,19 @@ mod tests {
         let key = file("key", &part("PRIVATE KEY", "AAAA"));
         let said = pair(&certificate, &key);
         assert!(said.contains("cannot be used together"), "{said}");
+    }
+
+    #[test]
+    fn a_certificate_is_valid_in_its_time_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, _) = kendall_testing::expired_certificate(folder.path(), "one");
+        let certificate = &parts::<CertificateDer<'_>>(&file, "").unwrap()[0];
+        let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
+        // The days from 1970 to 2020, whose 366 it is valid for.
+        let began = 18_262;
+        let at = |day| out_of_time(certificate, UnixTime::since_unix_epoch(days(day)));
+        assert_eq!(at(began + 1), None);
+        assert_eq!(at(began - 1).unwrap(), "is not valid before 2020-01-01 00:00:00 UTC");
+        assert_eq!(at(began + 367).unwrap(), "expired at 2021-01-01 00:00:00 UTC");
     }
 }
