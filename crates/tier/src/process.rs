@@ -1,5 +1,8 @@
 //! What the operating system accounts to this process.
 
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
 use procfs::process::Process;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -40,6 +43,13 @@ pub(crate) fn descriptor_limit() -> u64 {
 #[must_use]
 pub fn share_of_descriptors(parts: u64) -> usize {
     usize::try_from(descriptor_limit() / parts).unwrap_or(usize::MAX)
+}
+
+/// Whether this process may have so many descriptors more than it has now.
+#[must_use]
+pub fn may_open(descriptors: usize) -> bool {
+    let one = |_| io::stderr().as_fd().try_clone_to_owned();
+    (0..descriptors).map(one).collect::<io::Result<Vec<OwnedFd>>>().is_ok()
 }
 
 /// Each connection is a descriptor: lets this process have as many as the system allows it, and says how many.

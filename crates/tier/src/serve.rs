@@ -37,7 +37,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use crate::instruments::{Instruments, Recorder};
-use crate::process;
+use crate::{Clock, process};
 use client::Peers;
 use open::{LOOK, Open};
 
@@ -308,6 +308,22 @@ impl Listener {
         self.accept_all(services, counter, stop)
     }
 
+    /// Connections that may be open: as many descriptors are left for all else.
+    fn connections(&self) -> usize {
+        let allowed = self.options.connections;
+        let connections = allowed.min(process::share_of_descriptors(2));
+        if connections < allowed {
+            tracing::warn!(
+                address = %self.address,
+                connections,
+                allowed,
+                "fewer connections at a time than allowed: half of the files that this process may open; raise its \
+                 limit (`ulimit -n`)"
+            );
+        }
+        connections
+    }
+
     async fn accept_all<S: ServeConnection>(
         self,
         services: Vec<(Handle, S)>,
@@ -316,9 +332,8 @@ impl Listener {
     ) -> io::Result<()> {
         let places: Vec<Place<S>> = services.into_iter().map(Place::new).collect();
         let first = places.first().expect("a service answers");
+        let connections = self.connections();
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
-        // As many descriptors are left for all else.
-        let connections = self.options.connections.min(process::share_of_descriptors(2));
         let requests = Bounds::of_requests(self.options.lasting.saturating_add(connections));
         let farewell = self.options.farewell;
         let shared = Arc::new(Shared {
@@ -330,6 +345,7 @@ impl Listener {
             counter,
         });
         let mut tasks = JoinSet::new();
+        let mut failures = OneASecond::default();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -337,7 +353,7 @@ impl Listener {
                 () = stopped(&mut stop) => break,
             };
             let entered = tokio::select! {
-                entered = shared.enter(accepted) => entered,
+                entered = shared.enter(accepted, &mut failures) => entered,
                 () = stopped(&mut stop) => break,
             };
             let (stream, peer, permit) = match entered {
@@ -434,12 +450,15 @@ impl Shared {
     async fn enter(
         &self,
         accepted: io::Result<(tokio::net::TcpStream, SocketAddr)>,
+        failures: &mut OneASecond,
     ) -> Result<Option<Accepted>, EdgeLimit> {
         let (stream, peer) = match accepted {
             Ok((stream, peer)) => (stream, peer.ip()),
             Err(error) => {
                 // Out of descriptors, most likely.
-                tracing::warn!(%error, "cannot accept a connection");
+                if let Some(times) = failures.count(Clock::monotonic().now_ns()) {
+                    tracing::warn!(%error, times, "cannot accept a connection");
+                }
                 self.open.end_one();
                 let pause = tokio::time::timeout(ACCEPT_PAUSE, std::future::pending::<()>());
                 pause.await.unwrap_or_default();
@@ -468,8 +487,40 @@ impl Shared {
     }
 }
 
+/// What would fill the log where it is said each time: it is said once a second, with how often it was so.
+#[derive(Debug, Default)]
+struct OneASecond {
+    said_ns: Option<u64>,
+    times: u64,
+}
+
+impl OneASecond {
+    /// It is so once more: how often it was since it was said, where it is to be said again.
+    fn count(&mut self, now_ns: u64) -> Option<u64> {
+        self.times += 1;
+        if self.said_ns.is_some_and(|said_ns| now_ns.saturating_sub(said_ns) < 1_000_000_000) {
+            return None;
+        }
+        self.said_ns = Some(now_ns);
+        Some(std::mem::take(&mut self.times))
+    }
+}
+
 /// Returns when the stop is asked for.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that who could ask for it is gone, which means the same.
     drop(stop.wait_for(|stop| *stop).await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_often_is_said_once_a_second_with_how_often() {
+        let mut said = OneASecond::default();
+        let moments = [5, 6, 999_999_999, 1_000_000_005, 1_000_000_006, 3_000_000_000];
+        let times = moments.map(|now_ns| said.count(now_ns));
+        assert_eq!(times, [Some(1), None, None, Some(3), None, Some(2)]);
+    }
 }

@@ -61,6 +61,9 @@ commands! {
     }
 }
 
+/// Descriptors of a tier beyond those that it inherits: its own with a metrics page, and a few clients.
+const DESCRIPTORS: usize = 24;
+
 impl Serve {
     /// Whether it must have no other thread when it starts, not even one for its log: the kernel gives
     /// a namespace of users to no process that has two.
@@ -69,7 +72,14 @@ impl Serve {
     }
 
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        kendall_tier::raise_descriptor_limit();
+        let limit = kendall_tier::raise_descriptor_limit();
+        if !kendall_tier::may_open(DESCRIPTORS) {
+            let text = format!(
+                "this process may have {limit} open files, and a server needs {DESCRIPTORS} beyond those that it \
+                 inherits: raise the hard limit (`ulimit -Hn 1024`, or LimitNOFILE= of the service)"
+            );
+            return Err(exit_with(Exit::NotReady, text));
+        }
         self.tier.run()
     }
 }

@@ -42,6 +42,30 @@ fn a_station_without_descriptors_for_its_clients_waits_for_them() {
 }
 
 #[test]
+fn a_server_without_files_for_its_clients_does_not_start() {
+    for tier in ["compute", "synthetic", "cache", "queue"] {
+        let output = with_files(16, &[tier, "--listen", "127.0.0.1:0"]).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{tier}: {error}");
+        assert!(error.contains("may have 16 open files"), "{tier}: {error}");
+        assert!(error.contains("ulimit -Hn"), "{tier}: {error}");
+    }
+}
+
+#[test]
+fn a_server_with_few_files_says_how_many_clients_it_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut command = with_files(64, &["compute", "--listen", "127.0.0.1:0"]);
+    command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+    let _process = Process(command.spawn().unwrap());
+    kendall_testing::wait_until("the warning", || {
+        let text = std::fs::read_to_string(&log).unwrap();
+        text.contains("connections=32 allowed=10000")
+    });
+}
+
+#[test]
 fn a_client_of_the_queue_knows_another_server() {
     let tier = ["serve", "compute", "--listen", "127.0.0.1:0"];
     let (_process, ready) = Process::ready(kendall().args(tier).stdout(Stdio::null()));
