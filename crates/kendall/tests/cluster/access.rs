@@ -11,6 +11,7 @@ use kendall_build_cluster::peer::{Calls, Peer, Trust, TrustFiles};
 use kendall_build_cluster::remote::{Remote, RemoteError};
 use kendall_build_cluster::wire::longrunning as lro;
 use kendall_build_cluster::wire::re;
+use kendall_build_cluster::wire::re::capabilities_client::CapabilitiesClient;
 use kendall_build_cluster::wire::re::execution_client::ExecutionClient;
 use kendall_build_cluster::work::workers_client::WorkersClient;
 use kendall_build_cluster::work::{FromWorker, Hello, from_worker};
@@ -115,6 +116,45 @@ fn files_that_cannot_be_used_are_refused_before_anything_starts() {
     let with = [&scheduler[..], &["--tokens", &missing]].concat();
     let said = Process::try_start(&with).map(|_| ()).unwrap_err();
     assert!(said.contains("none"), "{said}");
+}
+
+/// Once each: at an address where nobody listens, at a cache that wants a token, and at one that came back.
+#[test]
+fn a_scheduler_says_why_its_cache_does_not_serve_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("cache").to_str().unwrap().to_owned();
+    let address = kendall_testing::free_address().to_string();
+    let scheduler = Process::start(&["scheduler", "--listen", "127.0.0.1:0", "--cache", &address]);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let ask = || {
+        let peer = Peer::from(scheduler.listen.parse::<std::net::SocketAddr>().unwrap());
+        runtime.block_on(async {
+            let mut capabilities = CapabilitiesClient::new(peer.calls());
+            capabilities.get_capabilities(re::GetCapabilitiesRequest::default()).await.unwrap();
+        });
+    };
+    let said = |words: &str| {
+        wait_until(words, || {
+            ask();
+            scheduler.said().contains(words)
+        });
+        ask();
+        let said = scheduler.said();
+        assert_eq!(said.matches(words).count(), 1, "{said}");
+        said.lines().find(|line| line.contains(words)).unwrap().to_owned()
+    };
+    let line = said("the cache cannot be reached");
+    assert!(line.contains(&address) && line.contains("Connection refused"), "{line}");
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "work secret\n").unwrap();
+    let cache = ["cache", "--listen", &address, "--data", &data];
+    let tokens = ["--tokens", tokens.to_str().unwrap()];
+    let mut strict = Process::start(&[&cache[..], &tokens].concat());
+    let line = said("the cache knows no such token");
+    assert!(line.contains("--peer-token"), "{line}");
+    assert_eq!(strict.stop(), Some(0));
+    let _cache = Process::start(&cache);
+    said("the cache answers again");
 }
 
 /// A worker whose token the scheduler does not know says so once, waits, and stops when it is asked to.

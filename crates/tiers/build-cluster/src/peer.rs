@@ -4,6 +4,8 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +17,9 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Status};
+
+use crate::status::words;
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -160,8 +165,57 @@ impl Peer {
     pub fn calls(&self) -> Calls {
         let endpoint = self.trust.endpoint(self.address);
         let channel = endpoint.expect("tried when the files were read").connect_lazy();
-        Calls { way: Way::Network(channel), token: self.trust.token.clone() }
+        Calls { way: Way::Network(channel), token: self.trust.token.clone(), reach: None }
     }
+}
+
+/// How a cache answered last, of which the log is told when that changes.
+#[derive(Debug)]
+pub(crate) struct Reach {
+    address: SocketAddr,
+    last: AtomicU8,
+}
+
+/// It answered, refused this tier itself, or could not be reached.
+const ANSWERS: u8 = 0;
+const REFUSES: u8 = 1;
+const IS_AWAY: u8 = 2;
+
+impl Reach {
+    pub(crate) fn of(address: SocketAddr) -> Arc<Self> {
+        Arc::new(Self { address, last: AtomicU8::new(ANSWERS) })
+    }
+
+    /// Logs an answer that is not as the last one. Requests that are not its own bear the tokens of others.
+    fn heard(&self, answer: &Result<Response<Body>, tonic::transport::Error>, own: bool) {
+        let last = self.last.load(Ordering::Relaxed);
+        let now = match answer {
+            Err(_) => IS_AWAY,
+            Ok(response) if own && is_refusal(response) => REFUSES,
+            Ok(_) if !own && last == REFUSES => REFUSES,
+            Ok(_) => ANSWERS,
+        };
+        if now == last || self.last.swap(now, Ordering::Relaxed) == now {
+            return;
+        }
+        let address = self.address;
+        match answer {
+            Err(error) => {
+                tracing::warn!(%address, why = words(error), "the cache cannot be reached")
+            }
+            Ok(_) if now == REFUSES => tracing::warn!(
+                %address,
+                "the cache knows no such token as this tier's; name a file with another by --peer-token"
+            ),
+            Ok(_) => tracing::info!(%address, "the cache answers again"),
+        }
+    }
+}
+
+/// Whether a request was refused for its token: alone, in the head of its answer.
+fn is_refusal(response: &Response<Body>) -> bool {
+    Status::from_header_map(response.headers())
+        .is_some_and(|status| status.code() == Code::Unauthenticated)
 }
 
 /// A connection over which requests bear the tier's token.
@@ -169,6 +223,8 @@ impl Peer {
 pub struct Calls {
     way: Way,
     token: Option<HeaderValue>,
+    /// Whom answers are told to, and whether requests are this tier's own.
+    reach: Option<(Arc<Reach>, bool)>,
 }
 
 #[derive(Clone)]
@@ -176,7 +232,7 @@ enum Way {
     Network(Channel),
     /// A network that a test makes and breaks.
     #[cfg(test)]
-    Model(std::sync::Arc<dyn Fn(Request<Body>) -> Answering + Send + Sync>),
+    Model(Arc<dyn Fn(Request<Body>) -> Answering + Send + Sync>),
 }
 
 impl std::fmt::Debug for Way {
@@ -193,18 +249,24 @@ impl Calls {
     /// The same connection for requests of others, which bear their own token or none.
     #[must_use]
     pub fn for_others(&self) -> Self {
-        Self { way: self.way.clone(), token: None }
+        let reach = self.reach.as_ref().map(|(reach, _)| (Arc::clone(reach), false));
+        Self { way: self.way.clone(), token: None, reach }
+    }
+
+    /// The same connection, of whose answers the log is told.
+    pub(crate) fn logged(self, reach: &Arc<Reach>) -> Self {
+        Self { reach: Some((Arc::clone(reach), true)), ..self }
     }
 
     #[cfg(test)]
     pub(crate) fn model<F: Future<Output = Response<Body>> + Send + 'static>(
         answer: impl Fn(Request<Body>) -> F + Send + Sync + 'static,
     ) -> Self {
-        let way = Way::Model(std::sync::Arc::new(move |request| {
+        let way = Way::Model(Arc::new(move |request| {
             let answering = answer(request);
             Box::pin(async move { Ok(answering.await) })
         }));
-        Self { way, token: None }
+        Self { way, token: None, reach: None }
     }
 }
 
@@ -225,11 +287,17 @@ impl Service<Request<Body>> for Calls {
         if let Some(token) = &self.token {
             request.headers_mut().entry(AUTHORIZATION).or_insert_with(|| token.clone());
         }
-        match &mut self.way {
+        let answering: Answering = match &mut self.way {
             Way::Network(channel) => Box::pin(channel.call(request)),
             #[cfg(test)]
             Way::Model(answer) => answer(request),
-        }
+        };
+        let Some((reach, own)) = self.reach.clone() else { return answering };
+        Box::pin(async move {
+            let answer = answering.await;
+            reach.heard(&answer, own);
+            answer
+        })
     }
 }
 
@@ -262,5 +330,20 @@ mod tests {
         let token = Some(file("token", "secret\n"));
         let trust = Trust::read(&TrustFiles { token, ..TrustFiles::default() }).unwrap();
         assert!(!format!("{trust:?}").contains("secret"), "{trust:?}");
+    }
+
+    #[test]
+    fn only_answers_to_its_own_requests_tell_that_a_token_is_refused() {
+        let reach = Reach::of(([127, 0, 0, 1], 1).into());
+        let last = |answer: Response<Body>, own| {
+            reach.heard(&Ok(answer), own);
+            reach.last.load(Ordering::Relaxed)
+        };
+        let refusal = || Status::unauthenticated("no token").into_http();
+        let other = || Status::not_found("no blob").into_http();
+        assert_eq!(last(refusal(), false), ANSWERS);
+        assert_eq!(last(refusal(), true), REFUSES);
+        assert_eq!(last(other(), false), REFUSES);
+        assert_eq!(last(other(), true), ANSWERS);
     }
 }

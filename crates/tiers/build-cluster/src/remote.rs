@@ -16,7 +16,7 @@ use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
 
 use crate::digest::{Digest, Function};
-use crate::peer::{Calls, Peer};
+use crate::peer::{Calls, Peer, Reach};
 use crate::wire::bytestream::byte_stream_client::ByteStreamClient;
 use crate::wire::re::action_cache_client::ActionCacheClient;
 use crate::wire::re::content_addressable_storage_client::ContentAddressableStorageClient;
@@ -152,7 +152,8 @@ impl Remote {
     /// a runtime.
     #[must_use]
     pub fn new(peer: impl Into<Peer>, patience: Duration, clock: Clock) -> Self {
-        Self::over(peer.into().calls(), patience, clock)
+        let peer: Peer = peer.into();
+        Self::over(peer.calls().logged(&Reach::of(peer.address)), patience, clock)
     }
 
     pub(crate) fn over(channel: Calls, patience: Duration, clock: Clock) -> Self {

@@ -35,7 +35,7 @@ use streams::WorkerService;
 
 use crate::instruments::Families;
 use crate::listen::{Guarded, ListenError, ListenOptions, OpenUploads, Serving, UploadBounds};
-use crate::peer::Peer;
+use crate::peer::{Peer, Reach};
 use crate::remote::Remote;
 use crate::wire::longrunning::operations_server::OperationsServer;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
@@ -117,8 +117,10 @@ impl Scheduler {
         runtime.block_on(health.set_serving::<ExecutionServer<Service>>());
         let front = {
             let _inside = runtime.enter();
-            let cache = options.cache.calls();
-            let remote = Remote::new(options.cache, options.patience, clock.clone());
+            let reach = Reach::of(options.cache.address);
+            let calls = || options.cache.calls().logged(&reach);
+            let (cache, own) = (calls(), calls());
+            let remote = Remote::over(own, options.patience, clock.clone());
             let service = Service::new(Arc::clone(&shared_board), remote, options.actions);
             let capabilities =
                 CapabilitiesService { cache: CapabilitiesClient::new(cache.clone()) };

@@ -14,6 +14,7 @@ use tonic::{Request as Call, Status};
 use crate::cache::SERVICES;
 use crate::listen::{Client, Incoming, OpenUploads, PART_BYTES, Room, Serve};
 use crate::peer::Calls;
+use crate::status::words;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
 use crate::wire::re::capabilities_server::Capabilities;
 use crate::wire::{re, semver};
@@ -104,7 +105,8 @@ impl Cache {
 
 async fn pass(mut cache: Calls, request: Request<Body>) -> Response<Body> {
     let unreachable = |error: tonic::transport::Error| {
-        Status::unavailable(format!("the cache cannot be reached: {error}")).into_http()
+        let why = words(&error);
+        Status::unavailable(format!("the cache cannot be reached: {why}")).into_http()
     };
     if let Err(error) = std::future::poll_fn(|context| cache.poll_ready(context)).await {
         return unreachable(error);

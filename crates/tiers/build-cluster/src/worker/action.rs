@@ -76,7 +76,7 @@ impl From<RemoteError> for Stopped {
     fn from(error: RemoteError) -> Self {
         match error {
             RemoteError::Missing(digests) => Self::Client(status::missing(&digests)),
-            error => Self::Worker(words(&error)),
+            error => Self::Worker(status::words(&error)),
         }
     }
 }
@@ -99,7 +99,7 @@ impl From<paths::PathError> for Stopped {
 impl From<OutputError> for Stopped {
     fn from(error: OutputError) -> Self {
         match error {
-            OutputError::Read { .. } => Self::Worker(words(&error)),
+            OutputError::Read { .. } => Self::Worker(status::words(&error)),
             error => Self::Client(Status::invalid_argument(error.to_string())),
         }
     }
@@ -107,7 +107,7 @@ impl From<OutputError> for Stopped {
 
 impl From<SlotFailure> for Stopped {
     fn from(error: SlotFailure) -> Self {
-        Self::Worker(words(&error))
+        Self::Worker(status::words(&error))
     }
 }
 
@@ -115,17 +115,6 @@ impl From<io::Error> for Stopped {
     fn from(error: io::Error) -> Self {
         Self::Worker(format!("the worker's disk: {error}"))
     }
-}
-
-/// An error with its reasons.
-fn words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        words.push_str(&format!(": {inner}"));
-        source = inner.source();
-    }
-    words
 }
 
 /// A lease, read.

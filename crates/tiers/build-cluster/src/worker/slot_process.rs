@@ -93,12 +93,7 @@ pub fn inner(sandbox: &Sandbox, socket: OwnedFd, clock: Clock) -> Result<(), Slo
 
 /// Tells the worker why there is no slot.
 fn refuse(socket: &UnixStream, error: &dyn std::error::Error) -> io::Result<()> {
-    let mut refused = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        refused.push_str(&format!(": {inner}"));
-        source = inner.source();
-    }
+    let refused = crate::status::words(error);
     slot_protocol::write(socket, &Ended { refused, ..Ended::default() })
 }
 
