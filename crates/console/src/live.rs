@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -235,6 +235,8 @@ pub(crate) async fn start(
         command.args(what.retry_failed.then_some("--retry-failed"));
         // A Ctrl-C at the terminal is for the console, which stops it once.
         command.process_group(0);
+        // Held as long as the console lives, which may be killed.
+        command.arg("--until-input-ends").stdin(Stdio::piped());
         let mut all = shared.live.all();
         if let Some(other) = all.iter().find(|job| job.pid.is_some()) {
             let what = format!(
@@ -276,7 +278,7 @@ pub(crate) async fn stop(
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::process::Command;
 
     use super::*;
 

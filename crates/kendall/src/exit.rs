@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use kendall_store::StoreError;
+use rustix::process::{Signal, getpid, kill_process};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -94,4 +95,14 @@ pub(crate) fn stop_at_a_signal() -> anyhow::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// Interrupts this program, as Ctrl-C does, when its standard input ends. A death signal of the kernel's would come
+/// when the thread that started it ends, and could not be answered.
+pub(crate) fn interrupt_at_the_end_of_input() -> std::io::Result<()> {
+    let wait = || {
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap_or_default();
+        kill_process(getpid(), Signal::INT).unwrap_or_default();
+    };
+    std::thread::Builder::new().name("input".into()).spawn(wait).map(drop)
 }

@@ -17,7 +17,7 @@ pub(super) use self::dry_run::duration;
 use self::progress::Progress;
 pub(super) use self::progress::what_came;
 use self::summary::Told;
-use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
+use crate::exit::{Exit, exit_with, interrupt_at_the_end_of_input, refused, stop_at_a_signal};
 use crate::live::{LiveFlag, LivePage};
 use crate::output::{self, Format};
 use crate::paint::Paint;
@@ -46,6 +46,10 @@ pub(crate) struct RunCommand {
     /// Prints the effective values and the planned runs, and runs nothing
     #[arg(long)]
     dry_run: bool,
+
+    /// Stops as at Ctrl-C when standard input ends: who started it is gone
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
 }
 
 /// Flags of everything that runs a study.
@@ -92,6 +96,9 @@ impl RunCommand {
             let hosts = kendall_study::check_hosts(&study, &program, &interrupted)
                 .map_err(|error| exit_with(exit_of(&error), error))?;
             return dry_run::print(&study, &folder, &hosts, self.common.format);
+        }
+        if self.until_input_ends {
+            interrupt_at_the_end_of_input()?;
         }
         run_study(&study, &folder, &self.common)
     }

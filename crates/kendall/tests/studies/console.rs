@@ -219,6 +219,29 @@ fn a_stopped_console_leaves_a_study_that_can_be_resumed() {
     assert!(matches!(code, Some(0 | 5)), "{}", console.newest());
 }
 
+/// Nobody would see it, nor stop it.
+#[test]
+fn a_killed_console_leaves_no_study_that_runs_on() {
+    let folder = folders();
+    let mut console = Console::start(folder.path(), &[]);
+    let what = json!({ "file": "shop.toml", "out": "shop" });
+    assert_eq!(console.call("PUT /api/runs", &what).0, 200);
+    wait_until("a run that ended", || console.newest()["runs_ended"].as_u64() > Some(0));
+    let run = console.children().trim().to_owned();
+    assert!(Path::new("/proc").join(&run).exists(), "{run}");
+    console.process.child.kill().unwrap();
+    // One that nobody waits for has no words left.
+    let words = || fs::read(format!("/proc/{run}/cmdline")).unwrap_or_default();
+    wait_until("the end of the study", || words().is_empty());
+    let out = folder.path().join("results/shop");
+    let runs = kendall_store::Results::open(&out).unwrap().runs().unwrap().len();
+    assert!((1..6).contains(&runs), "{runs}");
+    let console = Console::start(folder.path(), &[]);
+    assert_eq!(console.call("PUT /api/runs", &json!({ "out": "shop" })).0, 200);
+    wait_until("the end", || console.newest()["state"] == "ended");
+    assert_eq!(console.newest()["runs"], 6, "{}", console.newest());
+}
+
 /// What stands still, as a stopped process does, is killed by the second stop.
 #[test]
 fn a_second_stop_kills_a_run_that_does_not_stop() {
