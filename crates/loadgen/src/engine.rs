@@ -147,6 +147,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             }
             self.act_on_time(now);
             if now >= next_tick {
+                self.recorder.looked(next_tick, now);
                 self.expire(now);
                 self.recorder.roll(now);
                 next_tick = now + tick_ns;

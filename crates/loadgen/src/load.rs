@@ -480,10 +480,11 @@ fn result(
         ..LoadResult::default()
     };
     let late = ends.iter().map(|end| end.tally.late).sum();
+    let stood_still_ns = ends.iter().map(|end| end.tally.stood_still_ns).min().unwrap_or(0);
     verdict::judge(
         &mut result,
         &plan.limits,
-        &verdict::Evidence { late, lateness, connection_wait },
+        &verdict::Evidence { late, stood_still_ns, lateness, connection_wait },
     );
     result
 }

@@ -121,6 +121,8 @@ pub(crate) struct Tally {
     pub(crate) moments: Vec<(u64, u64)>,
     /// Requests sent later than the limit, by the generator's own fault.
     pub(crate) late: u64,
+    /// How much too late this thread looked whether something was due, where that was late: it stood still.
+    pub(crate) stood_still_ns: u64,
     /// Arrivals that were due and never sent.
     pub(crate) unsent: u64,
     /// How long each request had waited that was under way at the end.
@@ -186,6 +188,7 @@ impl Recorder {
                 connection_wait: Histogram::with_room(ROOM_NS),
                 moments: Vec::new(),
                 late: 0,
+                stood_still_ns: 0,
                 unsent: 0,
                 waiting: Vec::new(),
                 moved: 0,
@@ -262,6 +265,15 @@ impl Recorder {
             self.tally.on_time += 1;
         } else {
             self.tally.lateness.record(lateness_ns);
+        }
+    }
+
+    /// This thread was to look at `due_ns` whether something is due, and did so at `now_ns`. All its connections may
+    /// have been busy meanwhile.
+    pub(crate) fn looked(&mut self, due_ns: u64, now_ns: u64) {
+        let late_ns = now_ns.saturating_sub(due_ns);
+        if late_ns > self.late_ns {
+            self.tally.stood_still_ns += late_ns;
         }
     }
 
@@ -370,7 +382,11 @@ mod tests {
         for moments in [(110, 0, 200), (120, 201, 201), (190, 202, 202), (205, 230, 230)] {
             recorder.sent(0, 1, moments);
         }
-        let Tally { late, connection_wait, .. } = &recorder.tally;
+        // It was to look at 150, and later looks in time.
+        recorder.looked(150, 200);
+        recorder.looked(220, 230);
+        let Tally { late, connection_wait, stood_still_ns, .. } = &recorder.tally;
+        assert_eq!(*stood_still_ns, 50);
         assert_eq!(*late, 2, "those due at 110 and 120");
         let waits = [0.0, 0.5, 1.0].map(|quantile| connection_wait.quantile(quantile));
         assert_eq!(waits, [Some(1), Some(2), Some(25)]);

@@ -192,10 +192,12 @@ async fn watch(
     tasks: &mut JoinSet<()>,
 ) -> Result<(), std::io::Error> {
     let timer = Timer::new()?;
+    let mut until = now_ns();
     loop {
         let now = now_ns();
-        let until = {
+        until = {
             let mut shared = shared.borrow_mut();
+            shared.recorder.looked(until, now);
             if place.stop.load(Ordering::Relaxed) {
                 shared.ends_ns = shared.ends_ns.min(now);
                 let ends_ns = shared.ends_ns;

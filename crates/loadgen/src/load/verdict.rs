@@ -10,6 +10,8 @@ use kendall_protocols::load_result::{GeneratorThread, LoadResult, Remark, Remark
 #[derive(Debug)]
 pub(super) struct Evidence {
     pub(super) late: u64,
+    /// How long each thread stood still, at least.
+    pub(super) stood_still_ns: u64,
     pub(super) lateness: Histogram,
     pub(super) connection_wait: Histogram,
 }
@@ -34,7 +36,7 @@ pub(super) fn judge(result: &mut LoadResult, limits: &Limits, evidence: &Evidenc
     cores(result, limits);
     overload(result, limits);
     biases(result, evidence);
-    stalls(result);
+    stalls(result, evidence);
     unanswered(result);
 }
 
@@ -245,10 +247,12 @@ fn biases(result: &mut LoadResult, evidence: &Evidence) {
 }
 
 /// Closed loop: did the server stand still for long enough that its percentiles hide it?
-fn stalls(result: &mut LoadResult) {
+fn stalls(result: &mut LoadResult, evidence: &Evidence) {
     let Some(stalls) = result.stalls.filter(|stalls| stalls.share > NOTABLE_STALLS) else { return };
     let completed: u64 = result.operations.values().map(|operation| operation.completed).sum();
-    let seconds = Seconds::from_nanos(result.ended_ns.saturating_sub(result.started_ns)).get();
+    let length_ns = result.ended_ns.saturating_sub(result.started_ns);
+    let seconds = Seconds::from_nanos(length_ns).get();
+    let stood_still = ratio(evidence.stood_still_ns, length_ns).unwrap_or(0.0);
     let rate = 0.9 * kendall_units::exact_f64(completed) / seconds;
     let waited = result
         .threads
@@ -257,6 +261,11 @@ fn stalls(result: &mut LoadResult) {
         .fold(0.0, f64::max);
     let cause = if waited > stalls.share / 2.0 {
         format!("the generator waited for a core for {} of it, which may be why; ", percent(waited))
+    } else if stood_still > stalls.share / 2.0 {
+        format!(
+            "the generator itself stood still for {} of the time, as a suspended one does, which is why; ",
+            percent(stood_still)
+        )
     } else {
         String::new()
     };
@@ -287,7 +296,7 @@ mod tests {
     use kendall_protocols::snapshot::EncodedHistogram;
 
     use super::*;
-    use kendall_protocols::load_result::{Operation, Unanswered};
+    use kendall_protocols::load_result::{Operation, Stalls, Unanswered};
 
     const SECOND: u64 = 1_000_000_000;
 
@@ -318,10 +327,27 @@ mod tests {
         .unwrap();
         result.threads = vec![thread];
         result.operations = BTreeMap::from([("GET".to_owned(), operation)]);
-        let evidence =
-            Evidence { late, lateness: Histogram::new(), connection_wait: Histogram::new() };
-        judge(&mut result, &Limits::default(), &evidence);
+        judge(&mut result, &Limits::default(), &evidence(late, 0));
         result
+    }
+
+    fn evidence(late: u64, stood_still_ns: u64) -> Evidence {
+        let (lateness, connection_wait) = (Histogram::new(), Histogram::new());
+        Evidence { late, stood_still_ns, lateness, connection_wait }
+    }
+
+    #[test]
+    fn a_generator_that_stood_still_says_so_beside_what_it_takes_for_a_stall() {
+        let found = Stalls { count: 1, share: 0.25, longest_ns: 3 * SECOND, ..Stalls::default() };
+        let said = |stood_still_ns| {
+            let mut result = judged("closed", 0, |_| ());
+            result.stalls = Some(found);
+            stalls(&mut result, &evidence(0, stood_still_ns));
+            result.caveats.remove(0).text
+        };
+        assert!(!said(SECOND).contains("itself"), "{}", said(SECOND));
+        let text = said(2 * SECOND);
+        assert!(text.contains("the generator itself stood still for 20.0 % of the time"), "{text}");
     }
 
     #[test]
