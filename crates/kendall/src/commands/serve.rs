@@ -62,7 +62,7 @@ commands! {
 }
 
 /// Descriptors of a tier beyond those that it inherits: its own with a metrics page, and a few clients.
-const DESCRIPTORS: usize = 24;
+const DESCRIPTORS: usize = 20;
 
 impl Serve {
     /// Whether it must have no other thread when it starts, not even one for its log: the kernel gives

@@ -201,7 +201,7 @@ impl Reach {
         let address = self.address;
         match answer {
             Err(error) => {
-                tracing::warn!(%address, why = words(error), "the cache cannot be reached")
+                tracing::warn!(%address, why = words(error), "the cache cannot be reached");
             }
             Ok(_) if now == REFUSES => tracing::warn!(
                 %address,
