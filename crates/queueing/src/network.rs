@@ -106,7 +106,8 @@ pub struct NetworkSolution {
     pub residence: Vec<Vec<f64>>,
     /// Q at each resource, per class.
     pub number: Vec<Vec<f64>>,
-    /// Busy share of one server of each resource, per class; at a delay, the mean number there.
+    /// Busy share of one server of each resource, per class; at a delay, the mean number there; at one with
+    /// rates of its own, the probability that anyone is there, divided as the work of the classes.
     pub utilization: Vec<Vec<f64>>,
     /// P(n customers) at each resource, where the solver knows it (single class).
     pub marginals: Vec<Option<Vec<f64>>>,
@@ -459,6 +460,37 @@ impl NetworkSolution {
             }
         }
         Ok(self)
+    }
+
+    /// With the probability that anyone is there as the utilization of resources with rates of their own. Where the
+    /// probabilities are not known, by the speed with one and the mean number that it finds.
+    pub(crate) fn occupied(mut self, network: &Network) -> Self {
+        for (index, resource) in network.resources.iter().enumerate() {
+            if !matches!(resource.kind, Kind::LoadDependent(_)) {
+                continue;
+            }
+            let busy = match &self.marginals[index] {
+                Some(states) => states[1..].iter().rev().sum(),
+                None => {
+                    let work = self.total_utilization(index) * resource.capacity();
+                    let customers = exact_f64(network.populations().iter().sum::<u64>());
+                    let others = self.total_number(index) * (1.0 - 1.0 / customers.max(1.0));
+                    (work / approximate::interpolated(resource, 1.0 + others)).min(1.0)
+                }
+            };
+            self.set_occupied(index, busy);
+        }
+        self
+    }
+
+    /// Divides the probability that anyone is at a resource among the classes as their work.
+    fn set_occupied(&mut self, resource: usize, busy: f64) {
+        let work = self.total_utilization(resource);
+        if work > 0.0 {
+            for share in &mut self.utilization[resource] {
+                *share *= busy / work;
+            }
+        }
     }
 
     /// A load-dependent resource may work faster than with one customer, also for a single one.

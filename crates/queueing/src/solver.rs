@@ -253,7 +253,7 @@ pub struct StationResult {
     pub name: String,
     /// Visits per second.
     pub throughput: Vec<f64>,
-    /// Busy share of one server; the mean number at a delay.
+    /// Busy share of one server; the mean number at a delay; with rates of its own, share of time in which it works.
     pub utilization: Vec<f64>,
     /// Q.
     pub number: Vec<f64>,
@@ -395,7 +395,11 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
         solution.caveats.push(Caveat::UnknownError);
     }
     for (station, result) in model.stations.iter().zip(&solution.stations) {
-        let used: f64 = result.utilization.iter().sum();
+        let work = |(class, x): (usize, &f64)| x * chains::service(station, class);
+        let used: f64 = match station.rate_multipliers.last() {
+            Some(last) => result.throughput.iter().enumerate().map(work).sum::<f64>() / last,
+            None => result.utilization.iter().sum(),
+        };
         let open = model.classes.iter().any(crate::model::Class::is_open);
         if !station.is_delay() && open && used > 0.98 && station.capacity.is_none() {
             let station = station.name.clone();

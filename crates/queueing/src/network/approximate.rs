@@ -161,7 +161,8 @@ pub fn schweitzer(
     };
     let errors = if seidmann { SEIDMANN } else { BARD_SCHWEITZER };
     let measured_error = errors.of(network);
-    NetworkSolution { measured_error, ..solution }.verified(network)
+    let solution = NetworkSolution { measured_error, ..solution }.verified(network)?;
+    Ok(solution.occupied(network))
 }
 
 /// Bard's approximation: an arrival finds the whole queue, its own class's share included. The error
@@ -744,7 +745,7 @@ impl<'a> General<'a> {
 }
 
 /// Rate multiplier between two whole numbers of customers.
-fn interpolated(resource: &Resource, n: f64) -> f64 {
+pub(super) fn interpolated(resource: &Resource, n: f64) -> f64 {
     let low = kendall_units::whole_u64(n).max(1);
     let part = (n - exact_f64(low)).clamp(0.0, 1.0);
     resource.multiplier(low) * (1.0 - part) + resource.multiplier(low + 1) * part

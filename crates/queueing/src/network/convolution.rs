@@ -55,7 +55,7 @@ pub fn convolution(network: &Network) -> Result<NetworkSolution, NetworkError> {
     } else {
         Several::new(network)?.solve()
     };
-    solution.verified(network)
+    Ok(solution.verified(network)?.occupied(network))
 }
 
 /// ln(Σ_j exp(a_j + b_{n−j})) for every n.
@@ -248,11 +248,6 @@ impl<'a> Single<'a> {
             vec![throughput],
             residence,
         );
-        for (index, resource) in resources.iter().enumerate() {
-            if let (Kind::LoadDependent(_), Some(list)) = (&resource.kind, &marginals[index]) {
-                solution.utilization[index] = vec![list[1..].iter().rev().sum()];
-            }
-        }
         solution.marginals = marginals;
         solution.ln_g = Some(g[n]);
         Ok(solution)

@@ -77,6 +77,8 @@ pub(crate) enum Layer {
 pub(crate) struct LayerNumbers {
     /// Mean number at each resource.
     pub(crate) resources: Vec<f64>,
+    /// Utilization of each resource.
+    pub(crate) utilization: Vec<f64>,
     /// Mean number that waits for a token of each pool.
     pub(crate) waiting: Vec<f64>,
     /// Mean number of tokens in use.
@@ -105,6 +107,7 @@ impl Layer {
             Self::Resource(index, _) => {
                 let mean: f64 = states.iter().zip(0_u64..).map(|(p, n)| p * exact_f64(n)).sum();
                 found.resources[*index] += mean;
+                found.utilization[*index] += states[1..].iter().rev().sum::<f64>();
                 Ok(())
             }
             Self::Pool(index, tokens, inner) => {
@@ -163,6 +166,7 @@ pub(crate) fn spread_solution(
         match (layer, &solution.marginals[index]) {
             (Layer::Resource(at, _), _) => {
                 found.resources[*at] += weight * solution.total_number(index);
+                found.utilization[*at] += weight * solution.total_utilization(index);
             }
             (Layer::Pool(..), Some(states)) => {
                 let weighted: Vec<f64> = states.iter().map(|p| p * weight).collect();

@@ -65,7 +65,7 @@ pub fn open(network: &Network) -> Result<NetworkSolution, NetworkError> {
     solution.number_variance = number_variance;
     // Where requests go on from a fork–join they are no Poisson stream.
     solution.measured_error = measured_error.filter(|_| network.resources.len() == 1);
-    solution.verified(network)
+    Ok(solution.verified(network)?.occupied(network))
 }
 
 /// Σλ·D of the open classes at each resource, below its capacity.
@@ -312,7 +312,22 @@ fn combine(
     let mut solution =
         NetworkSolution::from_residence(network, "mixed", inner.accuracy, throughput, residence);
     solution.iterations = inner.iterations;
-    solution.verified(network)
+    let mut solution = solution.verified(network)?.occupied(network);
+    for (index, resource) in network.resources.iter().enumerate() {
+        if !matches!(resource.kind, Kind::LoadDependent(_)) {
+            continue;
+        }
+        let none_closed = match &inner.marginals[index] {
+            Some(states) => states[0],
+            None if inner.total_number(index) <= 0.0 => 1.0,
+            None => continue,
+        };
+        // Beside no closed customer, no open one.
+        let a = loads[index];
+        let ln_all = if a > 0.0 { open_sum(resource, a, 0)?.0 } else { 0.0 };
+        solution.set_occupied(index, 1.0 - none_closed * (-ln_all).exp());
+    }
+    Ok(solution)
 }
 
 /// Mean number of open customers at a load-dependent resource.

@@ -69,7 +69,8 @@ pub struct ClassResult {
 pub struct StationResult {
     /// Its name.
     pub name: String,
-    /// Busy share of a server; of a delay the mean number of those served.
+    /// Busy share of a server; of a delay the mean number of those served; with rates of its own, share of time in
+    /// which it works.
     pub utilization: Option<Measured>,
     /// Mean number there.
     pub number_mean: Option<Measured>,

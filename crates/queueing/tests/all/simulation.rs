@@ -8,6 +8,7 @@ use kendall_queueing::model::{
 use kendall_queueing::simulation::{
     Doubt, Measured, Settings, Simulated, SimulationError, simulate,
 };
+use kendall_queueing::solver::{Solver, solve};
 use kendall_queueing::station::{finite_population, mmm_impatient};
 
 fn settings(model: &Model, width: f64) -> Settings {
@@ -243,6 +244,36 @@ fn load_dependence_and_several_servers_agree() {
     for station in [plain, dependent, sharing] {
         let s = run(&one(station, 2.4));
         covers(s.stations[0].number_mean, 2.4 + c * 0.8 / 0.2);
+    }
+}
+
+/// P(n > 0), which formulas gave of one closed class only: of others the share of the highest rate that is used. With a
+/// load of 0.5 and speeds 1, 1.6, 1.6, … p(n) = 0.5·0.3125^(n−1)·p(0).
+#[test]
+fn the_utilization_of_a_station_with_rates_of_its_own_is_when_it_works() {
+    let station = Station {
+        rate_multipliers: vec![1.0, 1.6],
+        discipline: Discipline::Ps,
+        ..Station::queue("q", 1).with_service_time(0, 0.5).with_service_time(1, 0.5)
+    };
+    let of = |classes: Vec<Class>| Model::new("rates", classes, vec![station.clone()]).unwrap();
+    let used = |model: &Model, solver| -> f64 {
+        let solution = solve(model, solver).unwrap();
+        solution.stations[0].utilization.iter().sum()
+    };
+    let one = of(vec![Class::open("a", 1.0)]);
+    let two = of(vec![Class::open("a", 0.6), Class::open("b", 0.4)]);
+    for model in [&one, &two] {
+        assert!((used(model, Solver::Auto) - 8.0 / 19.0).abs() < 1e-12);
+    }
+    let closed = of(vec![Class::closed("a", 2, 1.0), Class::closed("b", 1, 2.0)]);
+    // Approximately too.
+    let exact = used(&closed, Solver::Auto);
+    assert!((used(&closed, Solver::Schweitzer) - exact).abs() < 0.2 * exact);
+    let mixed = of(vec![Class::open("a", 0.4), Class::closed("b", 2, 1.0)]);
+    let held = of(vec![Class::closed("a", 5, 1.0)]).with_pools(vec![pool("p", 2, vec![0])]);
+    for model in [one, two, closed, mixed, held.unwrap()] {
+        covers(run(&model).stations[0].utilization, used(&model, Solver::Auto));
     }
 }
 
