@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use kendall_queueing::Model;
-use kendall_queueing::model::{Balking, Batch, Discipline, Station, Workload};
+use kendall_queueing::model::{
+    Balking, Batch, Class, Discipline, MOST_CLASSES, MOST_STATIONS, Station, Workload,
+};
 use roxmltree::{Document, Node, ParsingOptions};
 use toml::{Table, Value};
 
@@ -69,23 +71,19 @@ pub fn read(text: &str) -> Result<Jmva, JmvaError> {
         child(parameters, name).ok_or_else(|| wrong("<parameters>", format!("has no <{name}>")))
     };
     let classes = elements(need("classes")?).map(|c| class(c, &mut notes));
-    let classes = classes.collect::<Result<Vec<Table>, JmvaError>>()?;
+    let mut classes = classes.collect::<Result<Vec<Table>, JmvaError>>()?;
     let several = classes.len() > 1;
     let stations = elements(need("stations")?).map(|s| station(s, several));
-    let stations = stations.collect::<Result<Vec<Table>, JmvaError>>()?;
+    let mut stations = stations.collect::<Result<Vec<Table>, JmvaError>>()?;
+    if classes.len() <= MOST_CLASSES && stations.len() <= MOST_STATIONS {
+        refer(child(parameters, "ReferenceStation"), &mut classes, &mut stations, &mut notes)?;
+    }
     let mut table = Table::new();
     if let Some(solver) = solver(root, &mut notes) {
         table.insert("solver".to_owned(), solver.into());
     }
     table.insert("classes".to_owned(), list(classes));
     table.insert("stations".to_owned(), list(stations));
-    if child(parameters, "ReferenceStation").is_some() {
-        notes.push(
-            "<ReferenceStation> is left out: throughputs are of requests that make the visits of the \
-             file"
-                .to_owned(),
-        );
-    }
     for left_out in ["whatIf", "solutions", "normalizationConstant"] {
         if child(root, left_out).is_some() {
             let instead = if left_out == "whatIf" { "; use --sweep" } else { "" };
@@ -170,6 +168,72 @@ fn class(element: Node<'_, '_>, notes: &mut Vec<String>) -> Result<Table, JmvaEr
         notes.push(format!("the priority of `{name}` is left out: JMVA does not use it either"));
     }
     Ok(table)
+}
+
+/// Counts requests of closed classes as JMT does, by visits to their reference stations, and makes those that are
+/// delays think times: R is JMT's system response time without them.
+fn refer(
+    reference: Option<Node<'_, '_>>,
+    classes: &mut [Table],
+    stations: &mut Vec<Table>,
+    notes: &mut Vec<String>,
+) -> Result<(), JmvaError> {
+    let is_delay = |station: &Table| station.contains_key("type");
+    let closed = classes.iter_mut().filter(|class| class.contains_key("population"));
+    let Some(reference) = reference else {
+        if closed.count() > 0 && stations.iter().any(is_delay) {
+            notes.push("without <ReferenceStation> response times count delays".to_owned());
+        }
+        return Ok(());
+    };
+    let pairs = elements(reference).map(|element| {
+        let name = named(element, "<ReferenceStation>")?;
+        Ok((name, element.attribute("refStation").unwrap_or_default()))
+    });
+    let pairs = pairs.collect::<Result<BTreeMap<&str, &str>, JmvaError>>()?;
+    for class in closed {
+        let name = class.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let Some(at) = pairs.get(name.as_str()) else { continue };
+        let visits = |station: &Table| entry(station, "visits", &name).filter(|v| *v > 0.0);
+        let called = |station: &Table| station.get("name").and_then(Value::as_str) == Some(*at);
+        let found = stations.iter().position(called);
+        let Some((found, once)) = found.and_then(|found| Some((found, visits(&stations[found])?)))
+        else {
+            notes.push(format!("`{name}` does not come to `{at}`, its reference station"));
+            continue;
+        };
+        let others = stations.iter().filter(|station| visits(station).is_some()).count() > 1;
+        let service = entry(&stations[found], "service_time_s", &name).unwrap_or_default();
+        for station in stations.iter_mut() {
+            let visits = station.get_mut("visits").and_then(Value::as_table_mut);
+            if let Some(Value::Float(visits)) = visits.and_then(|table| table.get_mut(&name)) {
+                *visits /= once;
+            }
+        }
+        if !(others && is_delay(&stations[found])) {
+            notes.push(format!(
+                "the response time of `{name}` counts its reference station `{at}`, as JMT's with it"
+            ));
+            continue;
+        }
+        class.insert("think_time_s".to_owned(), service.into());
+        for key in ["service_time_s", "visits"] {
+            if let Some(table) = stations[found].get_mut(key).and_then(Value::as_table_mut) {
+                table.remove(&name);
+            }
+        }
+        let comes = |visits: &Value| visits.as_float().is_some_and(|v| v.abs() > 0.0);
+        let left = stations[found].get("visits").and_then(Value::as_table);
+        if left.is_none_or(|table| !table.values().any(comes)) {
+            stations.remove(found);
+        }
+    }
+    Ok(())
+}
+
+/// Of a class, in a table of a station.
+fn entry(station: &Table, key: &str, class: &str) -> Option<f64> {
+    station.get(key)?.as_table()?.get(class)?.as_float()
 }
 
 /// Texts by class, from the children of a part of a station.
@@ -266,28 +330,17 @@ fn solver(root: Node<'_, '_>, notes: &mut Vec<String>) -> Option<&'static str> {
 /// [`JmvaError::NoPlace`] for what the format has no place for: routes by the state, pools, limits,
 /// impatience, forks, priorities, classes that switch, other than Poisson arrivals.
 pub fn write(model: &Model) -> Result<String, JmvaError> {
-    let no_place = |what, at: &str| Err(JmvaError::NoPlace { what, at: at.to_owned() });
-    if let Some(pool) = model.pools.first() {
-        return no_place("pools", &pool.name);
-    }
-    if model.routes.iter().any(|leg| leg.class != leg.to_class) || !model.choices.is_empty() {
-        return no_place("classes that switch, or choices by queues", &model.name);
-    }
-    for class in &model.classes {
-        if let Workload::Open { interarrival, batch, .. } = &class.workload
-            && (!interarrival.is_exponential() || *batch != Batch::Fixed(1))
-        {
-            return no_place("other than Poisson arrivals", &class.name);
-        }
-    }
-    for station in &model.stations {
-        check(station)?;
-    }
+    supported(model)?;
     let visits =
         model.visits().map_err(|error| wrong(format!("`{}`", model.name), error.to_string()))?;
-    let thinks: Vec<usize> = (0..model.classes.len())
-        .filter(|class| model.classes[*class].think_time_s() > 0.0)
+    let name = free_name(model);
+    let references: Vec<&str> = model
+        .classes
+        .iter()
+        .enumerate()
+        .map(|(index, class)| reference(model, &visits, (index, class)).unwrap_or(&name))
         .collect();
+    let delayed = references.contains(&name.as_str());
     let mut text = "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"no\"?>\n<model \
                     xmlns:xsi=\"http://www.w3.org/2001/XMLSchema-instance\" \
                     xsi:noNamespaceSchemaLocation=\"JMTmodel.xsd\">\n  <parameters>\n"
@@ -304,35 +357,78 @@ pub fn write(model: &Model) -> Result<String, JmvaError> {
             }
         };
     }
-    let count = model.stations.len() + usize::from(!thinks.is_empty());
+    let count = model.stations.len() + usize::from(delayed);
     text += &format!("    </classes>\n    <stations number=\"{count}\">\n");
-    if !thinks.is_empty() {
-        let rows: Vec<(usize, f64, f64)> = thinks
-            .iter()
-            .map(|class| (*class, model.classes[*class].think_time_s(), 1.0))
-            .collect();
-        one(&mut text, model, ("delaystation", &free_name(model)), (&rows, &[]));
+    if delayed {
+        let row = |(class, at): (&Class, &&str)| {
+            if *at == name { (class.think_time_s(), 1.0) } else { (0.0, 0.0) }
+        };
+        let rows: Vec<(f64, f64)> = model.classes.iter().zip(&references).map(row).collect();
+        one(&mut text, model, ("delaystation", &name, 1), (&rows, &[]));
     }
     for (index, station) in model.stations.iter().enumerate() {
-        let rows: Vec<(usize, f64, f64)> = (0..model.classes.len())
-            .filter_map(|class| {
-                let demand = station.demand_at(class)?;
-                Some((class, demand.service.mean(), visits[index][class]))
-            })
-            .collect();
+        // JMT reads an entry for every class, in their order.
+        let row = |class: usize| {
+            station
+                .demand_at(class)
+                .map_or((0.0, 0.0), |d| (d.service.mean(), visits[index][class]))
+        };
+        let rows: Vec<(f64, f64)> = (0..model.classes.len()).map(row).collect();
         let speeds = speeds(model, station)?;
         let kind = match (station.is_delay(), speeds.is_empty()) {
             (true, _) => "delaystation",
             (false, true) => "listation",
             (false, false) => "ldstation",
         };
-        one(&mut text, model, (kind, &station.name), (&rows, &speeds));
+        one(&mut text, model, (kind, &station.name, station.servers), (&rows, &speeds));
+    }
+    text +=
+        &format!("    </stations>\n    <ReferenceStation number=\"{}\">\n", model.classes.len());
+    for (class, at) in model.classes.iter().zip(references) {
+        let (class, at) = (coded(&class.name), coded(at));
+        text += &format!("      <Class name=\"{class}\" refStation=\"{at}\"/>\n");
     }
     text.push_str(
-        "    </stations>\n  </parameters>\n  <algParams>\n    <algType name=\"MVA\" \
+        "    </ReferenceStation>\n  </parameters>\n  <algParams>\n    <algType name=\"MVA\" \
          tolerance=\"1.0E-7\"/>\n    <compareAlgs value=\"false\"/>\n  </algParams>\n</model>\n",
     );
     Ok(text)
+}
+
+fn supported(model: &Model) -> Result<(), JmvaError> {
+    let no_place = |what, at: &str| Err(JmvaError::NoPlace { what, at: at.to_owned() });
+    if let Some(pool) = model.pools.first() {
+        return no_place("pools", &pool.name);
+    }
+    if model.routes.iter().any(|leg| leg.class != leg.to_class) || !model.choices.is_empty() {
+        return no_place("classes that switch, or choices by queues", &model.name);
+    }
+    for class in &model.classes {
+        if let Workload::Open { interarrival, batch, .. } = &class.workload
+            && (!interarrival.is_exponential() || *batch != Batch::Fixed(1))
+        {
+            return no_place("other than Poisson arrivals", &class.name);
+        }
+    }
+    model.stations.iter().try_for_each(check)
+}
+
+/// The station whose visits are the requests of a class; none where it is to be the delay of think times, for a class
+/// that thinks, or comes to no queue just once.
+fn reference<'m>(
+    model: &'m Model,
+    visits: &[Vec<f64>],
+    (index, class): (usize, &Class),
+) -> Option<&'m str> {
+    if class.is_open() {
+        return Some("Arrival Process");
+    }
+    let mut stations = model.stations.iter().zip(visits);
+    let once = stations.find(|(station, row)| {
+        let comes = station.demand_at(index).is_some() && !station.is_delay();
+        comes && (row[index] - 1.0).abs() <= 1e-12
+    });
+    once.filter(|_| class.think_time_s() <= 0.0).map(|(station, _)| station.name.as_str())
 }
 
 /// As it is written in XML.
@@ -351,27 +447,27 @@ fn free_name(model: &Model) -> String {
     name
 }
 
-/// A station, with class, service time and visits of each that comes.
+/// A station, with service time and visits of each class.
 fn one(
     text: &mut String,
     model: &Model,
-    (kind, name): (&str, &str),
-    (rows, speeds): (&[(usize, f64, f64)], &[f64]),
+    (kind, name, servers): (&str, &str, u64),
+    (rows, speeds): (&[(f64, f64)], &[f64]),
 ) {
-    let servers = if kind == "listation" { " servers=\"1\"" } else { "" };
+    let of_queue = kind == "listation";
+    let servers = if of_queue { format!(" servers=\"{servers}\"") } else { String::new() };
     *text += &format!("      <{kind} name=\"{}\"{servers}>\n        <servicetimes>\n", coded(name));
     let part = if speeds.is_empty() { "servicetime" } else { "servicetimes" };
-    let of = |class: usize| coded(&model.classes[class].name);
-    for (class, time, _) in rows {
+    for (class, (time, _)) in model.classes.iter().zip(rows) {
         let list = if speeds.is_empty() { &[1.0][..] } else { speeds };
         let times: Vec<String> = list.iter().map(|speed| format!("{:?}", time / speed)).collect();
         let times = times.join(";");
-        let class = of(*class);
+        let class = coded(&class.name);
         *text += &format!("          <{part} customerclass=\"{class}\">{times}</{part}>\n");
     }
     text.push_str("        </servicetimes>\n        <visits>\n");
-    for (class, _, visits) in rows {
-        let class = of(*class);
+    for (class, (_, visits)) in model.classes.iter().zip(rows) {
+        let class = coded(&class.name);
         *text += &format!("          <visit customerclass=\"{class}\">{visits:?}</visit>\n");
     }
     *text += &format!("        </visits>\n      </{kind}>\n");
@@ -380,13 +476,20 @@ fn one(
 /// Speeds with 1, 2, … customers of a queue that is not of constant speed.
 fn speeds(model: &Model, station: &Station) -> Result<Vec<f64>, JmvaError> {
     let plain = station.servers == 1 && station.rate_multipliers.is_empty();
-    if station.is_delay() || plain {
+    let closed = model.classes.iter().any(|class| !class.is_open());
+    let equal = !closed && station.rate_multipliers.is_empty();
+    if station.is_delay() || plain || equal {
         return Ok(Vec::new());
+    }
+    if !closed {
+        // JMT knows a service time for each number of customers, up to the population.
+        let what = "rates that depend on the number, without a closed class";
+        return Err(JmvaError::NoPlace { what, at: station.name.clone() });
     }
     let listed = u64::try_from(station.rate_multipliers.len()).unwrap_or(u64::MAX);
     let known = station.servers.max(listed);
     let there: u64 = model.classes.iter().map(|class| class.population()).sum();
-    let open = model.classes.iter().any(kendall_queueing::model::Class::is_open);
+    let open = model.classes.iter().any(Class::is_open);
     let most = if open { known } else { there.max(1) };
     if most > MOST_ENTRIES {
         let what = "a load-dependent station with more than 10,000 customers";
@@ -490,6 +593,43 @@ mod tests {
         near(found.stations[0].residence_time[0], 3.522_667_9);
     }
 
+    /// JMT states the throughput of the system at the reference station, and its response time without that: a delay
+    /// became a station whose time was response.
+    #[test]
+    fn a_request_is_a_visit_to_the_reference_station() {
+        let referred = |text: &str| {
+            let reference = "<ReferenceStation number='1'><Class name='c0' refStation='s0'/></ReferenceStation>";
+            read(&text.replace("</stations>", &format!("</stations>{reference}"))).unwrap()
+        };
+        let solved = |read: &Jmva| solve(&Model::read(&read.table).unwrap(), Solver::Auto).unwrap();
+        let stations: [(&str, &[(f64, f64)]); 4] = [
+            ("delaystation", &[(15.0, 2.0)]),
+            ("listation", &[(2.1, 2.0)]),
+            ("listation", &[(1.35, 2.0)]),
+            ("listation", &[(0.605, 2.0)]),
+        ];
+        let found = referred(&document(&[10], &stations));
+        assert!(found.notes.is_empty(), "{:?}", found.notes);
+        let found = solved(&found);
+        assert_eq!(found.stations.len(), 3);
+        near(found.classes[0].throughput, 0.400_205);
+        near(found.classes[0].number, 2.656_17 + 1.029_188 + 0.311_573);
+        let found = referred(&document(&[40], &[("listation", &[(0.277_269_24, 0.317_621_60)])]));
+        assert!(found.notes[0].contains("counts its reference station `s0`"), "{:?}", found.notes);
+        let found = solved(&found);
+        near(found.classes[0].throughput, 3.606_602_8);
+        near(found.classes[0].system_response, 40.0 * 0.277_269_24);
+        // Nobody there, and no other station: as it stands.
+        for (text, says) in [
+            (document(&[1], &[("listation", &[(1.0, 0.0)])]), "does not come to `s0`"),
+            (document(&[1], &[("delaystation", &[(1.0, 1.0)])]), "counts its reference"),
+        ] {
+            let found = referred(&text);
+            assert!(found.notes[0].contains(says), "{:?}", found.notes);
+            assert_eq!(found.table["stations"].as_array().unwrap().len(), 1);
+        }
+    }
+
     #[test]
     fn what_is_written_is_solved_alike() {
         for text in [
@@ -505,16 +645,27 @@ mod tests {
              2.2] }, { name = 'y', service_time_s = 0.3 }]",
             "population = 2\nstations = [{ name = 'x', service_time_s = 0.2 }, { name = 'nobody', visits = 0, \
              service_time_s = 0.3 }]",
+            "population = 20\nthink_time_s = 4\nstations = [{ name = 'x', service_time_s = 0.125, visits = 16 }, \
+             { name = 'y', service_time_s = 0.3, visits = 10 }]",
+            "population = 3\nstations = [{ name = 'd', type = 'delay', service_time_s = 1 }, { name = 'x', \
+             service_time_s = 0.125, visits = 16 }]",
+            "classes = [{ name = 'a', population = 3 }, { name = 'b', population = 2, think_time_s = 1 }]\n\
+             stations = [{ name = 'x', discipline = 'ps', service_time_s = { a = 0.2 } }, { name = 'y', \
+             discipline = 'ps', service_time_s = { a = 0.3, b = 0.5 } }]",
+            "arrival_rate_per_s = 4\nstations = [{ name = 'x', service_time_s = 0.4, servers = 2 }]",
         ] {
             let model = Model::read(&text.parse().unwrap()).unwrap();
             let document = write(&model).unwrap();
             let again = read(&document).unwrap();
-            assert!(again.notes.is_empty(), "{:?}", again.notes);
+            let of_queues = |note: &String| note.contains("counts its reference station");
+            assert!(again.notes.iter().all(of_queues), "{:?}", again.notes);
             let again = solve(&Model::read(&again.table).unwrap(), Solver::Auto).unwrap();
             let direct = solve(&model, Solver::Auto).unwrap();
             for (a, b) in again.classes.iter().zip(&direct.classes) {
                 near(a.throughput, b.throughput);
+                near(a.system_response, b.system_response);
             }
+            assert_eq!(again.stations.len(), direct.stations.len(), "{document}");
             for (a, b) in again.stations.iter().rev().zip(direct.stations.iter().rev()) {
                 for (a, b) in a.number.iter().zip(&b.number) {
                     near(*a, *b);
