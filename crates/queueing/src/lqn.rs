@@ -15,10 +15,10 @@ pub use solve::{
 };
 pub use wire::{ENTRY, FORK, LAYERED, PHASE, PROCESSOR, TASK};
 
-use std::fmt::Write as _;
-
 /// Most phases of an entry.
 pub const MOST_PHASES: usize = 3;
+/// Most tasks of a circle that are named.
+const MOST_SHOWN: usize = 20;
 /// Most calls of a fork.
 pub const MOST_BRANCHES: usize = 64;
 
@@ -187,7 +187,7 @@ pub enum LayeredError {
          {capacity} would be busy; lower their rates, or give it more copies"
     )]
     Unstable { name: String, offered: f64, capacity: f64 },
-    #[error("the model has {size} calls and pairs of caller and server; the limit is {limit}")]
+    #[error("the model has {size} calls and pairs of tasks or more; the limit is {limit}")]
     TooLarge { size: usize, limit: usize },
     #[error(
         "the layers did not settle: after {rounds} rounds waiting times still change by \
@@ -336,26 +336,32 @@ impl Layered {
 
     /// A circle among the tasks that still have callers: each of them has one that is left as well.
     fn circle(&self, called: &[Vec<usize>], callers: &[usize]) -> String {
-        let left = |task: usize| callers[task] > 0;
-        let caller =
-            |of: usize| (0..called.len()).find(|task| left(*task) && called[*task].contains(&of));
-        let mut path: Vec<usize> = (0..called.len()).find(|task| left(*task)).into_iter().collect();
-        while let Some(next) = path.last().and_then(|task| caller(*task)) {
-            if let Some(start) = path.iter().position(|task| *task == next) {
+        let mut caller = vec![None; called.len()];
+        for (task, to) in called.iter().enumerate().filter(|(task, _)| callers[*task] > 0) {
+            for to in to {
+                caller[*to].get_or_insert(task);
+            }
+        }
+        let mut path: Vec<usize> =
+            (0..called.len()).find(|task| callers[*task] > 0).into_iter().collect();
+        let mut places = vec![None; called.len()];
+        while let Some(last) = path.last().copied() {
+            places[last] = Some(path.len() - 1);
+            let Some(next) = caller[last] else { break };
+            path.push(next);
+            if let Some(start) = places[next] {
                 path.drain(..start);
-                path.push(next);
                 break;
             }
-            path.push(next);
         }
         path.reverse();
-        let mut text = String::new();
-        for (place, task) in path.iter().enumerate() {
-            let arrow = if place == 0 { "" } else { " → " };
-            // Writing to a text cannot fail.
-            write!(text, "{arrow}`{}`", self.tasks[*task].name).unwrap_or_default();
+        let more = path.len().saturating_sub(MOST_SHOWN);
+        let names = path.iter().map(|task| format!("`{}`", self.tasks[*task].name));
+        let mut names: Vec<String> = names.take(MOST_SHOWN).collect();
+        if more > 0 {
+            names.push(format!("{more} more"));
         }
-        text
+        names.join(" → ")
     }
 }
 

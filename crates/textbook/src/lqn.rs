@@ -25,6 +25,11 @@ pub struct Read {
     pub notes: Vec<String>,
 }
 
+/// Most activities and calls of activities that entries are made of.
+const MOST_FOLDED: usize = 50_000;
+/// Most problems, or notes, that are listed.
+const MOST_SHOWN: usize = 50;
+
 /// Reads a document.
 type Reader = fn(&str) -> Result<Read, JmvaError>;
 
@@ -156,15 +161,15 @@ impl Draft {
 
     fn finished(mut self, name: &str) -> Result<Read, JmvaError> {
         let mut model = Layered { name: name.to_owned(), ..Layered::default() };
-        let mut places = BTreeMap::new();
-        for (place, entry) in self.entries.iter().enumerate() {
-            if places.insert(entry.name.clone(), place).is_some() {
-                self.problems.insert(format!("two entries called `{}`", entry.name));
-            }
-        }
+        let problems = &mut self.problems;
+        let entries = self.entries.iter().map(|entry| entry.name.as_str());
+        let places = named_once("entries", entries, problems);
+        let places = places.into_iter().map(|(name, place)| (name.to_owned(), place)).collect();
+        let processors = self.processors.iter().map(|(processor, _)| processor.name.as_str());
+        let processors = named_once("processors", processors, problems);
+        named_once("tasks", self.tasks.iter().map(|task| task.name.as_str()), problems);
         for task in &self.tasks {
-            let processor = self.processors.iter().position(|(own, _)| own.name == task.processor);
-            let Some(processor) = processor else {
+            let Some(processor) = processors.get(task.processor.as_str()).copied() else {
                 self.problems.insert(format!(
                     "task `{}` on `{}`, which is no processor",
                     task.name, task.processor
@@ -175,22 +180,43 @@ impl Draft {
         }
         let entries = std::mem::take(&mut self.entries);
         let (own, branches) = (entries.len(), Vec::new());
-        let mut finish = Finish { places, own, branches, draft: &mut self, model };
+        let mut finish = Finish { places, own, branches, draft: &mut self, model, folded: 0 };
         for entry in entries {
             finish.entry(entry);
         }
         let Finish { mut model, branches, .. } = finish;
         model.entries.extend(branches);
         if !self.problems.is_empty() {
-            let problems: Vec<String> = self.problems.into_iter().collect();
-            return Err(wrong(
-                "the model",
-                format!("there is no place for {}", problems.join("; ")),
-            ));
+            let problems = first(self.problems).join("; ");
+            return Err(wrong("the model", format!("there is no place for {problems}")));
         }
         model.processors = self.processors.into_iter().map(|(processor, _)| processor).collect();
-        Ok(Read { model, notes: self.notes.into_iter().collect() })
+        Ok(Read { model, notes: first(self.notes) })
     }
+}
+
+/// Where each name stands. Two of one name, and names that a terminal does not show, are problems.
+fn named_once<'a>(
+    what: &str,
+    names: impl Iterator<Item = &'a str>,
+    problems: &mut BTreeSet<String>,
+) -> BTreeMap<&'a str, usize> {
+    let mut places = BTreeMap::new();
+    for (place, name) in names.enumerate() {
+        if !kendall_units::is_printable(name) {
+            problems.insert(format!("the name {name:?}"));
+        } else if places.insert(name, place).is_some() {
+            problems.insert(format!("two {what} called `{name}`"));
+        }
+    }
+    places
+}
+
+/// The first of them, and how many more there are.
+fn first(all: BTreeSet<String>) -> Vec<String> {
+    let more = all.len().saturating_sub(MOST_SHOWN);
+    let rest = (more > 0).then(|| format!("and {more} more"));
+    all.into_iter().take(MOST_SHOWN).chain(rest).collect()
 }
 
 /// What turns a draft into a model.
@@ -202,13 +228,23 @@ struct Finish<'a> {
     own: usize,
     branches: Vec<Entry>,
     model: Layered,
+    /// How many activities and calls of activities became phases.
+    folded: usize,
 }
 
 impl Finish<'_> {
     fn entry(&mut self, entry: DraftEntry) {
         let DraftEntry { name, task, arrival_rate, mut phases, forwards, start } = entry;
         if let (Some(start), Some(task)) = (&start, self.draft.tasks.get(task)) {
-            match task.graph.phases(&name, start) {
+            if self.folded <= MOST_FOLDED {
+                self.folded += task.graph.size();
+            }
+            let folded = if self.folded <= MOST_FOLDED {
+                task.graph.phases(&name, start)
+            } else {
+                Err(format!("entries of more than {MOST_FOLDED} activities and calls"))
+            };
+            match folded {
                 Ok(folded) => phases = folded,
                 Err(problem) => drop(self.draft.problems.insert(problem)),
             }

@@ -11,6 +11,14 @@ const MOST_SIZE: usize = 200_000;
 /// may be.
 const MOST_OTHERS: f64 = 16.0;
 
+/// Whether something is no larger than a plan may be.
+fn within(size: usize) -> Result<(), LayeredError> {
+    if size > MOST_SIZE {
+        return Err(LayeredError::TooLarge { size, limit: MOST_SIZE });
+    }
+    Ok(())
+}
+
 /// Index of a task or processor as a station.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Station {
@@ -114,6 +122,9 @@ impl<'a> Plan<'a> {
             .filter(is_reference)
             .map(|entry| (model.entries[*entry].task, *entry))
             .collect();
+        // Tables of two tasks, and rows of what there is with a column for each reference task.
+        within(model.tasks.len() * model.tasks.len())?;
+        within((stations.len() + order.len()) * (1 + references.len()) / 10)?;
         let mut plan = Self {
             model,
             references,
@@ -128,7 +139,7 @@ impl<'a> Plan<'a> {
             waited: vec![true; model.tasks.len()],
             later: vec![false; model.tasks.len()],
         };
-        plan.add_callers(&position);
+        plan.add_callers(&position)?;
         plan.add_visits(&position)?;
         Ok(plan)
     }
@@ -138,7 +149,12 @@ impl<'a> Plan<'a> {
     }
 
     /// Calls that a phase waits for, with those that are answered elsewhere; and the others.
-    fn calls(&self, entry: usize, phase: usize, position: &[usize]) -> Vec<Called> {
+    fn calls(
+        &self,
+        entry: usize,
+        phase: usize,
+        position: &[usize],
+    ) -> Result<Vec<Called>, LayeredError> {
         let model = self.model;
         let phase = &model.entries[entry].phases[phase];
         let place = |entry: usize| (position[model.entries[entry].task], entry);
@@ -160,31 +176,39 @@ impl<'a> Plan<'a> {
                 waiting.insert((Some((number, branch)), place(*entry)), fork.mean);
             }
         }
+        let mut size = 0;
         while let Some(((branch, (_, entry)), mean)) = waiting.pop_first() {
             list.push(Called { entry, mean, waits: true, branch });
-            for (next, probability) in &model.entries[entry].forwards {
+            let forwards = &model.entries[entry].forwards;
+            size += 1 + forwards.len();
+            within(size)?;
+            for (next, probability) in forwards {
                 if *probability > 0.0 {
                     *waiting.entry((branch, place(*next))).or_default() += mean * probability;
                 }
             }
         }
-        list
+        Ok(list)
     }
 
-    fn add_callers(&mut self, position: &[usize]) {
+    fn add_callers(&mut self, position: &[usize]) -> Result<(), LayeredError> {
         let model = self.model;
+        let mut size = 0;
         for entry in self.order.clone() {
             let Entry { task, arrival_rate, phases, forwards, .. } = &model.entries[entry];
             let server = matches!(model.tasks[*task].role, Role::Server(_));
             self.waited[*task] &= *arrival_rate <= 0.0;
             self.later[*task] |= server && phases.len() > 1;
             for phase in 0..phases.len() {
-                let calls = self.calls(entry, phase, position);
+                let calls = self.calls(entry, phase, position)?;
+                size += calls.len();
+                within(size)?;
                 for called in &calls {
                     let to = model.entries[called.entry].task;
                     self.waited[to] &= called.waits;
                 }
                 self.add_waits(entry, phase, &calls);
+                within(self.siblings.len())?;
             }
             // A forwarded call may have no waiting caller.
             let waited = self.waited[*task];
@@ -192,6 +216,7 @@ impl<'a> Plan<'a> {
                 self.waited[model.entries[*to].task] &= waited;
             }
         }
+        Ok(())
     }
 
     /// Adds how many replies each task waits for at once, by the task that replies; calls of one fork are adjacent.
@@ -200,6 +225,9 @@ impl<'a> Plan<'a> {
         let caller = model.entries[entry].task;
         let fork = |called: &Called| called.branch.map(|(fork, _)| fork);
         for calls in calls.chunk_by(|a, b| fork(a) == fork(b)) {
+            if self.siblings.len() > MOST_SIZE {
+                return;
+            }
             let mut branches: BTreeMap<usize, (BTreeSet<_>, f64)> = BTreeMap::new();
             for called in calls.iter().filter(|called| called.waits) {
                 let (own, number) = branches.entry(model.entries[called.entry].task).or_default();
@@ -284,7 +312,7 @@ impl<'a> Plan<'a> {
                     let (entry, waits, branch) = (None, true, None);
                     visits.push(Visit { number, station, pair, entry, waits, branch });
                 }
-                for Called { entry, mean, waits, branch } in self.calls(index, number, position) {
+                for Called { entry, mean, waits, branch } in self.calls(index, number, position)? {
                     let station = self.task_station(model.entries[entry].task);
                     let pair = pair(self, station, waits);
                     let entry = Some(entry);
@@ -292,10 +320,7 @@ impl<'a> Plan<'a> {
                 }
                 size += visits.len();
                 let size = size + self.pairs.len() * self.references.len();
-                let size = size + model.tasks.len() * model.tasks.len() + self.siblings.len();
-                if size > MOST_SIZE {
-                    return Err(LayeredError::TooLarge { size, limit: MOST_SIZE });
-                }
+                within(size + model.tasks.len() * model.tasks.len() + self.siblings.len())?;
                 phases.push(visits);
             }
             self.visits.push(phases);

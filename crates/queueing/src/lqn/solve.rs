@@ -10,8 +10,9 @@ use crate::network::MeasuredError;
 
 /// Most rounds of an iteration.
 const MOST_ROUNDS: u32 = 100_000;
-/// Most visits and pairs of all rounds together: some seconds.
+/// Most visits and pairs of all rounds together: some seconds; and of all solutions with a customer less besides.
 const MOST_WORK: usize = 300_000_000;
+const MOST_WORK_IN_ALL: usize = 10 * MOST_WORK;
 /// Relative change at which it has settled.
 const TOLERANCE: f64 = 1e-9;
 /// Relative change that is let pass when rounds run out.
@@ -133,16 +134,17 @@ pub fn solve(model: &Layered) -> Result<LayeredSolution, LayeredError> {
     if !arrivals && customers.iter().all(|customers| *customers <= 0.0) {
         return Err(LayeredError::Empty("customers or arrivals"));
     }
+    let mut left = MOST_WORK_IN_ALL;
     let mut reduced = Vec::new();
     for reference in 0..customers.len() {
         let mut fewer = customers.clone();
         fewer[reference] = (fewer[reference] - 1.0).max(0.0);
         let mut rounds = Rounds::new(&plan, fewer, None);
-        rounds.settle()?;
+        rounds.settle(&mut left)?;
         reduced.push(rounds.counts);
     }
     let mut rounds = Rounds::new(&plan, customers, Some(&reduced));
-    let iterations = rounds.settle()?;
+    let iterations = rounds.settle(&mut left)?;
     rounds.result(iterations)
 }
 
@@ -264,7 +266,7 @@ impl<'a> Rounds<'a> {
         if cycle > 0.0 { self.customers[reference] / cycle } else { 0.0 }
     }
 
-    fn settle(&mut self) -> Result<(u32, f64), LayeredError> {
+    fn settle(&mut self, left: &mut usize) -> Result<(u32, f64), LayeredError> {
         let plan = self.plan;
         for (reference, (task, _)) in plan.references.iter().enumerate() {
             if self.customers[reference] > 0.0 && self.throughput[reference] <= 0.0 {
@@ -280,9 +282,12 @@ impl<'a> Rounds<'a> {
         let phases = plan.model.entries.iter().flat_map(|entry| &entry.phases);
         let branches = phases.flat_map(|phase| &phase.forks).map(|fork| fork.entries.len());
         let size = size + branches.sum::<usize>() * 2 * LARGEST_STEPS;
-        let most = u32::try_from(MOST_WORK / size.max(1)).unwrap_or(MOST_ROUNDS).min(MOST_ROUNDS);
+        let size = size + plan.model.entries.len() * (1 + plan.references.len());
+        let most = MOST_WORK.min(*left) / size.max(1);
+        let most = u32::try_from(most).unwrap_or(MOST_ROUNDS).clamp(1, MOST_ROUNDS);
         let (mut step, mut last) = (1.0_f64, f64::INFINITY);
         for round in 1..=most {
+            *left = left.saturating_sub(size);
             let change = self.round(step);
             if !change.is_finite() {
                 self.stable(|rounds, station| rounds.busy(station))?;

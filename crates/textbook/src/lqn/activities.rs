@@ -98,6 +98,11 @@ impl Graph {
         Ok(())
     }
 
+    /// Activities and their calls.
+    pub(super) fn size(&self) -> usize {
+        self.activities.values().map(|activity| 1 + activity.calls.len()).sum()
+    }
+
     /// The phases of an entry that starts with an activity.
     pub(super) fn phases(&self, entry: &str, start: &str) -> Result<Vec<DraftPhase>, String> {
         let told = |what: String| format!("{what} (activities of task `{}`)", self.task);

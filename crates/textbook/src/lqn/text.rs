@@ -1,18 +1,26 @@
 //! `.lqn`: tokens, in sections that a capital letter begins and `-1` ends.
 
+use std::collections::BTreeMap;
+
 use kendall_queueing::lqn::CallKind;
+use kendall_units::is_printable;
 
 use super::activities::{After, Link};
 use super::xml::whole;
 use super::{Draft, DraftEntry, DraftPhase, Read};
 use crate::jmva::{JmvaError, wrong};
 
+/// Most words of a file: models of LQNS have some thousands.
+const MOST_WORDS: usize = 2_000_000;
+
 /// Reads a document.
 ///
 /// # Errors
 /// [`JmvaError`] for what is not such a text, and in one list for what does not map.
 pub(super) fn read(text: &str) -> Result<Read, JmvaError> {
-    let mut file = File { tokens: tokens(text)?, at: 0, draft: Draft::default() };
+    let tokens = tokens(text.trim_start_matches('\u{feff}'))?;
+    let (draft, entries, tasks) = (Draft::default(), BTreeMap::new(), BTreeMap::new());
+    let mut file = File { tokens, at: 0, draft, entries, tasks };
     let mut name = String::new();
     while let Some(section) = file.next() {
         match section {
@@ -64,8 +72,19 @@ fn tokens(text: &str) -> Result<Vec<(&str, usize)>, JmvaError> {
         } else {
             rest.find(|c: char| c.is_whitespace() || c == '#').unwrap_or(rest.len())
         };
-        tokens.push((&rest[..length], line));
-        line += rest[..length].matches('\n').count();
+        let token = &rest[..length];
+        let is_odd = |c: &char| !c.is_whitespace() && !is_printable(c.encode_utf8(&mut [0; 4]));
+        if let Some(odd) = token.chars().find(is_odd) {
+            return Err(wrong(
+                format!("line {line}"),
+                format!("{odd:?} is no character of a text"),
+            ));
+        }
+        if tokens.len() == MOST_WORDS {
+            return Err(wrong(format!("line {line}"), format!("more than {MOST_WORDS} words")));
+        }
+        tokens.push((token, line));
+        line += token.matches('\n').count();
         rest = &rest[length..];
     }
     Ok(tokens)
@@ -75,6 +94,9 @@ struct File<'a> {
     tokens: Vec<(&'a str, usize)>,
     at: usize,
     draft: Draft,
+    /// Where the first of a name stands.
+    entries: BTreeMap<&'a str, usize>,
+    tasks: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> File<'a> {
@@ -103,13 +125,19 @@ impl<'a> File<'a> {
         if token.starts_with('$') {
             return Err(self.wrong(format!("`{token}` is a variable of SPEX: write its value")));
         }
-        let number = token.parse::<f64>().ok().filter(|number| number.is_finite());
-        number.ok_or_else(|| self.wrong(format!("`{token}` is not a finite number")))
+        match token.parse::<f64>().ok().filter(|number| number.is_finite()) {
+            Some(number) if number < 0.0 => {
+                Err(self.wrong(format!("`{token}` stands where a number from 0 should be")))
+            }
+            Some(number) => Ok(number),
+            None => Err(self.wrong(format!("`{token}` is not a finite number"))),
+        }
     }
 
     fn count(&mut self) -> Result<u64, JmvaError> {
         let number = self.number()?;
-        whole(number).ok_or_else(|| self.wrong(format!("`{number}` is not a whole number from 1")))
+        whole(number)
+            .ok_or_else(|| self.wrong(format!("`{number}` is not a whole number from 1 to 1e15")))
     }
 
     /// A count, and declarations up to `-1`.
@@ -195,6 +223,7 @@ impl<'a> File<'a> {
             match self.need("-1, the end of the entries of a task")? {
                 "-1" => break,
                 entry => {
+                    self.entries.entry(entry).or_insert(self.draft.entries.len());
                     let name = entry.to_owned();
                     self.draft.entries.push(DraftEntry { name, task, ..DraftEntry::default() });
                 }
@@ -222,6 +251,7 @@ impl<'a> File<'a> {
         if copies.is_none() && scheduling == "ref" {
             self.draft.problems.insert(format!("customers without number at `{name}`"));
         }
+        self.tasks.entry(name).or_insert(task);
         self.draft.task(name, scheduling, processor, copies, think_time);
         Ok(())
     }
@@ -245,7 +275,7 @@ impl<'a> File<'a> {
 
     fn of_entry(&mut self) -> Result<usize, JmvaError> {
         let name = self.need("the name of an entry")?;
-        let place = self.draft.entries.iter().position(|entry| entry.name == name);
+        let place = self.entries.get(name).copied();
         place.ok_or_else(|| self.wrong(format!("`{name}` is no entry of a task")))
     }
 
@@ -308,7 +338,7 @@ impl<'a> File<'a> {
                     .insert(format!("the greatest service time of `{name}` is left out"));
             }
             "p" => {
-                self.number()?;
+                self.need("a priority")?;
                 self.draft.notes.insert(format!("the priority of `{name}` is left out"));
             }
             "P" | "V" => drop(self.draft.problems.insert(format!("a semaphore at `{name}`"))),
@@ -321,8 +351,9 @@ impl<'a> File<'a> {
     /// Numbers and calls of activities; behind a colon, what follows what.
     fn activities(&mut self) -> Result<(), JmvaError> {
         let name = self.need("the name of a task")?;
-        let task = self.draft.tasks.iter().position(|task| task.name == name);
-        let Some(task) = task else { return Err(self.wrong(format!("`{name}` is no task"))) };
+        let Some(task) = self.tasks.get(name).copied() else {
+            return Err(self.wrong(format!("`{name}` is no task")));
+        };
         loop {
             match self.need("-1, the end of activities")? {
                 "-1" => return Ok(()),
@@ -401,9 +432,11 @@ impl<'a> File<'a> {
                 let reply = (name.to_owned(), entry.to_owned());
                 self.draft.tasks[task].graph.replies.insert(reply);
             }
-            let number = weight.parse::<f64>().ok().filter(|number| number.is_finite());
             let number =
-                number.ok_or_else(|| self.wrong(format!("`{weight}` is not a finite number")))?;
+                weight.parse::<f64>().ok().filter(|number| (0.0..f64::INFINITY).contains(number));
+            let number = number.ok_or_else(|| {
+                self.wrong(format!("`{weight}` is not a finite number, 0 or above"))
+            })?;
             activities.push((name.to_owned(), number));
         }
         Ok((activities, text.contains('&')))

@@ -55,14 +55,14 @@ fn copies(of: Node<'_, '_>) -> Result<Option<u64>, JmvaError> {
             whole(copies).map(Some).ok_or_else(|| {
                 wrong(
                     format!("{} multiplicity", tag(of)),
-                    format!("`{copies}` is not a whole number from 1"),
+                    format!("`{copies}` is not a whole number from 1 to 1e15"),
                 )
             })
         }
     }
 }
 
-/// A whole number from 1.
+/// A whole number from 1 to 1e15.
 pub(super) fn whole(number: f64) -> Option<u64> {
     ((1.0..1e15).contains(&number) && number.fract() == 0.0)
         .then(|| kendall_units::whole_u64(number))

@@ -314,3 +314,59 @@ fn hostile_files_are_refused() {
     let solution = solve(&read("lqnx", &many));
     assert!(!matches!(solution, Err(LayeredError::Empty(_))), "{solution:?}");
 }
+
+#[test]
+fn hostile_texts_are_refused_with_their_line() {
+    for (part, other, says) in [
+        ("z 2 m 7", "z -2 m 7", "line 9: `-2` stands where a number from 0 should be"),
+        ("m 4", "m 1000000000000000000", "line 10: `1000000000000000000` is not a whole number"),
+        ("m 4", "m 1.5", "line 10: `1.5` is not a whole number from 1 to 1e15"),
+        ("s page 0.06 0.02", "s page NaN 0.02", "line 18: `NaN` is not a finite number"),
+        ("s page 0.06 0.02", "s page 0.06 -0.02", "line 18: `-0.02` stands where"),
+        ("y buy page 3", "y buy page inf", "line 17: `inf` is not a finite number"),
+        ("  s line", "  s \u{1b}[2J", "line 22: '\\u{1b}' is no character of a text"),
+        ("t old f", "t log f", "two tasks called `log`"),
+        ("f archive -1", "f archive line -1", "two entries called `line`"),
+        ("p disk f", "p cores f", "two processors called `cores`"),
+        ("G \"shop\"", "G \"shop", "line 2: a quotation mark is not closed"),
+        (TEXT, "", "line 1: it ends before its tasks (T)"),
+        ("T 5", "E 5", "line 9: `customers` is no entry of a task"),
+    ] {
+        let refused = refusal("lqn", &TEXT.replacen(part, other, 1));
+        assert!(refused.contains(says), "{says}: {refused}");
+    }
+    let marked = format!("\u{feff}{TEXT}");
+    assert_eq!(read("lqn", &marked), read("lqn", TEXT));
+    let many = "a ".repeat(2_000_001);
+    assert!(refusal("lqn", &many).contains("line 1: more than 2000000 words"));
+    // Every entry would be made of 101 activities and calls.
+    let entries: String = (0..600).map(|n| format!("e{n} ")).collect();
+    let starts: String = (0..600).map(|n| format!("A e{n} a ")).collect();
+    let text = format!(
+        "P 1 p p f -1 T 3 t c r c -1 p t s n {entries}-1 p t x n x -1 p -1 E 1 s c 1 -1 {starts}-1 \
+         A s s a 1 {}-1",
+        "y a x 0.01 ".repeat(100)
+    );
+    let refused = refusal("lqn", &text);
+    assert!(refused.contains("entries of more than 50000 activities and calls"), "{refused}");
+    let text = format!("P 1 p p f -1 T 1 {}-1", "t a f b -1 nowhere ".repeat(3));
+    assert!(refusal("lqn", &text).contains("two entries called `b`"));
+    let text: String = (0..200).map(|n| format!("t t{n} f e{n} -1 nowhere ")).collect();
+    let refused = refusal("lqn", &format!("P 1 p p f -1 T 1 {text}-1"));
+    assert!(refused.ends_with("; and 150 more"), "{refused}");
+}
+
+/// Tables of two tasks, and names of all of a circle, outgrew the memory and the terminal.
+#[test]
+fn models_of_many_tasks_are_refused_soon() {
+    let model = |calls: &str| {
+        let tasks: String = (0..3000).map(|n| format!("t t{n} n e{n} -1 p ")).collect();
+        read("lqn", &format!("P 1 p p f -1 T 1 t c r c -1 p z 1 {tasks}-1 E 1 s c 1 -1 {calls}-1"))
+    };
+    assert!(matches!(solve(&model("")), Err(LayeredError::TooLarge { .. })));
+    let circle: String = (0..3000).map(|n| format!("y e{n} e{} 1 -1 ", (n + 1) % 3000)).collect();
+    match solve(&model(&circle)) {
+        Err(LayeredError::Cycle(path)) => assert!(path.ends_with(" → 2981 more"), "{path}"),
+        other => panic!("{other:?}"),
+    }
+}

@@ -38,12 +38,28 @@ fn bytes(name: &str) -> anyhow::Result<Vec<u8>> {
 /// A layered model, where the file is one of LQNS.
 pub(super) fn layered(name: &str) -> anyhow::Result<Option<Layered>> {
     let Some(read) = kendall_textbook::lqn::reader(ending(name)) else { return Ok(None) };
-    let text = kendall_textbook::jmva::decoded(bytes(name)?);
-    let read = text.and_then(|text| read(&text)).map_err(|error| anyhow!("{name}: {error}"))?;
+    let bytes = bytes(name)?;
+    let text = match ending(name) {
+        "lqn" => utf8(bytes),
+        _ => kendall_textbook::jmva::decoded(bytes).map_err(|error| error.to_string()),
+    };
+    let text = text.map_err(|error| anyhow!("{name}: {error}"))?;
+    let read = read(&text).map_err(|error| anyhow!("{name}: {error}"))?;
     for note in &read.notes {
         crate::output::note(&format!("{name}: {note}"));
     }
     Ok(Some(read.model))
+}
+
+fn utf8(bytes: Vec<u8>) -> Result<String, String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        format!(
+            "line {line}: it is not UTF-8; where it is ISO-8859-1, `iconv -f ISO-8859-1 -t UTF-8` \
+             converts it"
+        )
+    })
 }
 
 /// A model file: what it says, and where each key stands.
