@@ -421,6 +421,9 @@ fn number_variances(model: &Model, solution: &mut Solution) {
         return;
     }
     for (index, class) in solution.classes.iter_mut().enumerate() {
+        if class.number_variance.is_some() {
+            continue;
+        }
         let of = |station: &StationResult| {
             let total: f64 = station.number.iter().sum();
             let share = if total > 0.0 { station.number[index] / total } else { 0.0 };

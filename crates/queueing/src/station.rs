@@ -13,6 +13,7 @@ mod general;
 mod ggm;
 mod idle;
 mod impatient;
+mod lattice;
 mod law;
 mod markov;
 mod phase_type;

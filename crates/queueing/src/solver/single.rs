@@ -490,8 +490,8 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
     };
     let mut solution = several(model, &results, method);
     let law = |own, and_service| line(&classes, own, station.servers, scheduling, and_service);
-    let quantiles = |law: Option<Line>| -> Vec<(f64, f64)> {
-        let of = |q: &f64| Some((*q, TimeLaw::InLine(law.as_ref()?.clone()).quantile(*q)?));
+    let quantiles = |law: Option<TimeLaw>| -> Vec<(f64, f64)> {
+        let of = |q: &f64| Some((*q, law.as_ref()?.quantile(*q)?));
         model.quantiles.iter().filter_map(of).collect()
     };
     for (own, class) in solution.classes.iter_mut().enumerate() {
@@ -499,8 +499,42 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
     }
     if station.discipline == Discipline::Fcfs {
         solution.waiting_quantiles = quantiles(law(0, false));
+        spreads(&classes, &mut solution);
     }
     Ok(Some(solution))
+}
+
+/// Variances of classes in order of arrival at one server: all wait alike, and of a class are there those who came during
+/// the response of one of it.
+///
+/// # Source
+/// [Kleinrock75 §5.7]; Haji and Newell 1971.
+fn spreads(classes: &[PriorityClass], solution: &mut Solution) {
+    let moment = |order: u32| -> Option<f64> {
+        let of = |c: &PriorityClass| Some(c.arrival_rate * c.service.moment(order)?);
+        classes.iter().map(of).sum()
+    };
+    let (Some(first), Some(second), Some(third)) = (moment(1), moment(2), moment(3)) else {
+        return;
+    };
+    let idle =
+        classes.iter().fold(1.0, |idle, c| (-c.arrival_rate).mul_add(c.service.mean(), idle));
+    let station = &mut solution.stations[0];
+    let wait = station.waiting_time[0];
+    let of_wait = third / (3.0 * idle) + wait * wait;
+    let number =
+        |rate: f64, of_service: f64, mean: f64| rate * rate * (of_wait + of_service) + mean;
+    for (class, found) in classes.iter().zip(&mut solution.classes) {
+        let of_service = class.service.variance();
+        found.system_response_variance = Some(of_wait + of_service);
+        found.number_variance = Some(number(class.arrival_rate, of_service, found.number));
+    }
+    let rate: f64 = classes.iter().map(|class| class.arrival_rate).sum();
+    if rate > 0.0 {
+        let of_service = second / rate - (first / rate).powi(2);
+        let mean = station.number.iter().sum();
+        station.number_variance = Some(number(rate, of_service, mean));
+    }
 }
 
 /// Classes with one exponential service at several servers: those of one priority wait alike.
@@ -530,15 +564,15 @@ fn alike(
     Ok(classes.iter().map(of).collect())
 }
 
-/// The line before a class, where its waiting time has a transform: at one server, services with a smooth transform; at
-/// several, the same exponential service for all classes, without pre-emption.
+/// How long a class takes or waits, where that is known: at one server, services with a smooth transform, or any in order of
+/// arrival; at several, the same exponential service for all classes, without pre-emption.
 fn line(
     classes: &[PriorityClass],
     own: usize,
     servers: u64,
     scheduling: Scheduling,
     and_service: bool,
-) -> Option<Line> {
+) -> Option<TimeLaw> {
     let interrupted = scheduling == Scheduling::PreemptiveResume;
     let service = &classes[own].service;
     let m = kendall_units::exact_f64(servers);
@@ -567,7 +601,7 @@ fn line(
         interrupted,
         waits,
     }
-    .smooth()
+    .law()
 }
 
 /// Classes that share one server by weights, or are served by their deadlines.

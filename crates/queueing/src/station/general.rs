@@ -21,8 +21,9 @@ const MOST_DETERMINISTIC_SERVERS: u64 = 200;
 ///
 /// Variances need the third moment of service time; without it they are left out. Percentiles are
 /// exact for exponential and deterministic service, by numerical inversion (about 1e-8) for
-/// Erlang, gamma and hyper-exponential service, and else from a gamma distribution that has the
-/// right two moments, which `StationSolution::waiting_law` says ([`TimeLaw::is_exact`]).
+/// Erlang, gamma and hyper-exponential service, on a grid (about 2e-4, up to ρ = 0.99) for other shapes, and
+/// else from a gamma distribution that has the right two moments, which `StationSolution::waiting_law` says
+/// ([`TimeLaw::is_exact`]).
 ///
 /// # Errors
 /// [`StationError::Unstable`] when λ·E\[S\] ≥ 1.
@@ -127,9 +128,9 @@ fn laws(
         let law = |and_service| deterministic_law(lambda, mean, 1, &states, and_service);
         return (Some(law(false)), Some(law(true)));
     }
-    if has_smooth_transform(service) {
-        let law = |and_service| TimeLaw::InLine(Line::of_one(lambda, service, and_service));
-        return (Some(law(false)), Some(law(true)));
+    let law = |and_service| Line::of_one(lambda, service, and_service).law();
+    if let (Some(wait), Some(response)) = (law(false), law(true)) {
+        return (Some(wait), Some(response));
     }
     let Some(var_wait) = var_wait else { return (None, None) };
     let var_response = var_wait + service.variance();

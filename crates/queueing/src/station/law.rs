@@ -2,6 +2,7 @@
 
 use kendall_units::exact_f64;
 
+use super::lattice::{Lattice, covers};
 use super::transform::residual_gap;
 use crate::Distribution;
 use crate::numeric::{Complex, falls_to, invert_laplace, one_minus_exp_over, poisson_window};
@@ -162,6 +163,8 @@ pub enum TimeLaw {
     },
     /// M/G/1, also with priorities, by inversion of its transform; about 1e-8.
     InLine(Line),
+    /// M/G/1, first come, first served, on a grid; quantiles to about 2e-4.
+    OnGrid(Line),
     /// An atom at 0 and a gamma distribution that has the right mean and variance: an
     /// approximation.
     TwoMoments {
@@ -218,6 +221,7 @@ impl TimeLaw {
                 deterministic_survival((*arrival_rate, *service_time, *servers), above, *gap, t)
             }
             Self::InLine(line) => line.survival(t),
+            Self::OnGrid(line) => line.on_grid((t, FINE)).map_or(0.0, |grid| grid.survival(t)),
             Self::TwoMoments { weight, mean, variance } => {
                 gamma_survival(*weight, *mean, *variance, t)
             }
@@ -235,11 +239,12 @@ impl TimeLaw {
             Self::Exponential { weight, rate } => {
                 Some(if *weight <= level { 0.0 } else { (weight / level).ln() / rate })
             }
+            Self::OnGrid(line) => line.quantile_on_grid(level),
             _ => falls_to(|t| self.survival(t), level, self.scale()),
         }
     }
 
-    /// Whether the numbers are right up to rounding (or up to 1e-8, for a numerical inversion).
+    /// Whether the numbers are right up to rounding (or up to 1e-8, for a numerical inversion, or 2e-4 on a grid).
     #[must_use]
     pub fn is_exact(&self) -> bool {
         !matches!(self, Self::TwoMoments { .. })
@@ -253,7 +258,7 @@ impl TimeLaw {
             }
             Self::Stages { rate, .. } => 1.0 / rate,
             Self::DeterministicService { service_time, .. } => *service_time,
-            Self::InLine(line) => line.scale(),
+            Self::InLine(line) | Self::OnGrid(line) => line.scale(),
             Self::TwoMoments { mean, .. } => *mean,
         }
     }
@@ -323,6 +328,10 @@ fn deterministic_survival(
     sum.clamp(0.0, 1.0)
 }
 
+/// Steps of a grid, and of one that tells how far it must reach.
+const FINE: u32 = 2048;
+const COARSE: u32 = 256;
+
 /// Who is served before a customer of one class at a server, with whom in order of arrival, and after it; all
 /// come as Poisson streams.
 #[derive(Debug, Clone, PartialEq)]
@@ -354,11 +363,34 @@ impl Line {
         }
     }
 
-    /// Itself, where all services have densities: inversion needs smooth functions.
+    /// The distribution of its times: by inversion, which needs smooth functions, where all services have densities;
+    /// else on a grid, where all wait in order of arrival.
     #[must_use]
-    pub fn smooth(self) -> Option<Self> {
-        let all = self.everyone().all(|(_, service)| has_smooth_transform(service));
-        (all && self.own.as_ref().is_none_or(has_smooth_transform)).then_some(self)
+    pub fn law(self) -> Option<TimeLaw> {
+        let smooth = self.everyone().all(|(_, service)| has_smooth_transform(service));
+        if smooth && self.own.as_ref().is_none_or(has_smooth_transform) {
+            return Some(TimeLaw::InLine(self));
+        }
+        let in_turn = self.before.is_empty() && self.after.is_empty();
+        (in_turn && covers(&self.alike)).then_some(TimeLaw::OnGrid(self))
+    }
+
+    /// With so many steps up to a time.
+    fn on_grid(&self, grid: (f64, u32)) -> Option<Lattice<'_>> {
+        Lattice::new(&self.alike, self.own.as_ref(), grid)
+    }
+
+    /// Where P(T > t) comes down to `level`, on a grid that ends less than twice as late.
+    fn quantile_on_grid(&self, level: f64) -> Option<f64> {
+        let mut end = self.scale();
+        for _ in 0..60 {
+            if self.on_grid((end, COARSE))?.survival(end) <= 0.9 * level {
+                let grid = self.on_grid((end, FINE))?;
+                return falls_to(|t| grid.survival(t), level, end);
+            }
+            end *= 2.0;
+        }
+        None
     }
 
     fn everyone(&self) -> impl Iterator<Item = &(f64, Distribution)> {

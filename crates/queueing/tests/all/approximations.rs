@@ -244,7 +244,7 @@ fn an_approximation_states_its_error() {
     let solved = solve(&with(regular, vec![cpu()], &[]), Solver::Auto).unwrap();
     assert_eq!(solved.accuracy, Accuracy::Approximation);
     assert!(matches!(solved.caveats[..], [Caveat::MeasuredWait(_)]), "{:?}", solved.caveats);
-    let heavy = cpu().with_service(0, Distribution::lognormal(0.1, 2.0).unwrap());
+    let heavy = cpu().with_service(0, Distribution::general(0.1, 2.0, Some(0.027)).unwrap());
     let of = |quantiles: &[f64]| {
         let model = with(Class::open("c", 8.0), vec![heavy.clone()], quantiles);
         let solved = solve(&model, Solver::Auto).unwrap();

@@ -769,11 +769,17 @@ fn percentiles_of_classes_are_what_the_simulator_finds() {
         (3, 0.1, Distribution::gamma(0.7, 2.0).unwrap()),
     ];
     let same = [(1, 1.0, exponential(1.0)), (2, 0.8, exponential(1.0)), (3, 0.6, exponential(1.0))];
+    let rough = [
+        (1, 0.2, Distribution::deterministic(1.0).unwrap()),
+        (1, 0.15, Distribution::uniform(0.5, 2.0).unwrap()),
+        (1, 0.2, Distribution::lognormal(1.5, 2.0).unwrap()),
+    ];
     let models = [
         ranked(&mixed, of(Discipline::Fcfs, 1)),
         ranked(&mixed, of(Discipline::PriorityNonPreemptive, 1)),
         ranked(&mixed, of(Discipline::PriorityPreemptive, 1)),
         ranked(&same, of(Discipline::PriorityNonPreemptive, 3)),
+        ranked(&rough, of(Discipline::Fcfs, 1)),
     ];
     for model in &models {
         let settings = Settings {
@@ -807,13 +813,46 @@ fn percentiles_of_classes_are_what_the_simulator_finds() {
     for (quantile, found) in &quantiles(&preemptive)[0] {
         near(*found, -(1.0 - quantile).ln() / 0.6, 1e-7);
     }
-    // Constants have no density: none are given.
+    // Constants have no density: none are given of priorities.
     let constant = [(1, 0.4, Distribution::deterministic(1.0).unwrap()), own[1].clone()];
-    assert!(quantiles(&ranked(&constant, of(Discipline::Fcfs, 1)))[0].is_empty());
+    let first = ranked(&constant, of(Discipline::PriorityNonPreemptive, 1));
+    assert!(quantiles(&first)[0].is_empty());
     // Several servers, first come, first served.
     let line = [(1, 1.0, exponential(1.0)), (1, 1.4, exponential(1.0))];
     let law = mmm(2.4, 1.0, 3).unwrap();
     for (quantile, found) in &quantiles(&ranked(&line, of(Discipline::Fcfs, 3)))[1] {
         near(*found, law.response_quantile(*quantile).unwrap(), 1e-7);
     }
+}
+
+/// Against the simulator; and M/M/1 in two halves, where each has half of the 1 customer there, and of their variance
+/// of 2 a quarter, with a quarter of the mean for the draw.
+#[test]
+fn variances_of_classes_in_order_of_arrival_are_what_the_simulator_finds() {
+    let classes = [
+        (1, 0.2, Distribution::deterministic(1.0).unwrap()),
+        (1, 0.15, Distribution::uniform(0.5, 2.0).unwrap()),
+        (1, 0.3, exponential(0.8)),
+    ];
+    let model = ranked(&classes, Station::queue("q", 1));
+    let settings = Settings {
+        confidence: 0.999,
+        relative_half_width: 0.005,
+        most_customers: 2_000_000,
+        ..Settings::of(&model)
+    };
+    let found = simulate(&model, &settings, &mut |_| {}).unwrap();
+    let solved = solve(&model, Solver::Auto).unwrap();
+    let mut pairs = vec![(found.stations[0].number_variance, solved.stations[0].number_variance)];
+    let classes = found.classes.iter().zip(&solved.classes);
+    pairs.extend(classes.map(|(a, b)| (a.response_time_variance_s2, b.system_response_variance)));
+    for (have, want) in pairs {
+        let (have, want) = (have.unwrap(), want.unwrap());
+        assert!((have.center - want).abs() <= have.half_width.unwrap(), "{have:?} for {want}");
+    }
+    let halves = [(1, 0.25, exponential(1.0)), (1, 0.25, exponential(1.0))];
+    let solved = solve(&ranked(&halves, Station::queue("q", 1)), Solver::Auto).unwrap();
+    near(solved.stations[0].number_variance.unwrap(), 2.0, 1e-12);
+    near(solved.classes[0].number_variance.unwrap(), 0.75, 1e-12);
+    near(solved.classes[0].system_response_variance.unwrap(), 4.0, 1e-12);
 }
