@@ -202,7 +202,7 @@ fn refer(
             notes.push(format!("`{name}` does not come to `{at}`, its reference station"));
             continue;
         };
-        let others = stations.iter().filter(|station| visits(station).is_some()).count() > 1;
+        let others = stations.iter().filter_map(visits).count() > 1;
         let service = entry(&stations[found], "service_time_s", &name).unwrap_or_default();
         for station in stations.iter_mut() {
             let visits = station.get_mut("visits").and_then(Value::as_table_mut);

@@ -504,8 +504,8 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
     Ok(Some(solution))
 }
 
-/// Variances of classes in order of arrival at one server: all wait alike, and of a class are there those who came during
-/// the response of one of it.
+/// Variances of classes in order of arrival at one server: all wait alike, and of a class are there those who came
+/// during the response of one of it.
 ///
 /// # Source
 /// [Kleinrock75 §5.7]; Haji and Newell 1971.
@@ -564,8 +564,8 @@ fn alike(
     Ok(classes.iter().map(of).collect())
 }
 
-/// How long a class takes or waits, where that is known: at one server, services with a smooth transform, or any in order of
-/// arrival; at several, the same exponential service for all classes, without pre-emption.
+/// How long a class takes or waits, where that is known: at one server, services with a smooth transform, or any in
+/// order of arrival; at several, the same exponential service for all classes, without pre-emption.
 fn line(
     classes: &[PriorityClass],
     own: usize,

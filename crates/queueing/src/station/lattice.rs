@@ -7,8 +7,8 @@ const MOST_LOAD: f64 = 0.99;
 /// Most values of a list of service times.
 const MOST_ATOMS: usize = 1_000;
 
-/// Whether percentiles can be had of classes with these services, given with their rates: all are known by more than
-/// moments.
+/// Whether a grid knows classes with these rates and services: the load is not too near 1, and all services are known
+/// by more than moments.
 pub(super) fn covers(classes: &[(f64, Distribution)]) -> bool {
     let load: f64 = classes.iter().map(|(rate, service)| rate * service.mean()).sum();
     let known = |service: &Distribution| {
@@ -21,9 +21,9 @@ pub(super) fn covers(classes: &[(f64, Distribution)]) -> bool {
 /// Wait, and service of a class where that is given, up to some time.
 ///
 /// # Source
-/// Pollaczek and Khinchine: the wait is a geometric sum of residual lives R of services. Each is divided between the two
-/// multiples of the step around it such that its mean stays (Gerber 1982), and the sum follows by the recursion of
-/// Panjer 1981, which only adds.
+/// Pollaczek and Khinchine: the wait is a geometric sum of residual lives R of services. Each is divided between the
+/// two multiples of the step around it such that its mean stays (Gerber 1982), and the sum follows by the recursion
+/// of Panjer 1981, which only adds.
 pub(super) struct Lattice<'a> {
     own: Option<&'a Distribution>,
     step: f64,
