@@ -4,16 +4,17 @@ use crate::Distribution;
 
 /// Largest load: the error of quantiles, about 2e-6/(1 − ρ) of them, is below 2e-4 up to there.
 const MOST_LOAD: f64 = 0.99;
-/// Most values of a list of service times.
-const MOST_ATOMS: usize = 1_000;
+/// Most values of a list of service times, all of which are looked at for each step.
+const MOST_VALUES: usize = 100;
 
 /// Whether a grid knows classes with these rates and services: the load is not too near 1, and all services are known
 /// by more than moments.
 pub(super) fn covers(classes: &[(f64, Distribution)]) -> bool {
     let load: f64 = classes.iter().map(|(rate, service)| rate * service.mean()).sum();
     let known = |service: &Distribution| {
-        let few = service.atoms().is_none_or(|atoms| atoms.len() <= MOST_ATOMS);
-        few && service.below(2, service.mean()).is_some()
+        let long = |values: &[f64]| values.len() > MOST_VALUES;
+        let long = matches!(service, Distribution::Empirical { values_s } if long(values_s));
+        !long && service.below(2, service.mean()).is_some()
     };
     load <= MOST_LOAD && classes.iter().all(|(_, service)| known(service))
 }
