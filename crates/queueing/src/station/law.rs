@@ -221,7 +221,10 @@ impl TimeLaw {
                 deterministic_survival((*arrival_rate, *service_time, *servers), above, *gap, t)
             }
             Self::InLine(line) => line.survival(t),
-            Self::OnGrid(line) => line.on_grid((t, FINE)).map_or(0.0, |grid| grid.survival(t)),
+            Self::OnGrid(line) => {
+                let grid = line.on_grid((t.max(line.scale()), FINE));
+                grid.map_or(0.0, |grid| grid.survival(t))
+            }
             Self::TwoMoments { weight, mean, variance } => {
                 gamma_survival(*weight, *mean, *variance, t)
             }
