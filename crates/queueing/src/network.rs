@@ -470,7 +470,7 @@ impl NetworkSolution {
                 continue;
             }
             let busy = match &self.marginals[index] {
-                Some(states) => states[1..].iter().rev().sum(),
+                Some(states) => states[1..].iter().rev().sum::<f64>(),
                 None => {
                     let work = self.total_utilization(index) * resource.capacity();
                     let customers = exact_f64(network.populations().iter().sum::<u64>());

@@ -396,8 +396,8 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
     }
     for (station, result) in model.stations.iter().zip(&solution.stations) {
         let work = |(class, x): (usize, &f64)| x * chains::service(station, class);
-        let used: f64 = match station.rate_multipliers.last() {
-            Some(last) => result.throughput.iter().enumerate().map(work).sum::<f64>() / last,
+        let used: f64 = match station.rate_multipliers.iter().copied().reduce(f64::max) {
+            Some(most) => result.throughput.iter().enumerate().map(work).sum::<f64>() / most,
             None => result.utilization.iter().sum(),
         };
         let open = model.classes.iter().any(crate::model::Class::is_open);
