@@ -105,7 +105,7 @@ fn a_file_that_is_none_of_its_kind_says_what_it_is_or_where_it_goes() {
     refused(&["solve", other.to_str().unwrap()], "iconv -f windows-1252 -t UTF-8");
     let other = folder.path().join("other.lqn");
     std::fs::write(&other, b"G \"a\" 1e-5 50 5 0.9 -1\n# \xFC\nP 1\n").unwrap();
-    refused(&["solve", other.to_str().unwrap()], "other.lqn: line 2: it is not UTF-8");
+    refused(&["solve", other.to_str().unwrap()], "line 2: it is not UTF-8");
     refused(&["observe", "studies/demo.toml"], "which `kendall run` takes");
     let misspelt = "name = 'a'\nentry = 'b'\nserver = 2\n[tiers.b]\nqueries.busy = 'x'\n";
     let misspelt = file(folder.path(), "system.toml", misspelt);
