@@ -180,7 +180,6 @@ impl Console {
     }
 
     /// The address to open in a browser. A token stands behind the `#`, which browsers do not send.
-    #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }

@@ -54,13 +54,11 @@ pub struct Bottleneck {
 
 impl Resource {
     /// S = D/V: time of one visit.
-    #[must_use]
     pub fn service_time_s(&self) -> Option<f64> {
         self.demand_s.filter(|_| self.visits > 0.0).map(|demand| demand / self.visits)
     }
 
     /// Visits a second, by the utilization law: busy/S.
-    #[must_use]
     pub fn throughput_per_s(&self) -> Option<f64> {
         self.service_time_s().filter(|time| *time > 0.0).map(|time| self.busy / time)
     }
@@ -77,7 +75,6 @@ const OTHERS_DISTURB: f64 = 0.2;
 /// The system's own resource that leaves the least to gain, if it is at least `least` busy: by the
 /// utilization law X = U·m/D, no more than 1/U − 1 of today's throughput can be added while a
 /// request needs as much of it. The load generator and a host that others use do not count.
-#[must_use]
 pub fn full_resource(point: &OperatingPoint, least: f64) -> Option<Resource> {
     let harness =
         |id: &ResourceId| matches!(id, ResourceId::Cpu(part) if !part.role.is_of_the_system());
@@ -90,7 +87,6 @@ pub fn full_resource(point: &OperatingPoint, least: f64) -> Option<Resource> {
 }
 
 /// Finds the limiting resource of one operating point.
-#[must_use]
 pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
     let mut resources = resources(point);
     resources.sort_by(|a, b| b.utilization.total_cmp(&a.utilization));
@@ -159,7 +155,6 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
 /// measured; of several hosts, the largest. A service that sleeps uses little of a machine: most of its
 /// busy time is then others', which is no sign of a disturbance. They disturb where they may have kept the study's
 /// threads waiting for a notable share of the response time, or where the machine had no core left.
-#[must_use]
 pub fn disturbing_share(point: &OperatingPoint) -> Option<f64> {
     let there = of_others(point).into_iter().filter(|others| {
         let full = others.utilization >= LIMITING && others.share > OTHERS_DISTURB;
@@ -170,20 +165,17 @@ pub fn disturbing_share(point: &OperatingPoint) -> Option<f64> {
 
 /// Whether programs outside the study may have kept its threads waiting for a notable share of the
 /// response time.
-#[must_use]
 pub fn is_delayed(point: &OperatingPoint) -> bool {
     of_others(point).iter().any(|others| others.delay > DELAY_DISTURBS)
 }
 
 /// Cores that programs outside the study used, on all hosts together.
-#[must_use]
 pub fn cores_of_others(point: &OperatingPoint) -> f64 {
     of_others(point).iter().map(|others| others.cores).sum()
 }
 
 /// Cores that programs outside the study used, and the largest share of the response time by which
 /// they can have delayed requests; `None` where that is not known or none did.
-#[must_use]
 pub fn others_in_words(point: &OperatingPoint) -> Option<String> {
     let worst = of_others(point)
         .into_iter()
@@ -207,7 +199,6 @@ fn used_cores(point: &OperatingPoint) -> f64 {
 
 /// Threads of the system that ran or waited for a core, on average; `None` where nothing says who waited, or no process
 /// of it is seen.
-#[must_use]
 pub fn ready_threads(point: &OperatingPoint) -> Option<f64> {
     let waited = of_system(point).map(|process| process.run_queue_wait);
     waited.reduce(|a, b| Some(a? + b?))?.map(|waited| used_cores(point) + waited)
@@ -225,7 +216,6 @@ pub const DISTURBED: f64 = 0.5;
 
 /// What a run weighs beside an undisturbed one, as the variance of such a one over its own: by what other programs delayed
 /// its requests, and by what was stolen from its hosts, in cores.
-#[must_use]
 pub fn weight(point: &OperatingPoint, stolen_cores: f64) -> f64 {
     let delays = of_others(point).iter().map(|others| others.delay).fold(0.0, f64::max);
     let off = delays + STOLEN_DELAYS * stolen_cores.max(0.0);

@@ -63,7 +63,6 @@ pub struct LeftOut {
 
 /// Every model that applies to a curve, best first. `curve` is ordered by rising load, `found` is
 /// what is known of its saturation.
-#[must_use]
 pub fn beside(curve: &[OperatingPoint], found: Option<&Saturation>) -> Beside {
     let mut beside = Beside::default();
     if let Some(why) = found.filter(|found| !found.is_balanced()).and_then(|f| f.unknown.as_ref()) {
@@ -86,7 +85,6 @@ pub fn beside(curve: &[OperatingPoint], found: Option<&Saturation>) -> Beside {
 
 /// Stations of a configuration that is on no curve, each with the service time measured there: what they
 /// predict is how long customers wait.
-#[must_use]
 pub fn of_one_point(point: &OperatingPoint) -> Vec<Comparison> {
     station::of_one_point(point)
 }

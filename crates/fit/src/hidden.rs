@@ -31,14 +31,12 @@ pub struct HiddenStation {
 
 impl HiddenStation {
     /// The likeliest size.
-    #[must_use]
     pub fn size(&self) -> u32 {
         let best = self.sizes.iter().max_by(|a, b| a.1.total_cmp(&b.1));
         best.map_or(1, |(size, _)| *size)
     }
 
     /// The size, where the runs leave only one.
-    #[must_use]
     pub fn only_size(&self) -> Option<u32> {
         match self.sizes.as_slice() {
             [(size, _)] => Some(*size),
@@ -48,7 +46,6 @@ impl HiddenStation {
 
     /// It, where a request that takes so long at light load holds it all the time: m is near X·R then. As it is, where no
     /// size that the runs leave is near.
-    #[must_use]
     pub fn held_throughout(&self, response_time_s: f64) -> Self {
         let size = self.capacity_per_s.center * response_time_s;
         let near = |at: &&(u32, f64)| (f64::from(at.0) / size).ln().abs() < NEAR;
@@ -79,7 +76,6 @@ pub struct BatchStation {
 
 impl BatchStation {
     /// Half of the probability is below.
-    #[must_use]
     pub fn median(&self) -> u32 {
         let mut so_far = 0.0;
         let half = 0.5 * self.most.iter().map(|(_, probability)| probability).sum::<f64>();
@@ -121,7 +117,6 @@ const OUTSIDES: u32 = 10;
 const BATCH_STEPS: u32 = 12;
 
 /// Finds it in the runs of a closed loop; `None` where the loads are no numbers of clients.
-#[must_use]
 pub fn hidden_station(runs: &Evidence, confidence: f64) -> Option<HiddenStation> {
     let posterior = stations(runs, &[Family::Servers])?;
     let shapes = posterior.shapes();
@@ -136,7 +131,6 @@ pub fn hidden_station(runs: &Evidence, confidence: f64) -> Option<HiddenStation>
 }
 
 /// Finds one that serves what waits together, taken for granted that it is one.
-#[must_use]
 pub fn batch_station(runs: &Evidence, confidence: f64) -> Option<BatchStation> {
     let posterior = stations(runs, &[Family::Batches])?;
     let (_, most) = sizes_of(&posterior)?;

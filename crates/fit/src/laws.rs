@@ -11,14 +11,12 @@ pub use kendall_stats::law::LawCheck;
 use crate::measured::{OperatingPoint, TierView};
 
 /// Relative difference that a sound measurement of this point may show, by the one rule.
-#[must_use]
 pub fn tolerance(point: &OperatingPoint) -> f64 {
     let cycle_s = point.client.response_time_s + point.think_time_s;
     law::tolerance(cycle_s, point.duration_s, 0.0)
 }
 
 /// Every law that the point has the numbers for.
-#[must_use]
 pub fn checks(point: &OperatingPoint) -> Vec<LawCheck> {
     let mut checks: Vec<LawCheck> = interactive_response_time(point).into_iter().collect();
     if let Some(tier) = point.first_tier() {

@@ -166,26 +166,22 @@ pub struct ConnectionView {
 
 impl ConnectionView {
     /// Response time of the backend as workers see it: the wait for a connection, and the exchange.
-    #[must_use]
     pub fn response_time_s(&self) -> f64 {
         self.waiting_time_s + self.exchange_time_s
     }
 
     /// Connections in use: by Little's law, from exchanges and their time.
-    #[must_use]
     pub fn busy(&self) -> f64 {
         self.exchanges_per_s * self.exchange_time_s
     }
 }
 
 impl TierView {
-    #[must_use]
     pub fn part(&self) -> Part {
         Part { role: Role::Tier, name: self.name.clone() }
     }
 
     /// V: how often a request makes a worker be taken. 1, or one over the mean batch.
-    #[must_use]
     pub fn visits(&self) -> f64 {
         match self.batches {
             Some(batches) if self.view.throughput_per_s > 0.0 => {
@@ -197,7 +193,6 @@ impl TierView {
 
     /// Requests that a worker serves at once, on average over batches. 1 at least: where there are
     /// more visits than requests, some were for clients that had gone.
-    #[must_use]
     pub fn mean_batch(&self) -> f64 {
         let visits = self.visits();
         if visits > 0.0 { (1.0 / visits).max(1.0) } else { 1.0 }
@@ -205,7 +200,6 @@ impl TierView {
 
     /// The mean time in a stage, by its name in `kendall_protocols::snapshot::stage`; `None` for a stage
     /// that it does not have.
-    #[must_use]
     pub fn time_s(&self, stage: &str) -> Option<f64> {
         match stage {
             stage::RESPONSE_TIME => Some(self.view.response_time_s),
@@ -218,14 +212,12 @@ impl TierView {
     }
 
     /// How many times the mean of a stage is of.
-    #[must_use]
     pub fn recorded(&self, stage: &str) -> f64 {
         self.recorded.get(stage).copied().unwrap_or(0.0)
     }
 
     /// Share of what was looked up that it did not have; `None` where there was no lookup. What never
     /// happened is not counted.
-    #[must_use]
     pub fn miss_share(&self) -> Option<f64> {
         let of = |name: &str| self.outcomes_per_s.get(name).copied().unwrap_or(0.0);
         let (hits, misses) = (of("hits"), of("misses"));
@@ -233,7 +225,6 @@ impl TierView {
     }
 
     /// Time that a worker is held at a stretch: for a request, or for a batch.
-    #[must_use]
     pub fn held_time_s(&self) -> f64 {
         self.batches.map_or(self.service_time_s, |batches| batches.held_time_s)
     }
@@ -291,7 +282,6 @@ const WORKING_SHARE: f64 = 0.1;
 
 impl ProcessView {
     /// Threads that do the work, over all instances; `None` where they were not counted.
-    #[must_use]
     pub fn working_threads(&self) -> Option<f64> {
         let mut working = self.working().peekable();
         working.peek()?;
@@ -299,7 +289,6 @@ impl ProcessView {
     }
 
     /// Cores in use of those of the limit: where the threads that do the work are the limit, by them alone.
-    #[must_use]
     pub fn busy_cores(&self) -> f64 {
         match self.working_threads() {
             Some(threads) if threads <= self.cpu_cores_limit => {
@@ -319,7 +308,6 @@ impl ProcessView {
 
 impl OperatingPoint {
     /// λ: arrivals at a tier, or at the system where there is none. In a closed loop they are what is answered.
-    #[must_use]
     pub fn arrivals_per_s(&self, tier: Option<&TierView>) -> f64 {
         match tier {
             Some(tier) => tier
@@ -331,20 +319,17 @@ impl OperatingPoint {
     }
 
     /// λ that an open loop offered; `None` in a closed one.
-    #[must_use]
     pub fn offered_per_s(&self) -> Option<f64> {
         self.arrival_rate_per_s.filter(|_| self.population.is_none())
     }
 
     /// CPU that one request costs in one part, in seconds: U/X.
-    #[must_use]
     pub fn cpu_demand_s(&self, part: &Part) -> Option<f64> {
         let process = self.process(part)?;
         per_request(process.cpu_cores, self.client.throughput_per_s)
     }
 
     /// CPU that one request costs in all measured processes together, in seconds.
-    #[must_use]
     pub fn cpu_demand_total_s(&self) -> Option<f64> {
         let cores: f64 = self.processes.iter().map(|process| process.cpu_cores).sum();
         (!self.processes.is_empty())
@@ -353,7 +338,6 @@ impl OperatingPoint {
     }
 
     /// The processes of one part.
-    #[must_use]
     pub fn process(&self, part: &Part) -> Option<&ProcessView> {
         self.processes.iter().find(|process| process.part == *part)
     }
@@ -370,13 +354,11 @@ impl OperatingPoint {
 
     /// The tier nearest the clients that reports its stages: the one that they speak to, unless
     /// [`silent_before`](Self::silent_before) names some in between.
-    #[must_use]
     pub fn first_tier(&self) -> Option<&TierView> {
         self.tiers.first()
     }
 
     /// The abscissa of a load curve: N, or λ of an open loop.
-    #[must_use]
     pub fn load(&self) -> f64 {
         self.population.or(self.arrival_rate_per_s).unwrap_or(self.client.throughput_per_s)
     }

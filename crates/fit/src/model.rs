@@ -19,13 +19,11 @@ pub struct Number {
 
 impl Number {
     /// A number without an error.
-    #[must_use]
     pub fn exact(value: f64) -> Self {
         Self { value, standard_error: 0.0 }
     }
 
     /// So many standard errors off; kept above 0 by taking them on the logarithm.
-    #[must_use]
     pub fn off_by(self, errors: f64) -> f64 {
         if self.value <= 0.0 {
             return self.value;
@@ -35,7 +33,6 @@ impl Number {
 }
 
 /// The mean of values with the standard error that their spread gives.
-#[must_use]
 pub fn mean_of(values: &[f64]) -> Number {
     let variance = sample::variance(values).unwrap_or(0.0);
     let standard_error = (variance / exact_f64(values.len())).sqrt();

@@ -56,7 +56,6 @@ pub enum Shape {
 
 impl Shape {
     /// Whether the curve is known to have reached what the system can do.
-    #[must_use]
     pub const fn is_reached(self) -> bool {
         matches!(self, Self::Saturated | Self::Overloaded)
     }
@@ -94,7 +93,6 @@ const MOST_REPETITIONS: u64 = 100;
 
 impl Unknown {
     /// Why, and what would tell, with the unit that loads are in (such as `clients`).
-    #[must_use]
     pub fn in_words(&self, unit: &str) -> String {
         InWords { unknown: self, unit }.to_string()
     }
@@ -212,7 +210,6 @@ pub struct Full {
 
 impl Full {
     /// Share of throughput that is left to gain: 1/U − 1.
-    #[must_use]
     pub fn left_to_gain(&self) -> f64 {
         1.0 / self.utilization.min(1.0) - 1.0
     }
@@ -220,7 +217,6 @@ impl Full {
 
 impl Saturation {
     /// Whether knee and maximum mean anything: not where a tier served less than the clients counted.
-    #[must_use]
     pub fn is_balanced(&self) -> bool {
         !matches!(self.unknown, Some(Unknown::Unbalanced { .. }))
     }
@@ -237,7 +233,6 @@ impl Saturation {
 /// Growth and fall are those of one curve through all runs ([`load_curve`]). Nothing is concluded that the
 /// runs do not show: both must be significant by their interval, and where neither growth nor
 /// saturation is, the shape is [`Shape::CannotTell`].
-#[must_use]
 pub fn saturation(loads: &[MeasuredLoad], confidence: f64) -> Option<Saturation> {
     let mut loads: Vec<&MeasuredLoad> = loads.iter().collect();
     loads.sort_by(|a, b| a.load.total_cmp(&b.load));

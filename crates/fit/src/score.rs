@@ -51,7 +51,6 @@ pub enum Variable {
 
 impl Variable {
     /// Its name for people.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::ClientResponseTime => "response time at the clients",
@@ -62,7 +61,6 @@ impl Variable {
     }
 
     /// Whether it is a time, in seconds; otherwise it is a rate.
-    #[must_use]
     pub fn is_time(self) -> bool {
         self != Self::Throughput
     }
@@ -83,14 +81,12 @@ pub struct Compared {
 
 impl Compared {
     /// `predicted / measured − 1`; `None` for a calibration point, or without an answer.
-    #[must_use]
     pub fn relative_error(&self) -> Option<f64> {
         self.error_anywhere().filter(|_| !self.calibration)
     }
 
     /// The same at calibration points too, where it says less: how well the model keeps what it
     /// was given.
-    #[must_use]
     pub fn error_anywhere(&self) -> Option<f64> {
         let predicted = self.predicted.as_ref().ok()?;
         (self.measured.abs() > 0.0).then(|| predicted / self.measured - 1.0)
@@ -131,7 +127,6 @@ pub enum StandsFor {
 }
 
 /// Pooled standard deviation of values within groups of one key; `None` where every group has one value.
-#[must_use]
 pub fn pooled_spread<K: PartialEq>(values: impl Iterator<Item = (K, f64)>) -> Option<f64> {
     let mut groups: Vec<(K, Vec<f64>)> = Vec::new();
     for (key, value) in values {
@@ -163,7 +158,6 @@ pub struct Errors {
 
 impl Errors {
     /// Of pairs of predicted and measured; `None` where there are fewer than `fewest`.
-    #[must_use]
     pub fn of(pairs: impl Iterator<Item = (f64, f64)>, fewest: usize) -> Option<Self> {
         let ratios: Vec<f64> = pairs
             .filter(|(_, measured)| *measured > 0.0)
@@ -189,19 +183,16 @@ impl Errors {
 
 impl Comparison {
     /// Errors where the model was not calibrated; `None` where it has no answer there.
-    #[must_use]
     pub fn errors(&self) -> Option<Errors> {
         self.errors_of(|point| !point.calibration)
     }
 
     /// Errors at all points, calibration points included: a model may fail to keep what it was given.
-    #[must_use]
     pub fn errors_anywhere(&self) -> Option<Errors> {
         self.errors_of(|_| true)
     }
 
     /// Points that were held out and for which the model has no answer.
-    #[must_use]
     pub fn unanswered(&self) -> usize {
         self.points.iter().filter(|p| !p.calibration && p.predicted.is_err()).count()
     }

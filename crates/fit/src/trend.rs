@@ -29,7 +29,6 @@ pub struct Power {
 
 impl Line {
     /// The value at `x`.
-    #[must_use]
     pub fn at(&self, x: f64) -> f64 {
         self.intercept.center + self.slope.center * x
     }
@@ -37,7 +36,6 @@ impl Line {
 
 impl Power {
     /// The value at `x`.
-    #[must_use]
     pub fn at(&self, x: f64) -> f64 {
         self.factor * x.powf(self.exponent.center)
     }
@@ -50,7 +48,6 @@ impl Power {
 ///
 /// # Source
 /// [Jain91 §14.2–14.5].
-#[must_use]
 pub fn line(points: &[(f64, f64)], confidence: f64) -> Option<Line> {
     if points.iter().any(|(x, y)| !x.is_finite() || !y.is_finite()) {
         return None;
@@ -84,7 +81,6 @@ pub fn line(points: &[(f64, f64)], confidence: f64) -> Option<Line> {
 }
 
 /// A power fitted in logarithms; `None` unless all x and y are positive and [`line()`] fits.
-#[must_use]
 pub fn power(points: &[(f64, f64)], confidence: f64) -> Option<Power> {
     if points.iter().any(|(x, y)| *x <= 0.0 || *y <= 0.0) {
         return None;

@@ -39,7 +39,6 @@ pub enum Holder {
 /// Compares the lightest with the heaviest load of a closed loop: the clients that came on top wait for the
 /// station, and where threads and connections that wait became as many, requests wait. `None` where that is seen
 /// in no tier, or in several.
-#[must_use]
 pub fn place(
     station: &HiddenStation,
     light: &OperatingPoint,

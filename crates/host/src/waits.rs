@@ -179,7 +179,6 @@ fn are_shared(at_once: f64, calling: usize, called: usize) -> bool {
 }
 
 /// Whom a process and those below it are connected to, without those that connected to them.
-#[must_use]
 pub fn called(pid: u32) -> BTreeSet<SocketAddr> {
     let mut waits = Waits::default();
     for pid in Programs::now().below(pid) {

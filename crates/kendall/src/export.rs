@@ -26,7 +26,6 @@ impl Tables {
         Ok(Self { results: Results::open(folder)?, report })
     }
 
-    #[must_use]
     pub fn study(&self) -> &str {
         &self.report.name
     }
@@ -62,7 +61,6 @@ impl Tables {
 }
 
 /// The unit that the name of a column ends in.
-#[must_use]
 pub fn unit(column: &str) -> Option<&'static str> {
     let name = column.strip_suffix("_low").or_else(|| column.strip_suffix("_high"));
     let name = name.unwrap_or(column);

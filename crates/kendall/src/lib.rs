@@ -29,7 +29,6 @@ pub use crate::commands::{Refusal, calculate};
 pub use crate::export::{Tables, unit};
 
 /// Does what the arguments of this process ask for.
-#[must_use]
 pub fn main() -> ExitCode {
     kendall_host::signals::as_usual();
     if let Some(details) = Kendall::version_in_detail() {

@@ -64,7 +64,6 @@ pub struct Quantity {
 
 impl Key {
     /// A key that must be written.
-    #[must_use]
     pub const fn new(name: &'static str, form: Form, help: &'static str) -> Self {
         Self { name, form, need: Need::Required, help }
     }
@@ -81,12 +80,10 @@ impl Key {
         Self { need: Need::Default(default), ..self }
     }
 
-    #[must_use]
     pub const fn text(name: &'static str, help: &'static str) -> Self {
         Self::new(name, Form::Text, help)
     }
 
-    #[must_use]
     pub const fn choice(
         name: &'static str,
         words: &'static [&'static str],
@@ -96,19 +93,16 @@ impl Key {
     }
 
     /// A whole number within bounds.
-    #[must_use]
     pub const fn count(name: &'static str, from: u64, to: u64, help: &'static str) -> Self {
         Self::new(name, Form::Count { from, to }, help)
     }
 
     /// `true` or `false`.
-    #[must_use]
     pub const fn flag(name: &'static str, help: &'static str) -> Self {
         Self::new(name, Form::Flag, help)
     }
 
     /// A quantity with its unit.
-    #[must_use]
     pub const fn quantity(
         name: &'static str,
         quantity: &'static Quantity,
@@ -118,13 +112,11 @@ impl Key {
     }
 
     /// A list of texts; empty unless it is written.
-    #[must_use]
     pub const fn texts(name: &'static str, help: &'static str) -> Self {
         Self::new(name, Form::Texts, help).optional()
     }
 
     /// Any finite number that need not be written.
-    #[must_use]
     pub const fn number(name: &'static str, help: &'static str) -> Self {
         Self::new(name, Form::Number, help).optional()
     }

@@ -12,7 +12,6 @@ pub struct Lines {
 
 impl Lines {
     /// Lines of a TOML text that parses; empty for one that does not.
-    #[must_use]
     pub fn of(text: &str) -> Self {
         let mut lines = Self::default();
         if let Ok(table) = DeTable::parse(text) {
@@ -23,7 +22,6 @@ impl Lines {
     }
 
     /// Lines of a JSON text that parses.
-    #[must_use]
     pub fn of_json(text: &str) -> Self {
         let mut lines = Self::default();
         let mut scan = Scan { bytes: text.as_bytes(), at: 0, line: 1 };

@@ -47,7 +47,6 @@ static EMPTY: std::sync::LazyLock<Table> = std::sync::LazyLock::new(Table::new);
 
 impl<'a> Section<'a> {
     /// A table at a path; the path of the whole file is empty.
-    #[must_use]
     pub fn new(path: &str, table: &'a Table, keys: Keys) -> Self {
         Self { path: path.to_owned(), table, keys: keys.to_vec(), effective: Map::new() }
     }
@@ -337,7 +336,6 @@ impl<'a> Section<'a> {
     }
 
     /// The effective values of a table whose names are the user's own.
-    #[must_use]
     pub fn named(self) -> Json {
         Json::Object(self.effective)
     }

@@ -83,13 +83,11 @@ pub struct Reply {
 
 impl Reply {
     /// An error after which the stream is still in step.
-    #[must_use]
     pub fn refused(kind: ErrorKind) -> Self {
         Self { error: Some(kind), ..Self::default() }
     }
 
     /// An error after which the next bytes cannot be parsed.
-    #[must_use]
     pub fn broken(kind: ErrorKind) -> Self {
         Self { error: Some(kind), close: true, ..Self::default() }
     }
@@ -111,7 +109,6 @@ macro_rules! named {
             pub const ALL: &[Self] = &[$(Self::$variant,)+];
 
             /// Name in options and results.
-            #[must_use]
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $word,)+ }
             }

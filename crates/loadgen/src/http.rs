@@ -105,7 +105,6 @@ pub struct Http<'a> {
 
 impl<'a> Http<'a> {
     /// A driver that draws placeholders from `random`.
-    #[must_use]
     pub fn new(plan: &'a HttpPlan, template: &'a Template, random: Random) -> Self {
         Self { plan, template, random, body: Vec::new() }
     }

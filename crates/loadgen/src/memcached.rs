@@ -104,7 +104,6 @@ pub struct MemcachedPending {
 
 impl<'a> Memcached<'a> {
     /// A driver that draws from `random`.
-    #[must_use]
     pub fn new(keyspace: &'a Keyspace, plan: &'a MemcachedPlan, random: Random) -> Self {
         let mix = Weighted::new(plan.mix.iter().map(|(_, weight)| *weight));
         Self { keyspace, plan, mix, random }

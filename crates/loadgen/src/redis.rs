@@ -92,7 +92,6 @@ pub struct RedisLoad {
 
 impl RedisLoad {
     /// A load that draws its keys; `slots` as [`prepare()`] found them.
-    #[must_use]
     pub fn new(plan: RedisPlan, keyspace: Keyspace, slots: Slots) -> Self {
         Self { plan, keyspace: Arc::new(keyspace), slots, said: Said::default(), next_key: None }
     }
@@ -177,7 +176,6 @@ struct Place {
 
 impl<'a> Redis<'a> {
     /// A driver that draws from `random`.
-    #[must_use]
     pub fn new(load: &'a RedisLoad, random: Random) -> Self {
         let names = load.operations();
         Self {

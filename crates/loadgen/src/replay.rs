@@ -75,7 +75,6 @@ impl Replay {
     }
 
     /// What the result says of lines that were left out.
-    #[must_use]
     pub fn remark(&self) -> Option<Remark> {
         let text = format!(
             "{} of the log left out, beside {}: no GET, or not to be sent",

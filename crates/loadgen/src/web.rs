@@ -34,7 +34,6 @@ pub struct WebPlan {
 }
 
 /// What is agreed on over TLS.
-#[must_use]
 pub fn alpn(http2: bool) -> &'static [u8] {
     if http2 { b"h2" } else { b"http/1.1" }
 }

@@ -52,7 +52,6 @@ fn told(results: &Results, runs: &[Run]) -> Result<Vec<RunFacts>, StoreError> {
 }
 
 /// What a measured window tells.
-#[must_use]
 pub fn run_facts(measured: &Measured) -> RunFacts {
     let point = crate::point::of(measured);
     let x = point.client.throughput_per_s;
@@ -93,7 +92,6 @@ pub fn run_facts(measured: &Measured) -> RunFacts {
 }
 
 /// A run by what the study says of it.
-#[must_use]
 pub fn study_run(run: &Run) -> StudyRun {
     let level = |level: &kendall_store::FactorLevel| FactorLevel {
         factor: level.factor.clone(),

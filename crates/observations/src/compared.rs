@@ -20,7 +20,6 @@ pub enum Variable {
 
 impl Variable {
     /// Its name with the unit: requests per second, or seconds.
-    #[must_use]
     pub fn name(self) -> String {
         match self {
             Self::Throughput => "throughput_per_s".to_owned(),
@@ -32,7 +31,6 @@ impl Variable {
         }
     }
 
-    #[must_use]
     pub fn quantity(self) -> Quantity {
         match self {
             Self::Throughput => Quantity::Rate,

@@ -37,7 +37,6 @@ pub enum Holds {
 
 impl Metric {
     /// The quantile that it is, if it is one.
-    #[must_use]
     pub const fn quantile(self) -> Option<f64> {
         match self {
             Self::Quantile(quantile) => Some(quantile),
@@ -48,7 +47,6 @@ impl Metric {
 
 impl Holds {
     /// As results have it.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Yes => "holds",
@@ -68,7 +66,6 @@ impl Holds {
     }
 
     /// Whether what is to fail for it fails: also where nothing is known of it.
-    #[must_use]
     pub const fn fails(self) -> bool {
         matches!(self, Self::Yes | Self::NoValue)
     }
@@ -98,7 +95,6 @@ impl Condition {
     }
 
     /// How it stands, by a value and its interval; by the value alone where there is no interval.
-    #[must_use]
     pub fn holds(&self, value: Option<&Estimate>) -> Holds {
         let Some(value) = value else { return Holds::NoValue };
         let beyond =
@@ -114,7 +110,6 @@ impl Condition {
     }
 
     /// What follows, and what was measured: `p99 > 10ms: failed, 12.3 ms (11 ms to 13 ms)`.
-    #[must_use]
     pub fn told(&self, value: Option<&Estimate>) -> String {
         let outcome = self.holds(value).outcome();
         let Some(estimate) = value else {

@@ -201,7 +201,6 @@ impl Configuration {
     }
 
     /// The mean time in a stage of the first tier that reports, over all times that it recorded.
-    #[must_use]
     pub fn tier_time(&self, stage: &str) -> Option<Estimate> {
         self.weighted(|repetition| {
             let tier = repetition.point.first_tier()?;
@@ -219,7 +218,6 @@ impl Configuration {
     }
 
     /// X at the clients, with the caveats of its runs.
-    #[must_use]
     pub fn throughput_estimate(&self) -> Option<Estimate> {
         let estimate = self.estimate(|repetition| Some(repetition.point.client.throughput_per_s));
         estimate.map(|estimate| self.with_doubts(estimate))
@@ -227,7 +225,6 @@ impl Configuration {
 
     /// By how many requests a second the queue of an open loop grows: what was offered beyond what was answered or
     /// failed. `None` in a closed loop, and where nothing says that there is no steady state.
-    #[must_use]
     pub fn queue_growth(&self) -> Option<Estimate> {
         let growth = self.difference(|repetition| {
             let failed = repetition.counts.error_rate().unwrap_or(0.0);
@@ -240,20 +237,17 @@ impl Configuration {
     }
 
     /// R at the clients: the mean of all requests of all runs, with the caveats of its runs.
-    #[must_use]
     pub fn response_estimate(&self) -> Option<Estimate> {
         let estimate = self.mean.estimate(self.confidence)?.ok()?;
         Some(self.with_doubts(estimate))
     }
 
     /// Whether its load is a job with an end.
-    #[must_use]
     pub fn is_job(&self) -> bool {
         self.repetitions.iter().all(|repetition| repetition.is_job)
     }
 
     /// Of jobs with an end, the time from their start to their end; `None` for other loads.
-    #[must_use]
     pub fn makespan_estimate(&self) -> Option<Estimate> {
         let makespan = || self.estimate(|repetition| Some(repetition.point.duration_s));
         self.is_job().then(makespan).flatten()
@@ -276,7 +270,6 @@ impl Configuration {
     /// What a run that is the only one of its configuration says of itself, with intervals from its own
     /// seconds: what differs between runs is not in them, so they decide nothing. `None` where there are several
     /// runs, and of a job, whose seconds are not alike.
-    #[must_use]
     pub fn alone(&self) -> Option<&WithinRun> {
         self.alone.as_ref()
     }
@@ -293,20 +286,17 @@ impl Configuration {
     }
 
     /// Every kind of caveat of its runs once.
-    #[must_use]
     pub fn doubts(&self) -> Vec<Caveat> {
         let lists = self.repetitions.iter().map(|repetition| repetition.run.caveats.as_slice());
         Caveat::in_runs(lists, None)
     }
 
-    #[must_use]
     pub fn throughput(&self) -> f64 {
         self.point.client.throughput_per_s
     }
 
     /// Standard deviation of the throughput of single seconds about the mean of their run, over all
     /// runs; `None` below three seconds.
-    #[must_use]
     pub fn throughput_deviation_per_s(&self) -> Option<f64> {
         let (mut squares, mut degrees) = (0.0, 0.0);
         for repetition in self.repetitions.iter().filter(|r| r.seconds.len() > 1) {
@@ -318,13 +308,11 @@ impl Configuration {
         (degrees >= 2.0).then(|| (squares / degrees).sqrt())
     }
 
-    #[must_use]
     pub fn level(&self, key: &str) -> Option<&FactorLevel> {
         self.levels.iter().find(|level| level.factor == key)
     }
 
     /// What happened over all repetitions.
-    #[must_use]
     pub fn counts(&self) -> Counts {
         self.repetitions.iter().fold(Counts::default(), |sum, repetition| Counts {
             completed: sum.completed + repetition.counts.completed,
@@ -335,7 +323,6 @@ impl Configuration {
     }
 
     /// Replies of failed HTTP requests by status code, over all repetitions and their whole loads.
-    #[must_use]
     pub fn failed_statuses(&self) -> BTreeMap<u16, u64> {
         let mut statuses = BTreeMap::new();
         for (status, count) in self.repetitions.iter().flat_map(|one| &one.failed_statuses) {

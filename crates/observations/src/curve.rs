@@ -36,7 +36,6 @@ pub struct Curve {
 }
 
 /// `8 workers, placement hash`; `all` where there are no levels.
-#[must_use]
 pub fn name_of_levels(levels: &[&FactorLevel]) -> String {
     let names: Vec<String> = levels
         .iter()
@@ -56,7 +55,6 @@ pub fn name_of_levels(levels: &[&FactorLevel]) -> String {
 
 /// The part of a dotted key that tells: `system.workers` is `workers`; of a tuple's key those of its
 /// keys.
-#[must_use]
 pub fn short(key: &str) -> String {
     let last = |key| str::rsplit(key, '.').next().unwrap_or(key);
     keys_of(key).map(last).collect::<Vec<_>>().join(TUPLE)

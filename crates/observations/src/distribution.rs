@@ -25,7 +25,6 @@ pub struct Distribution {
 
 impl Distribution {
     /// Of a histogram of nanoseconds.
-    #[must_use]
     pub fn of(histogram: &Histogram) -> Self {
         let seconds = |ns: Option<u64>| ns.map_or(f64::NAN, |ns| exact_f64(ns) / 1e9);
         Self {
@@ -48,13 +47,11 @@ impl Distribution {
     }
 
     /// Squared coefficient of variation; `None` without a mean.
-    #[must_use]
     pub fn scv(&self) -> Option<f64> {
         (self.mean_s > 0.0).then(|| (self.standard_deviation_s / self.mean_s).powi(2))
     }
 
     /// Share of requests in each step up to `last`, zeros included, and the share beyond it.
-    #[must_use]
     pub fn shares(&self, last: u64) -> (Vec<(u64, f64)>, f64) {
         let total = exact_f64(self.count.max(1));
         let mut shares: Vec<(u64, f64)> = (0..=last).map(|step| (step, 0.0)).collect();
@@ -70,7 +67,6 @@ impl Distribution {
     }
 
     /// Share of requests that took less than so many steps of 0.1 ms.
-    #[must_use]
     pub fn share_below(&self, steps: u64) -> Option<f64> {
         let below: u64 =
             self.steps.iter().filter(|(step, _)| *step < steps).map(|(_, count)| count).sum();
@@ -78,7 +74,6 @@ impl Distribution {
     }
 
     /// The step that holds the 99th percentile.
-    #[must_use]
     pub fn step_of_p99(&self) -> u64 {
         let p99 = self.percentiles_s.last().copied().unwrap_or(0.0);
         kendall_units::whole_u64(p99 * 1e9) / STEP_NS

@@ -110,7 +110,6 @@ impl Observations {
     }
 
     /// Whether every load is a job with an end.
-    #[must_use]
     pub fn is_job(&self) -> bool {
         !self.configurations.is_empty() && self.configurations.iter().all(Configuration::is_job)
     }
@@ -121,19 +120,16 @@ impl Observations {
     }
 
     /// Whether any run reports from inside a tier.
-    #[must_use]
     pub fn has_tier(&self) -> bool {
         self.configurations.iter().any(|c| c.point.first_tier().is_some())
     }
 
     /// Most repetitions of any configuration.
-    #[must_use]
     pub fn repetitions(&self) -> usize {
         self.configurations.iter().map(|c| c.repetitions.len()).max().unwrap_or(0)
     }
 
     /// The configuration of highest throughput.
-    #[must_use]
     pub fn fastest(&self) -> Option<&Configuration> {
         self.configurations.iter().max_by(|a, b| a.throughput().total_cmp(&b.throughput()))
     }
@@ -144,7 +140,6 @@ impl Observations {
     }
 
     /// The load of a configuration: its level on the abscissa of the curves, or N or λ.
-    #[must_use]
     pub fn load_of(&self, configuration: &Configuration) -> f64 {
         self.load
             .as_ref()
@@ -153,7 +148,6 @@ impl Observations {
     }
 
     /// Levels of one configuration, for people.
-    #[must_use]
     pub fn name_of(&self, configuration: &Configuration) -> String {
         let levels: Vec<String> = self
             .factors

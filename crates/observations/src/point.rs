@@ -23,7 +23,6 @@ pub(crate) fn is_station(tier: &MeasuredTier) -> bool {
 }
 
 /// The operating point of one run.
-#[must_use]
 pub fn of(measured: &Measured) -> OperatingPoint {
     let closed = measured.generators.iter().all(|generator| generator.r#loop == "closed");
     let mut names: Vec<&str> = Vec::new();

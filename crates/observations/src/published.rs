@@ -66,7 +66,6 @@ pub struct Levels(BTreeMap<String, toml::Value>);
 
 impl Levels {
     /// Whether a configuration is at all of them.
-    #[must_use]
     pub fn are_of(&self, levels: &[FactorLevel]) -> bool {
         self.0.iter().all(|(key, value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -122,7 +121,6 @@ impl Published {
     }
 
     /// Of a study file, where it has such a table that can be read.
-    #[must_use]
     pub fn of_file(text: &str) -> Option<Self> {
         let mut file: toml::Table = text.parse().ok()?;
         Self::read(file.remove("published")?).ok()

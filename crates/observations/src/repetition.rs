@@ -61,13 +61,11 @@ pub struct Counts {
 
 impl Counts {
     /// Share of keys that were not found.
-    #[must_use]
     pub fn miss_rate(self) -> Option<f64> {
         kendall_units::ratio(self.misses, self.hits + self.misses)
     }
 
     /// Share of requests that failed.
-    #[must_use]
     pub fn error_rate(self) -> Option<f64> {
         kendall_units::ratio(self.errors, self.completed + self.errors)
     }
@@ -166,7 +164,6 @@ impl Repetition {
     }
 
     /// A quantile of this run alone, whether or not its requests are enough for it.
-    #[must_use]
     pub fn quantile_s(&self, quantile: f64) -> Option<f64> {
         let known = self.quantiles_s.iter().find(|(known, _)| known.total_cmp(&quantile).is_eq());
         known.map(|(_, value)| *value)

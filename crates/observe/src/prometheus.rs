@@ -55,7 +55,6 @@ pub struct Prometheus {
 
 impl Prometheus {
     /// The server at `url`, such as `http://127.0.0.1:9090`. Nothing is asked yet.
-    #[must_use]
     pub fn new(url: &str, authentication: &Authentication) -> Self {
         let authorization = match authentication {
             Authentication::None => None,

@@ -59,13 +59,11 @@ impl Quantity {
     ];
 
     /// Whether its query gives one series a class, stage or server.
-    #[must_use]
     pub fn is_split(self) -> bool {
         matches!(self, Self::Classes | Self::ClassTimes | Self::Stages | Self::Each)
     }
 
     /// Name in a system file.
-    #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(quantity, _)| *quantity == self).map_or("", |(_, name)| name)
     }

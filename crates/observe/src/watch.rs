@@ -50,7 +50,6 @@ pub struct TierLook {
 }
 
 impl Look {
-    #[must_use]
     pub fn of(system: &System, analysis: &Analysis, at_s: u64) -> Self {
         let last = |index: usize| {
             analysis.windows.all.iter().rev().find_map(|window| window.tiers[index].busy)

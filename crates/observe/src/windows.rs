@@ -62,7 +62,6 @@ pub struct Windows {
 impl Windows {
     /// Cuts the time into windows and judges each. Where the file says no length, and the load changes within more than
     /// half of them, they become shorter: two thirds, or a third, whichever leaves enough that are steady.
-    #[must_use]
     pub fn of(system: &System, observed: &Observed) -> Self {
         let usual = Self::cut(system, observed, system.block_steps);
         if system.block_is_given || usual.share_steady() >= MOSTLY {

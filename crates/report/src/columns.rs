@@ -9,7 +9,6 @@ use crate::document::{Cell, Table, Unit};
 
 impl Table {
     /// Its columns; an estimate is three of them, with the ends of its interval behind it.
-    #[must_use]
     pub fn to_columns(&self) -> Vec<Column> {
         let mut columns = Vec::new();
         for (at, column) in self.columns.iter().enumerate() {
@@ -33,7 +32,6 @@ impl Table {
     }
 
     /// As CSV: keys in the first row, estimates as three columns.
-    #[must_use]
     pub fn to_csv(&self) -> String {
         let columns = self.to_columns();
         let mut writer = csv::Writer::from_writer(Vec::new());

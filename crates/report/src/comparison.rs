@@ -58,7 +58,6 @@ const AROUND: usize = 20;
 
 impl Difference {
     /// Both values; of long ones, such as the commands of a whole system, where they differ.
-    #[must_use]
     pub fn shown(&self) -> (String, String) {
         let [before, after] =
             [&self.before, &self.after].map(|text| text.chars().collect::<Vec<char>>());

@@ -25,7 +25,6 @@ pub struct Section {
 }
 
 impl Section {
-    #[must_use]
     pub fn new(id: &'static str, title: impl Into<String>) -> Self {
         Self { id, title: title.into(), blocks: Vec::new(), folded: false }
     }
@@ -154,7 +153,6 @@ pub enum Level {
 
 impl Level {
     /// The word that says it without color.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Good => "Holds",
@@ -227,19 +225,16 @@ pub enum Cell {
 
 impl Cell {
     /// A number, or an empty cell that says why there is none.
-    #[must_use]
     pub fn number_or(value: Option<f64>, why: &str) -> Self {
         value.filter(|v| v.is_finite()).map_or_else(|| Self::Empty(why.to_owned()), Self::Number)
     }
 
     /// An estimate, or an empty cell that says why there is none.
-    #[must_use]
     pub fn estimate_or(value: Option<&Estimate>, why: &str) -> Self {
         value.map_or_else(|| Self::Empty(why.to_owned()), |e| Self::Estimate(e.clone()))
     }
 
     /// As text, an estimate with its interval.
-    #[must_use]
     pub fn print(&self, unit: Unit) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -310,7 +305,6 @@ impl From<f64> for Cell {
 
 impl Unit {
     /// The factor from SI to what is printed.
-    #[must_use]
     pub fn scale(self) -> f64 {
         match self {
             Self::Milliseconds => 1e3,
@@ -321,7 +315,6 @@ impl Unit {
     }
 
     /// An SI value as printed, without its unit.
-    #[must_use]
     pub fn print(self, value: f64) -> String {
         let scaled = value * self.scale();
         match self {
@@ -341,7 +334,6 @@ impl Unit {
 
     /// `± 12`, or `(40 to 90)` where one side is longer by a tenth; `± ?` where runs differ too much to
     /// have an interval.
-    #[must_use]
     pub fn print_spread(self, estimate: &Estimate) -> Option<String> {
         let Some(interval) = estimate.interval else {
             let refused =
@@ -360,7 +352,6 @@ impl Unit {
     }
 
     /// Half the width of an interval, with as many decimals as the center that it belongs to.
-    #[must_use]
     pub fn print_half_width(self, center: f64, half_width: f64) -> String {
         let printed = self.print(center);
         let decimals = printed.split_once('.').map_or(0, |(_, fraction)| fraction.len());
@@ -372,14 +363,12 @@ impl Unit {
 
 impl Table {
     /// A table without rows yet.
-    #[must_use]
     pub fn new(id: impl Into<String>, caption: impl Into<String>) -> Self {
         let (id, caption) = (id.into(), caption.into());
         Self { id, caption, columns: Vec::new(), rows: Vec::new(), folded: false }
     }
 
     /// A table of these rows, without columns yet.
-    #[must_use]
     pub fn of<R>(
         id: impl Into<String>,
         caption: impl Into<String>,
@@ -418,7 +407,6 @@ impl Table {
     }
 
     /// Rows as JSON objects with the columns' keys.
-    #[must_use]
     pub fn objects(&self) -> Vec<serde_json::Value> {
         let object = |cells: &Vec<Cell>| serde_json::json!(Row { columns: &self.columns, cells });
         self.rows.iter().map(object).collect()
@@ -449,7 +437,6 @@ impl<R> Rows<R> {
         self
     }
 
-    #[must_use]
     pub fn table(self) -> Table {
         self.table
     }

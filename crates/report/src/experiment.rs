@@ -34,7 +34,6 @@ impl ExperimentPage<'_> {
     }
 
     /// All of it as one chapter.
-    #[must_use]
     pub fn section(&self) -> Section {
         let (layout, fit) = (&self.analysis.layout, &self.analysis.fit);
         let mut section = Section::new("effects", format!("Effects on {}", self.response));

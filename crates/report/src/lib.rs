@@ -121,7 +121,6 @@ fn of(results: &Results, data: &Observations) -> Result<Report, ReportError> {
 }
 
 /// What a study answers: the card that the report begins with.
-#[must_use]
 pub fn answer_of(data: &Observations) -> answer::Answer {
     answer::of(&Prepared::new(data))
 }

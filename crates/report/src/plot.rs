@@ -97,14 +97,12 @@ pub struct Point {
 
 impl Point {
     /// A point without an interval.
-    #[must_use]
     pub fn new(x: f64, y: f64) -> Self {
         Self { x, y, interval: None }
     }
 }
 
 impl Series {
-    #[must_use]
     pub fn new(
         name: impl Into<String>,
         mark: Mark,
@@ -196,23 +194,19 @@ pub fn stacked(mut parts: Vec<Series>) -> Vec<Series> {
 }
 
 impl Axis {
-    #[must_use]
     pub fn from_zero(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::FromZero }
     }
 
     /// Proportional, around the data.
-    #[must_use]
     pub fn around_data(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::AroundData }
     }
 
-    #[must_use]
     pub fn log(label: impl Into<String>) -> Self {
         Self { label: label.into(), scale: Scale::Log }
     }
 
-    #[must_use]
     pub fn categories(label: impl Into<String>, names: Vec<String>) -> Self {
         Self { label: label.into(), scale: Scale::Categories(names) }
     }

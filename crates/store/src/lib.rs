@@ -181,7 +181,6 @@ impl Results {
     }
 
     /// Whether a folder holds results.
-    #[must_use]
     pub fn exists(folder: &Path) -> bool {
         folder.join(DATABASE_FILE).exists()
     }
@@ -234,7 +233,6 @@ impl Results {
         Ok(results)
     }
 
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -51,7 +51,6 @@ impl Measured {
     ///
     /// The machine that a study was started on is observed in any case. Where no part of the system ran there, what
     /// others do on it says nothing of the run.
-    #[must_use]
     pub fn hosts_in_use(&self) -> Vec<&HostUse> {
         let of_processes = self.processes.iter().filter(|process| process.part.role != Role::Study);
         let names: BTreeSet<&str> = of_processes
@@ -79,13 +78,11 @@ pub struct MeasuredTier {
 
 impl MeasuredTier {
     /// Requests answered per second, of all types, by the tier's own count.
-    #[must_use]
     pub fn throughput_per_s(&self) -> f64 {
         per_second(self.period.completions(), self.period.length_s())
     }
 
     /// Requests that arrived per second, of all types, by the tier's own count.
-    #[must_use]
     pub fn arrivals_per_s(&self) -> f64 {
         per_second(self.period.arrivals(), self.period.length_s())
     }
@@ -130,7 +127,6 @@ pub struct ThreadUse {
 
 impl ProcessUse {
     /// Cores that it kept busy on average: 1.0 is one whole core.
-    #[must_use]
     pub fn cores_busy(&self) -> f64 {
         if self.length_s > 0.0 {
             (self.cpu_user_s + self.cpu_system_s) / self.length_s
@@ -163,7 +159,6 @@ pub struct HostUse {
 
 impl HostUse {
     /// Share of all cores that was busy, from 0 to 1.
-    #[must_use]
     pub fn utilization(&self) -> f64 {
         let busy = self.cpu_user_s + self.cpu_system_s;
         let all = busy + self.cpu_idle_s + self.cpu_steal_s;

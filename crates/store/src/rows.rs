@@ -168,7 +168,6 @@ pub enum Status {
 }
 
 impl Status {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -228,7 +227,6 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Design => "design",
@@ -370,7 +368,6 @@ impl Extent {
     pub const ALL: &'static [Self] =
         &[Self::Second, Self::Measured, Self::Drained, Self::Whole, Self::Steps];
 
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Second => "second",
@@ -688,13 +685,11 @@ pub struct HostSample {
 
 impl HostSample {
     /// CPU time in use by programs of this machine, over all cores.
-    #[must_use]
     pub fn busy_ns(&self) -> u64 {
         self.cpu_user_ns + self.cpu_system_ns
     }
 
     /// Time in use, idle or stolen, over all cores.
-    #[must_use]
     pub fn all_ns(&self) -> u64 {
         self.busy_ns() + self.cpu_idle_ns + self.cpu_steal_ns
     }

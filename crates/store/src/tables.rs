@@ -102,7 +102,6 @@ impl Column {
 }
 
 impl Values {
-    #[must_use]
     pub fn len(&self) -> usize {
         match self {
             Self::Integer(values) => values.len(),
@@ -112,7 +111,6 @@ impl Values {
         }
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -149,7 +149,6 @@ impl Factor {
 
     /// The level that effective settings have; where the factor has no such level, a new one of their values. `lookup`
     /// finds the value of a key, and `number` reads a value as a number.
-    #[must_use]
     pub fn level_in<'a>(
         &self,
         lookup: impl Fn(&str) -> Option<&'a Json>,
@@ -175,7 +174,6 @@ impl Factor {
     }
 
     /// Whether its levels are tuples.
-    #[must_use]
     pub fn is_tuple(&self) -> bool {
         self.written.contains(',')
     }
@@ -217,7 +215,6 @@ impl Factor {
     }
 
     /// The stored form of one level.
-    #[must_use]
     pub fn level(&self, index: usize) -> FactorLevel {
         let value = &self.levels[index];
         let text = match (self.names.get(index), value) {
@@ -242,7 +239,6 @@ impl Factor {
     }
 
     /// The texts of a level's values, one a key.
-    #[must_use]
     pub fn texts(&self, index: usize) -> Vec<String> {
         self.values_of(index).map(|(_, value)| kendall_keys::text_of(value)).collect()
     }

@@ -141,7 +141,6 @@ pub struct Adaptive {
 
 impl DesignKind {
     /// As the study file says it.
-    #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -259,7 +258,6 @@ impl StudyFile {
     }
 
     /// Whether a rate is a share of a capacity that the file does not state.
-    #[must_use]
     pub fn wants_capacity(&self) -> bool {
         let stated = get(&self.file, "workload.capacity").is_some();
         let base = get(&self.file, "workload.rate").is_some_and(capacity::is_share);
@@ -307,13 +305,11 @@ impl StudyFile {
     }
 
     /// A refusal of one key of this file.
-    #[must_use]
     pub fn refuse(&self, problem: Problem) -> Refusal {
         self.places.refuse(problem)
     }
 
     /// All effective values: of the study, of its base configuration, and of its factors.
-    #[must_use]
     pub fn effective(&self) -> Json {
         let mut all = self.base.effective.clone();
         all["name"] = json!(self.study);
@@ -339,7 +335,6 @@ impl StudyFile {
     }
 
     /// Digest of the effective values: two files with the same one ask for the same study.
-    #[must_use]
     pub fn fingerprint(&self) -> String {
         // FNV-1a: stable over versions of compiler and library, and not a matter of security.
         let hash =

@@ -9,7 +9,6 @@ use crate::system::{self, SYSTEMS};
 use crate::workload::{self, PROTOCOLS};
 
 /// Every table of a study file by its name in the documents, with its keys.
-#[must_use]
 pub fn tables() -> Vec<(String, Vec<&'static [Key]>)> {
     let mut tables = vec![
         ("study".to_owned(), vec![STUDY]),
@@ -43,7 +42,6 @@ fn tiers(keys: Keys) -> Vec<Keys> {
 }
 
 /// A JSON schema of study files.
-#[must_use]
 pub fn schema() -> Json {
     let mut schema = kendall_keys::schema(&[STUDY]);
     let systems: Vec<Json> =

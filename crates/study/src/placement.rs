@@ -62,7 +62,6 @@ pub struct Placement {
 
 impl Placement {
     /// Where an instance of a tier runs; [`CLIENTS`] are the generators.
-    #[must_use]
     pub fn at(&self, tier: &str, instance: u32) -> At {
         let places = self.places.get(tier).filter(|places| !places.is_empty());
         let turn = usize::try_from(instance).unwrap_or(0);
@@ -70,7 +69,6 @@ impl Placement {
     }
 
     /// The hosts on which so many instances run, each once.
-    #[must_use]
     pub fn of(&self, tier: &str, instances: u32) -> Vec<At> {
         let mut all = Vec::new();
         for instance in 0..instances {
@@ -84,7 +82,6 @@ impl Placement {
 
     /// This without a host of generators, whose part the other hosts of generators take; `None` where it
     /// runs a tier, too, or is the only one.
-    #[must_use]
     pub fn without(&self, host: &str) -> Option<Self> {
         let number = self.hosts.list.iter().position(|spec| spec.name == host)?;
         let gone = At::Host(number);
@@ -97,7 +94,6 @@ impl Placement {
     }
 
     /// All hosts that something is placed on, this machine left out.
-    #[must_use]
     pub fn used(&self) -> Vec<usize> {
         let mut used: Vec<usize> = self
             .places
@@ -111,7 +107,6 @@ impl Placement {
     }
 
     /// A host's name as rows and reports say it.
-    #[must_use]
     pub fn name(&self, at: At) -> &str {
         match at {
             At::Here => LOCALHOST,

@@ -167,7 +167,6 @@ impl Plan {
     }
 
     /// How many runs there will be, where that is known beforehand.
-    #[must_use]
     pub fn total(&self) -> Option<usize> {
         let chooses = self.search.is_some() || self.calibration.is_some();
         match (self.repetitions, chooses) {
@@ -179,7 +178,6 @@ impl Plan {
     }
 
     /// The most runs that there may be, retries left out.
-    #[must_use]
     pub fn most(&self) -> usize {
         let repetitions = match self.repetitions {
             Repetitions::Fixed(count) => count,
@@ -194,7 +192,6 @@ impl Plan {
     }
 
     /// Whether the throughputs that were measured decide about further runs.
-    #[must_use]
     pub fn looks_at_results(&self) -> bool {
         self.total().is_none() || self.repeats_unlike
     }
@@ -229,7 +226,6 @@ impl Plan {
     }
 
     /// The runs of a fixed design in their order, for people.
-    #[must_use]
     pub fn list(&self) -> Vec<Planned> {
         let mut ended = Vec::new();
         let mut list = Vec::new();
@@ -297,7 +293,6 @@ impl Plan {
 
     /// Configurations whose interval is wider than what was asked for, since they reached `max`
     /// first; 0 where a number of repetitions was stated.
-    #[must_use]
     pub fn short_of_precision(&self, ended: &[Ended]) -> usize {
         let fixed_design = self.search.is_none() && self.calibration.is_none();
         let Some(measured) = self.measured(ended).filter(|_| fixed_design) else { return 0 };
@@ -378,7 +373,6 @@ impl Plan {
     }
 
     /// How far an adaptive design has come, line by line; empty for other designs.
-    #[must_use]
     pub fn searches(&self, ended: &[Ended]) -> Vec<SearchLine> {
         let Some(search) = &self.search else { return Vec::new() };
         let count = |number: usize| kendall_units::whole_u64(kendall_units::exact_f64(number));

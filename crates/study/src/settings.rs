@@ -48,7 +48,6 @@ pub struct Link {
 
 impl Link {
     /// What its process is called in the store.
-    #[must_use]
     pub fn name(&self) -> String {
         format!("{} -> {}", self.from, self.to)
     }
@@ -90,7 +89,6 @@ impl Measure {
     }
 
     /// How long a run is under load.
-    #[must_use]
     pub fn under_load(&self) -> Seconds {
         self.duration + self.one_client * (1.0 + UNCOUNTED_SHARE)
     }
@@ -319,7 +317,6 @@ impl Settings {
     }
 
     /// The system's tiers, who talks to whom, and the emulated network between them.
-    #[must_use]
     pub fn graph(&self) -> Graph {
         self.topology.graph(|from, to| {
             let link = self.links.iter().find(|link| link.from == from && link.to == to)?;

@@ -86,20 +86,17 @@ pub struct Attached {
 }
 
 impl Topology {
-    #[must_use]
     pub fn tier(&self, name: &str) -> Option<&TierSpec> {
         self.tiers.iter().find(|tier| tier.name == *name)
     }
 
     /// How many instances of a tier there are; of [`CLIENTS`] they are the generators.
-    #[must_use]
     pub fn instances(&self, name: &str, generators: u32) -> u32 {
         let clients = if name == CLIENTS { generators } else { 0 };
         self.tier(name).map_or(clients, TierSpec::instances)
     }
 
     /// Of those, how many the study starts: only these have a place.
-    #[must_use]
     pub fn started(&self, name: &str, generators: u32) -> u32 {
         let runs_already =
             self.tier(name).is_some_and(|tier| matches!(tier.source, Source::Attached(_)));
@@ -107,7 +104,6 @@ impl Topology {
     }
 
     /// Names of all pairs that may carry a link, as the study file writes them.
-    #[must_use]
     pub fn edges(&self) -> Vec<(String, String)> {
         let clients = (CLIENTS.to_owned(), self.entry.clone());
         let inner = self.tiers.iter().flat_map(|tier| {
@@ -119,7 +115,6 @@ impl Topology {
 
     /// Tiers and who talks to whom, by their distance from the clients. `link` says what lies between
     /// two of them, by the names of [`edges`](Self::edges).
-    #[must_use]
     pub fn graph(&self, link: impl Fn(&str, &str) -> Option<EdgeLink>) -> Graph {
         let tiers = self.tiers.iter().map(|tier| TierNode {
             tier: tier.name.clone(),
@@ -237,7 +232,6 @@ impl TierSpec {
         }
     }
 
-    #[must_use]
     pub fn instances(&self) -> u32 {
         match &self.source {
             Source::Started(started) => started.instances,
@@ -253,7 +247,6 @@ impl TierSpec {
 
 impl Started {
     /// A tier of Kendall itself: `kendall serve …` on a port of its own choice.
-    #[must_use]
     pub fn kendall(instances: u32, arguments: Vec<String>) -> Self {
         let mut command: Vec<String> = ["{kendall}", "serve"].map(str::to_owned).into();
         command.extend(arguments);
@@ -262,7 +255,6 @@ impl Started {
     }
 
     /// Any program that listens on a port that the study chooses.
-    #[must_use]
     pub fn command(instances: u32, command: Vec<String>) -> Self {
         Self {
             instances,

@@ -355,7 +355,6 @@ fn weights(
 
 impl Workload {
     /// Clients of one generator: as even as possible, the first ones taking what is left over.
-    #[must_use]
     pub fn clients_of(&self, generator: u32) -> u64 {
         let generators = u64::from(self.generators);
         let extra = u64::from(u64::from(generator) < self.clients % generators);
@@ -363,7 +362,6 @@ impl Workload {
     }
 
     /// Of all instances that may be asked, those that the clients of one generator talk to.
-    #[must_use]
     pub fn targets<'a>(&self, generator: u32, all: &'a [String]) -> &'a [String] {
         if !self.reaches_one || all.is_empty() {
             return all;
@@ -387,13 +385,11 @@ impl Workload {
     }
 
     /// Whether it is a job with an end.
-    #[must_use]
     pub fn is_job(&self) -> bool {
         self.arrivals == Arrivals::Job
     }
 
     /// Open loop: requests per second of each generator; else 0.
-    #[must_use]
     pub fn rate_of_one(&self) -> f64 {
         match self.arrivals {
             Arrivals::Open { rate_per_s, .. } => rate_per_s / exact_f64(self.generators),
@@ -402,7 +398,6 @@ impl Workload {
     }
 
     /// Arguments of one generator, after `kendall load`.
-    #[must_use]
     pub fn arguments(
         &self,
         generator: u32,
@@ -455,7 +450,6 @@ impl Workload {
     }
 
     /// Arguments that fill one server, after `kendall load`; `None` where there is nothing to do.
-    #[must_use]
     pub fn prefill(&self, address: &str) -> Option<Vec<String>> {
         let options = self.driver.prefill.as_ref()?;
         let mut arguments = vec![self.protocol.to_owned(), self.target(address)];

@@ -15,7 +15,6 @@ pub struct AnyCertificate {
 
 impl AnyCertificate {
     /// Checks signatures with what this provider knows.
-    #[must_use]
     pub const fn new(provider: Arc<CryptoProvider>) -> Self {
         Self { provider }
     }

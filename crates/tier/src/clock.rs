@@ -21,18 +21,15 @@ enum Source {
 pub struct ManualClock(Arc<AtomicU64>);
 
 impl Clock {
-    #[must_use]
     pub const fn monotonic() -> Self {
         Self(Source::Monotonic)
     }
 
     /// A clock that shows what `manual` was set to.
-    #[must_use]
     pub fn manual(manual: &ManualClock) -> Self {
         Self(Source::Manual(manual.clone()))
     }
 
-    #[must_use]
     #[inline]
     pub fn now_ns(&self) -> u64 {
         match &self.0 {

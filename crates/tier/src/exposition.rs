@@ -27,7 +27,6 @@ impl Exposition {
         Metric { text, name }
     }
 
-    #[must_use]
     pub fn into_text(self) -> String {
         self.text
     }

@@ -2,7 +2,6 @@
 
 /// Whether these are the values of `Host` that a request may have: one at most, a host and perhaps a port, and one in
 /// HTTP/1.1, which asks for it (RFC 9112, 3.2; RFC 3986, 3.2.2). It may be empty where the target has no authority.
-#[must_use]
 pub fn is_host<'a>(
     http_11: bool,
     target_has_authority: bool,

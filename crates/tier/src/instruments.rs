@@ -177,7 +177,6 @@ pub(crate) struct BackendTotals {
 }
 
 impl Instruments {
-    #[must_use]
     pub fn new(layout: Layout, clock: Clock) -> Self {
         let started_ns = clock.now_ns();
         let blocks = Mutex::new(Blocks::default());
@@ -188,7 +187,6 @@ impl Instruments {
     }
 
     /// The clock that the tier stamps with.
-    #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
     }
@@ -217,7 +215,6 @@ impl Instruments {
 
     /// The number of a backend that is called so, by which recorders count it once they are told of it
     /// ([`Recorder::knows_backends`]). A name keeps its number, and what was counted stays.
-    #[must_use]
     pub fn backend(&self, name: &str) -> usize {
         let mut backends = self.shared.backends.lock().unwrap_or_else(PoisonError::into_inner);
         let known = backends.iter().position(|known| known == name);
@@ -233,7 +230,6 @@ impl Instruments {
     }
 
     /// The message of `GET /snapshot`.
-    #[must_use]
     pub fn snapshot(&self) -> TierSnapshot {
         self.totals().into_snapshot()
     }
@@ -285,7 +281,6 @@ impl Instruments {
         sums
     }
 
-    #[must_use]
     pub fn tier(&self) -> &'static str {
         self.shared.layout.tier
     }

@@ -42,7 +42,6 @@ impl LevelWriter {
     }
 
     /// The level of this writer's part.
-    #[must_use]
     pub fn current(&self) -> u64 {
         self.state[CURRENT]
     }

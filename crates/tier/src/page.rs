@@ -104,14 +104,12 @@ impl PageResponse {
     ///
     /// # Panics
     /// When `value` has a map whose keys are not texts: a defect of the type.
-    #[must_use]
     pub fn json(value: &impl Serialize) -> Self {
         let body = serde_json::to_vec(value).expect("the type serializes to JSON");
         Self { status: 200, content_type: "application/json", body }
     }
 
     /// A status with a line of text.
-    #[must_use]
     pub fn text(status: u16, text: impl Into<String>) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: text.into().into_bytes() }
     }
@@ -130,7 +128,6 @@ impl PageResponse {
     }
 
     /// 200 with a page for people.
-    #[must_use]
     pub fn html(text: impl Into<String>) -> Self {
         let content_type = "text/html; charset=utf-8";
         Self { status: 200, content_type, body: text.into().into_bytes() }
@@ -138,7 +135,6 @@ impl PageResponse {
 }
 
 impl Routes {
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -236,7 +232,6 @@ impl Page {
         Ok(Self { address, announcement, serving: Some(serving) })
     }
 
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -40,7 +40,6 @@ pub(crate) fn descriptor_limit() -> u64 {
 }
 
 /// One of so many parts of the descriptors that this process may have.
-#[must_use]
 pub fn share_of_descriptors(parts: u64) -> usize {
     usize::try_from(descriptor_limit() / parts).unwrap_or(usize::MAX)
 }

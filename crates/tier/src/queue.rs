@@ -50,7 +50,6 @@ struct State<T> {
 
 impl<T> RequestQueue<T> {
     /// An empty queue for at most so many requests that wait, whose length and busy workers `instruments` report.
-    #[must_use]
     pub fn new(capacity: usize, instruments: &Instruments) -> Self {
         let levels = instruments.recorder();
         let state = State { waiting: VecDeque::new(), levels, workers: 0, draining: false };
@@ -77,13 +76,11 @@ impl<T> RequestQueue<T> {
         Ok(())
     }
 
-    #[must_use]
     pub fn len(&self) -> usize {
         self.lock().waiting.len()
     }
 
     /// Whether no request waits.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

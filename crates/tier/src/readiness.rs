@@ -54,7 +54,6 @@ impl Token {
     ///     assert_eq!(Token::of(token.number()), token);
     /// }
     /// ```
-    #[must_use]
     pub const fn number(self) -> u64 {
         match self {
             Self::Special(number) => (NO_CONNECTION as u64) << 32 | number as u64,
@@ -65,13 +64,11 @@ impl Token {
     }
 
     /// The same for epoll.
-    #[must_use]
     pub fn data(self) -> EventData {
         EventData::new_u64(self.number())
     }
 
     /// The token of an event.
-    #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the halves of 64 bits have 32 each")]
     pub const fn of(number: u64) -> Self {
         let (generation, low) = ((number >> 32) as u32, number as u32);
@@ -158,19 +155,16 @@ impl<T> ConnectionTable<T> {
     }
 
     /// Connections that are there, those taken out included.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
     /// Whether there is none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The keys of the connections that are not taken out.
-    #[must_use]
     pub fn keys(&self) -> Vec<Key> {
         self.iter().map(|(key, _)| key).collect()
     }

@@ -96,7 +96,6 @@ pub enum EdgeLimit {
 
 impl ListenOptions {
     /// The defaults, without TLS.
-    #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         Self {
             address,
@@ -148,7 +147,6 @@ pub fn bind(
 /// What a server is told of its connections. A clone serves each.
 pub trait ConnectionHooks: Clone + Send + Sync + Unpin + 'static {
     /// What answers a new connection.
-    #[must_use]
     fn connected(&self) -> Self {
         self.clone()
     }
@@ -286,7 +284,6 @@ impl Listener {
     }
 
     /// The address, with its real port.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }

@@ -81,7 +81,6 @@ impl Hangups {
 
 impl Stop {
     /// A stop that only [`request`](Self::request) asks for.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
@@ -122,7 +121,6 @@ impl Stop {
     }
 
     /// Whether the stop was asked for.
-    #[must_use]
     #[inline]
     pub fn requested(&self) -> bool {
         self.shared.requested.load(Ordering::Relaxed)
@@ -147,7 +145,6 @@ impl Stop {
     }
 
     /// Becomes true when the stop is asked for: for tasks of a runtime.
-    #[must_use]
     pub fn watch(&self) -> watch::Receiver<bool> {
         self.shared.watched.subscribe()
     }

@@ -22,7 +22,6 @@ pub fn precise_waits() -> io::Result<()> {
 
 /// How long to wait at `now_ns` for what is due at `due_ns`. May end before it, never much after;
 /// so read the clock again and wait for what is left.
-#[must_use]
 pub fn time_left(due_ns: u64, now_ns: u64) -> Timespec {
     let left_ns = due_ns.saturating_sub(now_ns);
     let wait_ns = if left_ns > LONG_WAIT_NS { left_ns - left_ns / 500 } else { left_ns };
@@ -133,7 +132,6 @@ impl Waits {
     }
 
     /// Whether [`Self::woke`] has something to learn: the clock need not be asked otherwise.
-    #[must_use]
     pub fn is_learning(&self) -> bool {
         self.begun.is_some()
     }

@@ -268,7 +268,6 @@ fn caveats(fitted: &Fitted<'_>, network: &Network, rate: f64) -> Vec<String> {
 }
 
 /// What a response time is that leaves out the wait for a worker, and where to take a whole one.
-#[must_use]
 pub fn timed_inside(tier: &str) -> String {
     format!(
         "`{tier}`: response time × throughput is the number of its busy servers, also where requests must wait for one, so \
@@ -295,7 +294,6 @@ fn room_for_more(monitored: &Monitored, network: &Network) -> Option<String> {
 }
 
 /// How a tier is taken of which no query gives how busy it is.
-#[must_use]
 pub fn never_full(tier: &str) -> String {
     format!(
         "nothing says how busy `{tier}` is: it is taken as never full; it needs `busy` and `servers`"
@@ -363,7 +361,6 @@ fn drawn(network: &Network, random: &mut Xoshiro256PlusPlus) -> Network {
 impl Network {
     /// Load at which the servers of a tier are full that are held while those below it work: the more wait there, the longer
     /// they are held. `None` for other tiers, and where the network says nothing.
-    #[must_use]
     pub fn capacity_of_held(&self, index: usize, seed: u64) -> Option<Estimate> {
         let found = self.full_of_held(index)?;
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

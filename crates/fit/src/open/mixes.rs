@@ -152,7 +152,6 @@ impl ClassNetwork {
     }
 
     /// The network at a mix: what a visit to each tier takes on average.
-    #[must_use]
     pub fn network_at(&self, network: &Network, rates_per_s: &[f64]) -> Network {
         let all: f64 = rates_per_s.iter().sum();
         let mut at = network.clone();
@@ -188,7 +187,6 @@ impl ClassNetwork {
     }
 
     /// Load of now by class, 1/s.
-    #[must_use]
     pub fn rates_now_per_s(&self) -> Vec<f64> {
         self.classes.iter().map(|class| class.rate_now_per_s).collect()
     }

@@ -98,7 +98,6 @@ pub trait Monitoring {
 }
 
 /// Why a capacity below a load that was carried is none.
-#[must_use]
 pub fn carries_more(capacity_per_s: f64, carried_per_s: f64) -> String {
     format!(
         "by its figures it saturates at {capacity_per_s:.4}/s or less, but {carried_per_s:.4}/s were served in a \

@@ -48,7 +48,6 @@ impl Variability {
     }
 
     /// (1 + c_s²)/2 of M/G/m; `None` without c_s².
-    #[must_use]
     pub fn poisson_factor(&self) -> Option<Number> {
         let (least, most) = *self.service.as_ref().ok()?;
         Some(Number {
@@ -58,7 +57,6 @@ impl Variability {
     }
 
     /// (c_a² + c_s²)/2 of G/G/m; `None` where one of the two is not known.
-    #[must_use]
     pub fn factor(&self) -> Option<Number> {
         let poisson = self.poisson_factor()?;
         let gaps = self.gaps.as_ref().ok()?;

@@ -164,7 +164,6 @@ type Way = (BTreeMap<String, TierFacts>, String);
 
 impl Calibration {
     /// Kinds of work that were measured, in the order of their first run.
-    #[must_use]
     pub fn signatures(&self) -> Vec<Signature> {
         let mut kinds: Vec<Signature> = Vec::new();
         for facts in &self.runs {
@@ -178,7 +177,6 @@ impl Calibration {
 
     /// The kind of work whose twin answers a question: its own, or that of the nearest level below where a parameter lies
     /// between two that were run.
-    #[must_use]
     pub fn kind_for(&self, question: &Question) -> Signature {
         let own = &question.signature;
         if self.signatures().contains(own) {
@@ -1036,7 +1034,6 @@ impl StudyModel {
     }
 
     /// Each configuration, and each level of a factor, left out in turn: what the models of the others say of it.
-    #[must_use]
     pub fn left_out(&self) -> &[LeftOut] {
         self.left_out.get_or_init(|| {
             let groups = ladder::groups(&self.loads);
@@ -1373,13 +1370,11 @@ impl StudyModel {
     }
 
     /// Time that a worker of a tier is held without a processor or another tier, in s.
-    #[must_use]
     pub fn own_wait_s(&self, tier: &str) -> Option<f64> {
         self.common.facts.get(tier).map(|facts| facts.wait_s)
     }
 
     /// The station in a tier that no counter shows, where the curve shows it.
-    #[must_use]
     pub fn inferred(&self, tier: &str) -> Option<&Hidden> {
         self.common.facts.get(tier)?.hidden.as_ref()
     }

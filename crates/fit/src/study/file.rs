@@ -47,7 +47,6 @@ pub struct ModelProcess {
 }
 
 /// The model at the first configuration that it was calibrated on.
-#[must_use]
 pub fn model_file(fitted: &StudyModel) -> ModelFile {
     let twin = &fitted.twin;
     let system = &twin.configurations()[0].system;

@@ -76,7 +76,6 @@ impl Rung {
     ];
 
     /// As JSON and tables call it.
-    #[must_use]
     pub fn key(self) -> &'static str {
         match self {
             Self::Line => "line",
@@ -176,7 +175,6 @@ type Pair = [f64; 2];
 
 impl LeftOut {
     /// ln(predicted/measured) of throughput and mean response time by a model of all other runs; none where it gave no answer.
-    #[must_use]
     pub fn error(&self, rung: Rung) -> Option<Pair> {
         let place = Rung::ALL.iter().position(|known| *known == rung)?;
         self.errors[place]

@@ -50,7 +50,6 @@ impl Question {
     }
 
     /// Tiers whose hit ratio is asked for.
-    #[must_use]
     pub fn cached(&self) -> Vec<String> {
         self.hit_ratios().map(|(tier, _)| tier.clone()).collect()
     }

@@ -59,13 +59,11 @@ pub struct FactorLevel {
 }
 
 impl StudyRun {
-    #[must_use]
     pub fn factor(&self, name: &str) -> Option<&FactorLevel> {
         self.levels.iter().find(|level| level.factor == name)
     }
 
     /// Its levels as `KEY=VALUE`.
-    #[must_use]
     pub fn levels_in_words(&self) -> String {
         let words = self.levels.iter().map(|level| format!("{}={}", level.factor, level.text));
         words.collect::<Vec<_>>().join(" ")
@@ -157,7 +155,6 @@ pub struct TierSeen {
 
 impl RunFacts {
     /// Why the run is left out, if it is: an instance that did nothing, or what others did, if it was more than may be.
-    #[must_use]
     pub fn disturbed(&self, most_foreign_cores: f64) -> Option<String> {
         let stolen = self.stolen_cores;
         if let Some(idle) = self.idle() {
@@ -176,7 +173,6 @@ impl RunFacts {
     }
 
     /// Share of the host's cores that all of it kept busy.
-    #[must_use]
     pub fn busy(&self) -> f64 {
         let cpu: f64 = self.uses.values().map(|used| used.cpu_s).sum();
         let cores: u32 = self.hosts.iter().map(|(_, cores)| cores).sum();
@@ -184,13 +180,11 @@ impl RunFacts {
     }
 
     /// The host, where all ran on one.
-    #[must_use]
     pub fn only_host(&self) -> Option<&(String, u32)> {
         self.hosts.first().filter(|_| self.hosts.len() == 1)
     }
 
     /// The tier that the clients talk to.
-    #[must_use]
     pub fn entry(&self) -> Option<&str> {
         let edge = self.graph.edges.iter().find(|edge| edge.from == End::Clients)?;
         Some(edge.to.as_str())
@@ -198,7 +192,6 @@ impl RunFacts {
 }
 
 /// A value of a study file as a number in base units, where it is one.
-#[must_use]
 pub fn number(value: &Value) -> Option<f64> {
     if let Some(number) = value.as_f64() {
         return Some(number);
@@ -215,7 +208,6 @@ pub fn number(value: &Value) -> Option<f64> {
 
 /// An effective value of a run or a configuration by its dotted key; entries of lists by their
 /// `name`, links by theirs.
-#[must_use]
 pub fn lookup<'a>(settings: &'a Value, key: &str) -> Option<&'a Value> {
     let parts: Vec<&str> = match key.strip_prefix("links.").and_then(|rest| rest.rsplit_once('.')) {
         Some((link, last)) => vec!["links", link, last],
@@ -232,7 +224,6 @@ pub fn lookup<'a>(settings: &'a Value, key: &str) -> Option<&'a Value> {
 
 /// What a key such as `tiers.proxies.workers` is in a graph: workers, threads or connections of each
 /// instance, or instances.
-#[must_use]
 pub fn graph_level(graph: &Graph, key: &str) -> Option<f64> {
     let (tier, what) = key.strip_prefix("tiers.")?.rsplit_once('.')?;
     let node = graph.tiers.iter().find(|node| node.tier == tier)?;
@@ -244,7 +235,6 @@ pub fn graph_level(graph: &Graph, key: &str) -> Option<f64> {
 }
 
 /// A number of something as a `u32`, rounded.
-#[must_use]
 pub fn small(value: f64) -> u32 {
     u32::try_from(whole_u64(value.max(0.0).round())).unwrap_or(u32::MAX)
 }

@@ -19,7 +19,6 @@ const OF_THE_LOAD: &[&str] = &[
 ];
 
 /// Whether a key is of the load, the network or the measurement, which the structure shows.
-#[must_use]
 pub fn is_of_the_load(key: &str) -> bool {
     OF_THE_LOAD.contains(&key) || key.starts_with("links.") || key.starts_with("measure.")
 }
@@ -31,7 +30,6 @@ pub struct Signature(pub Vec<(String, String)>);
 
 impl Signature {
     /// Of one run.
-    #[must_use]
     pub fn of(facts: &RunFacts, structural: &[String]) -> Self {
         let levels = facts.run.levels.iter().filter(|level| !structural.contains(&level.factor));
         Self(levels.map(|level| (level.factor.clone(), level.text.clone())).collect())
@@ -47,7 +45,6 @@ impl std::fmt::Display for Signature {
 
 /// Factors whose levels the structure shows: those of the load, those whose value is a number of the graph, and those
 /// with which the graph changes while all others stay.
-#[must_use]
 pub fn structural(runs: &[RunFacts]) -> Vec<String> {
     let mut factors: Vec<&FactorLevel> = Vec::new();
     for level in runs.iter().flat_map(|facts| &facts.run.levels) {

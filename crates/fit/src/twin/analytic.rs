@@ -157,7 +157,6 @@ impl Parts<'_> {
 ///
 /// # Source
 /// N* = (D + Z)/Dmax, [LZGS84 §5.2], read from the curve.
-#[must_use]
 pub fn knee(points: &[CurvePoint]) -> Option<f64> {
     let first = points.first().filter(|first| first.value > 0.0)?;
     let slope = first.solved.throughput_per_s / first.value;

@@ -225,51 +225,43 @@ pub struct Twin {
 
 impl Twin {
     /// Demands of the processes, by the first form of slowness.
-    #[must_use]
     pub fn demands(&self) -> &[Demand] {
         &self.fitted[0].demands
     }
 
     /// How slow the machine is where the speed probe takes `probe_s`, relative to the calibration runs;
     /// `None` where these had no probe.
-    #[must_use]
     pub fn slowness(&self, probe_s: f64) -> Option<f64> {
         self.reference.probe_s.map(|reference| probe_s / reference)
     }
 
     /// The calibration's configurations, each as the mean of its runs.
-    #[must_use]
     pub fn configurations(&self) -> &[MeasuredRun] {
         &self.configurations
     }
 
     /// What the form of the demands leaves of CPU time per request, as the standard deviation of its
     /// logarithm, by the first form of slowness.
-    #[must_use]
     pub fn residual(&self) -> f64 {
         self.fitted[0].residual
     }
 
     /// Whether the speed probe is the measure of slowness.
-    #[must_use]
     pub fn has_probe(&self) -> bool {
         self.reference.probe_s.is_some()
     }
 
     /// Time of a commit, in s, by the first form of slowness.
-    #[must_use]
     pub fn commit_s(&self) -> f64 {
         self.fitted[0].commit_s
     }
 
     /// Share of wake-ups that stay on the core that woke them although another is idle.
-    #[must_use]
     pub fn stay(&self) -> f64 {
         self.fitted[0].stay
     }
 
     /// Time that an idle core takes to wake, in s, by the first form of slowness.
-    #[must_use]
     pub fn wake_s(&self) -> f64 {
         self.fitted[0].wake_s
     }
@@ -363,7 +355,6 @@ impl Twin {
 }
 
 /// Stolen CPU that goes with a bound for foreign CPU: who takes any run takes stolen time too.
-#[must_use]
 pub fn most_stolen(most_foreign_cores: f64) -> f64 {
     MOST_STOLEN_CORES * (most_foreign_cores / MOST_FOREIGN_CORES).max(1.0)
 }

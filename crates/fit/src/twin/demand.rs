@@ -31,13 +31,11 @@ pub struct Demand {
 
 impl Demand {
     /// CPU time of a request.
-    #[must_use]
     pub fn cpu_s(&self, batch: f64, switches: f64, slowness: f64) -> f64 {
         (self.work_s + self.batch_s / batch.max(1.0) + self.switch_s * switches) * slowness
     }
 
     /// All of it times `factor`.
-    #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         Self {
             work_s: self.work_s * factor,
@@ -74,7 +72,6 @@ pub struct DemandFit {
 /// Non-negative least squares on relative errors, all processes together, drawn to a common price of
 /// a switch. Where batches of at least four were not measured, w_b stays 0: the runs do not tell it
 /// from w.
-#[must_use]
 pub fn fit(processes: usize, observed: &[Observed]) -> DemandFit {
     let usable: Vec<&Observed> = observed
         .iter()

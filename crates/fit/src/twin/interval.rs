@@ -14,7 +14,6 @@ pub struct Interval {
 
 impl Interval {
     /// Whether it ends within three times the prediction: one that is wider says next to nothing.
-    #[must_use]
     pub fn tells(&self) -> bool {
         self.high <= 3.0 * self.center
     }
@@ -26,7 +25,6 @@ impl Interval {
     }
 
     /// Whether `value` lies inside.
-    #[must_use]
     pub fn holds(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }

@@ -78,7 +78,6 @@ pub struct Distance {
 
 impl Distance {
     /// Whether it lies outside of what was measured.
-    #[must_use]
     pub fn extrapolates(&self) -> bool {
         self.asked < self.measured.0 || self.asked > self.measured.1
     }
@@ -358,14 +357,12 @@ impl Twin {
     }
 
     /// One configuration by analysis; `None` where it does not cover the structure.
-    #[must_use]
     pub fn solve(&self, system: &System) -> Option<Solved> {
         analytic(system, &|x| self.cpu_s(x)).ok()
     }
 
     /// The same with what a request costs held constant, at its mean over the configurations: a network
     /// of delays, pools and cores as textbooks have it.
-    #[must_use]
     pub fn solve_constant(&self, system: &System) -> Option<Solved> {
         let runs = exact_f64(self.configurations.len());
         let mean = |process: usize| {
@@ -377,7 +374,6 @@ impl Twin {
 
     /// CPU time of a request at throughput `x`, by process: falling with load as a power of it,
     /// fitted to the configurations, and constant beyond their ends where that is more.
-    #[must_use]
     pub fn cpu_s(&self, x: f64) -> Vec<f64> {
         let of_process = |process: usize| {
             let points: Vec<(f64, f64)> = self
@@ -502,7 +498,6 @@ impl Twin {
 
     /// Half-width of a 95 % interval of all demands together at a known speed, as a share: what the form
     /// leaves, and what the machine does between runs.
-    #[must_use]
     pub fn demands_half_width(&self) -> f64 {
         let (fit, drift) = self.spreads(&self.fitted[0], Some(1.0));
         NORMAL * fit.hypot(drift)

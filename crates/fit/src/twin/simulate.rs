@@ -59,7 +59,6 @@ pub struct Simulated {
 
 impl Simulated {
     /// Quantile (0 to 1) of the response time, in s.
-    #[must_use]
     pub fn response_quantile_s(&self, quantile: f64) -> Option<f64> {
         let last = self.responses_s.len().checked_sub(1)?;
         let place = whole_u64((quantile.clamp(0.0, 1.0) * exact_f64(last)).round());
@@ -81,7 +80,6 @@ pub struct Machine {
 
 /// Simulates a system: `demands` by process at the machine's reference speed. The system must have
 /// passed [`System::check`].
-#[must_use]
 pub fn simulate(
     system: &System,
     demands: &[Demand],

@@ -63,7 +63,6 @@ pub struct Hidden {
 
 impl Hidden {
     /// One of each instance, for so long, which is no declared pool and serves one at a time.
-    #[must_use]
     pub fn single(time_s: f64, with_work: bool) -> Self {
         let (is, each_s) = (Vec::new(), 0.0);
         Self { servers: 1, batch: 1, is, shared: false, time_s, each_s, with_work }
@@ -176,7 +175,6 @@ pub enum StructureError {
 
 /// Parts of a graph that are processes of the structure, in their order: the load generators, then
 /// each link and tier as the steps meet them.
-#[must_use]
 pub fn parts(graph: &Graph) -> Vec<Part> {
     let mut parts = vec![Part::generator()];
     for edge in &graph.edges {

@@ -44,7 +44,6 @@ impl Spread {
 
     /// A measured distribution by its values at [`Spread::LEVELS`], in any unit; `None` where they
     /// do not rise or have no mean.
-    #[must_use]
     pub fn measured(values: [f64; 15]) -> Option<Self> {
         let rises = values.windows(2).all(|pair| pair[0] <= pair[1]) && values[0] >= 0.0;
         let mean: f64 = (1..values.len())
@@ -135,7 +134,6 @@ pub enum Workload {
 
 impl Workload {
     /// N of a closed load, λ of an open one.
-    #[must_use]
     pub fn load(self) -> f64 {
         match self {
             Self::Closed { clients, .. } => f64::from(clients),
@@ -249,19 +247,16 @@ impl System {
     }
 
     /// Time that a request spends in delays, in s.
-    #[must_use]
     pub fn delay_s(&self) -> f64 {
         delays(&self.steps)
     }
 
     /// Visits to processes that a request makes: each may wait for a core to wake up.
-    #[must_use]
     pub fn visits(&self) -> u32 {
         visits(&self.steps)
     }
 
     /// Most requests that are served together anywhere.
-    #[must_use]
     pub fn largest_batch(&self) -> u32 {
         self.pools.iter().map(|pool| pool.batch).max().unwrap_or(1)
     }

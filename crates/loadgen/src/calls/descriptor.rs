@@ -59,7 +59,6 @@ pub enum DescriptorError {
 
 impl DescriptorError {
     /// Whether what was asked for is wrong, and not the service.
-    #[must_use]
     pub fn is_of_usage(&self) -> bool {
         !matches!(self, Self::NoReflection | Self::Refused { .. } | Self::Tls)
     }

@@ -106,7 +106,6 @@ impl Values {
     }
 
     /// Lines that requests take in turn, over all threads.
-    #[must_use]
     pub fn in_turn(lines: Vec<String>) -> Self {
         Self::Turns(Arc::default(), Arc::new(lines))
     }

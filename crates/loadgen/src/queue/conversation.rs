@@ -51,13 +51,11 @@ pub struct Conversation {
 
 impl Conversation {
     /// With this middleware; connects at the first call.
-    #[must_use]
     pub fn new(target: SocketAddr) -> Self {
         Self::reached(target, Access::default())
     }
 
     /// As [`new`](Self::new), with one that is reached so.
-    #[must_use]
     pub fn reached(target: SocketAddr, access: Access) -> Self {
         Self { target, access, line: Mutex::new(None), opening: tokio::sync::Mutex::new(()) }
     }

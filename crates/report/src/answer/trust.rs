@@ -18,7 +18,6 @@ pub enum TrustLevel {
 
 impl TrustLevel {
     /// In a word or two, for those who see no color.
-    #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Good => "Can be trusted",

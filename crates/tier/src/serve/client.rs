@@ -97,7 +97,6 @@ pub struct Client {
 
 impl Client {
     /// The sender of the request with these extensions.
-    #[must_use]
     pub fn of(extensions: &Extensions) -> Self {
         extensions.get().cloned().unwrap_or_default()
     }

@@ -39,7 +39,6 @@ pub struct Bounds {
 
 impl Bounds {
     /// Bytes of answers: with [`PART_BYTES`] a file, a quarter of the files that this process may open.
-    #[must_use]
     pub fn of_answers() -> Self {
         let files = process::share_of_descriptors(4);
         Self::of(files.saturating_mul(PART_BYTES).min(ANSWER_BYTES))
@@ -51,7 +50,6 @@ impl Bounds {
     }
 
     /// So much in all; three quarters of it for one address, half for one connection.
-    #[must_use]
     pub fn of(whole: usize) -> Self {
         Self { whole, peer: whole / 4 * 3, connection: whole / 2 }
     }
@@ -437,7 +435,6 @@ pub struct Room(Option<Arc<Asked>>);
 
 impl Room {
     /// That of a request which comes on a connection, and counts as one until this and all parts are dropped.
-    #[must_use]
     pub fn on(connection: &Arc<Connection>, begun: Option<Begun>) -> Self {
         Self(Some(Asked::new(connection, begun)))
     }
@@ -449,7 +446,6 @@ impl Room {
     }
 
     /// That of the request with these extensions.
-    #[must_use]
     pub fn of(extensions: &Extensions) -> Self {
         extensions.get().cloned().unwrap_or_default()
     }

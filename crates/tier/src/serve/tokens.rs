@@ -74,7 +74,6 @@ impl<G> Tokens<G> {
     }
 
     /// What the sender of these headers has; a wrong token is not none.
-    #[must_use]
     pub fn of(&self, headers: &HeaderMap) -> Option<&G> {
         match headers.get(AUTHORIZATION) {
             None => self.without.as_ref(),
@@ -99,7 +98,6 @@ fn hash(token: &[u8]) -> [u8; 32] {
 }
 
 /// A new token of 244 random bits, in hexadecimal.
-#[must_use]
 pub fn random_token() -> String {
     format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple())
 }

@@ -62,7 +62,6 @@ impl Function {
     }
 
     /// The number of the function on the wire.
-    #[must_use]
     pub fn to_wire(self) -> i32 {
         match self {
             Self::Sha256 => re::digest_function::Value::Sha256 as i32,
@@ -71,7 +70,6 @@ impl Function {
     }
 
     /// The name in resource names, such as `blobs/blake3/…`. SHA-256 is left out there.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Sha256 => "sha256",
@@ -84,7 +82,6 @@ impl Function {
     }
 
     /// The hash of `content`.
-    #[must_use]
     pub fn hash(self, content: &[u8]) -> [u8; HASH_BYTES] {
         match self {
             Self::Sha256 => sha2::Sha256::digest(content).into(),
@@ -93,13 +90,11 @@ impl Function {
     }
 
     /// The digest of `content`.
-    #[must_use]
     pub fn digest(self, content: &[u8]) -> Digest {
         Digest { function: self, hash: self.hash(content), size: content.len() as u64 }
     }
 
     /// A hash in the making.
-    #[must_use]
     pub fn hasher(self) -> Hasher {
         match self {
             Self::Sha256 => Hasher(State::Sha256(sha2::Sha256::new())),
@@ -189,7 +184,6 @@ impl Hasher {
     }
 
     /// The hash of all that was taken in.
-    #[must_use]
     pub fn finish(self) -> [u8; HASH_BYTES] {
         match self.0 {
             State::Sha256(state) => state.finalize().into(),

@@ -157,18 +157,15 @@ impl CacheFront {
     }
 
     /// The address for clients, with its real port.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments
     }
 
     /// What it counts, with labels.
-    #[must_use]
     pub fn families(&self) -> &Families {
         &self.families
     }

@@ -110,7 +110,6 @@ pub const SIZE_BOUNDS: &[u64] = &[
 ];
 
 impl Families {
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }

@@ -33,7 +33,6 @@ pub struct ListenOptions {
 
 impl ListenOptions {
     /// The defaults, without TLS and open to all.
-    #[must_use]
     pub fn new(address: SocketAddr) -> Self {
         Self { edge: serve::ListenOptions::new(address), tokens: None }
     }

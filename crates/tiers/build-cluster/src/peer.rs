@@ -161,7 +161,6 @@ impl Peer {
     ///
     /// # Panics
     /// Never: a socket address is a valid authority, and [`Trust`] was tried when it was read.
-    #[must_use]
     pub fn calls(&self) -> Calls {
         let endpoint = self.trust.endpoint(self.address);
         let channel = endpoint.expect("tried when the files were read").connect_lazy();
@@ -247,7 +246,6 @@ type Answering =
 
 impl Calls {
     /// The same connection for requests of others, which bear their own token or none.
-    #[must_use]
     pub fn for_others(&self) -> Self {
         let reach = self.reach.as_ref().map(|(reach, _)| (Arc::clone(reach), false));
         Self { way: self.way.clone(), token: None, reach }

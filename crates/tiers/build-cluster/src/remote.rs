@@ -150,7 +150,6 @@ pub(crate) async fn pause(time: Duration) {
 impl Remote {
     /// The cache of `peer`, with the longest time for which a call is made again. To be called on
     /// a runtime.
-    #[must_use]
     pub fn new(peer: impl Into<Peer>, patience: Duration, clock: Clock) -> Self {
         let peer: Peer = peer.into();
         Self::over(peer.calls().logged(&Reach::of(peer.address)), patience, clock)

@@ -152,24 +152,20 @@ impl Scheduler {
     }
 
     /// The address, with its real port.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments
     }
 
     /// What it counts, with labels.
-    #[must_use]
     pub fn families(&self) -> &Families {
         &self.families
     }
 
     /// Its status page: `/` and `/status` for people, `/status.json` for programs.
-    #[must_use]
     pub fn routes(&self) -> Routes {
         let programs = Arc::clone(&self.shared_board);
         let people = || {

@@ -25,19 +25,16 @@ pub struct Ahead(u64);
 
 impl Ahead {
     /// As it is at the moment `now_ns` of the monotonic clock.
-    #[must_use]
     pub fn at(now_ns: u64) -> Self {
         Self(unix_ns().saturating_sub(now_ns))
     }
 
     /// The time of day of a moment.
-    #[must_use]
     pub fn timestamp(self, monotonic_ns: u64) -> Timestamp {
         timestamp(self.unix_ns(monotonic_ns))
     }
 
     /// Nanoseconds since 1970 of a moment.
-    #[must_use]
     pub fn unix_ns(self, monotonic_ns: u64) -> u64 {
         self.0.saturating_add(monotonic_ns)
     }

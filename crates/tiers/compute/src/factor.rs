@@ -55,7 +55,6 @@ pub fn prime_factors(
 }
 
 /// Whether `number` is prime: exact for every 64-bit number.
-#[must_use]
 pub fn is_prime(number: u64) -> bool {
     if number < 2 || number.is_multiple_of(2) {
         return number == 2;

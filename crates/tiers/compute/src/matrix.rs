@@ -27,7 +27,6 @@ pub struct Interrupted;
 impl Matrix {
     /// The matrix of that many rows and columns with the given entries, row by row, reduced.
     /// `None` when their number is not `size`².
-    #[must_use]
     pub fn new(size: usize, entries: &[i64]) -> Option<Self> {
         (size.checked_mul(size)? == entries.len())
             .then(|| Self { size, entries: entries.iter().copied().map(reduce).collect() })
@@ -35,7 +34,6 @@ impl Matrix {
 
     /// The matrix that belongs to `seed`: splitmix64 (Steele, Lea and Flood 2014), one output an
     /// entry, so that other languages can make it too.
-    #[must_use]
     pub fn seeded(size: usize, seed: u64) -> Self {
         let mut state = seed;
         let entries = (0..size.saturating_mul(size))
@@ -50,14 +48,12 @@ impl Matrix {
         Self { size, entries }
     }
 
-    #[must_use]
     pub fn identity(size: usize) -> Self {
         let entries = (0..size * size).map(|place| u32::from(place % (size + 1) == 0)).collect();
         Self { size, entries }
     }
 
     /// Rows, which are as many as columns.
-    #[must_use]
     pub const fn size(&self) -> usize {
         self.size
     }
@@ -88,7 +84,6 @@ impl Matrix {
     ///
     /// # Panics
     /// When the sizes differ.
-    #[must_use]
     pub fn times(&self, other: &Self) -> Self {
         assert_eq!(self.size, other.size, "only matrices of one size are multiplied");
         let mut entries = Vec::with_capacity(self.entries.len());
@@ -110,7 +105,6 @@ impl Matrix {
     }
 
     /// FNV-1a, 64 bits, of the entries as little-endian 32-bit numbers, row by row.
-    #[must_use]
     pub fn checksum(&self) -> u64 {
         let bytes = self.entries.iter().flat_map(|entry| entry.to_le_bytes());
         bytes.fold(0xCBF2_9CE4_8422_2325, |hash, byte| {
@@ -119,7 +113,6 @@ impl Matrix {
     }
 
     /// Bytes that it takes in memory.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.entries.len().saturating_mul(size_of::<u32>())
     }

@@ -115,19 +115,16 @@ impl Compute {
         Ok(Self { listener, control, read: limits.read })
     }
 
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
     }
 
     /// A handle that works before and while the service runs.
-    #[must_use]
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
     /// What the service counts. `compute_time` is the worker's part of the service time.
-    #[must_use]
     pub fn instruments(&self) -> Instruments {
         self.control.shared.instruments.clone()
     }

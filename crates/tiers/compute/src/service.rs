@@ -278,7 +278,6 @@ impl Asked {
 
 impl Control {
     /// The state of the service.
-    #[must_use]
     pub fn state(&self) -> State {
         let shared = &self.shared;
         let cache = shared.cache();
@@ -336,7 +335,6 @@ impl Control {
     }
 
     /// What the open recording holds so far.
-    #[must_use]
     pub fn recording(&self) -> Option<Recorded> {
         self.shared.recording.so_far(&self.shared.instruments)
     }

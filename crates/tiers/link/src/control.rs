@@ -85,7 +85,6 @@ impl Control {
     }
 
     /// The state that the link has, or is about to take.
-    #[must_use]
     pub fn state(&self) -> LinkState {
         let shapes = self.lock();
         let routes = self.shared.routes.iter().zip(&shapes.wanted);

@@ -178,7 +178,6 @@ impl Link {
     }
 
     /// A handle that works before and while the link runs; its state holds the bound addresses.
-    #[must_use]
     pub fn control(&self) -> Control {
         self.control.clone()
     }
@@ -186,7 +185,6 @@ impl Link {
     /// What the link counts. `piece` is what one read returned; its waiting time is the delay that
     /// was asked for, its service time the link's own lateness, its response time what a byte
     /// lost in the link.
-    #[must_use]
     pub fn instruments(&self) -> Instruments {
         self.instruments.clone()
     }

@@ -16,7 +16,6 @@ pub struct Liveness {
 
 impl Liveness {
     /// Whether the loop waits for events, or comes to the end of a turn within `time`.
-    #[must_use]
     pub fn turns_within(&self, time: Duration) -> bool {
         let begun = self.turns.load(Ordering::Relaxed);
         let mut waited = Duration::ZERO;

@@ -124,7 +124,6 @@ pub(crate) const MILLION: u32 = 1_000_000;
 
 impl Pool {
     /// The defaults for those servers.
-    #[must_use]
     pub fn new(name: &str, servers: Vec<Server>) -> Self {
         Self {
             name: name.to_owned(),
@@ -185,7 +184,6 @@ pub struct Options {
 
 impl Options {
     /// The defaults for one pool of those servers.
-    #[must_use]
     pub fn new(listen: SocketAddr, servers: Vec<SocketAddr>) -> Self {
         Self {
             listen,

@@ -83,25 +83,21 @@ impl Proxy {
     }
 
     /// Where clients connect, with the real port.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments
     }
 
     /// Gives it other options while it runs.
-    #[must_use]
     pub fn reloader(&self) -> Reloader {
         self.reloader.clone()
     }
 
     /// Shows of each network thread whether it works on something and does not come to an end of
     /// it.
-    #[must_use]
     pub fn liveness(&self) -> Vec<Liveness> {
         self.engines.iter().map(Engine::liveness).collect()
     }

@@ -101,14 +101,12 @@ impl Synthetic {
         Ok(Self { listener, address, options: options.clone(), instruments })
     }
 
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// What the tier counts. `lateness` is by how much an answer left after its service had
     /// ended: the error of the tier itself.
-    #[must_use]
     pub fn instruments(&self) -> Instruments {
         self.instruments.clone()
     }

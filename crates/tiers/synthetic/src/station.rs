@@ -25,7 +25,6 @@ impl Station {
     ///
     /// # Panics
     /// Without a server, nothing is ever served.
-    #[must_use]
     pub fn new(servers: u32) -> Self {
         assert!(servers > 0, "a station has at least one server");
         Self { free_at_ns: (0..servers).map(|_| Reverse(0)).collect() }

@@ -135,18 +135,15 @@ impl Cache {
     }
 
     /// The address for clients, with its real port.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    #[must_use]
     pub fn instruments(&self) -> &Instruments {
         &self.instruments
     }
 
     /// What its page shows: labelled metrics, and the status for people at `/`.
-    #[must_use]
     pub fn routes(&self) -> Routes {
         let (families, shared) = (self.families.clone(), Arc::clone(&self.shared));
         let (ages, again) = (Arc::clone(&self.shared), Arc::clone(&self.shared));

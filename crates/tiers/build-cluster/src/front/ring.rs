@@ -15,7 +15,6 @@ pub struct Ring {
 impl Ring {
     /// Servers by name and weight. The draws follow from the names, so that every front that knows
     /// the same names finds the same server, in whatever order they are given.
-    #[must_use]
     pub fn new<'a>(servers: impl IntoIterator<Item = (&'a str, u32)>) -> Self {
         let one = |(name, weight): (&str, u32)| {
             let hash: [u8; 32] = blake3::hash(name.as_bytes()).into();

@@ -18,7 +18,6 @@ pub enum Access {
 
 impl Access {
     /// What a request may do; all where no tokens were given.
-    #[must_use]
     pub fn of(extensions: &hyper::http::Extensions) -> Self {
         extensions.get().copied().unwrap_or(Self::Work)
     }

@@ -322,7 +322,6 @@ const INVOCATION_NS: u64 = 60_000_000_000;
 
 impl<P, R> Board<P, R> {
     /// Nothing yet. `first` must differ between schedulers: leases are numbered from it.
-    #[must_use]
     pub fn new(limits: Limits, first: u64, now_ns: u64) -> Self {
         Self {
             limits,

@@ -497,7 +497,6 @@ fn is_for_good(code: Code) -> bool {
 }
 
 /// Whether a code says that the answer is a result.
-#[must_use]
 pub(super) fn is_ok(response: &re::ExecuteResponse) -> bool {
     response.status.as_ref().is_none_or(|status| status.code == Code::Ok as i32)
 }

@@ -70,7 +70,6 @@ const WRITABLE: [&str; 3] = ["build", "tmp", "shm"];
 
 impl Slot {
     /// A slot in that folder. Nothing is started yet.
-    #[must_use]
     pub(super) fn new(folder: PathBuf, program: SlotProgram, clock: Clock) -> Self {
         Self { folder, program, process: None, writable: Vec::new(), clock }
     }

@@ -119,7 +119,6 @@ impl Folder {
 
 impl Folders {
     /// Remembers so many directories.
-    #[must_use]
     pub(super) fn new(remembered: std::num::NonZeroUsize, limits: TreeLimits) -> Self {
         Self { known: Mutex::new(LruCache::new(remembered)), limits }
     }
