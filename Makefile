@@ -113,6 +113,7 @@ doc: ## builds the documentation, warnings denied
 	RUSTDOCFLAGS="--deny warnings" $(CARGO) doc --workspace --no-deps --locked --document-private-items
 
 bench-coverage: ## prints how often 95 % intervals hold the truth (15 minutes of processor time)
+	$(CARGO) test --release --locked -p kendall-stats --lib correlated:: -- --include-ignored --nocapture --test-threads 1
 	$(CARGO) test --release --locked -p kendall-stats --test all -- coverage:: warm_up:: within_run:: comparisons:: drifting_speed:: adaptive:: load_curve:: --include-ignored --nocapture --test-threads 1
 	$(CARGO) test --release --locked -p kendall-fit --lib coverage_of_the_squared -- --include-ignored --nocapture
 

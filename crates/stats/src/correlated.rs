@@ -2,7 +2,7 @@
 //!
 //! Response times of successive requests share a queue, so n of them carry the information of far
 //! fewer: 1 to 2 % at 80 % utilization. The formulas for independent observations then cover the
-//! truth 4–22 % of the time instead of 95 (`tests/coverage.rs` keeps the contrast). Here:
+//! truth 4–22 % of the time instead of 95 (`correlated/tests.rs` keeps the contrast). Here:
 //!
 //! 1. the series is cut into batches, fewer and longer ones until von Neumann's test no longer sees
 //!    that neighboring batch means resemble each other;
@@ -50,46 +50,10 @@ const LARGEST: u64 = 100;
 /// of a seventh of itself then.
 const FEWEST_OF_TAIL: u64 = 50;
 
-/// Mean of single observations of one run, such as response times in the order of completion.
-///
-/// Carries [`Caveat::Autocorrelated`] where fewer than half of the observations count, and no
-/// interval where fewer than 100 effectively independent ones or 10 independent batches are left.
-///
-/// # Errors
-/// [`SampleError`] for nothing, for NaN, and for a confidence outside (0, 1).
-///
-/// # Source
-/// Batch means [Jain91 §25.5.2]; skewness and correlation as in Tafazzoli, Wilson, Lada, Steiger
-/// 2011 (Skart).
-pub fn mean_of_observations(series: &[f64], confidence: f64) -> Result<Estimate, SampleError> {
-    check(series)?;
-    check_confidence(confidence)?;
-    let batches = Batches::of(series, EFFECTIVE_FOR_MEAN);
-    let estimate = Estimate::exact(mean(series));
-    let count = exact_f64(series.len());
-    let Some(effective) = batches.effective(variance(series).unwrap_or(0.0)) else {
-        return Ok(constant(estimate, series.len(), confidence));
-    };
-    if let Some(caveat) = batches.refusal() {
-        return Ok(estimate.doubt(caveat));
-    }
-    if effective < EFFECTIVE_FOR_MEAN {
-        let caveat = Caveat::Autocorrelated { count: whole_u64(count), effective };
-        let batches = whole_u64(effective);
-        let need = whole_u64(EFFECTIVE_FOR_MEAN);
-        return Ok(estimate.doubt(caveat).doubt(Caveat::TooCorrelated { batches, need }));
-    }
-    let (low, high) = batches.errors(confidence);
-    let interval =
-        Interval { low: estimate.center + low, high: estimate.center + high, confidence };
-    let mut estimate = Estimate { interval: Some(interval), ..estimate };
-    if effective < 0.5 * count {
-        estimate = estimate.doubt(Caveat::Autocorrelated { count: whole_u64(count), effective });
-    }
-    Ok(estimate)
-}
-
 /// The mean, and the batches that its interval is made of, if it has one.
+///
+/// Source: batch means [Jain91 §25.5.2]; skewness and correlation as in Tafazzoli, Wilson, Lada, Steiger
+/// 2011 (Skart).
 fn of_windows(series: &[f64], confidence: f64) -> (Estimate, Option<Batches>) {
     let estimate = Estimate::exact(mean(series));
     if let Some(caveat) = too_short(series.len()) {
@@ -108,45 +72,17 @@ fn of_windows(series: &[f64], confidence: f64) -> (Estimate, Option<Batches>) {
     (Estimate { interval: Some(interval), ..estimate }, Some(batches))
 }
 
-/// A percentile of single observations of one run.
-///
-/// The center is the order statistic of the whole series (the mean of percentiles of batches would
-/// be biased). Needs 5 effectively independent observations beyond the percentile and 100 in all,
-/// which at 80 % utilization are 50,000 to 100,000 requests for p99; below that, no interval.
-///
-/// # Errors
-/// [`SampleError`] for nothing, for NaN, and for a quantile or confidence outside (0, 1).
-///
-/// # Source
-/// Order statistics [David, Nagaraja 2003 §7.1] at the effective size of the indicator series, as
-/// in Chen, Kelton 2006; the error of its mean as for [`mean_of_observations`].
-pub fn quantile_of_observations(
-    series: &[f64],
-    quantile: f64,
-    confidence: f64,
-) -> Result<Estimate, SampleError> {
-    check(series)?;
-    check_quantile(quantile)?;
-    check_confidence(confidence)?;
-    let mut sorted = series.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let center = order_statistic(&sorted, quantile);
-    let count = exact_f64(series.len());
-    let indicator: Vec<f64> = series.iter().map(|x| f64::from(u8::from(*x > center))).collect();
-    let above = mean(&indicator);
-    let batches = Batches::of(&indicator, EFFECTIVE_FOR_MEAN);
-    let ends = |share: f64| order_statistic(&sorted, share);
-    let center = Center { value: center, quantile, above, count };
-    Ok(quantile_estimate(center, &batches, confidence, ends))
-}
-
 /// A percentile over windows that each kept a histogram, in nanoseconds: what a load test stores.
 ///
-/// The same method as [`quantile_of_observations`], with each window as the smallest batch; windows
-/// weigh by how many values they hold.
+/// The center is the percentile of all values (the mean of percentiles of batches would be biased). Each
+/// window is the smallest batch, and weighs by how many values it holds.
 ///
 /// # Errors
 /// [`SampleError`] when all histograms are empty, or for a quantile or confidence outside (0, 1).
+///
+/// # Source
+/// Order statistics [David, Nagaraja 2003 §7.1] at the effective size of the indicator series, as
+/// in Chen, Kelton 2006.
 pub fn quantile_of_windows(
     windows: &[Histogram],
     quantile: f64,
@@ -332,13 +268,6 @@ fn quantile_estimate(
     Estimate { interval: Some(interval), ..estimate }
 }
 
-/// x₍⌈np⌉₎ of a sorted series.
-fn order_statistic(sorted: &[f64], share: f64) -> f64 {
-    let rank = (share * exact_f64(sorted.len()) - 1e-9).ceil().max(1.0);
-    let index = usize::try_from(whole_u64(rank)).unwrap_or(sorted.len()).min(sorted.len());
-    sorted[index - 1]
-}
-
 fn constant(estimate: Estimate, count: usize, confidence: f64) -> Estimate {
     if count < FEWEST_BATCHES {
         let have = whole_u64(exact_f64(count));
@@ -502,118 +431,4 @@ fn johnson(t: f64, bend: f64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn noise(i: u64) -> f64 {
-        let mixed = (i + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let mixed = (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        exact_f64((mixed ^ (mixed >> 32)) >> 40) / 16_777_216.0
-    }
-
-    #[test]
-    fn independent_observations_count_in_full() {
-        let series: Vec<f64> = (0..20_000).map(noise).collect();
-        let estimate = mean_of_observations(&series, 0.95).unwrap();
-        // Fewer than half that count would be said.
-        assert!(estimate.caveats.is_empty(), "{estimate:?}");
-        // 1.96 · 0.2887 / √20,000 = 0.004.
-        let half_width = estimate.interval.unwrap().half_width();
-        assert!((0.002..0.008).contains(&half_width), "{estimate:?}");
-    }
-
-    #[test]
-    fn a_random_walk_gets_no_interval() {
-        let mut level = 0.0;
-        let walk: Vec<f64> = (0..20_000)
-            .map(|i| {
-                level += noise(i * 7919) - 0.5;
-                level
-            })
-            .collect();
-        let estimate = mean_of_observations(&walk, 0.95).unwrap();
-        assert!(estimate.interval.is_none() && !estimate.caveats.is_empty());
-        assert!(quantile_of_observations(&walk, 0.99, 0.95).unwrap().interval.is_none());
-    }
-
-    #[test]
-    fn a_percentile_of_few_samples_is_refused_with_how_many_it_needs() {
-        let series: Vec<f64> = (0..300).map(noise).collect();
-        let estimate = quantile_of_observations(&series, 0.999, 0.95).unwrap();
-        assert!(estimate.interval.is_none());
-        let Caveat::TooFewSamples { need, .. } = estimate.caveats[0] else { panic!() };
-        assert!((need - 4_995.0).abs() < 1e-6);
-    }
-
-    #[test]
-    fn constant_and_tiny_series_neither_panic_nor_lie() {
-        let constant = mean_of_observations(&[4.0; 500], 0.95).unwrap();
-        assert_eq!(constant.interval, Some(Interval::around(4.0, 0.0, 0.95)));
-        for count in 1..40_u64 {
-            let series: Vec<f64> = (0..count).map(noise).collect();
-            assert!(mean_of_observations(&series, 0.95).unwrap().interval.is_none());
-            assert!(quantile_of_observations(&series, 0.5, 0.95).unwrap().interval.is_none());
-            assert_eq!(of_windows(&series, 0.95).0.interval.is_some(), count >= 10);
-        }
-    }
-
-    /// Independent windows, in numbers that no batch divides: the interval takes as many degrees of freedom as it
-    /// has batches. With two more than it has, 93.4 % would hold the truth at 21 windows; the standard error
-    /// of a share of 20,000 is 0.15 %.
-    #[test]
-    fn windows_that_no_batch_divides_hold_the_truth_as_often_as_they_say() {
-        for windows in [21, 27, 61] {
-            let held = (0..20_000_u64).filter(|number| {
-                let series: Vec<f64> = (0..windows)
-                    .map(|i| (0..12).map(|k| noise((number * 61 + i) * 12 + k)).sum::<f64>() - 6.0)
-                    .collect();
-                let mean = of_windows(&series, 0.95).0;
-                mean.interval.is_none_or(|interval| interval.contains(0.0))
-            });
-            let share = exact_f64(held.count()) / 20_000.0;
-            assert!((0.942..0.96).contains(&share), "{windows} windows: {share}");
-        }
-    }
-
-    /// Pareto times of index 1.5 have no variance; exponential ones do.
-    #[test]
-    fn an_infinite_variance_is_said_beside_the_mean() {
-        let windows = |quantile: &dyn Fn(f64) -> f64| -> Vec<Histogram> {
-            let mut number = 0_u64;
-            (0..20)
-                .map(|_| {
-                    let mut histogram = Histogram::new();
-                    for _ in 0..1_000 {
-                        number += 1;
-                        histogram.record(whole_u64(1e6 * quantile(1.0 - noise(number))));
-                    }
-                    histogram
-                })
-                .collect()
-        };
-        let heavy = |mean: &Estimate| {
-            mean.caveats.iter().any(|caveat| matches!(caveat, Caveat::HeavyTail { .. }))
-        };
-        let pareto = windows(&|u: f64| u.max(1e-9).powf(-1.0 / 1.5));
-        assert!(heavy(&mean_of_histograms(&pareto, 0.95).unwrap()));
-        let exponential = windows(&|u: f64| -u.max(1e-9).ln());
-        assert!(!heavy(&mean_of_histograms(&exponential, 0.95).unwrap()));
-    }
-
-    #[test]
-    fn windows_of_histograms_give_mean_and_percentile() {
-        let windows: Vec<Histogram> = (0..60_u64)
-            .map(|w| {
-                let mut histogram = Histogram::new();
-                for i in 0..1_000 {
-                    histogram.record(whole_u64(1e6 * (1.0 + noise(w * 1_000 + i))));
-                }
-                histogram
-            })
-            .collect();
-        let mean = mean_of_histograms(&windows, 0.95).unwrap();
-        assert!(mean.interval.unwrap().half_width() < 5e3, "{mean:?}");
-        let p99 = quantile_of_windows(&windows, 0.99, 0.95).unwrap();
-        assert!(p99.interval.unwrap().contains(1.99e6), "{p99:?}");
-    }
-}
+mod tests;
