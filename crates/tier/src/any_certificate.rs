@@ -2,34 +2,53 @@
 
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
-/// Takes any certificate; that the server holds its key is still checked.
+/// Takes any certificate, or any name of one that a known authority signed; that the server holds its key is still
+/// checked.
 #[derive(Debug)]
 pub struct AnyCertificate {
     provider: Arc<CryptoProvider>,
+    /// Knows the authorities.
+    known: Option<Arc<WebPkiServerVerifier>>,
 }
 
 impl AnyCertificate {
     /// Checks signatures with what this provider knows.
     pub const fn new(provider: Arc<CryptoProvider>) -> Self {
-        Self { provider }
+        Self { provider, known: None }
+    }
+
+    /// Takes what `known` does, whatever its name.
+    pub const fn of_any_name(
+        provider: Arc<CryptoProvider>,
+        known: Arc<WebPkiServerVerifier>,
+    ) -> Self {
+        Self { provider, known: Some(known) }
     }
 }
 
 impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
+        certificate: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
+        let Some(known) = &self.known else { return Ok(ServerCertVerified::assertion()) };
+        match known.verify_server_cert(certificate, between, name, ocsp, now) {
+            // The name is checked last: everything else was right.
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            other => other,
+        }
     }
 
     fn verify_tls12_signature(

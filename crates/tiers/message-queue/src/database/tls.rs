@@ -14,14 +14,9 @@ use percent_encoding::percent_decode_str;
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
-use tokio_rustls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
+use tokio_rustls::rustls::client::danger::ServerCertVerifier;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-};
+use tokio_rustls::rustls::{ClientConfig, Error, RootCertStore};
 
 use super::error::DatabaseError;
 
@@ -116,10 +111,15 @@ impl Wanted {
             Mode::Disable | Mode::Prefer | Mode::Require => Arc::new(AnyCertificate::new(provider)),
             Mode::VerifyCa | Mode::VerifyFull => {
                 let roots = Arc::new(roots(root.as_deref())?);
-                let known = WebPkiServerVerifier::builder_with_provider(roots, provider)
-                    .build()
-                    .map_err(|error| DatabaseError::Tls(Error::General(error.to_string())))?;
-                if mode == Mode::VerifyFull { known } else { Arc::new(AnyName(known)) }
+                let known =
+                    WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
+                        .build()
+                        .map_err(|error| DatabaseError::Tls(Error::General(error.to_string())))?;
+                if mode == Mode::VerifyFull {
+                    known
+                } else {
+                    Arc::new(AnyCertificate::of_any_name(provider, known))
+                }
             }
         };
         let config =
@@ -141,51 +141,6 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, DatabaseError> {
         return if roots.is_empty() { Err(DatabaseError::Certificates) } else { Ok(roots) };
     };
     authorities(path).map_err(DatabaseError::RootCertificate)
-}
-
-/// Trusts a server with a certificate of a known root, whatever its name.
-#[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for AnyName {
-    fn verify_server_cert(
-        &self,
-        certificate: &CertificateDer<'_>,
-        between: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        match self.0.verify_server_cert(certificate, between, name, ocsp, now) {
-            // The name is checked last: everything else was right.
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            other => other,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
 }
 
 #[cfg(test)]
