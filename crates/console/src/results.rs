@@ -167,7 +167,8 @@ fn described(root: &Path, folder: &Path) -> Value {
         Ok(found) if !found.is_file() => {
             json!({ "problem": format!("its {DATABASE_FILE} is a link, a pipe or a folder, and is not opened") })
         }
-        Ok(_) => study(folder).unwrap_or_else(|problem| json!({ "problem": with_cause(&problem) })),
+        Ok(_) => study(folder)
+            .unwrap_or_else(|problem| json!({ "problem": kendall_units::chain(&problem) })),
         // What `kendall observe` wrote.
         Err(_) => json!({ "system": "observed" }),
     };
@@ -188,10 +189,6 @@ fn described(root: &Path, folder: &Path) -> Value {
         row["name"] = json!(id);
     }
     row
-}
-
-fn with_cause(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
 /// What the database says of a study.

@@ -323,7 +323,7 @@ impl Agent {
         let number = 1 + self.last.fetch_add(1, Ordering::Relaxed);
         let launch = Launch { folder: self.within(&launch.folder.to_string_lossy())?, ..launch };
         let instance = Instance::spawn(&mut locked(&self.keeper), &launch)
-            .map_err(|error| crate::chain(&error))?;
+            .map_err(|error| kendall_units::chain(&error))?;
         let (pid, processors) = (instance.pid(), instance.processors().to_vec());
         let kept =
             Arc::new(Kept { instance: Mutex::new(instance), unwanted: AtomicBool::new(false) });
@@ -350,7 +350,7 @@ impl Agent {
         let unwanted = || kept.unwanted.load(Ordering::Relaxed);
         let answer = wait_ready(&mut locked(&kept.instance), wanted, &unwanted);
         Ok(answer.map_err(|error| {
-            let what = crate::chain(&error);
+            let what = kendall_units::chain(&error);
             if matches!(error, ProcessError::Ended { .. }) {
                 Unready::Ended(what)
             } else {

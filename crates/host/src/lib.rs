@@ -34,4 +34,4 @@ pub mod sample;
 pub mod signals;
 pub mod waits;
 
-pub use error::{HostError, chain};
+pub use error::HostError;

@@ -77,7 +77,7 @@ pub(crate) fn exit_with(
     error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
 ) -> anyhow::Error {
     let error: Box<dyn std::error::Error + Send + Sync> = error.into();
-    WithExit { exit, message: kendall_host::chain(&*error) }.into()
+    WithExit { exit, message: kendall_units::chain(&*error) }.into()
 }
 
 /// `error`, ending the program as what was refused.

@@ -1,7 +1,6 @@
 //! Why a study could not go on.
 
-use kendall_host::HostError;
-use kendall_host::{chain, disk};
+use kendall_host::{HostError, disk};
 use kendall_store::StoreError;
 
 use crate::file::Refusal;
@@ -88,7 +87,7 @@ impl From<HostError> for StudyError {
     fn from(error: HostError) -> Self {
         match error {
             HostError::Interrupted => Self::Interrupted,
-            other => Self::Host { what: chain(&other) },
+            other => Self::Host { what: kendall_units::chain(&other) },
         }
     }
 }

@@ -681,7 +681,7 @@ impl Watch {
         match self.room_here().err().or_else(of_agents) {
             None => error,
             Some(full) => {
-                let then = format!("; {}", kendall_host::chain(&error));
+                let then = format!("; {}", kendall_units::chain(&error));
                 RunError::NoRoom { full, then }
             }
         }

@@ -437,7 +437,7 @@ impl<'a> Session<'a> {
         .run();
         let observed = match observed {
             Err(RunError::Process(ProcessError::Interrupted)) => return Ok(None),
-            Err(error) => return Err(failed(kendall_host::chain(&error))),
+            Err(error) => return Err(failed(kendall_units::chain(&error))),
             Ok(observed) => observed,
         };
         let results: Vec<&LoadResult> = observed.generators.iter().map(|one| &one.result).collect();
@@ -527,7 +527,7 @@ impl<'a> Session<'a> {
                     lost.filter(|host| settings.placement.without(host).is_some())
                         .map(str::to_owned),
                 );
-                (failed(run, settings.graph(), kendall_host::chain(&error)), Vec::new())
+                (failed(run, settings.graph(), kendall_units::chain(&error)), Vec::new())
             }
             Ok(mut observed) => {
                 alone = observed.alone.take();

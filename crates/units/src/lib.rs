@@ -5,6 +5,7 @@
 //! that takes it says why it cannot.
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
+mod chain;
 mod counted;
 mod date;
 mod exact;
@@ -13,6 +14,7 @@ mod parse;
 mod printable;
 mod quantity;
 
+pub use chain::chain;
 pub use counted::counted;
 pub use date::utc;
 pub use exact::{exact_f64, ratio, whole_u64};

@@ -168,7 +168,7 @@ fn plan(
     let vary = section.section("vary")?;
     for (name, value) in vary.entries() {
         let values = Values::parse(&format!("{name}={}", text_of(value)));
-        varied.push(values.map_err(|error| vary.problem(name, with_sources(&error)))?);
+        varied.push(values.map_err(|error| vary.problem(name, kendall_units::chain(&error)))?);
     }
     let mut given = data.names.clone();
     given.extend(varied.iter().map(|(name, _)| name.clone()));
@@ -308,7 +308,7 @@ fn headers(section: &mut Section<'_>) -> Result<Vec<(String, String)>, Problem> 
 fn think_time(section: &mut Section<'_>) -> Result<Option<Distribution>, Problem> {
     let Some(text) = section.opt_text("think_time")? else { return Ok(None) };
     let time = Distribution::parse(&text, Unit::Time)
-        .map_err(|error| section.problem("think_time", with_sources(&error)))?;
+        .map_err(|error| section.problem("think_time", kendall_units::chain(&error)))?;
     Ok(Some(time).filter(|time| time.mean() != Some(0.0)))
 }
 
@@ -385,14 +385,4 @@ fn unknown(text: &str) -> Option<&str> {
     pieces.find_map(|piece| {
         piece.split_once("}}").map(|(name, _)| name).filter(|name| is_name(name).is_ok())
     })
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text.push_str(&format!(": {inner}"));
-        source = inner.source();
-    }
-    text
 }

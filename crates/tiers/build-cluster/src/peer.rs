@@ -12,14 +12,13 @@ use std::time::Duration;
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, Response};
 use kendall_tier::serve::{TlsError, authorities, with_identity};
+use kendall_units::chain;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status};
-
-use crate::status::words;
 
 /// Longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -200,7 +199,7 @@ impl Reach {
         let address = self.address;
         match answer {
             Err(error) => {
-                tracing::warn!(%address, why = words(error), "the cache cannot be reached");
+                tracing::warn!(%address, why = chain(error), "the cache cannot be reached");
             }
             Ok(_) if now == REFUSES => tracing::warn!(
                 %address,

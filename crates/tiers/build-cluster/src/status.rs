@@ -83,17 +83,6 @@ pub fn to_wire(status: &Status) -> rpc::Status {
     }
 }
 
-/// An error with its reasons.
-pub(crate) fn words(error: &dyn std::error::Error) -> String {
-    let mut words = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        words.push_str(&format!(": {inner}"));
-        source = inner.source();
-    }
-    words
-}
-
 impl From<DigestError> for Status {
     fn from(error: DigestError) -> Self {
         Self::invalid_argument(error.to_string())

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http_body_util::BodyExt as _;
 use hyper::{Request, Response};
 use kendall_tier::Clock;
+use kendall_units::chain;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
@@ -14,7 +15,6 @@ use tonic::{Request as Call, Status};
 use crate::cache::SERVICES;
 use crate::listen::{Client, Incoming, OpenUploads, PART_BYTES, Room, Serve};
 use crate::peer::Calls;
-use crate::status::words;
 use crate::wire::re::capabilities_client::CapabilitiesClient;
 use crate::wire::re::capabilities_server::Capabilities;
 use crate::wire::{re, semver};
@@ -105,7 +105,7 @@ impl Cache {
 
 async fn pass(mut cache: Calls, request: Request<Body>) -> Response<Body> {
     let unreachable = |error: tonic::transport::Error| {
-        let why = words(&error);
+        let why = chain(&error);
         Status::unavailable(format!("the cache cannot be reached: {why}")).into_http()
     };
     if let Err(error) = std::future::poll_fn(|context| cache.poll_ready(context)).await {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
+use kendall_units::chain;
 use prost::Message as _;
 use tokio::sync::watch;
 use tonic::{Code, Status};
@@ -76,7 +77,7 @@ impl From<RemoteError> for Stopped {
     fn from(error: RemoteError) -> Self {
         match error {
             RemoteError::Missing(digests) => Self::Client(status::missing(&digests)),
-            error => Self::Worker(status::words(&error)),
+            error => Self::Worker(chain(&error)),
         }
     }
 }
@@ -99,7 +100,7 @@ impl From<paths::PathError> for Stopped {
 impl From<OutputError> for Stopped {
     fn from(error: OutputError) -> Self {
         match error {
-            OutputError::Read { .. } => Self::Worker(status::words(&error)),
+            OutputError::Read { .. } => Self::Worker(chain(&error)),
             error => Self::Client(Status::invalid_argument(error.to_string())),
         }
     }
@@ -107,7 +108,7 @@ impl From<OutputError> for Stopped {
 
 impl From<SlotFailure> for Stopped {
     fn from(error: SlotFailure) -> Self {
-        Self::Worker(status::words(&error))
+        Self::Worker(chain(&error))
     }
 }
 

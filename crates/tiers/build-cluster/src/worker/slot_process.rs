@@ -93,7 +93,7 @@ pub fn inner(sandbox: &Sandbox, socket: OwnedFd, clock: Clock) -> Result<(), Slo
 
 /// Tells the worker why there is no slot.
 fn refuse(socket: &UnixStream, error: &dyn std::error::Error) -> io::Result<()> {
-    let refused = crate::status::words(error);
+    let refused = kendall_units::chain(error);
     slot_protocol::write(socket, &Ended { refused, ..Ended::default() })
 }
 
