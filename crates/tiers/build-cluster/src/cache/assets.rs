@@ -1,7 +1,8 @@
 //! Remote Asset: what was pushed under a URI is fetched by it.
 //!
 //! Nothing is downloaded here: a fetch of what was not pushed is a miss, and the client goes where
-//! the URI points itself.
+//! the URI points itself. Messages about directories are read and written as those about blobs: their fields
+//! have the same numbers and types.
 
 use bytes::Bytes;
 use prost::Message as _;
@@ -15,8 +16,7 @@ use super::proto;
 use super::store::{Content, Kind};
 use crate::digest::{Digest, Function};
 use crate::wire::asset::{
-    FetchBlobRequest, FetchBlobResponse, FetchDirectoryRequest, FetchDirectoryResponse,
-    PushBlobRequest, PushBlobResponse, PushDirectoryRequest, PushDirectoryResponse, Qualifier,
+    FetchBlobRequest, FetchBlobResponse, PushBlobRequest, PushBlobResponse, Qualifier,
 };
 use crate::wire::{protobuf, re, rpc};
 
@@ -54,22 +54,14 @@ fn key_hash(what: &str, uri: &str, qualifiers: &[Qualifier]) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// A request to keep something, of either kind.
-struct Push<'a> {
-    what: &'static str,
-    uris: &'a [String],
-    qualifiers: &'a [Qualifier],
-    expires_at: Option<protobuf::Timestamp>,
-    digest: Option<&'a re::Digest>,
-    function: i32,
-}
-
-fn push(call: &Call, instance: &str, push: &Push<'_>) -> Result<(), Status> {
+/// `PushBlob` and `PushDirectory`; `what` says which.
+pub(crate) fn push(call: &Call, message: &Bytes, what: &str) -> Answered {
+    let request: PushBlobRequest = decoded(message)?;
     call.may_write()?;
-    let partition = call.partition(instance)?;
-    let function = Function::from_wire(push.function)?;
-    let digest = Digest::required(function, push.digest)?;
-    bounded(push.uris)?;
+    let partition = call.partition(&request.instance_name)?;
+    let function = Function::from_wire(request.digest_function)?;
+    let digest = Digest::required(function, request.blob_digest.as_ref())?;
+    bounded(&request.uris)?;
     let moment = partition.store.moment();
     if !partition.has(&digest, moment) {
         return Err(crate::status::missing(&[digest]));
@@ -77,19 +69,20 @@ fn push(call: &Call, instance: &str, push: &Push<'_>) -> Result<(), Status> {
     let asset = Asset {
         digest: Some(digest.to_wire()),
         function: function.to_wire(),
-        expires_at: push.expires_at,
+        expires_at: request.expire_at,
         pushed_at: now_s(),
     };
     let bytes = Bytes::from(asset.encode_to_vec());
-    let contents: Vec<Content> = push
+    let contents: Vec<Content> = request
         .uris
         .iter()
         .map(|uri| {
-            let key = partition.asset(key_hash(push.what, uri, push.qualifiers));
+            let key = partition.asset(key_hash(what, uri, &request.qualifiers));
             Content::plain(key, bytes.clone())
         })
         .collect();
-    Ok(partition.store.put_all(call.lane(), &contents)?)
+    partition.store.put_all(call.lane(), &contents)?;
+    Ok(grpc::encoded(&PushBlobResponse {}))
 }
 
 fn bounded(uris: &[String]) -> Result<(), Status> {
@@ -103,21 +96,21 @@ fn bounded(uris: &[String]) -> Result<(), Status> {
 }
 
 /// What was pushed under the first URI that is known, and still holds.
-fn fetch(
+fn find(
     call: &Call,
     partition: &Partition<'_>,
     what: &str,
-    (uris, qualifiers): (&[String], &[Qualifier]),
-    oldest: Option<&protobuf::Timestamp>,
+    request: &FetchBlobRequest,
 ) -> Result<(String, Asset), Status> {
-    bounded(uris)?;
+    bounded(&request.uris)?;
     let moment = partition.store.moment();
-    for uri in uris {
-        let key = partition.asset(key_hash(what, uri, qualifiers));
+    for uri in &request.uris {
+        let key = partition.asset(key_hash(what, uri, &request.qualifiers));
         let Some(entry) = partition.store.get(&key, moment) else { continue };
         let Some(bytes) = partition.store.read(&key, entry)? else { continue };
         let Ok(asset) = Asset::decode(bytes) else { continue };
         let expired = asset.expires_at.as_ref().is_some_and(|at| at.seconds <= now_s());
+        let oldest = request.oldest_content_accepted.as_ref();
         let old = oldest.is_some_and(|oldest| asset.pushed_at < oldest.seconds);
         let function = Function::from_wire(asset.function)?;
         let digest = Digest::required(function, asset.digest.as_ref())?;
@@ -135,13 +128,11 @@ fn decoded<M: prost::Message + Default>(message: &Bytes) -> Result<M, Status> {
     M::decode(message.clone()).map_err(|_| proto::Malformed.into())
 }
 
-/// `FetchBlob`.
-pub(crate) fn fetch_blob(call: &Call, message: &Bytes) -> Answered {
+/// `FetchBlob` and `FetchDirectory`; `what` says which.
+pub(crate) fn fetch(call: &Call, message: &Bytes, what: &str) -> Answered {
     let request: FetchBlobRequest = decoded(message)?;
     let partition = call.partition(&request.instance_name)?;
-    let asked = (&request.uris[..], &request.qualifiers[..]);
-    let oldest = request.oldest_content_accepted.as_ref();
-    let (uri, asset) = fetch(call, &partition, "blob", asked, oldest)?;
+    let (uri, asset) = find(call, &partition, what, &request)?;
     Ok(grpc::encoded(&FetchBlobResponse {
         status: Some(rpc::Status::default()),
         uri,
@@ -150,51 +141,4 @@ pub(crate) fn fetch_blob(call: &Call, message: &Bytes) -> Answered {
         blob_digest: asset.digest,
         digest_function: asset.function,
     }))
-}
-
-/// `FetchDirectory`.
-pub(crate) fn fetch_directory(call: &Call, message: &Bytes) -> Answered {
-    let request: FetchDirectoryRequest = decoded(message)?;
-    let partition = call.partition(&request.instance_name)?;
-    let asked = (&request.uris[..], &request.qualifiers[..]);
-    let oldest = request.oldest_content_accepted.as_ref();
-    let (uri, asset) = fetch(call, &partition, "directory", asked, oldest)?;
-    Ok(grpc::encoded(&FetchDirectoryResponse {
-        status: Some(rpc::Status::default()),
-        uri,
-        qualifiers: request.qualifiers,
-        expires_at: asset.expires_at,
-        root_directory_digest: asset.digest,
-        digest_function: asset.function,
-    }))
-}
-
-/// `PushBlob`.
-pub(crate) fn push_blob(call: &Call, message: &Bytes) -> Answered {
-    let request: PushBlobRequest = decoded(message)?;
-    let asked = Push {
-        what: "blob",
-        uris: &request.uris,
-        qualifiers: &request.qualifiers,
-        expires_at: request.expire_at,
-        digest: request.blob_digest.as_ref(),
-        function: request.digest_function,
-    };
-    push(call, &request.instance_name, &asked)?;
-    Ok(grpc::encoded(&PushBlobResponse {}))
-}
-
-/// `PushDirectory`.
-pub(crate) fn push_directory(call: &Call, message: &Bytes) -> Answered {
-    let request: PushDirectoryRequest = decoded(message)?;
-    let asked = Push {
-        what: "directory",
-        uris: &request.uris,
-        qualifiers: &request.qualifiers,
-        expires_at: request.expire_at,
-        digest: request.root_directory_digest.as_ref(),
-        function: request.digest_function,
-    };
-    push(call, &request.instance_name, &asked)?;
-    Ok(grpc::encoded(&PushDirectoryResponse {}))
 }

@@ -90,10 +90,14 @@ fn method(path: &str) -> Option<(Operation, Served)> {
     }
     if let Some(name) = path.strip_prefix(ASSET) {
         let (operation, unary): (Operation, Unary) = match name {
-            "Fetch/FetchBlob" => (Operation::Fetch, assets::fetch_blob),
-            "Fetch/FetchDirectory" => (Operation::Fetch, assets::fetch_directory),
-            "Push/PushBlob" => (Operation::Push, assets::push_blob),
-            "Push/PushDirectory" => (Operation::Push, assets::push_directory),
+            "Fetch/FetchBlob" => (Operation::Fetch, |call, ask| assets::fetch(call, ask, "blob")),
+            "Fetch/FetchDirectory" => {
+                (Operation::Fetch, |call, ask| assets::fetch(call, ask, "directory"))
+            }
+            "Push/PushBlob" => (Operation::Push, |call, ask| assets::push(call, ask, "blob")),
+            "Push/PushDirectory" => {
+                (Operation::Push, |call, ask| assets::push(call, ask, "directory"))
+            }
             _ => return None,
         };
         return Some((operation, Served::Unary(unary)));
