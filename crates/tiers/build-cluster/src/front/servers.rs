@@ -211,45 +211,25 @@ impl Servers {
         keys: usize,
         call: F,
     ) -> Result<T, Status> {
-        let shard = &self.all[index];
-        if !self.is_up(index) {
-            shard.failures.add(1);
-            return Err(self.unreachable(index, "it did not answer a moment ago"));
-        }
-        self.recorder().backend_sent(self.numbers[index], keys as u64);
-        let sent_ns = self.clock.now_ns();
-        let outcome = match tokio::time::timeout(self.patience, call).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(Status::unavailable("it did not answer in time")),
+        let answered = async {
+            let answered = tokio::time::timeout(self.patience, call).await;
+            answered.unwrap_or_else(|_| Err(Status::unavailable("it did not answer in time")))
         };
-        let took = self.clock.now_ns().saturating_sub(sent_ns);
-        match outcome {
-            Ok(response) => {
-                self.recorder().backend_answered(self.numbers[index], took);
-                Ok(response.into_inner())
-            }
-            Err(status) if is_unreachable(&status) => {
-                self.fell(index, &status);
-                Err(self.unreachable(index, status.message()))
-            }
-            Err(status) => {
-                self.recorder().backend_answered(self.numbers[index], took);
-                Err(status)
-            }
-        }
+        self.stream(index, keys, answered).await
     }
 
     /// As [`call`](Self::call), for an upload, which lasts as long as its client takes.
     pub(super) async fn stream<T, F: Future<Output = Result<Response<T>, Status>>>(
         &self,
         index: usize,
+        keys: usize,
         call: F,
     ) -> Result<T, Status> {
         if !self.is_up(index) {
             self.all[index].failures.add(1);
             return Err(self.unreachable(index, "it did not answer a moment ago"));
         }
-        self.recorder().backend_sent(self.numbers[index], 1);
+        self.recorder().backend_sent(self.numbers[index], keys as u64);
         let sent_ns = self.clock.now_ns();
         let outcome = call.await;
         let took = self.clock.now_ns().saturating_sub(sent_ns);

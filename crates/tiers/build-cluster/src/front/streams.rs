@@ -77,7 +77,7 @@ impl ByteStream for Front {
         let mut streams = self.storage.shard(server).streams.clone();
         let call = streams.write(forwarded(&metadata, all));
         let answer = tokio::select! {
-            answer = self.storage.stream(server, call) => answer?,
+            answer = self.storage.stream(server, 1, call) => answer?,
             status = place.taken() => return Err(status),
         };
         Ok(Response::new(answer))
