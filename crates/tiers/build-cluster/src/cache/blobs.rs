@@ -153,18 +153,18 @@ pub(crate) fn batch_update(call: &Call, message: &Bytes) -> Answered {
     }
     let mut answer = grpc::message(wires.len() * 80);
     for (wire, stored) in wires.into_iter().zip(&kept) {
-        put_answer(&mut answer, wire, stored.as_ref().err());
+        put_status(&mut answer, wire, 2, stored.as_ref().err());
     }
     Ok(grpc::unary(answer))
 }
 
-/// Appends `{digest, status}`; a status of OK is the empty message.
-fn put_answer(out: &mut BytesMut, wire: &[u8], status: Option<&Status>) {
+/// Appends `{digest, status}`, the status as this field; one of OK is the empty message.
+fn put_status(out: &mut BytesMut, wire: &[u8], field: u32, status: Option<&Status>) {
     let status = status.map(status_bytes).unwrap_or_default();
     let length = field_bytes(wire.len()) + field_bytes(status.len());
     proto::put_head(out, 1, length);
     proto::put_bytes(out, 1, wire);
-    proto::put_bytes(out, 2, &status);
+    proto::put_bytes(out, field, &status);
 }
 
 fn status_bytes(status: &Status) -> BytesMut {
@@ -233,11 +233,11 @@ impl<'a> Reading<'a> {
             Ok(None) => {
                 self.misses += 1;
                 let status = Status::new(Code::NotFound, "the blob is not here");
-                put_missing(&mut self.answer, wire, &status);
+                put_status(&mut self.answer, wire, 3, Some(&status));
                 None
             }
             Err(status) => {
-                put_missing(&mut self.answer, wire, &status);
+                put_status(&mut self.answer, wire, 3, Some(&status));
                 None
             }
         }
@@ -335,13 +335,6 @@ fn put_blob(out: &mut BytesMut, wire: &[u8], data: &[u8], encoded: bool) {
     proto::put_bytes(out, 2, data);
     out.put_slice(&[0x1a, 0]);
     proto::put_number(out, 4, u64::from(encoded));
-}
-
-fn put_missing(out: &mut BytesMut, wire: &[u8], status: &Status) {
-    let status = status_bytes(status);
-    proto::put_head(out, 1, field_bytes(wire.len()) + field_bytes(status.len()));
-    proto::put_bytes(out, 1, wire);
-    proto::put_bytes(out, 3, &status);
 }
 
 /// What is announced of batches.
