@@ -262,35 +262,23 @@ impl OtherProgram {
 /// A reason to trust a number less. Stored and printed beside it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "caveat", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the error texts say it")]
 pub enum Caveat {
-    /// Too few replications for an interval.
     #[error("{}, an interval needs {need}", kendall_units::counted(*have, "replication"))]
-    TooFewReplications {
-        /// Replications at hand.
-        have: u64,
-        /// Replications needed.
-        need: u64,
-    },
-    /// The runs differ so much that no interval of a positive quantity is worth its name.
+    TooFewReplications { have: u64, need: u64 },
     #[error(
         "no interval: {runs} runs put it anywhere within a factor of {factor:.0}; more repetitions \
          or a quieter machine would tell"
     )]
     IntervalTooWide {
-        /// Runs at hand.
         runs: u64,
         /// High end over low end of the interval that was refused.
         factor: f64,
     },
-    /// The runs gave one value, to the last digit, which says nothing about another.
     #[error(
         "no interval: {runs} runs gave the same value, so how far another would differ is not known"
     )]
-    EqualRuns {
-        /// Runs at hand.
-        runs: u64,
-    },
-    /// Too few observations, counted as independent ones, for this percentile.
+    EqualRuns { runs: u64 },
     #[error(
         "too few samples for p{p}: {effective:.0} effectively independent ones, it needs {need:.0}; \
          run longer",
@@ -299,32 +287,17 @@ pub enum Caveat {
     TooFewSamples {
         /// The percentile, 0 to 1.
         quantile: f64,
-        /// Effectively independent observations at hand.
         effective: f64,
-        /// Effectively independent observations needed.
         need: f64,
     },
-    /// The observations depend on one another over so long a time that no interval is honest.
     #[error(
         "{}, an interval needs {need}: the observations depend on one another over too long a time; \
          run longer",
         kendall_units::counted(*batches, "independent batch")
     )]
-    TooCorrelated {
-        /// Batches left when they looked independent, or when growing stopped.
-        batches: u64,
-        /// Batches needed.
-        need: u64,
-    },
-    /// The run was shorter than the windows that its error is made of.
+    TooCorrelated { batches: u64, need: u64 },
     #[error("too few windows for an interval: {windows}, it needs {need}; run longer")]
-    TooFewWindows {
-        /// Windows at hand, usually of a second.
-        windows: u64,
-        /// Windows needed.
-        need: u64,
-    },
-    /// The largest values fall off so slowly that the mean may have no error to speak of.
+    TooFewWindows { windows: u64, need: u64 },
     #[error(
         "the largest {values} values fall off like a power of {index:.1}: below 2 the variance is \
          infinite, and the interval of the mean holds less often than it says; use percentiles"
@@ -332,21 +305,13 @@ pub enum Caveat {
     HeavyTail {
         /// Tail index by Hill's estimator.
         index: f64,
-        /// Values that it was taken from.
         values: u64,
     },
-    /// Many observations carry the information of few.
     #[error(
         "{count} observations carry the information of {effective:.0} independent ones ({share:.1} %)",
         share = 100.0 * effective / kendall_units::exact_f64(*count).max(1.0)
     )]
-    Autocorrelated {
-        /// Observations.
-        count: u64,
-        /// Effectively independent ones.
-        effective: f64,
-    },
-    /// The response drifts within the run.
+    Autocorrelated { count: u64, effective: f64 },
     #[error(
         "not stationary: it changes by {} % from the first to the second half",
         signed(100.0 * relative_change)
@@ -357,7 +322,6 @@ pub enum Caveat {
         /// Probability of so large a change in a stationary run.
         p_value: f64,
     },
-    /// The machine's speed was another than in runs beside it.
     #[error(
         "the machine was {percent:.0} % {way} than in {runs} runs of the same block at a like load, by \
          the speed probe",
@@ -367,27 +331,15 @@ pub enum Caveat {
     SpeedDiffers {
         /// Time of the probe over its mean in those runs, minus one.
         relative_change: f64,
-        /// Runs that it is compared with.
         runs: u64,
     },
-    /// No end of the warm-up was found in the first half of the run.
     #[error("no end of the warm-up found in the first half of {windows} windows; run longer")]
-    WarmUpNotFound {
-        /// Windows in the series.
-        windows: u64,
-    },
-    /// The series is too short to look for a warm-up.
+    WarmUpNotFound { windows: u64 },
     #[error(
         "too few windows to find a warm-up or a cool-down: {windows}, {need} are needed; nothing \
          was cut beyond what the study states"
     )]
-    SeriesTooShort {
-        /// Windows in the series.
-        windows: u64,
-        /// Windows needed.
-        need: u64,
-    },
-    /// The load generator sent later than its own schedule.
+    SeriesTooShort { windows: u64, need: u64 },
     #[error(
         "generator late: 1 % of the requests were sent more than {late:.3} ms after they were due",
         late = 1e3 * lateness_p99_s
@@ -396,13 +348,11 @@ pub enum Caveat {
         /// 99th percentile of planned to sent.
         lateness_p99_s: f64,
     },
-    /// The clock stepped or drifted.
     #[error("clock unstable: off by {offset:.3} ms", offset = 1e3 * offset_s)]
     ClockUnstable {
         /// Largest disagreement between clocks that should agree.
         offset_s: f64,
     },
-    /// Others used the machine during the run.
     #[error(
         "noisy neighbor: {stolen:.1} % of the time stolen, {waited}{named}",
         stolen = 100.0 * steal_share,
@@ -414,11 +364,9 @@ pub enum Caveat {
         steal_share: f64,
         /// Share of the run that our threads were ready and had no core.
         run_queue_wait_share: f64,
-        /// The largest of them, where they were counted.
         #[serde(default)]
         programs: Vec<OtherProgram>,
     },
-    /// The study's own processes filled the machine and waited for one another.
     #[error(
         "the machine was full: the study's own processes waited for a core for {wait:.1} % of the \
          cores' time, so tiers and generator slowed one another down",
@@ -428,66 +376,37 @@ pub enum Caveat {
         /// Share of the cores' time that our threads were ready and had no core.
         run_queue_wait_share: f64,
     },
-    /// A host's clock is known badly: what was seen there may belong to other moments.
     #[error("the clock of host {host} is known to ±{:.3} ms only", 1e3 * bound_s)]
     ClockUncertain {
-        /// Which host.
         host: String,
         /// The most that its moments can be wrong by.
         bound_s: f64,
     },
-    /// A host sent nothing for a while, and then went on.
     #[error(
         "host {host} sent nothing for {silent_s:.1} s: the network to it failed, or it was suspended"
     )]
-    HostSilent {
-        /// Which host.
-        host: String,
-        /// For how long.
-        silent_s: f64,
-    },
-    /// Cores were limited by the processors that tiers may be on, as control groups were not permitted.
+    HostSilent { host: String, silent_s: f64 },
     #[error(
         "cores were limited by processors, as no control group may be made: {which}; unlike with a limit of \
          time, the tier waits where the load or another program is on its processor"
     )]
-    CoresByProcessors {
-        /// Tiers with their processors.
-        which: String,
-    },
-    /// A load generator said something of itself or its load.
+    CoresByProcessors { which: String },
     #[error("{}{text}", generator.map(|number| format!("generator {number}: ")).unwrap_or_default())]
     Remarked {
-        /// Which, where there are several.
         generator: Option<u32>,
         /// What it is about, by the generator's own word for it.
         kind: String,
-        /// What it said, with its figures.
         text: String,
     },
-    /// Generators started too far apart for windows that all of them cover.
     #[error("too short for windows that all generators cover: they started {:.1} ms apart", 1e3 * apart_s)]
     GeneratorsApart {
         /// Between the first start and the last.
         apart_s: f64,
     },
-    /// What a tier said of itself at two moments does not fit together.
     #[error("{tier} {instance}: {what}")]
-    TierContradicts {
-        /// Which tier.
-        tier: String,
-        /// Which of its instances.
-        instance: u32,
-        /// What does not fit.
-        what: String,
-    },
-    /// A process did not stop when it was asked to.
+    TierContradicts { tier: String, instance: u32, what: String },
     #[error("{name} had to be killed at the end")]
-    Killed {
-        /// Which.
-        name: String,
-    },
-    /// The end of a run differs from the rest and was cut.
+    Killed { name: String },
     #[error(
         "the end of the run ({}) differs from the rest and is left out: throughput by \
          {throughput:+.1} %, mean response time by {response:+.1} %",
@@ -496,22 +415,14 @@ pub enum Caveat {
         response = 100.0 * response_time_change
     )]
     LateWindowsCut {
-        /// Windows that were cut.
         windows: u64,
         /// Their throughput over that of the rest, minus one.
         throughput_change: f64,
         /// Their mean response time over that of the rest, minus one.
         response_time_change: f64,
     },
-    /// Something about one of several series of a run.
     #[error("{what} ({of})")]
-    OfSeries {
-        /// What.
-        what: Box<Caveat>,
-        /// Which series.
-        of: String,
-    },
-    /// Runs of the same configuration carry a caveat.
+    OfSeries { what: Box<Caveat>, of: String },
     #[error(
         "{what} (in {runs} of {}{whose})",
         kendall_units::counted(*of, "run"),
@@ -522,34 +433,16 @@ pub enum Caveat {
         what: Box<Caveat>,
         /// Runs that carry one of its kind.
         runs: u64,
-        /// All runs.
         of: u64,
         /// The result set, where several are compared.
         set: Option<String>,
     },
-    /// Load generator and tiers shared the machine's cores.
     #[error("generator and tiers share {cores} cores: they disturb each other")]
-    SharedMachine {
-        /// Cores of the machine.
-        cores: u64,
-    },
-    /// Some requests failed.
+    SharedMachine { cores: u64 },
     #[error("{errors} of {requests} requests failed")]
-    Errors {
-        /// Failed requests.
-        errors: u64,
-        /// All requests.
-        requests: u64,
-    },
-    /// Some keys were not found though all were stored.
+    Errors { errors: u64, requests: u64 },
     #[error("{misses} of {reads} reads missed")]
-    Misses {
-        /// Keys not found.
-        misses: u64,
-        /// Keys asked for.
-        reads: u64,
-    },
-    /// A measurement that contradicts an operational law.
+    Misses { misses: u64, reads: u64 },
     #[error(
         "{law} violated: measured {measured}, the law gives {expected} ({off:+.1} %, limit {limit:.1} %)",
         measured = figures(*measured, 5),
@@ -558,92 +451,44 @@ pub enum Caveat {
         limit = 100.0 * tolerance
     )]
     LawViolated {
-        /// Which law.
         law: Law,
-        /// What was measured.
         measured: f64,
         /// What the law makes of the other measurements.
         expected: f64,
         /// Relative deviation that is still accepted.
         tolerance: f64,
     },
-    /// Cells of a design have different numbers of replications.
     #[error("unbalanced: {fewest} to {most} replications a cell")]
-    Unbalanced {
-        /// Replications of the smallest cell.
-        fewest: u64,
-        /// Replications of the largest cell.
-        most: u64,
-    },
-    /// Cells of a design without a measurement.
+    Unbalanced { fewest: u64, most: u64 },
     #[error("{missing} of {cells} cells have no measurement")]
-    MissingCells {
-        /// Cells without a measurement.
-        missing: u64,
-        /// Cells of the design.
-        cells: u64,
-    },
-    /// No replication: the error is estimated from effects that are taken to be nil.
+    MissingCells { missing: u64, cells: u64 },
     #[error("no replications: the error is judged from the small effects (Lenth's method)")]
     Unreplicated,
-    /// An assumption of the analysis looks wrong.
     #[error("doubtful: {assumption} ({detail})")]
-    AssumptionDoubtful {
-        /// Which.
-        assumption: Assumption,
-        /// The figures that say so.
-        detail: String,
-    },
-    /// The stopping rule ran into its cap before the interval was narrow enough.
+    AssumptionDoubtful { assumption: Assumption, detail: String },
     #[error(
         "stopped at {repetitions} repetitions with ±{reached:.1} %, wanted ±{wanted:.1} %",
         reached = 100.0 * reached_share,
         wanted = 100.0 * wanted_share
     )]
     CapReached {
-        /// Repetitions run.
         repetitions: u64,
         /// Relative half-width reached.
         reached_share: f64,
         /// Relative half-width wanted.
         wanted_share: f64,
     },
-    /// Runs that failed are left out.
     #[error("{failed} of {runs} runs failed and are left out")]
-    RunsFailed {
-        /// Failed runs.
-        failed: u64,
-        /// All runs.
-        runs: u64,
-    },
-    /// Two result sets that could not be matched block by block.
+    RunsFailed { failed: u64, runs: u64 },
     #[error("not paired: {reason}")]
-    NotPaired {
-        /// Why not.
-        reason: String,
-    },
-    /// Two result sets that were measured under different conditions.
+    NotPaired { reason: String },
     #[error("measured under different conditions: {what} was {first} and {second}")]
-    ConditionsDiffer {
-        /// What differs.
-        what: String,
-        /// In the first set.
-        first: String,
-        /// In the second set.
-        second: String,
-    },
-    /// The maximum lies at the edge of what was searched.
+    ConditionsDiffer { what: String, first: String, second: String },
     #[error("the search ended at its limit of {limit}: the maximum may lie beyond")]
-    SearchLimit {
-        /// The limit.
-        limit: f64,
-    },
+    SearchLimit { limit: f64 },
     /// Something seen that has no variant of its own.
     #[error("{text}")]
-    Note {
-        /// What was seen, with its figures.
-        text: String,
-    },
+    Note { text: String },
 }
 
 impl Caveat {
