@@ -14,80 +14,30 @@ pub(crate) use phases::{Process, exits, stationary};
 /// A distribution of a time, in seconds, or a process of events with such times between them. Made
 /// by its constructors, which check the parameters.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "parameters have the names of the textbooks")]
 pub enum Distribution {
     /// Memoryless.
-    Exponential {
-        /// Mean.
-        mean_s: f64,
-    },
+    Exponential { mean_s: f64 },
     /// Always the same.
-    Deterministic {
-        /// The value.
-        value_s: f64,
-    },
+    Deterministic { value_s: f64 },
     /// Sum of equal exponential stages.
-    Erlang {
-        /// Number of stages, at least 1.
-        stages: u32,
-        /// Mean of the whole.
-        mean_s: f64,
-    },
-    /// One of several exponentials.
-    Hyperexponential {
-        /// Probability of each branch; they add to 1.
-        probabilities: Vec<f64>,
-        /// Mean of each branch.
-        means_s: Vec<f64>,
-    },
-    /// Its logarithm is normal.
-    Lognormal {
-        /// Mean of the time itself.
-        mean_s: f64,
-        /// Squared coefficient of variation of the time itself.
-        scv: f64,
-    },
+    Erlang { stages: u32, mean_s: f64 },
+    /// One of several exponentials, each with its probability.
+    Hyperexponential { probabilities: Vec<f64>, means_s: Vec<f64> },
+    /// Its logarithm is normal; the parameters are those of the time itself.
+    Lognormal { mean_s: f64, scv: f64 },
     /// Anything between two limits alike.
-    Uniform {
-        /// Least.
-        low_s: f64,
-        /// Greatest.
-        high_s: f64,
-    },
-    /// Gamma.
-    Gamma {
-        /// Mean.
-        mean_s: f64,
-        /// Squared coefficient of variation, 1/shape.
-        scv: f64,
-    },
-    /// Weibull.
-    Weibull {
-        /// Shape.
-        shape: f64,
-        /// Scale.
-        scale_s: f64,
-    },
+    Uniform { low_s: f64, high_s: f64 },
+    /// With shape 1/scv.
+    Gamma { mean_s: f64, scv: f64 },
+    /// The time to this power is exponential.
+    Weibull { shape: f64, scale_s: f64 },
     /// Pareto cut off at both ends.
-    BoundedPareto {
-        /// Exponent.
-        shape: f64,
-        /// Least.
-        low_s: f64,
-        /// Greatest.
-        high_s: f64,
-    },
-    /// Normal, conditioned on being positive.
-    TruncatedNormal {
-        /// Mean of the normal before truncation.
-        location_s: f64,
-        /// Standard deviation of the normal before truncation.
-        scale_s: f64,
-    },
+    BoundedPareto { shape: f64, low_s: f64, high_s: f64 },
+    /// Normal, conditioned on being positive; the parameters are those before truncation.
+    TruncatedNormal { location_s: f64, scale_s: f64 },
     /// Each of these values alike.
-    Empirical {
-        /// The values.
-        values_s: Vec<f64>,
-    },
+    Empirical { values_s: Vec<f64> },
     /// Exponential phases until the last is left.
     PhaseType {
         /// Probability of beginning in each phase.
@@ -103,33 +53,20 @@ pub enum Distribution {
         marked: Vec<Vec<f64>>,
     },
     /// These values in this order, again and again.
-    Trace {
-        /// The values.
-        values_s: Vec<f64>,
-    },
-    /// Known by two moments only. A simulator takes the gamma distribution that has them
-    /// (`scv` ≤ 1) or the hyper-exponential with balanced means (`scv` > 1).
-    General {
-        /// Mean.
-        mean_s: f64,
-        /// Squared coefficient of variation.
-        scv: f64,
-        /// Third moment E\[T³\], where known.
-        third_moment_s3: Option<f64>,
-    },
+    Trace { values_s: Vec<f64> },
+    /// Known by two moments only, or with E\[T³\] by three. A simulator takes the gamma distribution that has
+    /// two (`scv` ≤ 1) or the hyper-exponential with balanced means (`scv` > 1).
+    General { mean_s: f64, scv: f64, third_moment_s3: Option<f64> },
 }
 
 /// Parameters that do not give a distribution of times.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{distribution}: {name} is {value}; it must be {expected}")]
+#[expect(missing_docs, reason = "the error text says it")]
 pub struct DistributionError {
-    /// Which distribution.
     pub distribution: &'static str,
-    /// Which parameter.
     pub name: &'static str,
-    /// What it was.
     pub value: f64,
-    /// What it must be.
     pub expected: &'static str,
 }
 

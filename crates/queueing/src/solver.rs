@@ -112,52 +112,19 @@ fn legend(names: &[String]) -> String {
 /// Why an answer should be trusted less than its accuracy says.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "the texts say it")]
 pub enum Caveat {
-    /// Service times at a FCFS station differ by class or are not exponential: product-form
-    /// results are approximations there.
-    NotProductForm {
-        /// Where.
-        station: String,
-    },
-    /// Gaps between arrivals at a station inside a network are taken as independent.
-    Decomposed {
-        /// Where.
-        station: String,
-        /// Their squared coefficient of variation.
-        arrivals_scv: f64,
-    },
-    /// Percentiles come from a distribution that was matched to two moments.
+    NotProductForm { station: String },
+    Decomposed { station: String, arrivals_scv: f64 },
     MatchedPercentiles,
-    /// Percentiles were asked for, and no formula gives them in this network.
     NoPercentiles,
-    /// Inter-arrival times are not exponential, but the network solver takes them so.
-    ArrivalsTakenAsPoisson {
-        /// Which class.
-        class: String,
-    },
-    /// Tokens are held by a flow-equivalent server: exact for exponential service inside.
-    FlowEquivalent {
-        /// Which pool.
-        pool: String,
-    },
-    /// How far the solver was off at most over random models whose solution is known.
+    ArrivalsTakenAsPoisson { class: String },
+    FlowEquivalent { pool: String },
     MeasuredError(network::MeasuredError),
-    /// How far a formula for one queue was off at most over random queues that were simulated.
     MeasuredWait(MeasuredWait),
-    /// The error of the approximation is not known for such models.
     UnknownError,
-    /// An iteration was stopped while its numbers still changed a little.
-    Unsettled {
-        /// Largest relative change of a throughput in the last round.
-        change: f64,
-    },
-    /// A resource is nearly saturated: small errors of the inputs become large ones.
-    NearSaturation {
-        /// Where.
-        station: String,
-        /// Its utilization.
-        utilization: f64,
-    },
+    Unsettled { change: f64 },
+    NearSaturation { station: String, utilization: f64 },
 }
 
 impl std::fmt::Display for Caveat {

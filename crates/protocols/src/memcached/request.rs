@@ -50,65 +50,43 @@ pub struct Limits {
 
 /// How a value is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the commands of the protocol")]
 pub enum Store {
-    /// `set`
     Set,
-    /// `add`
     Add,
-    /// `replace`
     Replace,
-    /// `append`
     Append,
-    /// `prepend`
     Prepend,
-    /// `cas`
     Cas,
 }
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the commands of the protocol")]
 pub enum Command {
     /// `get`, `bget`
     Get,
-    /// `gets`
     Gets,
-    /// `gat`
     Gat,
-    /// `gats`
     Gats,
     /// `set` and its like
     Store(Store),
-    /// `incr`
     Incr,
-    /// `decr`
     Decr,
-    /// `delete`
     Delete,
-    /// `touch`
     Touch,
-    /// `mg`
     MetaGet,
-    /// `ms`
     MetaSet,
-    /// `md`
     MetaDelete,
-    /// `ma`
     MetaArithmetic,
-    /// `me`
     MetaDebug,
-    /// `mn`
     MetaNoop,
-    /// `flush_all`
     FlushAll,
-    /// `verbosity`
     Verbosity,
-    /// `version`
     Version,
-    /// `stats`
     Stats,
     /// Settings of a server, answered in one line: `lru`, `slabs`, `cache_memlimit`, …
     Admin,
-    /// `quit`
     Quit,
 }
 
