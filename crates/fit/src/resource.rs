@@ -31,13 +31,8 @@ pub enum ResourceId {
     Cpu(Part),
     /// Workers of a tier, by its name.
     Workers(String),
-    /// Connections that the workers of a tier share.
-    Connections {
-        /// The tier whose workers share them.
-        of: String,
-        /// Where they lead.
-        to: String,
-    },
+    /// Connections that the workers of a tier share, and where they lead.
+    Connections { of: String, to: String },
     /// The bandwidth of an emulated link, by its ends.
     Link(String),
 }

@@ -79,13 +79,7 @@ pub enum Unknown {
         repetitions: u64,
     },
     /// The tier served less than the clients counted: what they say is not what it can do.
-    Unbalanced {
-        load: f64,
-        tier: String,
-        tier_per_s: f64,
-        /// X at the clients.
-        clients_per_s: f64,
-    },
+    Unbalanced { load: f64, tier: String, tier_per_s: f64, clients_per_s: f64 },
 }
 
 /// Repetitions beyond which none are asked for.

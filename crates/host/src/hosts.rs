@@ -13,11 +13,8 @@ pub enum Engine {
     /// By the user's own `ssh`.
     #[default]
     Ssh,
-    /// By any command that carries a pipe.
-    Command {
-        /// What is put before the words that are run there.
-        prefix: Vec<String>,
-    },
+    /// By any command that carries a pipe, put before the words that are run there.
+    Command { prefix: Vec<String> },
     /// Each is a pod, by the user's own `kubectl`.
     Kubernetes(Pods),
 }

@@ -19,14 +19,10 @@ const MOST_RATE: f64 = 1e7;
 /// When requests are due, in words.
 #[derive(Debug, Clone)]
 pub enum ArrivalPlan {
-    Constant {
-        rate: f64,
-    },
-    /// Gaps from the exponential distribution: a Poisson process.
-    Poisson {
-        /// Arrivals a second, on average.
-        rate: f64,
-    },
+    /// So many arrivals a second, evenly.
+    Constant { rate: f64 },
+    /// So many a second on average, with gaps from the exponential distribution: a Poisson process.
+    Poisson { rate: f64 },
     /// Gaps from any distribution, in seconds.
     Gaps(Distribution),
     /// Bursts: a Poisson process whose rate changes between two, each for an exponential time (an MMPP of two
@@ -36,12 +32,8 @@ pub enum ArrivalPlan {
     Trace(Vec<u64>),
     /// A rate that grows by a step at a time.
     Steps(Steps),
-    /// A rate that goes from level to level in straight lines.
-    Stages {
-        stages: Stages,
-        /// As a Poisson process of that rate; else evenly.
-        poisson: bool,
-    },
+    /// A rate that goes from level to level in straight lines, as a Poisson process of that rate or evenly.
+    Stages { stages: Stages, poisson: bool },
 }
 
 /// A rate that lasts for an exponential time.

@@ -45,19 +45,12 @@ pub struct Network {
 
 /// What one class brings.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(missing_docs, reason = "the variants say it")]
 pub enum Load {
     /// λ in 1/s.
-    Open {
-        /// λ.
-        arrival_rate: f64,
-    },
+    Open { arrival_rate: f64 },
     /// N customers that think for Z s between requests.
-    Closed {
-        /// N.
-        population: u64,
-        /// Z.
-        think_time: f64,
-    },
+    Closed { population: u64, think_time: f64 },
 }
 
 /// A resource and what each class asks of it.
@@ -71,6 +64,7 @@ pub struct Resource {
 
 /// How a resource works.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the variants say it")]
 pub enum Kind {
     /// One server (FCFS, PS or LCFS-PR).
     Queue,
@@ -80,14 +74,9 @@ pub enum Kind {
     Servers(u64),
     /// With n customers, `multipliers[n−1]` times as fast as with one; the last goes on for ever.
     LoadDependent(Vec<f64>),
-    /// A customer is copied to this many equal single servers, each with the demand of the list,
+    /// A customer is copied to `branches` equal single servers, each with the demand of the list,
     /// and goes on when `needed` copies are done.
-    ForkJoin {
-        /// Copies.
-        branches: u32,
-        /// How many must be done.
-        needed: u32,
-    },
+    ForkJoin { branches: u32, needed: u32 },
 }
 
 /// What a solver found. Lists are by class, or by resource and then class.

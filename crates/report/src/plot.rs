@@ -41,6 +41,7 @@ pub struct Axis {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
+    /// Proportional, from zero.
     FromZero,
     /// Proportional, around the data.
     AroundData,
@@ -50,11 +51,7 @@ pub enum Scale {
     Categories(Vec<String>),
     /// The levels that were tried, each with a tick: proportional from zero, or logarithmic where each
     /// is about double the one before.
-    Levels {
-        ticks: Vec<f64>,
-        /// Whether the axis is logarithmic.
-        log: bool,
-    },
+    Levels { ticks: Vec<f64>, log: bool },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -123,19 +123,12 @@ pub enum Phase {
 /// What to do next.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "fields are named as their types")]
 pub enum Step {
     /// Measure the throughput at this load and record it.
-    Run {
-        /// The load.
-        load: u64,
-        /// Why.
-        phase: Phase,
-    },
+    Run { load: u64, phase: Phase },
     /// Enough is known.
-    Done {
-        /// What was found.
-        outcome: Box<Outcome>,
-    },
+    Done { outcome: Box<Outcome> },
 }
 
 /// What was found.

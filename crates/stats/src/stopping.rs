@@ -51,22 +51,14 @@ pub enum RuleError {
 /// What to do after a repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "the variants say it")]
 pub enum Decision {
-    /// Run again.
-    Continue {
-        /// Total number of repetitions that will probably be enough, if it can be estimated.
-        expected: Option<u64>,
-    },
+    /// Run again: so many repetitions in all will probably be enough, if that can be estimated.
+    Continue { expected: Option<u64> },
     /// The interval is narrow enough.
-    Enough {
-        /// Mean, and the interval of the width that was wanted.
-        estimate: Estimate,
-    },
+    Enough { estimate: Estimate },
     /// The cap came first; the estimate carries [`Caveat::CapReached`].
-    CapReached {
-        /// Mean and interval.
-        estimate: Estimate,
-    },
+    CapReached { estimate: Estimate },
 }
 
 impl StoppingRule {

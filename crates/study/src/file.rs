@@ -17,26 +17,11 @@ use crate::{capacity, template};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("{file}:{line}: {problem}")]
-    Key {
-        file: String,
-        /// Line of the key, from 1.
-        line: usize,
-        /// The key and what is wrong with it.
-        problem: Problem,
-    },
+    Key { file: String, line: usize, problem: Problem },
     #[error("--set {set}: {problem}")]
-    Set {
-        set: String,
-        /// The key and what is wrong with it.
-        problem: Problem,
-    },
+    Set { set: String, problem: Problem },
     #[error("{file}:{line}: {what}")]
-    Toml {
-        file: String,
-        /// Line, from 1.
-        line: usize,
-        what: String,
-    },
+    Toml { file: String, line: usize, what: String },
     #[error("{file}: {what}; give the path of a study file, such as studies/demo.toml")]
     Unreadable { file: String, what: String },
 }
@@ -110,25 +95,19 @@ pub struct DesignSpec {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum DesignKind {
+    /// Every combination of all levels.
     Full,
     /// Each factor by itself, the others at their base value.
     OneAtATime,
     /// Every combination of two levels a factor.
     TwoLevel,
-    /// A fraction of it, by generators such as `D=ABC`.
-    Fractional {
-        /// One a factor beyond the base factors; none where the resolution says it.
-        generators: Vec<String>,
-        /// Resolution of the smallest fraction that will do.
-        resolution: u32,
-    },
+    /// A fraction of it, by generators such as `D=ABC`, one a factor beyond the base factors; without them the
+    /// smallest of this resolution.
+    Fractional { generators: Vec<String>, resolution: u32 },
     /// Finds the saturation point over one numeric factor in few runs.
     Adaptive(Adaptive),
-    /// The fewest runs from which a model can be fitted.
-    Calibration {
-        /// The factor that is the load, such as `workload.clients`.
-        factor: String,
-    },
+    /// The fewest runs from which a model can be fitted; the factor is the load, such as `workload.clients`.
+    Calibration { factor: String },
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -14,11 +14,7 @@ use kendall_units::{exact_f64, whole_u64};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Next {
     /// Runs this level; so many runs of it were used already.
-    Run {
-        index: usize,
-        /// Repetition, from 0.
-        repetition: u32,
-    },
+    Run { index: usize, repetition: u32 },
     /// Enough is known; with the runs that were used, each a level and its throughput.
     Done(Box<(Outcome, Vec<(f64, f64)>)>),
     /// It cannot go on, or may not; why.

@@ -113,16 +113,10 @@ pub enum Cut {
 /// How often each configuration is measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Repetitions {
+    /// So many times.
     Fixed(u32),
-    /// Until the interval of the mean throughput is narrow enough.
-    Until {
-        /// At least so many times.
-        min: u32,
-        /// At most so many times.
-        max: u32,
-        /// Half the interval's width over the mean.
-        precision: f64,
-    },
+    /// Until half the width of the mean throughput's interval is this share of it, so many times at least and at most.
+    Until { min: u32, max: u32, precision: f64 },
 }
 
 /// Repetitions that a study may ask for.

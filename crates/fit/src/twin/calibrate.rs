@@ -89,30 +89,18 @@ pub struct MeasuredRun {
     pub weight: f64,
 }
 
-/// Runs that make no twin.
+/// Runs that make no twin; `run` counts from 0.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CalibrationError {
     #[error("run {run}: {source}")]
-    System {
-        /// Which run, from 0.
-        run: usize,
-        source: SystemError,
-    },
+    System { run: usize, source: SystemError },
     #[error(
         "run {run} has other processes than the first: a twin is of one system; calibrate each by \
          itself"
     )]
-    Different {
-        /// Which run, from 0.
-        run: usize,
-    },
+    Different { run: usize },
     #[error("run {run}: {what} is {value}; it must be a finite number above 0")]
-    Number {
-        /// Which run, from 0.
-        run: usize,
-        what: &'static str,
-        value: f64,
-    },
+    Number { run: usize, what: &'static str, value: f64 },
     #[error(
         "{usable} usable configurations of {configurations}: at least two are needed, one at light \
          load and one near saturation, in which processes outside of the study use next to no \

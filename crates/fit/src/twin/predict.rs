@@ -213,11 +213,7 @@ pub enum Refusal {
         "no steady state: {asked_per_s:.0}/s arrive and about {:.0}/s ({:.0} to {:.0}) can be served; choose a lower rate",
         most_per_s.center, most_per_s.low, most_per_s.high
     )]
-    Overloaded {
-        asked_per_s: f64,
-        /// What can be served, the same for every rate.
-        most_per_s: Interval,
-    },
+    Overloaded { asked_per_s: f64, most_per_s: Interval },
 }
 
 /// Metrics of one simulation, in logarithms: X, mean, p50, p90, p99, hosts.

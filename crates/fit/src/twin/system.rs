@@ -26,12 +26,10 @@ pub struct Process {
 pub enum Spread {
     /// Not at all.
     Constant,
+    /// With a squared coefficient of variation of 1.
     Exponential,
     /// Lognormally, with this squared coefficient of variation.
-    Lognormal {
-        /// Squared coefficient of variation.
-        scv: f64,
-    },
+    Lognormal { scv: f64 },
     /// As it was measured: values at [`Spread::LEVELS`], relative to their mean, straight between
     /// them.
     Measured([f64; 15]),
@@ -80,6 +78,7 @@ pub struct Commit {
 /// One step of a request. Indices are those of [`System`]'s lists.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
+    /// A visit to a process.
     Work(Work),
     /// Time that no processor is needed for, in s.
     Delay(f64),
@@ -91,19 +90,10 @@ pub enum Step {
         each_s: f64,
         spread: Spread,
     },
-    /// The inner steps are done for this share of the requests.
-    Sometimes {
-        /// The share, 0 to 1.
-        share: f64,
-        /// What is done for them.
-        inside: Vec<Step>,
-    },
+    /// The inner steps are done for this share of the requests, 0 to 1.
+    Sometimes { share: f64, inside: Vec<Step> },
     /// A token is held while the inner steps are done.
-    Hold {
-        pool: usize,
-        /// What is done meanwhile.
-        inside: Vec<Step>,
-    },
+    Hold { pool: usize, inside: Vec<Step> },
     /// Waits for the next commit to end.
     Commit(usize),
 }
@@ -120,16 +110,10 @@ pub struct Work {
 /// What brings requests.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Workload {
-    /// Clients that think (exponentially), then wait for their answer.
-    Closed {
-        clients: u32,
-        /// Mean think time in s; 0 for none.
-        think_time_s: f64,
-    },
-    Open {
-        /// Requests per second.
-        rate_per_s: f64,
-    },
+    /// Clients that think (exponentially, with this mean, or not at all), then wait for their answer.
+    Closed { clients: u32, think_time_s: f64 },
+    /// A Poisson process.
+    Open { rate_per_s: f64 },
 }
 
 impl Workload {

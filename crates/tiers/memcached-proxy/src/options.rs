@@ -16,10 +16,7 @@ pub enum Mode {
     /// At most so many requests in service, each with a connection of its own to every server.
     Workers(u32),
     /// No limit: requests of many clients share so many connections to every server.
-    Pipelined {
-        /// Connections to each server.
-        connections: u32,
-    },
+    Pipelined { connections: u32 },
 }
 
 /// Which servers hold a key.

@@ -99,11 +99,7 @@ pub enum Refusal {
     #[error("{known} operations are open already, which is the most this scheduler allows")]
     TooManyOperations { known: usize },
     #[error("{}", platform::no_match(asked, offers))]
-    NoWorker {
-        asked: Platform,
-        /// What the workers offer; nothing where there are none.
-        offers: Vec<Offer>,
-    },
+    NoWorker { asked: Platform, offers: Vec<Offer> },
 }
 
 /// How an operation ended.
@@ -111,13 +107,8 @@ pub enum Refusal {
 pub enum Ending<R> {
     /// A worker's answer.
     Answer(Arc<R>),
-    /// Its workers died, or could not run it; with the last one's words.
-    Failed {
-        /// How often it was started.
-        attempts: u32,
-        /// What went wrong the last time.
-        last: Arc<str>,
-    },
+    /// Its workers died, or could not run it; with the number of starts and the last one's words.
+    Failed { attempts: u32, last: Arc<str> },
     /// No worker of its platform was there for too long.
     NoWorker(Refusal),
     /// It was cancelled.
@@ -163,56 +154,30 @@ pub struct Held {
 /// What is to be done about a change.
 #[derive(Debug)]
 pub enum Effect<P> {
-    /// Give a worker a task.
-    Start {
-        worker: WorkerId,
-        /// Under which number.
-        lease: LeaseId,
-        payload: Arc<P>,
-        /// When the task was submitted.
-        queued_ns: u64,
-    },
+    /// Give a worker a task, which was submitted then.
+    Start { worker: WorkerId, lease: LeaseId, payload: Arc<P>, queued_ns: u64 },
     /// Tell a worker to end a lease without a result.
-    Stop {
-        worker: WorkerId,
-        lease: LeaseId,
-    },
-    /// A worker is none any more: should it be heard again, it has to register anew.
-    Lost {
-        worker: WorkerId,
-        name: Arc<str>,
-        loss: Loss,
-        /// How many leases were taken back from it.
-        leases: usize,
-    },
+    Stop { worker: WorkerId, lease: LeaseId },
+    /// A worker is none any more, and so many leases were taken back from it: should it be heard again, it has to
+    /// register anew.
+    Lost { worker: WorkerId, name: Arc<str>, loss: Loss, leases: usize },
     /// An operation's action was given to a worker: its watchers read it some time later.
     Began(OperationId),
     /// An operation ended: its watchers must read it.
     Changed(OperationId),
+    /// An operation is known no longer.
     Forgotten(OperationId),
     /// For the instruments: a task entered the queue, again after its worker died, or not.
-    Queued {
-        /// After a worker died.
-        again: bool,
-    },
+    Queued { again: bool },
     /// For the instruments: a task left the queue for a worker.
-    Started {
-        /// Time in the queue.
-        waited_ns: u64,
-    },
+    Started { waited_ns: u64 },
     /// For the instruments: a task left the queue without a worker.
     Dropped,
     /// For the instruments: a lease ended; the task may be queued again after it.
     Ended,
-    /// For the instruments: a task that was started ended for good.
-    Completed {
-        /// When it was submitted.
-        queued_ns: u64,
-        /// When its last lease began.
-        started_ns: u64,
-        /// Whether with a worker's answer.
-        answered: bool,
-    },
+    /// For the instruments: a task ended for good, with a worker's answer or without. It was submitted, and its
+    /// last lease began, at these moments.
+    Completed { queued_ns: u64, started_ns: u64, answered: bool },
 }
 
 #[derive(Debug)]
