@@ -28,65 +28,35 @@ pub enum What {
     /// The clock there; answered before anything else is done.
     Clock,
     /// Which of these programs are not there.
-    Missing {
-        programs: Vec<String>,
-    },
+    Missing { programs: Vec<String> },
     /// Runs Kendall's own program with these arguments, to its end: whether it ends well.
-    Check {
-        arguments: Vec<String>,
-    },
+    Check { arguments: Vec<String> },
     /// A free port of this address.
-    FreePort {
-        address: String,
-    },
+    FreePort { address: String },
+    /// Starts a process.
     Start(Launch),
     /// Waits until a process may be used.
     Ready(AwaitReady),
     /// Asks a process to stop.
-    Signal {
-        process: u32,
-        signal: StopSignal,
-    },
+    Signal { process: u32, signal: StopSignal },
     /// The end of what a process has said so far, as an error quotes it.
-    Tail {
-        process: u32,
-    },
+    Tail { process: u32 },
     /// Waits for the end of a process, kills it at the deadline, and forgets it.
-    Finish {
-        process: u32,
-        deadline_ms: u64,
-    },
+    Finish { process: u32, deadline_ms: u64 },
     /// Snapshots, counters of processes, counters of the host.
-    Look {
-        snapshots: Vec<String>,
-        accounts: Vec<Accounting>,
-    },
+    Look { snapshots: Vec<String>, accounts: Vec<Accounting> },
     /// Length and digest of a file below the agent's folder.
-    Measure {
-        file: String,
-    },
+    Measure { file: String },
     /// A piece of it.
-    Read {
-        file: String,
-        offset: u64,
-    },
+    Read { file: String, offset: u64 },
     /// Removes a folder below the agent's folder.
-    Remove {
-        folder: String,
-    },
+    Remove { folder: String },
     /// Times of connections to this address.
-    RoundTrips {
-        address: String,
-        count: u32,
-    },
+    RoundTrips { address: String, count: u32 },
     /// Answers one probe of the network at this address of the host; its port.
-    ServeProbe {
-        address: String,
-    },
+    ServeProbe { address: String },
     /// Probes the way to where another answers.
-    Probe {
-        address: String,
-    },
+    Probe { address: String },
     /// The end; nothing is left.
     Bye,
 }
@@ -95,20 +65,18 @@ pub enum What {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "say", rename_all = "kebab-case")]
 pub enum Line {
+    /// The first line.
     Hello(Hello),
+    /// To the request of this number.
     Answer {
         id: u64,
         #[serde(flatten)]
         outcome: Outcome,
     },
-    Ended {
-        process: u32,
-        end: End,
-    },
+    /// A process ended.
+    Ended { process: u32, end: End },
     /// The agent ends by itself, and what it started with it.
-    End {
-        why: String,
-    },
+    End { why: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -47,20 +47,13 @@ const BEHIND: f64 = 5.0;
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Bottleneck {
     /// The cores of a host.
-    Host {
-        name: String,
-    },
+    Host { name: String },
     /// The tokens of a pool.
-    Pool {
-        name: String,
-    },
+    Pool { name: String },
     /// The threads of a process.
-    Threads {
-        name: String,
-    },
-    Commit {
-        name: String,
-    },
+    Threads { name: String },
+    /// A commit or flush that requests wait for.
+    Commit { name: String },
     /// Something inside the service that no counter shows: throughput no longer grows in proportion.
     Unseen,
     /// Nothing is busy: delays and think time bound the throughput.

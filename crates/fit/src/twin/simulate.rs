@@ -97,23 +97,13 @@ pub fn simulate(
     run.shown(measured_s)
 }
 
+/// A step of a request. `Sometimes` leaves so many out, unless chance is below the share.
 #[derive(Debug, Clone, Copy)]
 enum Op {
-    Work {
-        process: usize,
-        share: f64,
-    },
+    Work { process: usize, share: f64 },
     Delay(f64),
-    Wait {
-        time_s: f64,
-        each_s: f64,
-        spread: Spread,
-    },
-    /// Leaves so many out, unless chance is below the share.
-    Sometimes {
-        share: f64,
-        skip: u32,
-    },
+    Wait { time_s: f64, each_s: f64, spread: Spread },
+    Sometimes { share: f64, skip: u32 },
     Take(usize),
     Give(usize),
     Commit(usize),
@@ -152,13 +142,10 @@ enum Event {
     /// The next arrival of an open load.
     Arrival,
     /// A core is done with what it began in this turn.
-    Core {
-        host: u32,
-        core: u32,
-        turn: u32,
-    },
+    Core { host: u32, core: u32, turn: u32 },
     /// A waiting thread gets its slice.
     Tick(u32),
+    /// A commit ends.
     Commit(u32),
 }
 

@@ -31,13 +31,10 @@ pub(super) enum Input {
     /// The socket is empty.
     Nothing,
     /// `held` bytes lie in the inbox, of which `read` are new; `more` may follow at once.
-    Bytes {
-        held: usize,
-        read: usize,
-        more: bool,
-    },
+    Bytes { held: usize, read: usize, more: bool },
     /// The server closed its side.
     End,
+    /// The connection broke.
     Failed(ErrorKind),
 }
 

@@ -17,20 +17,13 @@ const MOST_VALUES: u64 = 1 << 31;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// Values in it, and nulls.
-    Answer {
-        found: u32,
-        missing: u32,
-    },
+    Answer { found: u32, missing: u32 },
+    /// The command was refused.
     Error(ErrorKind),
     /// The slot is on another node now; none where its address is no IP address and a port.
-    Moved {
-        slot: u16,
-        node: Option<SocketAddr>,
-    },
+    Moved { slot: u16, node: Option<SocketAddr> },
     /// The slot is on its way to another node.
-    Ask {
-        node: Option<SocketAddr>,
-    },
+    Ask { node: Option<SocketAddr> },
 }
 
 /// Bytes that are no reply.

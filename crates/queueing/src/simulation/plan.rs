@@ -155,27 +155,21 @@ pub(super) struct ClassPlan {
     pub(super) think: Option<u32>,
 }
 
+/// Where customers come from; a child is sent out by one at a station: see [`Work::Fork`] and [`Work::Hold`].
 #[derive(Debug, Clone)]
 pub(super) enum Kind {
-    Open {
-        gap: Sampler,
-        batch: Batch,
-    },
-    Closed {
-        population: u32,
-    },
-    /// Sent out by a customer at a station: see [`Work::Fork`] and [`Work::Hold`].
+    Open { gap: Sampler, batch: Batch },
+    Closed { population: u32 },
     Child,
 }
 
 /// Size of a batch of arrivals.
 #[derive(Debug, Clone)]
 pub(super) enum Batch {
+    /// Always as many.
     Fixed(u32),
     /// 1, 2, … with success probability 1/mean.
-    Geometric {
-        mean: f64,
-    },
+    Geometric { mean: f64 },
     /// Size and cumulative probability.
     Table(Vec<(u32, f64)>),
 }

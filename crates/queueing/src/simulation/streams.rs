@@ -30,43 +30,19 @@ pub(super) fn streams(seed: u64, replication: u32, count: usize) -> Vec<Stream> 
         .collect()
 }
 
-/// A distribution made ready for drawing.
+/// A distribution made ready for drawing: Erlang's of few stages as their sum, `span` as 1 − (low/high)^shape.
 #[derive(Debug, Clone)]
 pub(super) enum Sampler {
     Deterministic(f64),
     Exponential(f64),
-    /// Few stages: their sum.
-    Erlang {
-        stages: u32,
-        stage_mean: f64,
-    },
-    Hyperexponential {
-        cumulative: Box<[f64]>,
-        means: Box<[f64]>,
-    },
-    Lognormal {
-        location: f64,
-        scale: f64,
-    },
-    Uniform {
-        low: f64,
-        width: f64,
-    },
+    Erlang { stages: u32, stage_mean: f64 },
+    Hyperexponential { cumulative: Box<[f64]>, means: Box<[f64]> },
+    Lognormal { location: f64, scale: f64 },
+    Uniform { low: f64, width: f64 },
     Gamma(Gamma<f64>),
-    Weibull {
-        exponent: f64,
-        scale: f64,
-    },
-    BoundedPareto {
-        exponent: f64,
-        low: f64,
-        /// 1 − (low/high)^shape.
-        span: f64,
-    },
-    TruncatedNormal {
-        location: f64,
-        scale: f64,
-    },
+    Weibull { exponent: f64, scale: f64 },
+    BoundedPareto { exponent: f64, low: f64, span: f64 },
+    TruncatedNormal { location: f64, scale: f64 },
     Empirical(Box<[f64]>),
     Trace(Box<[f64]>),
     Phases(Box<Phases>),

@@ -200,22 +200,13 @@ impl Link {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     /// Bytes or an end of this direction are due.
-    Line {
-        key: Key,
-        direction: usize,
-    },
+    Line { key: Key, direction: usize },
     /// The server should have accepted by now.
-    Connect {
-        key: Key,
-    },
+    Connect { key: Key },
     /// A wire has space again.
-    Wire {
-        route: usize,
-        direction: usize,
-    },
-    Accept {
-        route: usize,
-    },
+    Wire { route: usize, direction: usize },
+    /// Connections may be accepted again.
+    Accept { route: usize },
     /// The graceful stop has taken long enough.
     Grace,
 }

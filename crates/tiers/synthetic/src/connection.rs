@@ -37,10 +37,8 @@ pub(crate) struct Connection {
 enum Answer {
     /// The station has it.
     Waited,
-    Ready {
-        bytes: Vec<u8>,
-        visit: Option<Visit>,
-    },
+    /// It may be sent when those before it are.
+    Ready { bytes: Vec<u8>, visit: Option<Visit> },
 }
 
 /// A request that was found in the bytes.

@@ -123,16 +123,10 @@ impl Synthetic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A server is done; the answer with this number leaves.
-    Ends {
-        sequence: u64,
-        key: Key,
-        number: u64,
-        visit: VisitTimes,
-    },
+    Ends { sequence: u64, key: Key, number: u64, visit: VisitTimes },
     /// A server takes the next request.
-    Begins {
-        sequence: u64,
-    },
+    Begins { sequence: u64 },
+    /// Connections may be accepted again.
     Accept,
     /// The graceful stop has taken long enough.
     Grace,
