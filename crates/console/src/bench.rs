@@ -146,7 +146,6 @@ pub enum BenchError {
         "too large for the bench with this solver: leave the solver out, or use `kendall solve`"
     )]
     TooLarge,
-    /// There is no solution.
     #[error(transparent)]
     Solve(#[from] SolveError),
 }

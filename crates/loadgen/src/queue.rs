@@ -192,7 +192,6 @@ impl QueuePlan {
 /// A load of the message queue that did not take place.
 #[derive(Debug, thiserror::Error)]
 pub enum QueueLoadError {
-    /// No server, or no threads.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// The queue service would not let the load prepare itself.

@@ -155,7 +155,6 @@ impl ReapiPlan {
 /// A load of a build cache that did not take place.
 #[derive(Debug, thiserror::Error)]
 pub enum ReapiLoadError {
-    /// No server, or no threads.
     #[error(transparent)]
     Load(#[from] LoadError),
     /// Two clients would execute the same action, and the cluster would run it once for both.

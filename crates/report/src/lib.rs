@@ -66,7 +66,6 @@ pub struct ModelFile {
 /// Why there is no report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The results cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the report's page cannot be made")]

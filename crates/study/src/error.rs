@@ -34,7 +34,6 @@ pub enum StudyError {
         /// In the words of the program that looked for it.
         what: String,
     },
-    /// Cores that cannot be limited.
     #[error(transparent)]
     Quota(#[from] kendall_host::quota::QuotaError),
     #[error("{what}")]
@@ -64,7 +63,6 @@ pub enum StudyError {
         target: String,
         reason: String,
     },
-    /// The tier that clients talk to answers in another protocol than the load's.
     #[error(transparent)]
     OtherProtocol(#[from] crate::entry::OtherProtocol),
     /// The capacity that rates are shares of could not be measured.

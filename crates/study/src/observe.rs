@@ -73,12 +73,10 @@ const LAST_LOOK: Duration = LEASE;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
-    /// A process of the system or a generator.
     #[error(transparent)]
     Process(#[from] ProcessError),
     #[error("{name} gave no result: {what}{tail}")]
     NoResult { name: String, what: String, tail: String },
-    /// The tier that clients talk to answers in another protocol.
     #[error(transparent)]
     OtherProtocol(#[from] OtherProtocol),
     /// A disk that the run writes to is full.

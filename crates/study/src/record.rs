@@ -18,7 +18,6 @@ use crate::observed::{ObservedGenerator, ObservedMember};
 /// Numbers that do not fit together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RecordError {
-    /// A histogram that cannot be read.
     #[error(transparent)]
     Histogram(#[from] DecodeError),
     #[error("two snapshots of {tier} contradict each other: {what} went back")]

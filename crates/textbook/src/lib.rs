@@ -63,31 +63,22 @@ pub enum TextbookError {
     /// A key is not known, missing, or holds what it cannot.
     #[error("{}: {what}", kendall_keys::bracketed(path))]
     Key { path: String, what: String },
-    /// The model makes no sense.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// The model has no solution.
     #[error(transparent)]
     Solve(#[from] SolveError),
-    /// The station has no solution.
     #[error(transparent)]
     Station(#[from] StationError),
-    /// The network has no solution.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// The law cannot be fitted.
     #[error(transparent)]
     Scaling(#[from] UslError),
-    /// A distribution makes no sense.
     #[error(transparent)]
     Distribution(#[from] DistributionError),
-    /// The responses of a design cannot be analyzed.
     #[error(transparent)]
     Analysis(#[from] kendall_stats::analysis::AnalysisError),
-    /// There is no such fraction.
     #[error(transparent)]
     Fraction(#[from] kendall_stats::design::fraction::FractionError),
-    /// Demands cannot be found.
     #[error(transparent)]
     Demands(#[from] kendall_fit::demands::DemandError),
 }

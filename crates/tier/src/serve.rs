@@ -125,7 +125,6 @@ pub enum ListenError {
         #[source]
         source: io::Error,
     },
-    /// The certificate or its key cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }

@@ -66,10 +66,8 @@ pub enum AskError {
     UnknownHost { part: String, host: String },
     #[error("the runs make no model: {0}")]
     Calibration(#[from] CalibrationError),
-    /// The graph makes no structure.
     #[error(transparent)]
     Structure(#[from] StructureError),
-    /// The twin has no answer to it.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A pool of a tier of which nothing is known.

@@ -183,7 +183,6 @@ impl Prediction {
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Refusal {
-    /// The structure asked about makes no sense.
     #[error(transparent)]
     System(#[from] SystemError),
     #[error(

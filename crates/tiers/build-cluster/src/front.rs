@@ -66,7 +66,6 @@ pub struct FrontOptions {
 /// The front cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum FrontError {
-    /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error("cannot start threads")]

@@ -72,7 +72,6 @@ pub struct SchedulerOptions {
 /// The scheduler cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum SchedulerError {
-    /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error("cannot start threads")]

@@ -68,10 +68,8 @@ impl Default for Limits {
 /// A compute service that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ComputeError {
-    /// The address is taken or not ours.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// An option that cannot be.
     #[error(transparent)]
     Options(#[from] ChangeError),
     #[error("cannot start the service")]

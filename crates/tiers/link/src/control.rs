@@ -37,7 +37,6 @@ pub struct RouteState {
 /// A change that was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// A text that is not the quantity it should be.
     #[error(transparent)]
     Quantity(#[from] QuantityError),
     #[error("route {route} does not exist; the link has {routes}, counted from 0")]

@@ -31,7 +31,6 @@ pub enum ConfigError {
     /// The same, where it is not known which file has it.
     #[error(transparent)]
     Value(#[from] Problem),
-    /// The files of certificates and keys.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }

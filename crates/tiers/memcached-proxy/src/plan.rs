@@ -48,7 +48,6 @@ pub enum PlanError {
 /// Why a configuration is refused while the proxy runs. The proxy keeps the one that it has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReloadError {
-    /// It cannot be carried out.
     #[error(transparent)]
     Plan(#[from] PlanError),
     #[error("{what} cannot change while the proxy runs; start it anew for that")]

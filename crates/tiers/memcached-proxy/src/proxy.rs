@@ -32,7 +32,6 @@ pub enum StartError {
     },
     #[error("cannot make the event queue")]
     Events(#[source] io::Error),
-    /// The options cannot be carried out.
     #[error(transparent)]
     Plan(#[from] PlanError),
 }

@@ -115,7 +115,6 @@ pub struct Access {
 /// The middleware cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address is taken or not ours, or the certificate cannot be used.
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error(
@@ -123,15 +122,12 @@ pub enum ServerError {
          messages; give --tokens FILE, --tls-certificate FILE and --tls-key FILE, or say --open-to-anyone"
     )]
     Open { address: SocketAddr, missing: &'static str },
-    /// The tokens cannot be used.
     #[error(transparent)]
     Tokens(#[from] serve::TokensError),
     #[error("cannot start the network threads")]
     Threads(#[source] io::Error),
-    /// The private PostgreSQL cannot be had.
     #[error(transparent)]
     Private(#[from] PrivatePostgresError),
-    /// The database cannot be used.
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The description of the service is not readable: reflection cannot be served.

@@ -50,7 +50,6 @@ impl Default for Limits {
 /// A synthetic tier that cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub enum SyntheticError {
-    /// The address is taken or not ours.
     #[error(transparent)]
     Listen(#[from] ListenError),
     #[error("servers: a station has at least one")]

@@ -45,7 +45,6 @@ pub enum ServiceTimeError {
          `hyperexponential:5ms,4` (mean and squared coefficient of variation, at least 1)"
     )]
     Form { text: String },
-    /// A time that is none.
     #[error(transparent)]
     Time(#[from] QuantityError),
 }

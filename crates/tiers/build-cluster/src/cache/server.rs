@@ -48,10 +48,8 @@ pub struct CacheOptions {
 /// The cache cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
-    /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("cannot start the network threads")]

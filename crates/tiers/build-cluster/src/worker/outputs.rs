@@ -24,7 +24,6 @@ const UNASKED_BLOBS: usize = 32;
 /// Outputs that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OutputError {
-    /// A path or a link.
     #[error(transparent)]
     Path(#[from] PathError),
     #[error("the output {0:?} is neither a file nor a directory nor a link")]

@@ -39,7 +39,6 @@ pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bi
 /// The slot cannot be made or went wrong.
 #[derive(Debug, thiserror::Error)]
 pub enum SlotError {
-    /// The place for actions.
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
     #[error("the slot process failed")]

@@ -27,10 +27,8 @@ pub struct TreeLimits {
 pub(super) enum TreeError {
     #[error("the directory {0} is malformed")]
     Malformed(Digest),
-    /// A digest in it is none.
     #[error(transparent)]
     Digest(#[from] DigestError),
-    /// A name or a link in it.
     #[error(transparent)]
     Path(#[from] PathError),
     #[error("a directory has two entries named {0:?}")]
