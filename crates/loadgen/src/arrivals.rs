@@ -75,7 +75,6 @@ pub enum ArrivalError {
     TwoRates { kind: String },
     #[error("`{kind}` arrivals cannot change in stages; `poisson` and `constant` can")]
     OwnRate { kind: String },
-    /// More arrivals than can be sent, or counted in the end.
     #[error(
         "{rate:.0} arrivals a second are more than any machine sends; the most is {MOST_RATE:.0}/s"
     )]

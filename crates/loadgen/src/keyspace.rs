@@ -129,7 +129,6 @@ pub enum KeyspaceError {
     Choice { text: String },
     #[error("{keys} keys: there are from 1 to {most}")]
     Keys { keys: u64, most: u64 },
-    /// Keys too short to be different or too long for the protocol.
     #[error("keys of {bytes} bytes: {keys} keys need from {least} to {LONGEST_KEY} bytes each")]
     KeySize { bytes: usize, keys: u64, least: usize },
     #[error("values of {bytes} bytes: the limit is {LONGEST_VALUE} bytes")]

@@ -122,7 +122,6 @@ pub enum QueuePlanError {
     Calls { text: String },
     #[error("a stream does not carry `{operation}`; leave it out of the mix, or make single calls")]
     NotOnStreams { operation: &'static str },
-    /// More clients than can have a call on these streams.
     #[error(
         "{connections} connections with a stream each are too few for {clients} clients: a stream \
          carries {OPEN_CALLS} calls at a time; allow {needed} or more"

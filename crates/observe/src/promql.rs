@@ -24,7 +24,6 @@ pub(crate) enum QueryError {
     /// It is not a query, or one of another kind.
     #[error("{reason} at `{at}`; docs/observe.md lists what can be computed without a server")]
     Parse { reason: String, at: String },
-    /// Several series of one side belong to one of the other.
     #[error("several series have the labels {labels} on one side of `{operator}`; sum over them")]
     Ambiguous { operator: char, labels: String },
 }

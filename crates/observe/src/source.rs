@@ -38,7 +38,6 @@ pub struct Series {
 /// Why a source gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// The server cannot be reached, or does not answer in time.
     #[error("{url} cannot be reached; {remedy}")]
     Unreachable {
         url: String,
@@ -46,7 +45,6 @@ pub enum SourceError {
         #[source]
         source: Box<ureq::Error>,
     },
-    /// It accepts the connection and sends no answer, or never ends it.
     #[error(
         "{url} is connected, but there was no answer in {seconds} s: it is overloaded or no Prometheus; ask for less time \
          (--from), or give a longer --step"

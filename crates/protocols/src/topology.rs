@@ -47,7 +47,6 @@ pub struct TierId(String);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "the error texts say it")]
 pub enum TierNameError {
-    /// Characters that have a meaning in paths, links or commands.
     #[error(
         "`{name}` is not a name for a tier; write a letter (of ASCII) and then letters, digits, `-` or `_`, \
          {LONGEST} at most"

@@ -176,12 +176,10 @@ pub enum LayeredError {
     Missing { place: String, what: &'static str, index: usize, count: usize },
     #[error("{name} is {value}; it must be {expected}")]
     Number { name: String, value: f64, expected: &'static str },
-    /// A reference task is used as a server, or the other way round.
     #[error("task `{task}` {what}")]
     Role { task: String, what: &'static str },
     #[error("tasks call each other in a circle: {0}; a layered model has none")]
     Cycle(String),
-    /// Requests that nothing holds back exceed what a task or processor can do.
     #[error(
         "no steady state at `{name}`: with asynchronous requests and arrivals, {offered:.6} of \
          {capacity} would be busy; lower their rates, or give it more copies"

@@ -344,7 +344,6 @@ impl Default for SimulationOptions {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[expect(missing_docs, reason = "the error texts say it")]
 pub enum ModelError {
-    /// A key is not known, missing, or holds what it cannot.
     #[error("{path}: {what}")]
     Key {
         /// Where, such as `stations[2].servers`.

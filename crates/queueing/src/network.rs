@@ -121,7 +121,6 @@ pub enum NetworkError {
     Shape { resource: usize, have: usize, need: usize },
     #[error("{name} is {value}; it must be {expected}")]
     Number { name: String, value: f64, expected: &'static str },
-    /// A class has no work and no think time, or no demand at all where it needs some.
     #[error("class {class} visits nothing: its demands and think time are all 0")]
     NoWork { class: usize },
     #[error(
@@ -139,7 +138,6 @@ pub enum NetworkError {
     TooLarge { solver: &'static str, steps: f64, limit: f64 },
     #[error("{solver} did not settle: after {rounds} rounds numbers still change by {change:.2e}")]
     NotSettled { solver: &'static str, rounds: u32, change: f64 },
-    /// A solution broke a law: a defect of the solver.
     #[error(
         "{solver} gave a result that breaks {law} ({have} against {limit}); please report this"
     )]

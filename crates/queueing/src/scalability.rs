@@ -146,7 +146,6 @@ pub enum UslError {
     },
     #[error("{name} is {value}; it must be {expected}")]
     Option { name: &'static str, value: f64, expected: &'static str },
-    /// Too few measurements for the coefficients and an estimate of the error.
     #[error(
         "{} at {}: {coefficients} coefficients and their errors need {need} measurements at \
          {coefficients} different loads at least; measure more loads, or fix γ",
@@ -156,7 +155,6 @@ pub enum UslError {
     TooFew { have: usize, distinct: usize, coefficients: usize, need: usize },
     #[error("every throughput is 0: there is nothing to fit")]
     NoThroughput,
-    /// So many throughputs are 0 that the fit would run away.
     #[error(
         "{zeros} of {measurements} throughputs are 0: no law passes through them; leave out the loads \
          at which nothing completed, or measure them again"

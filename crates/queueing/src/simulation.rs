@@ -161,7 +161,6 @@ pub enum Doubt {
         wanted = 100.0 * wanted
     )]
     CapReached { most_customers: u64, reached: f64, wanted: f64 },
-    /// The model remembers its past for so long that the intervals may be too narrow.
     #[error(
         "neighboring batches correlate by {correlation:.2} (0.3 is accepted): the run is short for \
          so busy a model and its intervals may be too narrow; allow more customers"
@@ -184,13 +183,11 @@ pub enum Doubt {
         /// The commonest of them, 0 to 1.
         quantile: f64,
     },
-    /// Customers stay for so long that too few of the long stays were seen to end.
     #[error(
         "no interval for times: customers stay for {stay_s:.3} s on average, and a replication simulates {simulated_s:.3} \
          s; allow more customers"
     )]
     TooShortForTimes { stay_s: f64, simulated_s: f64 },
-    /// The transient may have lasted longer than what was cut.
     #[error(
         "no end of the warm-up found in {simulated_s} s of simulated time: allow more customers, \
          or check that the model is stable"

@@ -106,7 +106,6 @@ pub enum DesignError {
     SameLevel { factor: String, level: String },
     #[error("factor `{factor}` is named twice")]
     SameFactor { factor: String },
-    /// A two-level design with a factor of more or fewer.
     #[error(
         "factor `{factor}` has {levels} levels; a two-level design needs exactly 2 (or use a full design)"
     )]

@@ -21,10 +21,8 @@ pub enum SampleError {
     },
     #[error("{value} is not a positive number")]
     NotPositive { value: f64 },
-    /// A confidence level that is not strictly between 0 and 1.
     #[error("a confidence of {confidence} is not between 0 and 1, such as 0.95")]
     Confidence { confidence: f64 },
-    /// A quantile that is not strictly between 0 and 1.
     #[error("a quantile of {quantile} is not between 0 and 1, such as 0.99")]
     Quantile { quantile: f64 },
 }

@@ -40,7 +40,6 @@ pub struct StoppingRule {
 pub enum RuleError {
     #[error("repetitions from {min} to {max}: the least is 2, and min must not exceed max")]
     Repetitions { min: u64, max: u64 },
-    /// A width that no number of repetitions reaches, or that is not a width.
     #[error("a relative half-width of {width} is not between 0 and 1, such as 0.02")]
     Width { width: f64 },
     /// The observations or the confidence.

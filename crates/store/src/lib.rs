@@ -72,7 +72,6 @@ pub enum StoreError {
         "no results in {folder}: there is no {DATABASE_FILE}; make them with `kendall run STUDY.toml --out {folder}`"
     )]
     Missing { folder: String },
-    /// A file in the place of a folder of results.
     #[error(
         "{path} is a file; results are a folder, the one that `kendall run` wrote (a table of measurements is for \
          `kendall compare`, `kendall fit` or `kendall design analyze`)"
@@ -84,7 +83,6 @@ pub enum StoreError {
         #[source]
         source: std::io::Error,
     },
-    /// A database where a new one was to be made.
     #[error("{folder} holds results already; continue them or choose another folder")]
     Exists { folder: String },
     #[error(
@@ -104,7 +102,6 @@ pub enum StoreError {
         #[source]
         source: rusqlite::Error,
     },
-    /// Something in the file that this program would not have written.
     #[error("the results hold something that cannot be read: {what}")]
     Corrupt { what: String },
     #[error("{what} is {value}, more than the {limit} that can be stored")]

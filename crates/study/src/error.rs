@@ -22,7 +22,6 @@ pub enum StudyError {
     InUse { folder: String },
     #[error("{program} is not installed; install it with `apt-get install {package}`")]
     NotInstalled { program: String, package: String },
-    /// A program that a tier's command names is not there.
     #[error(
         "tier `{tier}`: the program `{program}` is not installed: not in PATH, or no such file"
     )]
@@ -65,7 +64,6 @@ pub enum StudyError {
     },
     #[error(transparent)]
     OtherProtocol(#[from] crate::entry::OtherProtocol),
-    /// The capacity that rates are shares of could not be measured.
     #[error(
         "the capacity that `workload.rate` is a share of could not be measured in a closed loop of \
          {clients} clients: {reason}; state it as `workload.capacity`, such as \"120/s\""

@@ -79,7 +79,6 @@ pub(crate) enum RunError {
     NoResult { name: String, what: String, tail: String },
     #[error(transparent)]
     OtherProtocol(#[from] OtherProtocol),
-    /// A disk that the run writes to is full.
     #[error("{full}{then}")]
     NoRoom { full: Full, then: String },
 }

@@ -70,7 +70,6 @@ pub enum AskError {
     Structure(#[from] StructureError),
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A pool of a tier of which nothing is known.
     #[error(
         "the runs do not show how many {of} {tier} has: write `{of} = …` into its table of the study file, and run it"
     )]

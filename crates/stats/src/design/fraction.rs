@@ -99,7 +99,6 @@ impl TryFrom<String> for Word {
 pub enum FractionError {
     #[error("`{text}` is not a generator; write it like `D=ABC`")]
     Generator { text: String },
-    /// A generator that defines a basic factor, or one twice, or uses one that is not basic.
     #[error(
         "generator `{text}`: the left side must be one of the last factors, each once, and the \
          right side only of the {basic} basic ones ({letters})"

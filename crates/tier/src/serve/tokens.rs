@@ -25,7 +25,6 @@ pub enum TokensError {
     },
     #[error("{path}, line {line}: {what}; a line is {form}")]
     Line { path: PathBuf, line: usize, what: &'static str, form: &'static str },
-    /// It has no token, so that no client could come in.
     #[error("{path} holds no token; a line is {form}")]
     Empty { path: PathBuf, form: &'static str },
 }

@@ -31,12 +31,10 @@ pub enum PlanError {
     TwoPools { pool: String },
     #[error("two routes have the prefix `{prefix}`")]
     TwoRoutes { prefix: String },
-    /// A prefix that no key begins with, or every key.
     #[error("`{prefix}` is not a prefix of keys: write 1 to {PREFIX_BYTES} bytes without blanks")]
     Prefix { prefix: String },
     #[error("{who} names the pool `{pool}`, which does not exist (there are: {known})")]
     UnknownPool { who: String, pool: String, known: String },
-    /// A pool that would be asked for its own keys.
     #[error("pool `{pool}` cannot be its own {what}")]
     Itself { pool: String, what: &'static str },
     #[error("nothing leads to the pool `{pool}`: name it in a route, a warm-up or a shadow")]

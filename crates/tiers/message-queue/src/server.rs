@@ -130,7 +130,6 @@ pub enum ServerError {
     Private(#[from] PrivatePostgresError),
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The description of the service is not readable: reflection cannot be served.
     #[error("cannot describe the service")]
     Reflection(#[source] tonic_reflection::server::Error),
 }

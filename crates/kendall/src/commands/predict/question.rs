@@ -48,7 +48,6 @@ pub(super) enum QuestionError {
     Refused(#[from] Refusal),
     #[error("--what-if {key}={value}: {what}")]
     WhatIf { key: String, value: String, what: String },
-    /// A key of the study where only hardware can be another.
     #[error(
         "`{key}` is a key of the study, and the other results say themselves what it was; with \
          --against, only what no study file contains can be changed: cores, cpu_speed, placement, \

@@ -15,12 +15,10 @@ use crate::wire::re;
 pub(crate) enum Unfit {
     #[error("the result is not a message of the protocol")]
     Malformed,
-    /// The path of an output could name a file outside the working directory, or none.
     #[error(
         "the output path {0:?} is refused: paths are relative to the working directory, names joined by single `/`, without `.` and `..`"
     )]
     Path(String),
-    /// An output has no digest, or not one of this function.
     #[error("the output {path:?} has no usable digest: {why}")]
     Digest { path: String, why: String },
     #[error("the content of the output {0:?} is not what its digest names")]

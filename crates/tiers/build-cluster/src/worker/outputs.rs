@@ -28,7 +28,6 @@ pub(super) enum OutputError {
     Path(#[from] PathError),
     #[error("the output {0:?} is neither a file nor a directory nor a link")]
     Kind(String),
-    /// A relative link that points out of the input root.
     #[error(
         "the output {link:?} is a link to {target:?}, out of the input root; only absolute links may lead there"
     )]

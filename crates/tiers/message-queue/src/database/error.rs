@@ -41,7 +41,6 @@ pub enum DatabaseError {
     AuthorityAsServer(#[source] Error),
     #[error("PostgreSQL {found} is too old; version 15 or later is needed")]
     Version { found: String },
-    /// The tables were made by another version of this program.
     #[error(
         "the schema `{SCHEMA}` has version {found}, and this program needs version {VERSION}; start the program \
          that made it, or take another database"

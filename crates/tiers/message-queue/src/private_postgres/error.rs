@@ -30,7 +30,6 @@ pub enum PrivatePostgresError {
          yours, with --data DIR"
     )]
     NotOurs { path: PathBuf, why: &'static str },
-    /// PostgreSQL will not run as root, and there is no other user to run it as.
     #[error(
         "PostgreSQL does not run as root, and this machine has no user `postgres` to run it as; \
          start as another user"
@@ -56,7 +55,6 @@ pub enum PrivatePostgresError {
          another folder with --data DIR"
     )]
     InUse { path: PathBuf },
-    /// Its data are of a version whose programs are not here.
     #[error(
         "{path} was made by PostgreSQL {made}, whose programs are not installed here (found: {found}); install \
          version {made} again (Debian: apt-get install postgresql-{made}), or bring the data up to date with \
