@@ -2,7 +2,6 @@
 //! bias away. `make bench-coverage` prints the tables.
 
 #![expect(clippy::unwrap_used, reason = "a test: what cannot be computed fails it")]
-#![expect(clippy::print_stdout, reason = "the table that `make bench-coverage` is for")]
 
 use kendall_stats::distribution::{normal_quantile, t_p_value};
 use kendall_stats::sample::{mean, variance};
