@@ -98,11 +98,7 @@ pub enum ConsoleError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error("the folder {folder} cannot be read; name one that holds results, such as results/")]
-    Folder {
-        folder: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Folder { folder: PathBuf, source: io::Error },
     #[error("its threads cannot be started")]
     Threads(#[source] io::Error),
 }

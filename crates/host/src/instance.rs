@@ -30,17 +30,9 @@ const TAIL_BYTES: usize = 400;
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     #[error("{name} cannot be started")]
-    Spawn {
-        name: String,
-        #[source]
-        source: std::io::Error,
-    },
+    Spawn { name: String, source: std::io::Error },
     #[error("{name} cannot be started")]
-    Quota {
-        name: String,
-        #[source]
-        source: QuotaError,
-    },
+    Quota { name: String, source: QuotaError },
     #[error("{name} ended with {status}{tail}")]
     Ended { name: String, status: String, tail: String },
     #[error("{name} was not ready after {seconds} s ({check}){tail}")]

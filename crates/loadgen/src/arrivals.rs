@@ -82,11 +82,7 @@ pub enum ArrivalError {
     #[error("the distribution of the gaps")]
     Gaps(#[source] crate::distribution::DistributionError),
     #[error("cannot read the arrivals of `{path}`")]
-    File {
-        path: String,
-        #[source]
-        source: std::io::Error,
-    },
+    File { path: String, source: std::io::Error },
     #[error(
         "{path}, line {line}: `{text}` is not a moment at or after the one before; write seconds \
          since the start, like `0.125`, or a time, like `125ms`"

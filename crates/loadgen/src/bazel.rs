@@ -87,11 +87,7 @@ pub enum BuildError {
         "{program} cannot be started; install it (Debian: `apt-get install bazel-bootstrap \
          bazel-platforms`), or name it with --bazel"
     )]
-    Start {
-        program: String,
-        #[source]
-        source: std::io::Error,
-    },
+    Start { program: String, source: std::io::Error },
     #[error("bazel {command} ended with {status}: {said}")]
     Failed { command: String, status: String, said: String },
     #[error("bazel {command} was stopped after {seconds:.1} s, before its end")]
@@ -99,11 +95,7 @@ pub enum BuildError {
     #[error("the profile of the build shows {found} of {tasks} tasks")]
     Profile { found: usize, tasks: u32 },
     #[error("{path}")]
-    File {
-        path: String,
-        #[source]
-        source: std::io::Error,
-    },
+    File { path: String, source: std::io::Error },
     #[error("the profile of the build cannot be read: {0}")]
     Unreadable(#[from] serde_json::Error),
 }

@@ -64,12 +64,7 @@ pub enum CallError {
     #[error("`{metadata}` is not metadata; write it like `x-user=7`")]
     Metadata { metadata: String },
     #[error("message `{text}` is no {message}: {source}")]
-    Message {
-        text: String,
-        message: String,
-        #[source]
-        source: serde_json::Error,
-    },
+    Message { text: String, message: String, source: serde_json::Error },
     #[error("`{method}` takes one message, and there are {messages}; give `--data` once")]
     OneMessage { method: String, messages: usize },
     #[error("`{method}` has no streams both ways, so that there is nothing to send in turn")]

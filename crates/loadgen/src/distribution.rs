@@ -36,11 +36,7 @@ pub enum DistributionError {
     #[error("`{text}`: {reason}")]
     Parameter { text: String, reason: &'static str },
     #[error("cannot read the values of `{path}`")]
-    File {
-        path: String,
-        #[source]
-        source: std::io::Error,
-    },
+    File { path: String, source: std::io::Error },
     #[error(
         "{path}, line {line}: `{text}` is not a value; write one value per line, like {example}"
     )]

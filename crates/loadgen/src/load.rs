@@ -105,11 +105,7 @@ pub enum PacePlan {
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("cannot connect to {target}; is the server running?")]
-    Connect {
-        target: SocketAddr,
-        #[source]
-        source: std::io::Error,
-    },
+    Connect { target: SocketAddr, source: std::io::Error },
     /// It would not let the load in, or does not speak its protocol.
     #[error("{target} refused the connection: {said}")]
     Refused { target: SocketAddr, said: String },

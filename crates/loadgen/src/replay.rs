@@ -30,11 +30,7 @@ pub struct Replay {
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     #[error("{path}: cannot be read")]
-    File {
-        path: String,
-        #[source]
-        source: std::io::Error,
-    },
+    File { path: String, source: std::io::Error },
     #[error(
         "{path}: none of {lines} lines is a GET of the common or combined log format, such as \
          `10.0.0.1 - - [10/Oct/2026:13:55:36 +0000] \"GET /index.html HTTP/1.1\" 200 2326`"

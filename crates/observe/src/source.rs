@@ -39,12 +39,7 @@ pub struct Series {
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
     #[error("{url} cannot be reached; {remedy}")]
-    Unreachable {
-        url: String,
-        remedy: &'static str,
-        #[source]
-        source: Box<ureq::Error>,
-    },
+    Unreachable { url: String, remedy: &'static str, source: Box<ureq::Error> },
     #[error(
         "{url} is connected, but there was no answer in {seconds} s: it is overloaded or no Prometheus; ask for less time \
          (--from), or give a longer --step"
@@ -68,11 +63,7 @@ pub enum SourceError {
     NotRecorded { folder: String, query: String },
     /// A file of a recording cannot be read or written.
     #[error("{path}")]
-    File {
-        path: String,
-        #[source]
-        source: std::io::Error,
-    },
+    File { path: String, source: std::io::Error },
 }
 
 #[cfg(test)]

@@ -73,11 +73,7 @@ pub enum ReportError {
     #[error("the report cannot be written as JSON")]
     Json(#[from] serde_json::Error),
     #[error("{path} cannot be written")]
-    File {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -78,11 +78,7 @@ pub enum StoreError {
     )]
     NoFolder { path: String },
     #[error("{path} cannot be read")]
-    Unreadable {
-        path: String,
-        #[source]
-        source: std::io::Error,
-    },
+    Unreadable { path: String, source: std::io::Error },
     #[error("{folder} holds results already; continue them or choose another folder")]
     Exists { folder: String },
     #[error(
@@ -98,10 +94,7 @@ pub enum StoreError {
     #[error(
         "the disk of the results is full; runs that were stored before are safe: free some space, and the same command resumes"
     )]
-    DiskFull {
-        #[source]
-        source: rusqlite::Error,
-    },
+    DiskFull { source: rusqlite::Error },
     #[error("the results hold something that cannot be read: {what}")]
     Corrupt { what: String },
     #[error("{what} is {value}, more than the {limit} that can be stored")]
@@ -113,11 +106,7 @@ pub enum StoreError {
     #[error("the results cannot be read or written")]
     Database(#[source] rusqlite::Error),
     #[error("the folder {folder} cannot be made")]
-    Folder {
-        folder: String,
-        #[source]
-        source: std::io::Error,
-    },
+    Folder { folder: String, source: std::io::Error },
 }
 
 impl From<rusqlite::Error> for StoreError {

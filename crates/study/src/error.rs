@@ -72,11 +72,7 @@ pub enum StudyError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("{what}")]
-    System {
-        what: String,
-        #[source]
-        source: std::io::Error,
-    },
+    System { what: String, source: std::io::Error },
 }
 
 impl From<HostError> for StudyError {

@@ -119,12 +119,7 @@ impl ListenOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     #[error("cannot listen on {address}; choose another with {option}")]
-    Bind {
-        address: SocketAddr,
-        option: &'static str,
-        #[source]
-        source: io::Error,
-    },
+    Bind { address: SocketAddr, option: &'static str, source: io::Error },
     #[error(transparent)]
     Tls(#[from] TlsError),
 }

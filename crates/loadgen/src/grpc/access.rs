@@ -24,11 +24,7 @@ pub enum AccessError {
         "{} has neither one token alone nor a line `TOKEN admin`",
         path.display()
     )]
-    NoToken {
-        path: PathBuf,
-        #[source]
-        source: Option<std::io::Error>,
-    },
+    NoToken { path: PathBuf, source: Option<std::io::Error> },
     #[error(transparent)]
     Tls(#[from] TlsError),
 }

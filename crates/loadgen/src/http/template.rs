@@ -33,11 +33,7 @@ pub enum PlaceholderError {
     )]
     Form { text: String },
     #[error("placeholder `{name}`")]
-    Values {
-        name: String,
-        #[source]
-        source: DistributionError,
-    },
+    Values { name: String, source: DistributionError },
     #[error(
         "placeholder `{name}`: `{most}` is not a whole number; write it like `exponential:300000 at most 1000000`"
     )]
@@ -47,12 +43,7 @@ pub enum PlaceholderError {
     )]
     Sequence { name: String, range: String },
     #[error("placeholder `{name}`: cannot read lines from `{path}`")]
-    File {
-        name: String,
-        path: String,
-        #[source]
-        source: std::io::Error,
-    },
+    File { name: String, path: String, source: std::io::Error },
     #[error("placeholder `{name}` is given twice; each --vary names another one")]
     Twice { name: String },
     #[error("`{{{name}}}` is not in the URL, the headers or the body")]

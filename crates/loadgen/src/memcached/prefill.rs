@@ -17,18 +17,9 @@ const BATCH_BYTES: usize = 256 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum PrefillError {
     #[error("cannot connect to {target} to store keys; is the server running?")]
-    Connect {
-        target: SocketAddr,
-        #[source]
-        source: std::io::Error,
-    },
+    Connect { target: SocketAddr, source: std::io::Error },
     #[error("{target} closed the connection after {stored} keys were stored")]
-    Broken {
-        target: SocketAddr,
-        stored: u64,
-        #[source]
-        source: std::io::Error,
-    },
+    Broken { target: SocketAddr, stored: u64, source: std::io::Error },
     #[error("{target} refused key number {key}: `{answer}`; is it large enough for the values?")]
     Refused { target: SocketAddr, key: u64, answer: String },
 }

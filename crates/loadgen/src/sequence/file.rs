@@ -87,11 +87,7 @@ pub const REQUEST: &[Key] = &[
 #[derive(Debug, thiserror::Error)]
 pub enum SequenceError {
     #[error("cannot read {}", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     #[error("{}:{line}: {what}", path.display())]
     Syntax { path: PathBuf, line: usize, what: String },
     #[error("{}:{line}: {problem}", path.display())]

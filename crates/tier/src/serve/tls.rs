@@ -70,28 +70,13 @@ pub struct Tls {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read {path}")]
-    File {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
     /// It is of something else, or damaged.
     #[error("wanted {wanted} in {path}, found {found}")]
-    Pem {
-        path: PathBuf,
-        wanted: &'static str,
-        found: String,
-        #[source]
-        source: Option<Box<pem::Error>>,
-    },
+    Pem { path: PathBuf, wanted: &'static str, found: String, source: Option<Box<pem::Error>> },
     /// They do not fit each other, or are not understood.
     #[error("the certificate in {certificate} and the key in {key} cannot be used together")]
-    Pair {
-        certificate: PathBuf,
-        key: PathBuf,
-        #[source]
-        source: Box<rustls::Error>,
-    },
+    Pair { certificate: PathBuf, key: PathBuf, source: Box<rustls::Error> },
     #[error("TLS cannot be used")]
     Unusable(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("`{0}` is not a host name")]

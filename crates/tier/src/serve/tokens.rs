@@ -18,11 +18,7 @@ pub struct TokenLine<G> {
 #[derive(Debug, thiserror::Error)]
 pub enum TokensError {
     #[error("the tokens in {path} cannot be read")]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     #[error("{path}, line {line}: {what}; a line is {form}")]
     Line { path: PathBuf, line: usize, what: &'static str, form: &'static str },
     #[error("{path} holds no token; a line is {form}")]

@@ -25,11 +25,7 @@ pub enum FolderError {
     )]
     NotOurs(PathBuf),
     #[error("cannot use {path}; choose another folder with --data DIR")]
-    System {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    System { path: PathBuf, source: io::Error },
 }
 
 /// Takes a folder that is empty, or in which the tier already has `parts`, as long as the file is held that is

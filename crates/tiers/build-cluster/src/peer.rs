@@ -63,11 +63,7 @@ impl std::fmt::Debug for Trust {
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     #[error("cannot read {path}")]
-    File {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    File { path: PathBuf, source: std::io::Error },
     #[error("{0} holds no token; write one line of letters and digits")]
     Token(PathBuf),
     #[error(transparent)]

@@ -87,11 +87,7 @@ pub struct WorkerOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     #[error("cannot use the folder {folder}; choose another with --data")]
-    Folder {
-        folder: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Folder { folder: PathBuf, source: io::Error },
     #[error(transparent)]
     Taken(#[from] crate::folder::FolderError),
     #[error("cannot make a slot for actions")]

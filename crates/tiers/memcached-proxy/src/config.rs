@@ -19,11 +19,7 @@ use crate::tls::{ClientTls, ServerTls};
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read {}", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     #[error("{}:{line}: {what}", path.display())]
     Syntax { path: PathBuf, line: usize, what: String },
     #[error("{}:{line}: {problem}", path.display())]

@@ -19,17 +19,9 @@ use crate::socket;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen at {address}; choose another with --listen HOST:PORT")]
-    Listen {
-        address: SocketAddr,
-        #[source]
-        source: io::Error,
-    },
+    Listen { address: SocketAddr, source: io::Error },
     #[error("cannot listen at {}; choose another with --listen-unix PATH", path.display())]
-    ListenUnix {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    ListenUnix { path: PathBuf, source: io::Error },
     #[error("cannot make the event queue")]
     Events(#[source] io::Error),
     #[error(transparent)]

@@ -62,11 +62,7 @@ pub(crate) struct StoreOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("cannot use {path}")]
-    Folder {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Folder { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Taken(#[from] crate::folder::FolderError),
     #[error("a quota of {quota} bytes is too small: {least} at least for {lanes} threads")]

@@ -37,11 +37,7 @@ pub(super) enum OutputError {
     #[error("the action made {what} than the {limit} that this worker allows")]
     Bound { what: &'static str, limit: u64 },
     #[error("cannot read the output {path:?}")]
-    Read {
-        path: String,
-        #[source]
-        source: io::Error,
-    },
+    Read { path: String, source: io::Error },
 }
 
 /// Bounds of an action's outputs.

@@ -50,7 +50,6 @@ pub const BUILD: &str = "/build";
 #[error("cannot {step}")]
 pub struct SandboxError {
     step: String,
-    #[source]
     source: io::Error,
 }
 

@@ -37,11 +37,7 @@ pub struct SlotProgram {
 #[derive(Debug, thiserror::Error)]
 pub enum SlotFailure {
     #[error("cannot start {program} for a slot")]
-    Start {
-        program: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Start { program: PathBuf, source: io::Error },
     #[error("{0}")]
     Refused(String),
     #[error("the slot's process ended")]

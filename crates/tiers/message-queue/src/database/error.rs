@@ -17,7 +17,6 @@ pub enum DatabaseError {
     Url {
         /// The URL, its password left out.
         url: String,
-        #[source]
         source: Error,
     },
     #[error("`{mode}` is not an sslmode; write disable, prefer, require, verify-ca or verify-full")]

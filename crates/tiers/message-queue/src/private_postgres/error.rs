@@ -20,11 +20,7 @@ pub enum PrivatePostgresError {
     )]
     NotInstalled,
     #[error("cannot prepare {path}; another folder can be named with --data DIR")]
-    Folder {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
+    Folder { path: PathBuf, source: io::Error },
     #[error(
         "{path} cannot be the folder of a private PostgreSQL: {why}; name a new folder, or an empty one of \
          yours, with --data DIR"
