@@ -102,17 +102,11 @@ pub struct Demand {
     pub p_value: Option<f64>,
 }
 
-/// Measurements that give no demand.
+/// Measurements that give no demand; an `index` counts from 0.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum DemandError {
     #[error("load point {}: {what} is {value}; it must be {expected}", index + 1)]
-    Measurement {
-        /// Which, counted from 0.
-        index: usize,
-        what: &'static str,
-        value: f64,
-        expected: &'static str,
-    },
+    Measurement { index: usize, what: &'static str, value: f64, expected: &'static str },
     #[error("{name} is {value}; it must be {expected}")]
     Option { name: &'static str, value: f64, expected: &'static str },
     #[error("load point {} has {have} throughputs, the first has {expected}", index + 1)]

@@ -94,17 +94,13 @@ pub struct Candidate {
     pub distribution: Option<Distribution>,
 }
 
-/// Times that no distribution is fitted to.
+/// Times that no distribution is fitted to; an `index` counts from 0.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum FitError {
     #[error("{have} times: a distribution needs {need} at least")]
     TooFew { have: usize, need: usize },
     #[error("time {index} is {value}; it must be a finite number, 0 or above")]
-    NoTime {
-        /// Which, counted from 0.
-        index: usize,
-        value: f64,
-    },
+    NoTime { index: usize, value: f64 },
     #[error(
         "no time is above {largest:e}: squares of such numbers are 0; give them in a smaller unit"
     )]

@@ -36,10 +36,7 @@ pub enum QuotaError {
          delegated with the controller `cpu`, ask for whole cores (which are then given as processors of \
          their own), or leave the limits out"
     )]
-    NotAllowed {
-        /// What was tried, and what the system says.
-        what: String,
-    },
+    NotAllowed { what: String },
     #[error(
         "the tiers may use {wanted} cores together, and this machine has {cores}: choose a smaller \
          share for a core (`system.core`)"

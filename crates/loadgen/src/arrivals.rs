@@ -87,12 +87,7 @@ pub enum ArrivalError {
         "{path}, line {line}: `{text}` is not a moment at or after the one before; write seconds \
          since the start, like `0.125`, or a time, like `125ms`"
     )]
-    Line {
-        path: String,
-        /// Counted from 1.
-        line: usize,
-        text: String,
-    },
+    Line { path: String, line: usize, text: String },
 }
 
 impl ArrivalPlan {

@@ -40,13 +40,7 @@ pub enum DistributionError {
     #[error(
         "{path}, line {line}: `{text}` is not a value; write one value per line, like {example}"
     )]
-    Line {
-        path: String,
-        /// Counted from 1.
-        line: usize,
-        text: String,
-        example: &'static str,
-    },
+    Line { path: String, line: usize, text: String, example: &'static str },
 }
 
 /// How the values of a distribution are written: with a unit or without.

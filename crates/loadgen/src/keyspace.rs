@@ -71,12 +71,7 @@ pub enum KeyChoice {
     /// Key number r (from 1) with a probability proportional to r^−exponent.
     Zipf(f64),
     /// A share of the keys gets a share of the requests; both uniform within.
-    Hotspot {
-        /// Share of the keys that is hot.
-        keys: f64,
-        /// Share of the requests that goes to them.
-        requests: f64,
-    },
+    Hotspot { keys: f64, requests: f64 },
     /// Always the first key.
     Fixed,
 }

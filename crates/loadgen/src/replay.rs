@@ -40,11 +40,7 @@ pub enum ReplayError {
         "{path}: at this speed it would last {days:.0} days, and {MOST_DAYS} are the most; raise the speed, or \
          cut the log"
     )]
-    TooLong {
-        path: String,
-        /// From the first second of the log to the last.
-        days: f64,
-    },
+    TooLong { path: String, days: f64 },
 }
 
 impl Replay {

@@ -214,14 +214,7 @@ pub enum AnalyzeError {
         "{used} of {all} windows of {seconds} s can be used, {FEWEST_WINDOWS} are needed: analyze \
          a longer time (--from), one with a steadier load, or shorter windows (`block` in the file){why}"
     )]
-    TooFewWindows {
-        used: usize,
-        all: usize,
-        /// Length of one.
-        seconds: u64,
-        /// `; the others: ` and reasons with their counts, or nothing.
-        why: String,
-    },
+    TooFewWindows { used: usize, all: usize, seconds: u64, why: String },
     #[error(
         "tiers.{tier}.servers is missing, and no query gives it: how many workers or cores does it \
          have?"

@@ -77,14 +77,10 @@ pub struct Task {
 
 /// What a task is there for.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(missing_docs, reason = "the variants say it")]
 pub enum Role {
-    /// Customers, who run its only entry again and again.
-    Reference {
-        /// N.
-        population: u64,
-        /// Z in s, between two runs.
-        think_time: f64,
-    },
+    /// N customers, who run its only entry again and again, Z s between two runs.
+    Reference { population: u64, think_time: f64 },
     /// It serves calls, first come, first served, with this many threads.
     Server(Copies),
 }

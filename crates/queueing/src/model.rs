@@ -105,14 +105,12 @@ pub enum Workload {
 
 /// How many customers arrive together.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "the variants say it")]
 pub enum Batch {
     /// Always as many; 1 is not a batch.
     Fixed(u64),
     /// Geometric from 1 on, with this mean.
-    Geometric {
-        /// Mean size, at least 1.
-        mean: f64,
-    },
+    Geometric { mean: f64 },
     /// Probability of size 1, 2, ….
     Table(Vec<f64>),
 }
@@ -280,14 +278,12 @@ pub struct Choice {
 
 /// Which of several stations is next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants say it")]
 pub enum Rule {
     /// The one with the fewest customers (the first of equals is drawn) among `of` that are drawn at
     /// random; among all of them when there are no more. With unequal probabilities, which are then weights,
     /// the one with the least (customers + 1)/weight.
-    ShortestQueue {
-        /// How many are compared.
-        of: u32,
-    },
+    ShortestQueue { of: u32 },
     /// Each in its turn.
     RoundRobin,
     /// Drawn by the probabilities, each multiplied by a factor for the number of customers there; where
@@ -340,23 +336,14 @@ impl Default for SimulationOptions {
     }
 }
 
-/// A model that makes no sense, or goes beyond a limit.
+/// A model that makes no sense, or goes beyond a limit; a path is like `stations[2].servers`.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[expect(missing_docs, reason = "the error texts say it")]
 pub enum ModelError {
     #[error("{path}: {what}")]
-    Key {
-        /// Where, such as `stations[2].servers`.
-        path: String,
-        what: String,
-    },
+    Key { path: String, what: String },
     #[error("{path}: {value} is refused; expected {expected}")]
-    Refused {
-        /// Where, such as `stations[2].servers`.
-        path: String,
-        value: String,
-        expected: String,
-    },
+    Refused { path: String, value: String, expected: String },
     #[error("{path} is missing; expected {expected}")]
     Missing { path: String, expected: String },
     #[error("{path}: {value} exceeds the limit of {limit}")]

@@ -132,18 +132,12 @@ const CLEARLY_LIKELIER: f64 = 1.0;
 /// Rounds of least squares with weights from the last fit; three agree to six digits.
 const REWEIGHTINGS: usize = 12;
 
-/// Measurements that the law cannot be fitted to.
+/// Measurements that the law cannot be fitted to; an `index` counts from 0.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[expect(missing_docs, reason = "the error texts say it")]
 pub enum UslError {
     #[error("measurement {index}: {what} is {value}; it must be {expected}")]
-    Measurement {
-        /// Which, counted from 0.
-        index: usize,
-        what: &'static str,
-        value: f64,
-        expected: &'static str,
-    },
+    Measurement { index: usize, what: &'static str, value: f64, expected: &'static str },
     #[error("{name} is {value}; it must be {expected}")]
     Option { name: &'static str, value: f64, expected: &'static str },
     #[error(

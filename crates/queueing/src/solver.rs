@@ -90,11 +90,7 @@ pub enum SolveError {
     #[error("station `{station}`: {source}")]
     Station { station: String, source: StationError },
     #[error("{source}{}", legend(.names))]
-    Network {
-        /// Names of the resources, in the order of their indices.
-        names: Vec<String>,
-        source: NetworkError,
-    },
+    Network { names: Vec<String>, source: NetworkError },
     #[error("no formula covers {feature} at `{station}`; use `solver = \"simulation\"`")]
     NeedsSimulation { feature: &'static str, station: String },
     #[error("solver `{solver}` is for {what}; leave it out, or use {instead}")]

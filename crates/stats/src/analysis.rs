@@ -135,12 +135,7 @@ pub enum AnalysisError {
     )]
     TooSmall { value: f64, limit: f64 },
     #[error("observation {row} has {have} levels, there are {want} factors")]
-    RaggedRow {
-        /// From 1.
-        row: usize,
-        have: usize,
-        want: usize,
-    },
+    RaggedRow { row: usize, have: usize, want: usize },
     #[error(
         "one observation for each of {levels} levels of `{factor}`: its effect cannot be separated from \
          the error; replicate"
@@ -150,11 +145,7 @@ pub enum AnalysisError {
         "a multiplicative model needs positive responses, and observation {row} is {value}; use \
          the additive model"
     )]
-    NotPositive {
-        /// From 1.
-        row: usize,
-        value: f64,
-    },
+    NotPositive { row: usize, value: f64 },
     #[error(
         "the main effects cannot be separated: the {cells} cells that were measured always vary \
          some factors together; measure more cells"

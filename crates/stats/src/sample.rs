@@ -14,11 +14,7 @@ pub enum SampleError {
     #[error("no observations")]
     Empty,
     #[error("observation {index} is {value}, not a finite number")]
-    NotFinite {
-        /// Position, from 0.
-        index: usize,
-        value: f64,
-    },
+    NotFinite { index: usize, value: f64 },
     #[error("{value} is not a positive number")]
     NotPositive { value: f64 },
     #[error("a confidence of {confidence} is not between 0 and 1, such as 0.95")]

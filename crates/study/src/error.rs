@@ -13,11 +13,7 @@ pub enum StudyError {
     #[error(
         "{folder} holds the results of {which}; choose another folder with --out, or remove that one"
     )]
-    OtherStudy {
-        folder: String,
-        /// Which study it is, and what of it differs.
-        which: String,
-    },
+    OtherStudy { folder: String, which: String },
     #[error("{folder} is in use by another kendall")]
     InUse { folder: String },
     #[error("{program} is not installed; install it with `apt-get install {package}`")]
@@ -28,11 +24,7 @@ pub enum StudyError {
     NoProgram { tier: String, program: String },
     /// Something that a tier needs beside its program is not there.
     #[error("tier `{tier}`: {what}")]
-    Lacking {
-        tier: String,
-        /// In the words of the program that looked for it.
-        what: String,
-    },
+    Lacking { tier: String, what: String },
     #[error(transparent)]
     Quota(#[from] kendall_host::quota::QuotaError),
     #[error("{what}")]
@@ -56,12 +48,7 @@ pub enum StudyError {
         "{count} runs in a row were rejected for one cause (load on {target}): {reason}; change the study, or run \
          the same command again, which goes on with the next run"
     )]
-    Rejecting {
-        count: u32,
-        /// Address of the tier that the clients talk to.
-        target: String,
-        reason: String,
-    },
+    Rejecting { count: u32, target: String, reason: String },
     #[error(transparent)]
     OtherProtocol(#[from] crate::entry::OtherProtocol),
     #[error(

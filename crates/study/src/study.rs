@@ -67,25 +67,14 @@ pub struct Summary {
 /// What happens during a study.
 #[derive(Debug)]
 pub enum Event<'a> {
-    Opened {
-        /// All runs, where that is known; else the most there may be.
-        runs: usize,
-        exact: bool,
-        /// Runs that have ended already.
-        ended: usize,
-        /// Those of them whose last attempt failed.
-        failed: usize,
-    },
-    Started {
-        planned: Planned,
-        run: &'a Run,
-    },
-    /// The capacity that rates are shares of is known.
-    Capacity {
-        per_s: f64,
-        /// Clients of the last closed loop that measured it; `None` where an earlier session did.
-        clients: Option<u64>,
-    },
+    /// So many runs there are, or at most, where that is not known exactly; some have ended already, and of those some
+    /// have failed.
+    Opened { runs: usize, exact: bool, ended: usize, failed: usize },
+    /// A run begins.
+    Started { planned: Planned, run: &'a Run },
+    /// The capacity that rates are shares of is known, and the clients of the last closed loop that measured it, unless
+    /// an earlier session did.
+    Capacity { per_s: f64, clients: Option<u64> },
     /// The database is measured by itself, for a few seconds.
     Baseline,
     /// A run is under way.

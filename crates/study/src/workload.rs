@@ -169,13 +169,8 @@ pub enum TargetForm {
     /// `HOST:PORT`.
     #[default]
     Address,
-    /// `SCHEME://HOST:PORT/PATH`.
-    Url {
-        /// `http` or `https`.
-        scheme: &'static str,
-        /// With its leading slash.
-        path: String,
-    },
+    /// `SCHEME://HOST:PORT/PATH`; the path begins with its slash.
+    Url { scheme: &'static str, path: String },
 }
 
 /// The load of one configuration.
@@ -195,13 +190,9 @@ pub struct Workload {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arrivals {
-    /// Each client waits for its answer, thinks, and sends the next request.
-    Closed {
-        /// Think time as `kendall load` takes it.
-        think_time: String,
-        /// Its mean, where it is a plain time.
-        mean: Option<Seconds>,
-    },
+    /// Each client waits for its answer, thinks, and sends the next request. The think time is as `kendall load` takes
+    /// it, with its mean where it is a plain time.
+    Closed { think_time: String, mean: Option<Seconds> },
     /// A job with an end.
     Job,
     /// Requests are due independently of the replies.

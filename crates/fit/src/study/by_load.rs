@@ -47,19 +47,10 @@ pub enum Model {
     FallingNetwork,
     /// A station that no counter shows, beside a delay.
     HiddenStation,
-    /// The curve of throughput over the load.
-    Curve {
-        /// Through so many runs.
-        runs: usize,
-    },
-    /// The runs at the two levels of a parameter around what is asked.
-    Between {
-        /// The parameter, by its dotted key.
-        key: String,
-        /// The levels that were run.
-        levels: [f64; 2],
-        runs: usize,
-    },
+    /// The curve of throughput over the load, through so many runs.
+    Curve { runs: usize },
+    /// The runs at the two levels of a parameter, named by its dotted key, around what is asked.
+    Between { key: String, levels: [f64; 2], runs: usize },
     /// The structure, calibrated.
     Twin,
 }

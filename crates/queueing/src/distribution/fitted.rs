@@ -37,18 +37,14 @@ pub struct MapFit {
     pub process: Distribution,
 }
 
-/// Times that no process can be fitted to.
+/// Times that no process can be fitted to; an `index` counts from 0.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[expect(missing_docs, reason = "the error texts say it")]
 pub enum MapFitError {
     #[error("{count} times are too few for their correlations; at least {FEWEST} are needed")]
     TooFew { count: usize },
     #[error("time {index} is {value}; it must be a finite number, 0 or above")]
-    NoTime {
-        /// Its place, from 0.
-        index: usize,
-        value: f64,
-    },
+    NoTime { index: usize, value: f64 },
     #[error(
         "the times hardly vary (squared coefficient of variation {scv:.4}, at least 0.01 is needed): \
          use a deterministic or an empirical distribution"

@@ -14,11 +14,7 @@ pub(super) const VERSION: i32 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     #[error("`{url}` is not a PostgreSQL URL; write it like postgres://user@host:5432/database")]
-    Url {
-        /// The URL, its password left out.
-        url: String,
-        source: Error,
-    },
+    Url { url: String, source: Error },
     #[error("`{mode}` is not an sslmode; write disable, prefer, require, verify-ca or verify-full")]
     SslMode { mode: String },
     #[error("the root certificate of PostgreSQL cannot be used")]

@@ -35,10 +35,7 @@ pub enum PrivatePostgresError {
         "PostgreSQL runs as user `postgres` here, who may not enter {folder}; take a data folder \
          elsewhere, or allow it (chmod o+x)"
     )]
-    Closed {
-        /// The folder on the way to the data.
-        folder: PathBuf,
-    },
+    Closed { folder: PathBuf },
     #[error("`{program}` failed: {output}")]
     Program { program: String, output: String },
     #[error(
@@ -58,12 +55,7 @@ pub enum PrivatePostgresError {
     )]
     OtherVersion { path: PathBuf, made: u32, found: u32 },
     #[error("PostgreSQL does not start ({status}): {why}; its log is {log}", log = log.display())]
-    Ended {
-        status: std::process::ExitStatus,
-        /// Its last output, and whether its disk is full.
-        why: String,
-        log: PathBuf,
-    },
+    Ended { status: std::process::ExitStatus, why: String, log: PathBuf },
     #[error("PostgreSQL did not come up in {} s; see {log}", START.as_secs(), log = log.display())]
     Silent { log: PathBuf },
     #[error("the system gives no thread to supervise PostgreSQL")]
