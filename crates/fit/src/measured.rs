@@ -106,7 +106,6 @@ pub struct TierView {
     /// As the tier saw it: `replied − arrived`.
     pub view: View,
     /// Requests that arrived; `None` where only those that were answered were counted.
-    #[serde(default)]
     pub arrivals_per_s: Option<f64>,
     /// W: `dequeued − arrived`.
     pub waiting_time_s: f64,
@@ -254,7 +253,6 @@ pub struct ProcessView {
     #[serde(default)]
     pub spun_cores: f64,
     /// What their threads and connections waited for, all together; `None` where it is unknown.
-    #[serde(default)]
     pub waiting: Option<Waiting>,
 }
 

@@ -78,6 +78,5 @@ pub struct Announced {
     pub listen: Vec<String>,
     pub metrics: Option<String>,
     /// The folder of its programs, where it says so.
-    #[serde(default)]
     pub programs: Option<String>,
 }

@@ -152,7 +152,6 @@ pub struct Looked {
     pub accounts: Vec<Option<Sampled>>,
     pub host: Option<HostSample>,
     /// Room where the agent's folder is.
-    #[serde(default)]
     pub free_bytes: Option<u64>,
 }
 

@@ -53,7 +53,6 @@ pub struct LoadResult {
     #[serde(default)]
     pub think_time_mean_ns: u64,
     /// Open loop: the rate that was asked for.
-    #[serde(default)]
     pub arrival_rate_per_s: Option<f64>,
     /// Windows of one second, in order, counted by the moment of completion. None lies behind the
     /// end of the load that was planned. A job needs none.
@@ -85,7 +84,6 @@ pub struct LoadResult {
     #[serde(default)]
     pub unsent: u64,
     /// Open loop: was the stream of requests the one that was asked for?
-    #[serde(default)]
     pub gap_check: Option<GapCheck>,
     /// Connections that had to be made again.
     #[serde(default)]

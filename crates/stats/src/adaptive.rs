@@ -152,7 +152,6 @@ pub struct Outcome {
     pub shape: Shape,
     /// How the throughput at the highest load that was run compares with the maximum; `None` where
     /// that is the load of the maximum.
-    #[serde(default)]
     pub beyond: Option<Beyond>,
     /// Runs in all.
     pub runs: u64,

@@ -72,10 +72,8 @@ pub struct SearchFound {
     pub shape: Shape,
     /// The highest level that was run, and its throughput over the maximum; `None` where that is
     /// the level of the maximum.
-    #[serde(default)]
     pub beyond: Option<(f64, Estimate)>,
     /// The shape fitted to all runs of the line; `None` where fewer than five levels were run.
-    #[serde(default)]
     pub fit: Option<FittedShape>,
 }
 
@@ -646,7 +644,6 @@ pub struct ProcessSample {
     pub resident_bytes: u64,
     pub threads: u64,
     /// What they wait for at this moment; `None` where it cannot be read.
-    #[serde(default)]
     pub waiting: Option<Waiting>,
 }
 
