@@ -47,11 +47,7 @@ pub enum Refusal {
     #[error("cannot connect")]
     Connect(#[source] Arc<std::io::Error>),
     #[error("HTTP status {status}{kind}, which is no answer of gRPC")]
-    Http {
-        status: u16,
-        /// `, content type …`, where there is one.
-        kind: String,
-    },
+    Http { status: u16, kind: String },
     /// The connection broke, or what came over it made no sense: whether the call took effect is
     /// open.
     #[error("no answer ({})", .0.name())]

@@ -165,10 +165,7 @@ pub enum Doubt {
         "neighboring batches correlate by {correlation:.2} (0.3 is accepted): the run is short for \
          so busy a model and its intervals may be too narrow; allow more customers"
     )]
-    TooShort {
-        /// Lag-1 correlation of batch means.
-        correlation: f64,
-    },
+    TooShort { correlation: f64 },
     #[error(
         "no intervals: the start and the past last for so long that a replication is worth {worth:.1} independent batches, \
          and {needed:.1} are needed; allow more customers"
@@ -179,10 +176,7 @@ pub enum Doubt {
          periods reached it; allow more customers",
         percent = kendall_units::exact_f64(kendall_units::whole_u64((1e5 * quantile).round())) / 1e3
     )]
-    NoInterval {
-        /// The commonest of them, 0 to 1.
-        quantile: f64,
-    },
+    NoInterval { quantile: f64 },
     #[error(
         "no interval for times: customers stay for {stay_s:.3} s on average, and a replication simulates {simulated_s:.3} \
          s; allow more customers"
@@ -192,10 +186,7 @@ pub enum Doubt {
         "no end of the warm-up found in {simulated_s} s of simulated time: allow more customers, \
          or check that the model is stable"
     )]
-    WarmUpNotFound {
-        /// Simulated time of the warm-up in each replication.
-        simulated_s: f64,
-    },
+    WarmUpNotFound { simulated_s: f64 },
     #[error(
         "the order in which stations are visited was assumed from the visits; it matters unless \
          the network has a product form. Give routes to fix it"

@@ -79,14 +79,8 @@ pub enum Event<'a> {
     Baseline,
     /// A run is under way.
     Live(Live),
-    /// A run has ended and is stored.
-    Ended {
-        run: &'a Run,
-        /// Requests per second, if it was measured.
-        throughput_per_s: Option<f64>,
-        /// Mean response time in seconds, if it was measured.
-        response_time_mean_s: Option<f64>,
-    },
+    /// A run has ended and is stored, with what was measured of it.
+    Ended { run: &'a Run, throughput_per_s: Option<f64>, response_time_mean_s: Option<f64> },
 }
 
 /// Runs a study, or resumes it.

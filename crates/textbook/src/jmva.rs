@@ -35,10 +35,7 @@ pub enum JmvaError {
         "its encoding is {encoding}, and UTF-8 and ISO-8859-1 are read: convert it, as `iconv -f {encoding} -t \
          UTF-8` does, and change the encoding that its first line declares"
     )]
-    Encoding {
-        /// As the document declares it, or as its first bytes say.
-        encoding: String,
-    },
+    Encoding { encoding: String },
     #[error("{place}: {what}")]
     Element { place: String, what: String },
     #[error("a .jmva file has no place for {what} (at `{at}`)")]
