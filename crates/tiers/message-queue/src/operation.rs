@@ -73,54 +73,32 @@ pub(crate) const REQUEST_TYPES: &[&str] = &[
 ];
 
 /// One operation on the database.
+///
+/// `TakeOnce`, of up to so many, and `AcknowledgeOnce` are for requests that may be repeated. A `Redrive` of no message
+/// is of all that wait. `DeleteMessage` is the console's, for messages that should not have been sent, and `PutBack`
+/// this tier's own: a removed message whose client left before the answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Operation {
     Send(Send),
     Take(Take),
-    /// Takes up to so many, for a request that may be repeated.
     TakeOnce(Take, i32, RequestId),
     Acknowledge(Held),
     AcknowledgeOnce(Vec<Held>, RequestId),
     Read(Selector),
-    Hello {
-        name: String,
-    },
-    Goodbye {
-        client: i64,
-    },
+    Hello { name: String },
+    Goodbye { client: i64 },
     CreateQueue(NewQueue),
     ChangeQueue(Box<QueueChange>),
-    DeleteQueue {
-        queue: i64,
-        with_messages: bool,
-    },
-    ListQueues {
-        client: i64,
-        all: bool,
-        after: i64,
-        limit: i32,
-    },
-    Statistics {
-        queue: i64,
-    },
-    Purge {
-        queue: i64,
-    },
+    DeleteQueue { queue: i64, with_messages: bool },
+    ListQueues { client: i64, all: bool, after: i64, limit: i32 },
+    Statistics { queue: i64 },
+    Purge { queue: i64 },
     ExtendLease(Held, i64),
     Return(Held, i64, String),
     DeadLetters(Listing),
-    Redrive {
-        queue: i64,
-        /// All that wait, where there are none.
-        messages: Vec<i64>,
-        target: Option<i64>,
-    },
+    Redrive { queue: i64, messages: Vec<i64>, target: Option<i64> },
     Archived(Listing),
-    /// The console's, for messages that should not have been sent.
-    DeleteMessage {
-        message: i64,
-    },
-    /// This tier's own: a removed message whose client left before the answer.
+    DeleteMessage { message: i64 },
     PutBack(Box<PutBack>),
 }
 
