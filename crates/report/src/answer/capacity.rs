@@ -286,10 +286,14 @@ fn of_station(
                     process.part, process.cpu_cores, last.host_cores
                 )));
             }
+            let telling = if filled_by_others {
+                "fewer programs beside it, or more cores,"
+            } else {
+                "a profile of the service at that load"
+            };
             return Some(Err(format!(
                 "the curve is that of a {}, but for {} of the time in which it is held, threads of \
-                 the service ran or waited for a core; fewer programs beside it, or more cores, \
-                 would tell",
+                 the service ran or waited for a core; {telling} would tell",
                 kind_of(station),
                 number::percent(share.min(1.0))
             )));

@@ -83,6 +83,12 @@ pub(super) fn after(
                            --run` measures both in turns and says what it gains."
                     .to_owned()
             }
+            _ if found.station.is_some() && bottleneck(&fastest.point).limiting.is_none() => {
+                format!(
+                    "The load above the knee (\"{key}\" = {}) under a profiler of the service.",
+                    number::plain(highest)
+                )
+            }
             _ => limit(data, fastest),
         },
     }
