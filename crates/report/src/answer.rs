@@ -19,9 +19,10 @@ use kendall_stats::estimate::Estimate;
 use kendall_stats::within_run::WithinRun;
 use serde::Serialize;
 
+use crate::chapters::effects::Response;
 use crate::chapters::models::{self, Ranked};
 use crate::chapters::{effects, load, searches, trace};
-use crate::document::Table;
+use crate::document::{Table, Unit};
 use crate::number::{self, with_interval};
 use crate::plot::Plot;
 use crate::prepared::Prepared;
@@ -167,7 +168,8 @@ fn question(data: &Observations) -> String {
         Some(objective) => format!("What meets {}?", objective.text),
         None if data.is_job() => "How long does the job take, and what limits it?".to_owned(),
         None if data.load.is_none() && data.searches.is_empty() && !data.factors.is_empty() => {
-            "What matters for the throughput, and how much?".to_owned()
+            let of = if effects::answers_all(data) { "response time" } else { "throughput" };
+            format!("What matters for the {of}, and how much?")
         }
         None => "How much load does it carry, and what limits it?".to_owned(),
     })
@@ -327,11 +329,12 @@ fn rivals(data: &Observations, best: &Curve) -> String {
 
 /// What going from the low to the high level of a factor does: `+3932/s (3800/s to 4060/s) from 8 to
 /// 32`, or a factor; an effect is half of it. Nothing for interactions, which have no such step.
-fn effect_in_words(analysis: &Analysis, term: &Term) -> String {
+fn effect_in_words(response: &Response, analysis: &Analysis, term: &Term) -> String {
     let [factor] = term.factors.as_slice() else { return String::new() };
     let signed = |value: f64| {
         let sign = if value > 0.0 { "+" } else { "" };
-        format!("{sign}{}", number::rate(value))
+        let is_time = matches!(response.unit, Unit::Milliseconds);
+        format!("{sign}{}", if is_time { number::time(value) } else { number::rate(value) })
     };
     let times = |value: f64| format!("×{}", number::significant(value, 4));
     let step = match (&term.multiplier, &term.effect) {
@@ -372,19 +375,20 @@ fn what_matters<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found
         let sentence = format!("Cannot tell what matters: {why}.");
         Found::new(sentence, false, fastest, next::repeat(data))
     };
-    let analysis = match effects::of_throughput(data) {
+    let (response, analysis) = effects::of_answer(data);
+    let analysis = match analysis {
         Ok(analysis) => analysis,
         Err(error) => return cannot(error.to_string()),
     };
-    match effects_in_words(&analysis) {
+    match effects_in_words(&response, &analysis) {
         Ok(mut sentence) => {
-            sentence.push_str(&at_one_speed(&analysis));
+            sentence.push_str(&at_one_speed(&response, &analysis));
             let first = told_effects(&analysis).first().map(|term| term.label.clone());
             Found::new(sentence, true, fastest, next::levels(first.as_deref()))
         }
         Err(why) => {
             let mut found = cannot(why);
-            found.sentence.push_str(&at_one_speed(&analysis));
+            found.sentence.push_str(&at_one_speed(&response, &analysis));
             found
         }
     }
@@ -392,7 +396,7 @@ fn what_matters<'a>(data: &'a Observations, fastest: &'a Configuration) -> Found
 
 /// The largest significant effect of one factor, or the largest where none is significant, at one speed of the
 /// machine; empty where the probe of the runs narrows nothing, or none of the significant ones.
-fn at_one_speed(analysis: &Analysis) -> String {
+fn at_one_speed(response: &Response, analysis: &Analysis) -> String {
     let Some(found) = effects::at_one_speed(analysis) else { return String::new() };
     let there = |term| of_one_factor(found, term);
     let told = told_effects(analysis);
@@ -413,7 +417,7 @@ fn at_one_speed(analysis: &Analysis) -> String {
         " At one speed of the machine, by the probe of each run, {}{}: intervals at least {:.1} times \
          narrower; all else is as measured.",
         term.label,
-        effect_in_words(analysis, &there).trim_start_matches(','),
+        effect_in_words(response, analysis, &there).trim_start_matches(','),
         found.narrower
     )
 }
@@ -438,7 +442,7 @@ fn left_over(analysis: &Analysis) -> String {
 }
 
 /// The effects in a sentence; or why they cannot be determined.
-pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
+pub(crate) fn effects_in_words(response: &Response, analysis: &Analysis) -> Result<String, String> {
     const MOST: usize = 3;
     const MOSTLY: f64 = 0.5;
     let error = analysis.fit.error.as_ref().map(|error| error.share);
@@ -449,15 +453,16 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
                 "{} ({} of the variation{})",
                 term.label,
                 number::share(term.share),
-                effect_in_words(analysis, term)
+                effect_in_words(response, analysis, term)
             )
         });
         words.collect::<Vec<_>>().join("; ")
     };
     let noise = error.map_or_else(String::new, |share| {
         format!(
-            "{} of the variation of the throughput is {}",
+            "{} of the variation of the {} is {}",
             number::share(share),
+            response.name,
             left_over(analysis)
         )
     });
@@ -474,7 +479,7 @@ pub(crate) fn effects_in_words(analysis: &Analysis) -> Result<String, String> {
         Some(_) if error.is_some_and(|share| share > MOSTLY) => {
             Err(format!("{noise}. Significant all the same: {}. For the rest, {remedy}", shares()))
         }
-        Some(_) => Ok(format!("What matters for the throughput: {}. {noise}.", shares())),
+        Some(_) => Ok(format!("What matters for the {}: {}. {noise}.", response.name, shares())),
     }
 }
 
@@ -621,7 +626,7 @@ fn plot(data: &Observations) -> Option<Plot> {
         }
         Some(of) => load::throughput(data, &of.label),
         None if data.factors.is_empty() => trace::throughput(data)?,
-        None => effects::shares_of_throughput(data)?,
+        None => effects::shares_of_answer(data)?,
     };
     Some(Plot { id: "plot-answer".to_owned(), ..plot })
 }

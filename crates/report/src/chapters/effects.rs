@@ -13,7 +13,7 @@ use crate::document::{Block, Cell, Level, Section, Table, Unit};
 use crate::number;
 use crate::plot::{Axis, Mark, Plot, Point, Series};
 use crate::prepared::Prepared;
-use kendall_observations::{Observations, Repetition, short};
+use kendall_observations::{Configuration, Observations, Repetition, short};
 
 use super::capitalized;
 
@@ -64,9 +64,19 @@ const MOST_INTERACTIONS: usize = 6;
 /// Bars at most; what explains less is in the table.
 const MOST_BARS: usize = 14;
 
-pub(crate) fn of_throughput(data: &Observations) -> Result<Analysis, AnalysisError> {
-    let [(_, value), _] = responses();
-    analyzed(data, value)
+/// Effects on what the answer of a design is about: how long requests take, where an open loop offers every configuration
+/// what it can answer; else the throughput.
+pub(crate) fn of_answer(data: &Observations) -> (Response, Result<Analysis, AnalysisError>) {
+    let [throughput, response_time] = responses();
+    let (response, value) = if answers_all(data) { response_time } else { throughput };
+    (response, analyzed(data, value))
+}
+
+/// Whether all that is offered is answered, so that throughput shows what was asked, and nothing of the system.
+pub(crate) fn answers_all(data: &Observations) -> bool {
+    let answers =
+        |c: &Configuration| c.point.offered_per_s().is_some() && c.queue_growth().is_none();
+    data.configurations.iter().all(answers)
 }
 
 /// Effects as differences of a response, whatever model the data recommend.
@@ -87,10 +97,10 @@ fn speeds(data: &Observations) -> Option<Vec<f64>> {
     repetitions.map(|repetition| repetition.run.speed_unit_ns).collect()
 }
 
-/// Shares of the variation of the throughput.
-pub(crate) fn shares_of_throughput(data: &Observations) -> Option<Plot> {
-    let [(response, _), _] = responses();
-    Some(shares(&response, &of_throughput(data).ok()?.fit))
+/// Shares of the variation of what the answer is about.
+pub(crate) fn shares_of_answer(data: &Observations) -> Option<Plot> {
+    let (response, analysis) = of_answer(data);
+    Some(shares(&response, &analysis.ok()?.fit))
 }
 
 /// An early chapter of a study that has no load curves: the effects are what it asks for.

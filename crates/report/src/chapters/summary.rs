@@ -119,10 +119,10 @@ pub(crate) fn one_of(data: &Observations) -> &'static str {
 
 /// What the factors do, or that the runs do not tell.
 fn effects_sentence(data: &Observations) -> Option<String> {
-    let analysis = super::effects::of_throughput(data).ok()?;
-    Some(match crate::answer::effects_in_words(&analysis) {
+    let (response, analysis) = super::effects::of_answer(data);
+    Some(match crate::answer::effects_in_words(&response, &analysis.ok()?) {
         Ok(words) => words,
-        Err(why) => format!("Cannot tell what matters for the throughput: {why}."),
+        Err(why) => format!("Cannot tell what matters for the {}: {why}.", response.name),
     })
 }
 

@@ -504,6 +504,12 @@ fn a_design_of_effects_is_answered_by_effects_or_not_at_all() {
     let answer = kendall_report::analyze(&kept).unwrap().answer.unwrap().answer;
     assert!(!answer.contains("between repetitions"), "{answer}");
     assert!(answer.contains("since nothing was repeated"), "{answer}");
+    // An open loop has the throughput that it offers, whatever the factors are.
+    let (kept, _guard) = folder("effects-open");
+    Synthetic { open: true, ..Synthetic::two_level() }.store(&kept);
+    let answer = kendall_report::analyze(&kept).unwrap().answer.unwrap();
+    assert_eq!(answer.question, "What matters for the response time, and how much?");
+    assert!(answer.answer.starts_with("What matters for the mean response time"), "{answer:?}");
     let (kept, _guard) = folder("effects-noisy");
     Synthetic {
         spread: 1.6,
