@@ -240,16 +240,15 @@ fn one_machine(
     let busy_ns = to.busy_ns().saturating_sub(from.busy_ns());
     let stolen_ns = to.cpu_steal_ns.saturating_sub(from.cpu_steal_ns);
     let steal_share = ratio(stolen_ns, all_ns).unwrap_or(0.0);
-    let own = total(processes, window, |sample| sample.cpu_user_ns + sample.cpu_system_ns);
-    let others = ratio(busy_ns.saturating_sub(own), all_ns).unwrap_or(0.0);
-    let waited = total(processes, window, |sample| sample.run_queue_wait_ns);
-    let length = window.to_ns.saturating_sub(window.from_ns);
-    let run_queue_wait_share =
-        ratio(waited, length.saturating_mul(u64::from(from.cores))).unwrap_or(0.0);
+    let share = |counter: fn(&ProcessSample) -> u64| {
+        pace(processes, window, counter) / f64::from(from.cores.max(1))
+    };
+    let busy_share = ratio(busy_ns, all_ns).unwrap_or(0.0);
+    let others = busy_share - share(|sample| sample.cpu_user_ns + sample.cpu_system_ns);
+    let run_queue_wait_share = share(|sample| sample.run_queue_wait_ns);
     let crowded = run_queue_wait_share > WAIT_SHARE;
-    let busy_share = ratio(busy_ns, all_ns);
     // Threads that become ready at one moment wait for one another on an idle machine, too.
-    let full = crowded && busy_share.is_some_and(|share| share > FULL_SHARE);
+    let full = crowded && busy_share > FULL_SHARE;
     if steal_share > STEAL_SHARE || (crowded && others > OTHERS_SHARE) {
         let programs = Vec::new();
         Some(Caveat::NoisyNeighbor { steal_share, run_queue_wait_share, programs })
@@ -291,18 +290,20 @@ fn kind_of(kind: RemarkKind) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// What a counter of all processes grew by within the window.
-fn total(
+/// How fast a counter of all processes grows: of each between its samples next to the ends of the window, which are not
+/// taken at one moment.
+fn pace(
     processes: &[&Process],
     window: &MeasuredWindow,
     counter: impl Fn(&ProcessSample) -> u64,
-) -> u64 {
-    let grown = |process: &&Process| {
+) -> f64 {
+    let of_one = |process: &&Process| {
         let at = |moment: u64| process.samples.iter().min_by_key(|s| s.at_ns.abs_diff(moment));
         let (from, to) = (at(window.from_ns)?, at(window.to_ns)?);
-        Some(counter(to).saturating_sub(counter(from)))
+        let grown = counter(to).saturating_sub(counter(from));
+        ratio(grown, to.at_ns.saturating_sub(from.at_ns))
     };
-    processes.iter().filter_map(grown).sum()
+    processes.iter().filter_map(of_one).sum()
 }
 
 /// Each threat is provoked by numbers that hold it, and by nothing else.
@@ -484,6 +485,13 @@ mod tests {
             |at: u64| HostSample { cpu_user_ns: 2 * at * SECOND, cpu_idle_ns: 0, ..host(at, 0) };
         let mut full = Judgement::default();
         full.machine(&[busy(0), busy(20)], &[process(8 * SECOND, 39 * SECOND)], &window());
+        says(&full, "the machine was full");
+        // Sampled over 16 of the 20 s, it used as much of them.
+        let mut late = process(6 * SECOND, 31 * SECOND);
+        late.samples[0].at_ns = 2 * SECOND;
+        late.samples[1].at_ns = 18 * SECOND;
+        let mut full = Judgement::default();
+        full.machine(&[busy(0), busy(20)], &[late], &window());
         says(&full, "the machine was full");
         // The study was started elsewhere: what its host takes away there is nothing of the run.
         let desk = |sample: HostSample| HostSample { host: "desk".to_owned(), ..sample };
