@@ -89,6 +89,6 @@ mod _native {
     }
 
     fn refused(error: impl std::error::Error + 'static) -> PyErr {
-        PyRuntimeError::new_err(kendall_host::chain(&error))
+        PyRuntimeError::new_err(kendall_units::chain(&error))
     }
 }

@@ -331,10 +331,9 @@ fn rivals(data: &Observations, best: &Curve) -> String {
 /// 32`, or a factor; an effect is half of it. Nothing for interactions, which have no such step.
 fn effect_in_words(response: &Response, analysis: &Analysis, term: &Term) -> String {
     let [factor] = term.factors.as_slice() else { return String::new() };
-    let signed = |value: f64| {
-        let sign = if value > 0.0 { "+" } else { "" };
-        let is_time = matches!(response.unit, Unit::Milliseconds);
-        format!("{sign}{}", if is_time { number::time(value) } else { number::rate(value) })
+    let signed: fn(f64) -> String = match response.unit {
+        Unit::Milliseconds => |value| with_sign(value, number::time),
+        _ => |value| with_sign(value, number::rate),
     };
     let times = |value: f64| format!("×{}", number::significant(value, 4));
     let step = match (&term.multiplier, &term.effect) {
@@ -343,6 +342,11 @@ fn effect_in_words(response: &Response, analysis: &Analysis, term: &Term) -> Str
         (None, None) => return String::new(),
     };
     format!(", {step} from {}", two_levels(analysis, *factor))
+}
+
+fn with_sign(value: f64, text: fn(f64) -> String) -> String {
+    let sign = if value > 0.0 { "+" } else { "" };
+    format!("{sign}{}", text(value))
 }
 
 /// The two levels of a factor, `8 to 32`; where they are whole commands, which of them they are.
