@@ -211,10 +211,10 @@ impl Servers {
         keys: usize,
         call: F,
     ) -> Result<T, Status> {
-        let answered = async {
+        let answered = Box::pin(async {
             let answered = tokio::time::timeout(self.patience, call).await;
             answered.unwrap_or_else(|_| Err(Status::unavailable("it did not answer in time")))
-        };
+        });
         self.stream(index, keys, answered).await
     }
 
