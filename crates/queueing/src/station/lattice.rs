@@ -95,6 +95,7 @@ impl<'a> Lattice<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::station::law::Line;
     use crate::station::{md1, mm1};
 
     /// Against M/M/1 and M/D/1, whose waits are known: a class of two that are alike.
@@ -115,6 +116,16 @@ mod tests {
                 let (have, want) = (response.survival(t), known.response_law.as_ref().unwrap());
                 assert!((have - want.survival(t)).abs() < 1e-5, "{service:?} {t}: {have}");
             }
+        }
+        // Below the shorter service, P(W ≤ x) = P(no wait)·e^(λx), however long the other is.
+        let constant = |s: f64| Distribution::deterministic(s).unwrap();
+        for long in [3.0, 100.0, 1e6] {
+            let alike = vec![(50.0, constant(0.01)), (0.1 / long, constant(long))];
+            let (rate, idle) = (50.0 + 0.1 / long, 0.4);
+            let line = Line { alike, ..Line::of_one(1.0, &constant(1.0), false) };
+            let have = line.law().unwrap().quantile(0.5).unwrap();
+            let want = (0.5_f64 / idle).ln() / rate;
+            assert!((have / want - 1.0).abs() < 2e-4, "{long}: {have} {want}");
         }
         assert!(!covers(&[(0.5, Distribution::general(1.0, 2.0, None).unwrap())]));
         assert!(!covers(&[(0.995, Distribution::deterministic(1.0).unwrap())]));

@@ -222,7 +222,8 @@ impl TimeLaw {
             }
             Self::InLine(line) => line.survival(t),
             Self::OnGrid(line) => {
-                let grid = line.on_grid((t.max(line.scale()), FINE));
+                let end = if t > 0.0 { t } else { line.shortest() };
+                let grid = line.on_grid((end, FINE));
                 grid.map_or(0.0, |grid| grid.survival(t))
             }
             Self::TwoMoments { weight, mean, variance } => {
@@ -334,6 +335,8 @@ fn deterministic_survival(
 /// Steps of a grid, and of one that tells how far it must reach.
 const FINE: u32 = 2048;
 const COARSE: u32 = 256;
+/// Least probability of a time beyond a percentile from a grid: a rounding below that of 99.99 %.
+const RAREST: f64 = 0.99e-4;
 
 /// Who is served before a customer of one class at a server, with whom in order of arrival, and after it; all
 /// come as Poisson streams.
@@ -383,10 +386,14 @@ impl Line {
         Lattice::new(&self.alike, self.own.as_ref(), grid)
     }
 
-    /// Where P(T > t) comes down to `level`, on a grid that ends less than twice as late.
+    /// Where P(T > t) comes down to `level`, on a grid that ends less than twice as late, however long other services
+    /// are. `None` for what is rarer than a grid knows.
     fn quantile_on_grid(&self, level: f64) -> Option<f64> {
-        let mut end = self.scale();
-        for _ in 0..60 {
+        if level < RAREST {
+            return None;
+        }
+        let mut end = self.shortest();
+        for _ in 0..120 {
             if self.on_grid((end, COARSE))?.survival(end) <= 0.9 * level {
                 let grid = self.on_grid((end, FINE))?;
                 return falls_to(|t| grid.survival(t), level, end);
@@ -398,6 +405,12 @@ impl Line {
 
     fn everyone(&self) -> impl Iterator<Item = &(f64, Distribution)> {
         self.before.iter().chain(&self.alike).chain(&self.after)
+    }
+
+    /// The least mean service.
+    fn shortest(&self) -> f64 {
+        let means = self.everyone().map(|(_, service)| service).chain(&self.own);
+        means.map(Distribution::mean).filter(|mean| *mean > 0.0).fold(f64::INFINITY, f64::min)
     }
 
     /// A time of the right order.
