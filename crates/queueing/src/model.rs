@@ -912,6 +912,11 @@ fn check_station(path: &str, station: &Station) -> Result<(), ModelError> {
             return Err(refused(format!("{path}.rate_multipliers"), rate, "numbers above 0"));
         }
     }
+    if station.is_delay() && !station.rate_multipliers.is_empty() {
+        let expected =
+            "none at a delay, where nobody waits: its speed follows from no number there";
+        return Err(refused(format!("{path}.rate_multipliers"), "a list", expected));
+    }
     if station.patience.as_ref().is_some_and(|patience| !patience.is_independent()) {
         let expected = "a distribution: customers do not share their patience";
         return Err(refused(format!("{path}.patience"), "a process", expected));

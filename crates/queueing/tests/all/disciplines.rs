@@ -618,6 +618,7 @@ fn deadlines_and_weights_stand_where_they_mean_something() {
         ("discipline = 'gps', weight = { a = 0, b = 1 }", "weight"),
         ("discipline = 'dps', weight = { a = 1e7, b = 1 }", "1e6 times"),
         ("discipline = 'gps', rate_multipliers = [1, 2]", "rate_multipliers"),
+        ("type = 'delay', rate_multipliers = [1, 2]", "none at a delay"),
     ] {
         let error = toml::from_str::<Model>(&station(keys)).unwrap_err().to_string();
         assert!(error.contains(said), "{keys}: {error}");

@@ -702,7 +702,7 @@ fn random_layered_models_are_within_the_measured_errors() {
                 Err(LayeredError::Unstable { .. }) => continue,
                 other => other.unwrap_or_else(|error| panic!("{}: {error}", model.name)),
             };
-            let error = found.measured_error;
+            let error = found.measured_error.unwrap();
             assert!(error.throughput_percent > 0.0 && error.response_percent > 0.0);
             for (task, result) in model.tasks.iter().zip(&found.tasks) {
                 // Little: customers think or are busy.
@@ -721,7 +721,7 @@ fn random_layered_models_are_within_the_measured_errors() {
     let none = Kind { second_phases: false, unbound: false, variable: false, forks: false };
     let model = random(3, none);
     let (rates, _) = errors(&model, 20_000).unwrap();
-    let most = solve(&model).unwrap().measured_error.throughput_percent;
+    let most = solve(&model).unwrap().measured_error.unwrap().throughput_percent;
     // The simulation is certain to 2 %.
     assert!(rates.iter().all(|error| error.abs() <= most + 2.0), "{rates:?}");
 }

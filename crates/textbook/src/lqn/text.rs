@@ -427,8 +427,14 @@ impl<'a> File<'a> {
             if name.contains('(') || !(replies.is_empty() || replies.ends_with(']')) {
                 return Err(self.wrong(format!("`{text}`: a quorum, or not an activity")));
             }
+            if !self.draft.tasks[task].graph.activities.contains_key(name) {
+                return Err(self.wrong(format!("`{name}` in `{text}` is no activity of the task")));
+            }
             for entry in replies.trim_end_matches(']').split(',').filter(|entry| !entry.is_empty())
             {
+                if !self.entries.contains_key(entry) {
+                    return Err(self.wrong(format!("a reply to `{entry}`, which is no entry")));
+                }
                 let reply = (name.to_owned(), entry.to_owned());
                 self.draft.tasks[task].graph.replies.insert(reply);
             }

@@ -335,6 +335,17 @@ fn hostile_texts_are_refused_with_their_line() {
         let refused = refusal("lqn", &TEXT.replacen(part, other, 1));
         assert!(refused.contains(says), "{says}: {refused}");
     }
+    // What follows what, with a word that is no arrow, a name that is none of the task, and a reply to nobody.
+    for (links, says) in [
+        ("start => end[line]", "`start=>end` in `start=>end[line]` is no activity"),
+        ("start -> last; last[line]", "`last` in `last` is no activity"),
+        ("start -> end; end[nope]", "a reply to `nope`, which is no entry"),
+    ] {
+        let activities = format!("A log s start 0.01 s end 0.02 : {links} -1");
+        let text = TEXT.replacen("  s line 0.01 -1   a line 0.5", "  A line start", 1);
+        let refused = refusal("lqn", &format!("{text}{activities}"));
+        assert!(refused.contains(says), "{says}: {refused}");
+    }
     let marked = format!("\u{feff}{TEXT}");
     assert_eq!(read("lqn", &marked), read("lqn", TEXT));
     let many = "a ".repeat(2_000_001);

@@ -84,7 +84,12 @@ fn tables(model: &Layered, s: &LayeredSolution) -> [Table; 5] {
 }
 
 fn caveats(s: &LayeredSolution) -> Vec<String> {
-    vec![Caveat::MeasuredError(s.measured_error).to_string()]
+    let unknown = || {
+        "error unknown: it was measured on models of up to four layers, and grows with them"
+            .to_owned()
+    };
+    let known = s.measured_error.map(|error| Caveat::MeasuredError(error).to_string());
+    vec![known.unwrap_or_else(unknown)]
 }
 
 pub(super) fn human(model: &Layered, s: &LayeredSolution) -> Section {
