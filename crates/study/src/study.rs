@@ -775,7 +775,14 @@ fn lock(folder: &Path) -> Result<File, StudyError> {
         source,
     };
     std::fs::create_dir_all(folder).map_err(system)?;
-    let file = File::create(folder.join("lock")).map_err(system)?;
+    let path = folder.join("lock");
+    // That of results is empty; of another part of Kendall it says whose it is.
+    if path.metadata().is_ok_and(|lock| lock.len() > 0) {
+        return Err(system(std::io::Error::other(
+            "it holds the data of a build cache or worker; choose another with --out DIR",
+        )));
+    }
+    let file = File::create(path).map_err(system)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(std::fs::TryLockError::WouldBlock) => {

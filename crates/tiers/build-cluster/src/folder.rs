@@ -3,11 +3,12 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// Its name in the folder: made first, so that a folder without it is nobody's of these tiers.
+/// Its name in the folder, and what it says: others have files of that name, which are empty, as were those of 0.1.0.
 const LOCK: &str = "lock";
+const MARK: &str = "kendall build-cluster\n";
 /// What is in the root of a disk of its own.
 const LOST: &str = "lost+found";
 /// Parts that one of these tiers has, and another may not take.
@@ -41,19 +42,29 @@ pub(crate) fn take(folder: &Path, parts: &[&str]) -> Result<File, FolderError> {
         entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>()
     });
     let there: Vec<OsString> = there.map_err(failed(folder))?;
-    // Looked for after the rest: who takes the folder meanwhile makes it first.
-    let is_new = !path.exists();
-    let is_theirs = |name: &&OsString| match is_new {
-        true => *name != LOCK && *name != LOST,
-        false => PARTS.iter().any(|part| *name == part && !parts.contains(part)),
+    // Looked at after the rest: who takes the folder meanwhile makes it first.
+    let mut mark = String::new();
+    let (is_new, is_marked) = match File::open(&path) {
+        Ok(file) => {
+            file.take(1024).read_to_string(&mut mark).map_err(failed(&path))?;
+            (false, mark == MARK)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (true, false),
+        Err(error) => return Err(failed(&path)(error)),
+    };
+    let is_theirs = |name: &&OsString| {
+        let is_part = |parts: &[&str]| parts.iter().any(|part| *name == part);
+        let allowed = *name == LOCK || *name == LOST || (!is_new && is_part(parts));
+        !allowed && (!is_marked || is_part(&PARTS))
     };
     if let Some(theirs) = there.iter().filter(is_theirs).min() {
         return Err(FolderError::NotOurs(folder.join(theirs)));
     }
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = open.map_err(failed(&path))?;
+    let mut file = open.map_err(failed(&path))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) if is_marked => Ok(file),
+        Ok(()) => file.write_all(MARK.as_bytes()).map(|()| file).map_err(failed(&path)),
         Err(TryLockError::WouldBlock) => Err(FolderError::InUse(folder.to_owned())),
         Err(TryLockError::Error(source)) => Err(failed(&path)(source)),
     }
@@ -95,6 +106,13 @@ mod tests {
         assert!(matches!(&refused, FolderError::NotOurs(path) if path.ends_with("slots")));
         // What was put beside its parts later is left alone.
         std::fs::write(disk.join("tokens"), "").unwrap();
+        drop(take(&disk, &["files", "slots"]).unwrap());
+        // One of 0.1.0 has an empty lock, as have others' folders, which have more than its parts.
+        std::fs::write(disk.join(LOCK), "").unwrap();
+        let refused = take(&disk, &["files", "slots"]).unwrap_err();
+        assert!(matches!(&refused, FolderError::NotOurs(path) if path.ends_with("tokens")));
+        std::fs::remove_file(disk.join("tokens")).unwrap();
         take(&disk, &["files", "slots"]).unwrap();
+        assert_eq!(std::fs::read_to_string(disk.join(LOCK)).unwrap(), MARK);
     }
 }
