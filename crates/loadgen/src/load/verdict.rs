@@ -103,13 +103,24 @@ fn schedule(result: &mut LoadResult, limits: &Limits, evidence: &Evidence) {
     }
     let sent = sent(result);
     if let Some(share) = ratio(evidence.late, sent).filter(|share| *share > limits.late_share) {
-        result.rejections.push(remark(RemarkKind::GeneratorLate, format!(
-            "the generator sent {} of the requests more than {} late (limit {}): use more threads, \
-             a lower rate or a less busy machine",
-            percent(share),
-            Seconds::from_nanos(limits.lateness_ns),
-            percent(limits.late_share)
-        )));
+        let still = stood_still(result, evidence);
+        let why = if still > share / 2.0 {
+            format!(
+                "it stood still itself for {} of the time, as a suspended one does",
+                percent(still)
+            )
+        } else {
+            "use more threads, a lower rate or a less busy machine".to_owned()
+        };
+        result.rejections.push(remark(
+            RemarkKind::GeneratorLate,
+            format!(
+                "the generator sent {} of the requests more than {} late (limit {}): {why}",
+                percent(share),
+                Seconds::from_nanos(limits.lateness_ns),
+                percent(limits.late_share)
+            ),
+        ));
     }
     let waits = evidence.connection_wait.count();
     if let Some(share) = ratio(waits, sent).filter(|share| *share > NOTABLE_WAITS) {
@@ -246,13 +257,19 @@ fn biases(result: &mut LoadResult, evidence: &Evidence) {
     }
 }
 
+/// Share of the time in which the generator itself stood still.
+fn stood_still(result: &LoadResult, evidence: &Evidence) -> f64 {
+    let length_ns = result.ended_ns.saturating_sub(result.started_ns);
+    ratio(evidence.stood_still_ns, length_ns).unwrap_or(0.0)
+}
+
 /// Closed loop: did the server stand still for long enough that its percentiles hide it?
 fn stalls(result: &mut LoadResult, evidence: &Evidence) {
     let Some(stalls) = result.stalls.filter(|stalls| stalls.share > NOTABLE_STALLS) else { return };
     let completed: u64 = result.operations.values().map(|operation| operation.completed).sum();
     let length_ns = result.ended_ns.saturating_sub(result.started_ns);
     let seconds = Seconds::from_nanos(length_ns).get();
-    let stood_still = ratio(evidence.stood_still_ns, length_ns).unwrap_or(0.0);
+    let stood_still = stood_still(result, evidence);
     let rate = 0.9 * kendall_units::exact_f64(completed) / seconds;
     let waited = result
         .threads
@@ -348,6 +365,13 @@ mod tests {
         assert!(!said(SECOND).contains("itself"), "{}", said(SECOND));
         let text = said(2 * SECOND);
         assert!(text.contains("the generator itself stood still for 20.0 % of the time"), "{text}");
+        let mut late = judged("open", 0, |_| ());
+        schedule(&mut late, &Limits::default(), &evidence(300, 2 * SECOND));
+        let text = late.rejections.remove(0).text;
+        assert!(
+            text.ends_with("it stood still itself for 20.0 % of the time, as a suspended one does"),
+            "{text}"
+        );
     }
 
     #[test]
