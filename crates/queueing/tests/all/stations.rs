@@ -3,7 +3,7 @@
 use kendall_queueing::Distribution;
 use kendall_queueing::model::{Balking, Batch};
 use kendall_queueing::station::{
-    GgmFormula, PriorityClass, Scheduling, StationError, batch_mm1, erlang_b, erlang_c,
+    GgmFormula, PriorityClass, Scheduling, StationError, TimeLaw, batch_mm1, erlang_b, erlang_c,
     finite_population, ggm, md1, mdm, mg1, mg1_priority, mg1_ps, mm_infinity, mm1, mm1k, mmm,
     mmm_balking, mmm_impatient, mmm_priority, mmmk,
 };
