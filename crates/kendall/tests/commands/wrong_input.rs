@@ -284,4 +284,7 @@ fn a_server_that_could_serve_nobody_does_not_start() {
     refused(&["serve", "proxy", any[0], any[1], "--server", &long], "at most 108 bytes");
     let proxy = ["serve", "proxy", any[0], any[1], "--server", "127.0.0.1:9", "--listen-unix", ""];
     refused(&proxy, "write the path of a socket");
+    let twice = ["--instance", "a=100MiB", "--instance", "b=1MiB", "--instance", "a=10MiB"];
+    let cache = [&["serve", "cache", any[0], any[1]][..], &twice].concat();
+    refused(&cache, "--instance a is there twice");
 }

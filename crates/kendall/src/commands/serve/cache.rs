@@ -139,9 +139,20 @@ impl AccessFlags {
     }
 }
 
+/// Refuses a flag that names one thing twice.
+pub(super) fn once<'a>(flag: &str, names: impl Iterator<Item = &'a str>) -> anyhow::Result<()> {
+    let mut names: Vec<&str> = names.collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => Err(refused(format!("{flag} {} is there twice", twice[0]))),
+        None => Ok(()),
+    }
+}
+
 impl CacheFlags {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let stop = Stop::on_signals()?;
+        once("--instance", self.instances.iter().map(|(name, _)| name.as_str()))?;
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let options = CacheOptions {
             listen: self.clients.listen(self.tier.listen)?,

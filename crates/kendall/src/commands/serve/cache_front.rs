@@ -5,9 +5,9 @@ use kendall_build_cluster::listen::ListenError;
 use kendall_tier::{Clock, Routes, Stop};
 use kendall_units::Seconds;
 
-use super::cache::{ClientFlags, PeerFlags};
+use super::cache::{ClientFlags, PeerFlags, once};
 use super::{Running, TierFlags};
-use crate::exit::{Exit, exit_with, refused};
+use crate::exit::{Exit, exit_with};
 
 /// Runs a front over several build caches
 ///
@@ -73,12 +73,7 @@ impl CacheFrontFlags {
             some => some.to_vec(),
         };
         for (flag, servers) in [("--server", &self.servers), ("--results-server", &results)] {
-            let mut names: Vec<&str> = servers.iter().map(|s| s.name.as_str()).collect();
-            names.sort_unstable();
-            if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-                let what = format!("{flag} {} is there twice", twice[0]);
-                return Err(refused(what));
-            }
+            once(flag, servers.iter().map(|server| server.name.as_str()))?;
         }
         let options = FrontOptions {
             listen: self.clients.listen(self.tier.listen)?,
