@@ -150,7 +150,7 @@ fn a_scheduler_says_why_its_cache_does_not_serve_it() {
     let cache = ["cache", "--listen", &address, "--data", &data];
     let tokens = ["--tokens", tokens.to_str().unwrap()];
     let mut strict = Process::start(&[&cache[..], &tokens].concat());
-    let line = said("the cache knows no such token");
+    let line = said("the cache wants a token");
     assert!(line.contains("--peer-token"), "{line}");
     assert_eq!(strict.stop(), Some(0));
     let _cache = Process::start(&cache);

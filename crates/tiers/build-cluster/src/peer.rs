@@ -181,7 +181,12 @@ impl Reach {
     }
 
     /// Logs an answer that is not as the last one. Requests that are not its own bear the tokens of others.
-    fn heard(&self, answer: &Result<Response<Body>, tonic::transport::Error>, own: bool) {
+    fn heard(
+        &self,
+        answer: &Result<Response<Body>, tonic::transport::Error>,
+        own: bool,
+        has_token: bool,
+    ) {
         let last = self.last.load(Ordering::Relaxed);
         let now = match answer {
             Err(_) => IS_AWAY,
@@ -195,15 +200,28 @@ impl Reach {
         let address = self.address;
         match answer {
             Err(error) => {
-                tracing::warn!(%address, why = chain(error), "the cache cannot be reached");
+                tracing::warn!(%address, why = explained(error), "the cache cannot be reached");
             }
-            Ok(_) if now == REFUSES => tracing::warn!(
-                %address,
-                "the cache knows no such token as this tier's; name a file with another by --peer-token"
-            ),
+            Ok(_) if now == REFUSES => {
+                let wish = if has_token {
+                    "knows no such token as this tier's; name a file with another"
+                } else {
+                    "wants a token; name a file with one"
+                };
+                tracing::warn!(%address, "the cache {wish} by --peer-token");
+            }
             Ok(_) => tracing::info!(%address, "the cache answers again"),
         }
     }
+}
+
+/// An error with its causes, and what may be wrong: TLS answers the first frame with what is none.
+pub(crate) fn explained(error: &dyn std::error::Error) -> String {
+    let mut why = chain(error);
+    if why.contains("frame with invalid size") {
+        why.push_str("; does it speak TLS? name its authority by --peer-certificate");
+    }
+    why
 }
 
 /// Whether a request was refused for its token: alone, in the head of its answer.
@@ -286,9 +304,10 @@ impl Service<Request<Body>> for Calls {
             Way::Model(answer) => answer(request),
         };
         let Some((reach, own)) = self.reach.clone() else { return answering };
+        let has_token = self.token.is_some();
         Box::pin(async move {
             let answer = answering.await;
-            reach.heard(&answer, own);
+            reach.heard(&answer, own, has_token);
             answer
         })
     }
@@ -329,7 +348,7 @@ mod tests {
     fn only_answers_to_its_own_requests_tell_that_a_token_is_refused() {
         let reach = Reach::of(([127, 0, 0, 1], 1).into());
         let last = |answer: Response<Body>, own| {
-            reach.heard(&Ok(answer), own);
+            reach.heard(&Ok(answer), own, true);
             reach.last.load(Ordering::Relaxed)
         };
         let refusal = || Status::unauthenticated("no token").into_http();
@@ -338,5 +357,12 @@ mod tests {
         assert_eq!(last(refusal(), true), REFUSES);
         assert_eq!(last(other(), false), REFUSES);
         assert_eq!(last(other(), true), ANSWERS);
+    }
+
+    #[test]
+    fn an_answer_by_tls_to_a_request_in_the_clear_is_explained() {
+        let said = |words: &str| explained(&std::io::Error::other(words.to_owned()));
+        assert!(said("frame with invalid size").ends_with("by --peer-certificate"));
+        assert_eq!(said("Connection refused"), "Connection refused");
     }
 }
