@@ -162,13 +162,18 @@ fn a_scheduler_says_why_its_cache_does_not_serve_it() {
 fn a_worker_with_a_wrong_token_says_so_once() {
     let cluster = Secure::start();
     let text = |path: &Path| path.to_str().unwrap().to_owned();
+    // A cache that serves all.
+    let pem = text(&cluster.certificate);
+    let [key, data] = ["cluster.key", "open"].map(|name| text(&cluster.folder.path().join(name)));
+    let open = ["cache", "--listen", "127.0.0.1:0", "--data", &data];
+    let open =
+        Process::start(&[&open[..], &["--tls-certificate", &pem, "--tls-key", &key]].concat());
     for (name, token) in [("unknown", "nobody's"), ("reader", "people")] {
         let file = cluster.folder.path().join(format!("token of {name}"));
         std::fs::write(&file, token).unwrap();
         let (data, file) = (text(&cluster.folder.path().join(name)), text(&file));
-        let pem = text(&cluster.certificate);
         let worker = ["worker", "--scheduler", &cluster.scheduler.listen];
-        let cache = ["--cache", &cluster.cache.listen, "--data", &data];
+        let cache = ["--cache", &open.listen, "--data", &data];
         let asks = ["--peer-certificate", &pem, "--peer-token", &file];
         let mut worker = Process::start(&[&worker[..], &cache, &asks].concat());
         wait_until("it says so", || worker.said().contains("the scheduler refuses this worker"));
@@ -176,4 +181,65 @@ fn a_worker_with_a_wrong_token_says_so_once() {
         let said = worker.said();
         assert_eq!(said.matches("scheduler").count(), 1, "{said}");
     }
+}
+
+/// A worker that a cache refuses fails each action at once, and would be free for the next one before all others.
+#[test]
+fn a_worker_takes_no_actions_while_its_cache_does_not_serve_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let [tokens, token] = [("tokens", "work secret\n"), ("token", "secret")].map(|(name, text)| {
+        std::fs::write(folder.path().join(name), text).unwrap();
+        path(name)
+    });
+    let address = kendall_testing::free_address().to_string();
+    // A new folder each time: no result is known.
+    let cache = |data: &str, more: &[&str]| {
+        let arguments = ["cache", "--listen", &address, "--quota", "1GiB", "--data", &path(data)];
+        Process::start(&[&arguments[..], more].concat())
+    };
+    let mut served = cache("first", &["--tokens", &tokens]);
+    let scheduler = ["scheduler", "--listen", "127.0.0.1:0", "--cache", &address];
+    let scheduler = Process::start(&[&scheduler[..], &["--peer-token", &token]].concat());
+    let worker = |data: &str, more: &[&str]| {
+        let arguments = ["worker", "--scheduler", &scheduler.listen, "--cache", &address];
+        Process::start(&[&arguments[..], &["--data", &path(data)], more].concat())
+    };
+    let workers = |count: usize| {
+        let line = format!("kendall_build_workers {count}\n");
+        wait_until(&line, || scheduler.page("/metrics").contains(&line));
+    };
+    let files = TrustFiles { token: Some(token.clone().into()), ..TrustFiles::default() };
+    let trust = Trust::read(&files).unwrap();
+    let client = Peer { address: scheduler.listen.parse().unwrap(), trust };
+    let run = || {
+        let client = client.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            runtime.block_on(run(&client)).unwrap().result.unwrap().stdout_raw
+        })
+    };
+    let words = "takes no actions until its cache serves it";
+    let strange = worker("strange", &[]);
+    wait_until("it says so", || strange.said().contains(words));
+    let mut known = worker("known", &["--peer-token", &token]);
+    workers(1);
+    assert_eq!(run().join().unwrap(), b"done\n");
+    // Its cache serves it.
+    assert_eq!(served.stop(), Some(0));
+    served = cache("second", &[]);
+    workers(2);
+    // And no more, as its next action finds out, which another worker does.
+    assert_eq!(known.stop(), Some(0));
+    assert_eq!(served.stop(), Some(0));
+    let _served = cache("third", &["--tokens", &tokens]);
+    let answer = run();
+    wait_until("it says so again", || strange.said().matches(words).count() == 2);
+    workers(0);
+    let _known = worker("known", &["--peer-token", &token]);
+    assert_eq!(answer.join().unwrap(), b"done\n");
+    let said = strange.said();
+    assert_eq!(said.matches(words).count(), 2, "{said}");
+    assert!(said.contains("the cache wants a token"), "{said}");
+    assert!(!said.contains("could not be run"), "{said}");
 }

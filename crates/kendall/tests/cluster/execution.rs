@@ -715,6 +715,8 @@ fn an_action_costs_two_requests_of_the_cache() {
     runtime().block_on(async {
         let client = cluster.client().await;
         let job = Job { skip_cache: true, ..Job::shell("true") };
+        // The worker asked before whether the cache serves it.
+        client.run(&job).await;
         let action = client.prepare(&job).await;
         let before = asked();
         for _ in 0..3 {

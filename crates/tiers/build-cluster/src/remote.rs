@@ -35,6 +35,8 @@ const PIECE_BYTES: usize = 256 << 10;
 /// First and longest wait before a call is made again.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Longest wait for the answer to whether it serves.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// A method of Kendall's caches: `BatchReadBlobs` of actions, which are answered with their commands.
 pub(crate) const ACTIONS: &str = "/kendall.cache.v1.Actions/BatchRead";
@@ -189,6 +191,20 @@ impl Remote {
                 }
                 result => return result,
             }
+        }
+    }
+
+    /// Whether it serves this tier, which may change it: asked once, by storing nothing.
+    pub(crate) async fn serves(&self) -> Result<(), RemoteError> {
+        let mut storage = self.storage.clone();
+        let asked = storage.batch_update_blobs(re::BatchUpdateBlobsRequest::default());
+        let late = |_| Err(Status::deadline_exceeded(format!("no answer within {ANSWER:?}")));
+        match tokio::time::timeout(ANSWER, asked).await.unwrap_or_else(late) {
+            Err(status) if passing(status.code()) || is_unserved(status.code()) => {
+                Err(status.into())
+            }
+            // Another refusal is of this request, which names no instance.
+            _ => Ok(()),
         }
     }
 
@@ -488,6 +504,11 @@ fn passing(code: Code) -> bool {
             | Code::Aborted
             | Code::DeadlineExceeded
     )
+}
+
+/// Whether a cache that answers so to a request of nothing serves no other one either.
+fn is_unserved(code: Code) -> bool {
+    matches!(code, Code::Unauthenticated | Code::PermissionDenied | Code::Internal)
 }
 
 fn batch(instance: &str, digests: &[Digest]) -> re::BatchReadBlobsRequest {

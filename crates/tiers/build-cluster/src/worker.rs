@@ -157,8 +157,10 @@ impl Worker {
         let (name, uid, offers) = (options.name, options.uid, options.offers);
         let identity = Identity { name, uid, offers };
         let table_of = Arc::clone(&table);
-        let registration = Registration { identity, table: table_of, runner, time: RealTime };
         let scheduler = options.scheduler;
+        let address = scheduler.address;
+        let time = RealTime;
+        let registration = Registration { identity, address, table: table_of, runner, time };
         let mut talking = tokio::task::JoinSet::new();
         talking.spawn_on(registration.keep(move || scheduler.calls()), runtime.handle());
         let families = Families::new();
@@ -234,7 +236,8 @@ pub(crate) mod model {
         connect: impl Fn() -> Calls + Send,
     ) {
         let identity = Identity { uid: name.clone(), name, offers: Vec::new() };
+        let address = ([127, 0, 0, 1], 1).into();
         let table = Arc::new(Table::new(slots));
-        Registration { identity, table, runner, time }.keep(connect).await;
+        Registration { identity, address, table, runner, time }.keep(connect).await;
     }
 }

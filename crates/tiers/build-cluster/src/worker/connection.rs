@@ -2,6 +2,8 @@
 //! connection is made again with what is held.
 
 use std::collections::HashMap;
+use std::error::Error as _;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,7 +13,8 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status};
 
-use crate::peer::Calls;
+use crate::peer::{Calls, explained};
+use crate::remote::RemoteError;
 use crate::work::{
     Beat, Drain, Finished, FromScheduler, FromWorker, Held, Hello, Lease, LeaseStage, Leave,
     Progress, Property, finished, from_scheduler, from_worker, workers_client::WorkersClient,
@@ -48,6 +51,8 @@ pub(super) struct Table {
     changed: Notify,
     slots: usize,
     draining: AtomicBool,
+    /// The cache does not serve this worker: no leases until it does.
+    unserved: AtomicBool,
 }
 
 /// Who the worker is.
@@ -61,7 +66,8 @@ pub(super) struct Identity {
 impl Table {
     pub(super) fn new(slots: usize) -> Self {
         let (held, changed) = (Mutex::default(), Notify::new());
-        Self { held, changed, slots, draining: AtomicBool::new(false) }
+        let (draining, unserved) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { held, changed, slots, draining, unserved }
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Entry>> {
@@ -72,6 +78,30 @@ impl Table {
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.changed.notify_one();
+    }
+
+    fn drains(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    fn takes_none(&self) -> bool {
+        self.drains() || self.unserved.load(Ordering::SeqCst)
+    }
+
+    /// No leases while the cache does not serve this worker, of which the log is told once.
+    fn pause(&self, error: &RemoteError) {
+        if !self.unserved.swap(true, Ordering::SeqCst) {
+            tracing::warn!(
+                reason = explained(error),
+                "this worker takes no actions until its cache serves it; asking every second"
+            );
+        }
+    }
+
+    fn resume(&self) {
+        if self.unserved.swap(false, Ordering::SeqCst) {
+            tracing::info!("the cache serves this worker, which takes actions");
+        }
     }
 
     fn hello(&self, identity: &Identity) -> FromWorker {
@@ -96,7 +126,7 @@ impl Table {
                 slots: u32::try_from(self.slots).unwrap_or(u32::MAX),
                 offers: identity.offers.iter().map(offer).collect(),
                 held,
-                draining: self.draining.load(Ordering::SeqCst),
+                draining: self.takes_none(),
             })),
         }
     }
@@ -152,7 +182,7 @@ impl Table {
     async fn drained(&self) {
         loop {
             self.changed.notified().await;
-            if self.draining.load(Ordering::SeqCst) {
+            if self.drains() {
                 return;
             }
         }
@@ -178,6 +208,11 @@ pub(crate) trait Execute: Clone + Send + Sync + 'static {
         stopped: watch::Receiver<bool>,
         answer: Answer,
     ) -> impl Future<Output = ()> + Send;
+
+    /// Asks whether the cache serves what runs here.
+    fn served(&self) -> impl Future<Output = Result<(), RemoteError>> + Send {
+        std::future::ready(Ok(()))
+    }
 }
 
 /// Where the outcome of a lease goes. A lease whose run ends without one failed: it must not hold its
@@ -193,6 +228,11 @@ impl Answer {
     pub(crate) fn give(mut self, outcome: finished::Outcome) {
         self.given = true;
         self.table.finish(self.lease, outcome);
+    }
+
+    /// Before a failure is given: the scheduler is to hear first that no more leases are taken.
+    pub(super) fn pause(&self, error: &RemoteError) {
+        self.table.pause(error);
     }
 }
 
@@ -269,6 +309,8 @@ impl Backoff {
 #[derive(Debug)]
 pub(super) struct Registration<E, W> {
     pub(super) identity: Identity,
+    /// Where the scheduler is.
+    pub(super) address: SocketAddr,
     pub(super) table: Arc<Table>,
     pub(super) runner: E,
     pub(super) time: W,
@@ -281,8 +323,14 @@ impl<E: Execute, W: Wait> Registration<E, W> {
         let mut actions = JoinSet::new();
         let mut backoff = Backoff::new();
         loop {
+            if self.table.nothing_held() && !self.table.drains() {
+                tokio::select! {
+                    () = self.until_served() => {}
+                    () = self.table.drained() => {}
+                }
+            }
             let said = self.converse(connect(), &mut actions, &mut backoff).await;
-            let draining = self.table.draining.load(Ordering::SeqCst);
+            let draining = self.table.drains();
             if draining && self.table.nothing_held() {
                 return;
             }
@@ -290,7 +338,7 @@ impl<E: Execute, W: Wait> Registration<E, W> {
                 Ok(()) => FIRST_PAUSE,
                 Err(status) => {
                     let (wait, say) = backoff.failed(status.code());
-                    log(say, &status);
+                    self.log(say, &status);
                     wait
                 }
             };
@@ -300,6 +348,15 @@ impl<E: Execute, W: Wait> Registration<E, W> {
                 () = self.table.drained(), if !draining => {}
             }
         }
+    }
+
+    /// Returns when the cache serves this worker.
+    async fn until_served(&self) {
+        while let Err(error) = self.runner.served().await {
+            self.table.pause(&error);
+            self.time.wait(LONGEST_PAUSE).await;
+        }
+        self.table.resume();
     }
 
     /// One connection, to its end.
@@ -326,30 +383,28 @@ impl<E: Execute, W: Wait> Registration<E, W> {
         backoff.welcomed();
         let beat = Duration::from_millis(u64::from(welcome.beat_ms).max(10));
         let mut next_beat = Box::pin(self.time.wait(Duration::ZERO));
+        let mut served = Box::pin(self.until_served());
         let mut told_drain = false;
         loop {
-            for message in table.unsent() {
+            // Results are read first and sent last: a slot that a failure frees gets no lease that would fail too.
+            let unsent = table.unsent();
+            let takes_none = table.takes_none();
+            if takes_none && !told_drain {
+                told_drain = true;
+                outgoing.send(of(from_worker::Message::Drain(Drain {}))).await.map_err(broken)?;
+            }
+            for message in unsent {
                 outgoing.send(message).await.map_err(broken)?;
             }
-            if table.draining.load(Ordering::SeqCst) {
-                if !told_drain {
-                    told_drain = true;
-                    outgoing
-                        .send(of(from_worker::Message::Drain(Drain {})))
-                        .await
-                        .map_err(broken)?;
+            if takes_none && table.nothing_held() {
+                outgoing.send(of(from_worker::Message::Leave(Leave {}))).await.map_err(broken)?;
+                drop(outgoing);
+                // The scheduler ends the stream when it has read that.
+                tokio::select! {
+                    _ = incoming.message() => {}
+                    () = self.time.wait(FAREWELL) => {}
                 }
-                if table.nothing_held() {
-                    let leave = of(from_worker::Message::Leave(Leave {}));
-                    outgoing.send(leave).await.map_err(broken)?;
-                    drop(outgoing);
-                    // The scheduler ends the stream when it has read that.
-                    tokio::select! {
-                        _ = incoming.message() => {}
-                        () = self.time.wait(FAREWELL) => {}
-                    }
-                    return Ok(());
-                }
+                return Ok(());
             }
             tokio::select! {
                 message = incoming.message() => match message {
@@ -360,6 +415,8 @@ impl<E: Execute, W: Wait> Registration<E, W> {
                     }
                 },
                 () = table.changed.notified() => {}
+                // Leases are taken again by another hello.
+                () = served.as_mut(), if takes_none && !table.drains() => return Ok(()),
                 () = next_beat.as_mut() => {
                     next_beat.set(self.time.wait(beat));
                     outgoing.send(table.beat()).await.map_err(broken)?;
@@ -372,11 +429,28 @@ impl<E: Execute, W: Wait> Registration<E, W> {
     /// The scheduler ended a connection over which it had welcomed this worker, or the network did.
     fn log_end(&self, ended: &Result<Option<FromScheduler>, Status>) {
         let reason = match ended {
-            Err(status) => status.message(),
-            Ok(_) => "the stream ended",
+            Err(status) => cause(status),
+            Ok(_) => "the stream ended".to_owned(),
         };
         let worker = &self.identity.name;
         tracing::warn!(worker, reason, "the connection to the scheduler ended; registering anew");
+    }
+
+    fn log(&self, say: Say, status: &Status) {
+        let (address, code, reason) = (self.address, status.code(), cause(status));
+        match say {
+            Say::Refused => tracing::error!(
+                %address,
+                ?code,
+                reason,
+                "the scheduler refuses this worker; it asks again every {} s, without further lines in the log",
+                REFUSED_PAUSE.as_secs()
+            ),
+            Say::Absent => {
+                tracing::warn!(%address, ?code, reason, "no scheduler; trying again every second");
+            }
+            Say::Nothing => tracing::debug!(%address, ?code, reason, "still no scheduler"),
+        }
     }
 
     fn hear(&self, message: FromScheduler, actions: &mut JoinSet<()>) {
@@ -409,17 +483,11 @@ impl<E: Execute, W: Wait> Registration<E, W> {
     }
 }
 
-fn log(say: Say, status: &Status) {
-    let (code, reason) = (status.code(), status.message());
-    match say {
-        Say::Refused => tracing::error!(
-            ?code,
-            reason,
-            "the scheduler refuses this worker; it asks again every {} s, without further lines in the log",
-            REFUSED_PAUSE.as_secs()
-        ),
-        Say::Absent => tracing::warn!(?code, reason, "no scheduler; trying again every second"),
-        Say::Nothing => tracing::debug!(?code, reason, "still no scheduler"),
+/// Why, with what is below.
+fn cause(status: &Status) -> String {
+    match status.source() {
+        Some(below) => explained(below),
+        None => status.message().to_owned(),
     }
 }
 

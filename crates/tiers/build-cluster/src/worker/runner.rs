@@ -10,6 +10,7 @@ use super::action::{Kitchen, Outcome};
 use super::connection::{Answer, Execute};
 use super::report::Report;
 use super::slot::Slot;
+use crate::remote::RemoteError;
 use crate::work::{Lease, finished};
 
 /// The slots of a worker. Clones share them.
@@ -31,6 +32,17 @@ impl Runner {
         let slots = Slots { free: Semaphore::new(slots.len()), idle: Mutex::new(slots) };
         Self { slots: Arc::new(slots), kitchen: Arc::new(kitchen), report: Arc::new(report) }
     }
+
+    /// An action failed by this worker: where that is the cache's doing, every other one would fail too.
+    async fn failed(&self, lease: &Lease, reason: &str, answer: &Answer) {
+        match self.served().await {
+            Err(error) => answer.pause(&error),
+            Ok(()) => {
+                let (lease, key) = (lease.lease, &lease.key);
+                tracing::warn!(lease, key, reason, "an action could not be run");
+            }
+        }
+    }
 }
 
 impl Execute for Runner {
@@ -48,20 +60,16 @@ impl Execute for Runner {
         let began_ns = self.report.began();
         let (outcome, times) = self.kitchen.cook(&lease, &mut slot, &stage, &mut stopped).await;
         self.report.ended(&outcome, &times, arrived_ns, began_ns);
-        answer.give(match outcome {
+        let outcome = match outcome {
             Outcome::Answer(response) => finished::Outcome::Answer(response.encode_to_vec()),
-            Outcome::Failed(words) => {
-                if words != "stopped" {
-                    tracing::warn!(
-                        lease = lease.lease,
-                        key = lease.key,
-                        reason = words,
-                        "an action could not be run"
-                    );
+            Outcome::Failed(reason) => {
+                if reason != "stopped" {
+                    self.failed(&lease, &reason, &answer).await;
                 }
-                finished::Outcome::Failed(words)
+                finished::Outcome::Failed(reason)
             }
-        });
+        };
+        answer.give(outcome);
         // After the answer: the client need not wait for it.
         if let Err(error) = slot.clean() {
             tracing::error!(%error, "what an action left cannot be deleted; its slot starts anew");
@@ -69,5 +77,9 @@ impl Execute for Runner {
         }
         self.slots.idle.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
         drop(permit);
+    }
+
+    async fn served(&self) -> Result<(), RemoteError> {
+        self.kitchen.remote.serves().await
     }
 }
