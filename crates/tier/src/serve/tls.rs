@@ -131,7 +131,8 @@ pub fn with_identity<T>(
     let chain = parts(certificate, "a certificate (PEM)")?;
     let now = UnixTime::now();
     if let Some(why) = chain.iter().find_map(|one| out_of_time(one, now)) {
-        warn_of(certificate, &why);
+        let file = certificate.display();
+        tracing::warn!(%file, "a certificate {why}: who checks it refuses the connection");
     }
     let private = parts(key, "a private key without a password (PEM)")?.swap_remove(0);
     make(chain, private).map_err(|source| TlsError::Pair {
@@ -141,19 +142,14 @@ pub fn with_identity<T>(
     })
 }
 
-/// The authorities in a PEM file, without those that the library does not understand. Warns where none is valid now:
-/// collections have some that are not.
+/// The authorities in a PEM file, without those that the library does not understand. Their dates are not checked: the
+/// library trusts an authority that has expired.
 ///
 /// # Errors
 /// [`TlsError`] when the file cannot be read, or is of something else.
 pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let wanted = "an authority's certificate (PEM)";
     let authorities: Vec<CertificateDer<'static>> = parts(path, wanted)?;
-    let now = UnixTime::now();
-    let all: Option<Vec<String>> = authorities.iter().map(|one| out_of_time(one, now)).collect();
-    if let Some(why) = all.iter().flatten().next() {
-        warn_of(path, why);
-    }
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(authorities);
     if roots.is_empty() {
@@ -161,11 +157,6 @@ pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
         return Err(TlsError::Pem { path: path.to_owned(), wanted, found, source: None });
     }
     Ok(roots)
-}
-
-fn warn_of(file: &Path, why: &str) {
-    let file = file.display();
-    tracing::warn!(%file, "a certificate {why}: who checks it refuses the connection");
 }
 
 /// Why a certificate is not valid at a moment, where that is for its time.
