@@ -1,10 +1,14 @@
 //! What the operating system accounts to this process.
 
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use procfs::process::Process;
 use rustix::process::{Resource, getrlimit, setrlimit};
+
+/// Descriptors of a tier that are none of its clients': its own with a metrics page, and a few connections to that.
+const OWN: usize = 20;
 
 /// CPU time and memory of this process so far. What the system does not tell is 0.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,6 +46,22 @@ pub(crate) fn descriptor_limit() -> u64 {
 /// One of so many parts of the descriptors that this process may have.
 pub fn share_of_descriptors(parts: u64) -> usize {
     usize::try_from(descriptor_limit() / parts).unwrap_or(usize::MAX)
+}
+
+/// Connections of clients at an address that may be open: those that are allowed, `most` of them, and so many that a
+/// tier has its own descriptors besides. Warns where they are fewer than allowed.
+pub fn bound_connections(address: SocketAddr, allowed: usize, most: usize) -> usize {
+    let most = most.min(share_of_descriptors(1).saturating_sub(OWN)).max(1);
+    let connections = allowed.min(most);
+    if connections < allowed {
+        tracing::warn!(
+            %address,
+            connections,
+            allowed,
+            "fewer connections at a time than allowed: this process may open few files; raise its limit (`ulimit -n`)"
+        );
+    }
+    connections
 }
 
 /// Whether this process may have so many descriptors more than it has now.

@@ -301,18 +301,8 @@ impl Listener {
 
     /// Connections that may be open: as many descriptors are left for all else.
     fn connections(&self) -> usize {
-        let allowed = self.options.connections;
-        let connections = allowed.min(process::share_of_descriptors(2));
-        if connections < allowed {
-            tracing::warn!(
-                address = %self.address,
-                connections,
-                allowed,
-                "fewer connections at a time than allowed: half of the files that this process may open; raise its \
-                 limit (`ulimit -n`)"
-            );
-        }
-        connections
+        let half = process::share_of_descriptors(2);
+        process::bound_connections(self.address, self.options.connections, half)
     }
 
     async fn accept_all<S: ServeConnection>(

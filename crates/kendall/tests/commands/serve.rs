@@ -2,13 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io::Write as _;
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use kendall_testing::Process;
 use kendall_tier::{ACCEPT_PAUSE_NS, Clock};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use crate::support::kendall;
 
@@ -24,12 +25,15 @@ fn with_files(files: u32, arguments: &[&str]) -> Command {
 #[test]
 fn a_station_without_descriptors_for_its_clients_waits_for_them() {
     let tier = ["synthetic", "--listen", "127.0.0.1:0", "--service", "constant:1ms"];
-    let more = ["--workers", "1", "--seed", "1", "--format", "json"];
+    let more = ["--workers", "1", "--seed", "1", "--format", "json", "--connections", "32"];
     let clock = Clock::monotonic();
     let began_ns = clock.now_ns();
-    let mut command = with_files(32, &[&tier[..], &more].concat());
+    let mut command = with_files(64, &[&tier[..], &more].concat());
     let (mut process, ready) = Process::ready(command.stdout(Stdio::piped()));
     let address = ready.address("listen");
+    // It keeps descriptors for itself: so that it has too few, some are taken from it.
+    let fewer = Rlimit { current: Some(16), maximum: Some(64) };
+    prlimit(Some(Pid::from_child(&process.0)), Resource::Nofile, fewer).unwrap();
     let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(address).unwrap()).collect();
     std::thread::sleep(Duration::from_millis(300));
     drop(clients);
@@ -56,13 +60,43 @@ fn a_server_without_files_for_its_clients_does_not_start() {
 fn a_server_with_few_files_says_how_many_clients_it_takes() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
-    let mut command = with_files(64, &["compute", "--listen", "127.0.0.1:0"]);
-    command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
-    let _process = Process(command.spawn().unwrap());
-    kendall_testing::wait_until("the warning", || {
-        let text = std::fs::read_to_string(&log).unwrap();
-        text.contains("connections=32 allowed=10000")
-    });
+    let station = ["synthetic", "--service", "constant:1ms", "--workers", "1", "--seed", "1"];
+    // One connection for each worker and one for probes, two descriptors of the thread, and 40 more.
+    let proxy = ["proxy", "--server", "127.0.0.1:1", "--mode", "worker", "--workers", "64"];
+    for (files, tier, says) in [
+        (64, &["compute"][..], "connections=32 allowed=10000"),
+        (64, &station[..], "connections=32 allowed=10000"),
+        (24, &station[..], "connections=4 allowed=10000"),
+        (256, &proxy[..], "connections=149 allowed=16384"),
+        (64, &proxy[..], "connections=8 allowed=16384"),
+    ] {
+        let mut command = with_files(files, &[tier, &["--listen", "127.0.0.1:0"]].concat());
+        command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+        let _process = Process(command.spawn().unwrap());
+        kendall_testing::wait_until(says, || std::fs::read_to_string(&log).unwrap().contains(says));
+    }
+}
+
+/// They take no descriptor of its connections to servers, nor of its metrics page.
+#[test]
+fn idle_clients_of_a_proxy_keep_nobody_from_its_servers() {
+    let server = kendall_testing::free_address();
+    let _server = Process::memcached(server, &[]);
+    let address = kendall_testing::free_address();
+    let metrics = kendall_testing::free_address();
+    let (server, listen, page) = (server.to_string(), address.to_string(), metrics.to_string());
+    let tier = ["proxy", "--server", &server, "--listen", &listen, "--metrics", &page];
+    let mut command = with_files(64, &tier);
+    let _process = Process(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let connect = || TcpStream::connect(address);
+    kendall_testing::wait_until("the proxy", || connect().is_ok());
+    let mut first = connect().unwrap();
+    first.set_read_timeout(Some(kendall_testing::DEADLINE)).unwrap();
+    let _idle: Vec<_> = (0..84).map(|_| connect().unwrap()).collect();
+    first.write_all(b"set k 0 0 1\r\nv\r\nget k\r\nquit\r\n").unwrap();
+    let answer = std::io::read_to_string(first).unwrap();
+    assert_eq!(answer, "STORED\r\nVALUE k 0 1\r\nv\r\nEND\r\n");
+    assert_eq!(kendall_testing::page(metrics, "/metrics").unwrap().status, 200);
 }
 
 #[test]

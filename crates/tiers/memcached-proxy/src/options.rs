@@ -277,6 +277,9 @@ pub(crate) const ROUTES: usize = 10_000;
 pub(crate) const PREFIX_BYTES: usize = 250;
 /// Connections of one network thread to the servers of one pool.
 pub(crate) const POOL_CONNECTIONS: usize = 1 << 19;
+/// Descriptors that neither clients nor servers take: for the metrics page with some connections, the sockets that are
+/// listened on, logs and signals, and 16 to spare.
+pub(crate) const FILES_SPARE: usize = 40;
 /// Requests on a connection to a server after which its version is asked: a reply too many or too few before shows then.
 pub(crate) const COUNT_EVERY: usize = 64;
 /// Copies that a shadow server owes an answer to, and bytes of those that wait to be written; further

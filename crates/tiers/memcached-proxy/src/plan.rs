@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use kendall_tier::{Instruments, Waker};
+use kendall_tier::{Instruments, Waker, bound_connections, share_of_descriptors};
 
 use crate::options::{
-    MILLION, Mode, Options, POOL_CONNECTIONS, POOL_SERVERS, POOLS, PREFIX_BYTES, Pool, ROUTES,
+    FILES_SPARE, MILLION, Mode, Options, POOL_CONNECTIONS, POOL_SERVERS, POOLS, PREFIX_BYTES, Pool,
+    ROUTES,
 };
 use crate::routes::Routes;
 use crate::unique::Incarnations;
@@ -215,10 +216,11 @@ impl Planner {
             pools.push(Planned { warm, shadow, ..planned });
         }
         let counters = pools.iter().flat_map(|pool| pool.counters.iter()).max();
+        let options = Options { connections: clients(options, &pools), ..options.clone() };
         Ok(Plan {
             number: self.plan.number + 1,
             routes,
-            shares: shares(options).into_iter().map(Arc::new).collect(),
+            shares: shares(&options).into_iter().map(Arc::new).collect(),
             counters: counters.map_or(0, |most| most + 1),
             adopted: AtomicU32::new(0),
             pools,
@@ -339,6 +341,22 @@ fn check_links(options: &Options, names: &[&str]) -> Result<(), PlanError> {
         Some(unused) => Err(PlanError::Unused { pool: (*unused).to_owned() }),
         None => Ok(()),
     }
+}
+
+/// Clients that may be connected: the connections to all servers and the metrics page keep their descriptors. With very
+/// few of these, clients have some all the same.
+fn clients(options: &Options, pools: &[Planned]) -> usize {
+    let servers = |shadows: bool| {
+        let pools = pools.iter().filter(|pool| pool.is_shadow == shadows);
+        pools.map(|pool| pool.counters.len()).sum::<usize>()
+    };
+    let (asked, shadows) = (servers(false), servers(true));
+    // To each server there is one more for probes. A thread has two of its own.
+    let of_thread = |share: &Options| (share.lanes().0 + 1) * asked + 2 * shadows + 2;
+    let others: usize = shares(options).iter().map(of_thread).sum();
+    let files = share_of_descriptors(1);
+    let most = files.saturating_sub(others + FILES_SPARE).max(files / 8);
+    bound_connections(options.listen, options.connections, most)
 }
 
 /// The options of each network thread: workers, queue and clients are divided among them, and none

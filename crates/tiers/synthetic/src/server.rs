@@ -97,7 +97,11 @@ impl Synthetic {
         };
         let instruments = Instruments::new(layout, Clock::monotonic());
         instruments.set_workers(options.servers);
-        Ok(Self { listener, address, options: options.clone(), instruments })
+        let mut options = options.clone();
+        let half = kendall_tier::share_of_descriptors(2);
+        let allowed = &mut options.limits.connections;
+        *allowed = kendall_tier::bound_connections(address, *allowed, half);
+        Ok(Self { listener, address, options, instruments })
     }
 
     pub fn address(&self) -> SocketAddr {
