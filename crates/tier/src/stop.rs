@@ -1,5 +1,5 @@
 //! The graceful stop: the first SIGTERM or SIGINT asks for it, a second one ends the process at
-//! once.
+//! once. SIGHUP asks for it where it reloads nothing.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use procfs::process::Process;
 use rustix::event::{EventfdFlags, eventfd};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -85,8 +86,19 @@ impl Stop {
         Self::default()
     }
 
-    /// A stop that SIGTERM and SIGINT ask for. A second signal ends the process at once.
+    /// A stop that SIGTERM and SIGINT ask for, and SIGHUP, unless who started the process has it ignored. A second
+    /// SIGTERM or SIGINT ends the process at once.
     pub fn on_signals() -> io::Result<Self> {
+        let signals = [SIGTERM, SIGINT, SIGHUP];
+        Self::on(if hangups_are_ignored() { &signals[..2] } else { &signals[..] })
+    }
+
+    /// The same without SIGHUP, which is left to [`Hangups`].
+    pub fn on_signals_but_hangups() -> io::Result<Self> {
+        Self::on(&[SIGTERM, SIGINT])
+    }
+
+    fn on(signals: &[i32]) -> io::Result<Self> {
         let stop = Self::new();
         let second = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
@@ -98,7 +110,7 @@ impl Stop {
             )?;
             signal_hook::flag::register(signal, Arc::clone(&second))?;
         }
-        let mut signals = Signals::new([SIGTERM, SIGINT])?;
+        let mut signals = Signals::new(signals)?;
         let asked = stop.clone();
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             if signals.forever().next().is_some() {
@@ -164,6 +176,12 @@ impl Stop {
             waker.wake();
         }
     }
+}
+
+/// Whether the process was started with SIGHUP ignored, as by `nohup`.
+fn hangups_are_ignored() -> bool {
+    let stat = Process::myself().and_then(|process| process.stat());
+    stat.is_ok_and(|stat| stat.sigignore & (1 << (SIGHUP - 1)) != 0)
 }
 
 #[cfg(test)]

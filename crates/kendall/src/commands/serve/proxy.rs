@@ -107,7 +107,7 @@ impl Settings {
 
 impl Proxy {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let stop = Stop::on_signals()?;
+        let stop = Stop::on_signals_but_hangups()?;
         let hangups = Hangups::new()?;
         let options = self.options().map_err(refused)?;
         let middleware = Middleware::bind(options, Clock::monotonic()).map_err(|error| {
