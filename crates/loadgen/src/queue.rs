@@ -196,6 +196,11 @@ pub enum QueueLoadError {
     /// The queue service would not let the load prepare itself.
     #[error("the queue service refused to {what}: {said}")]
     Refused { what: &'static str, said: String },
+    #[error(
+        "the queue service ended the TLS connection; it may want a certificate of its clients \
+         (`--client-certificate`, `--client-key`)"
+    )]
+    Tls,
 }
 
 /// Who the clients are, and what all of them share.
@@ -295,7 +300,11 @@ async fn hello_all(
         }
         for task in tasks {
             let answer = task.await.map_err(|error| LoadError::Thread(error.into()))?;
-            ids.push(answer.map_err(refused("let a client say hello"))?.client_id);
+            let answer = answer.map_err(|refusal| match connection.ended_encryption(&refusal) {
+                true => QueueLoadError::Tls,
+                false => refused("let a client say hello")(refusal),
+            });
+            ids.push(answer?.client_id);
         }
     }
     Ok(ids)

@@ -90,6 +90,42 @@ fn a_shared_database_is_not_open_to_everybody() {
 }
 
 #[test]
+fn certificates_of_clients_are_shown_and_what_is_wrong_with_one_is_told() {
+    let folder = folder();
+    for name in ["server", "client"] {
+        certificate(folder.path(), name);
+    }
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (data, trusted, key) = (file("queue"), file("server.pem"), file("server.key"));
+    let (own, own_key) = (file("client.pem"), file("client.key"));
+    let tls = ["--tls-certificate", &trusted, "--tls-key", &key, "--tls-client-certificate", &own];
+    let middleware = Middleware::start(&[&["--data", &data][..], &tls].concat()).unwrap();
+    let server = middleware.address.to_string();
+    let queue = ["queue", "create", "jobs", "--if-missing", "--server", &server];
+    let load = ["load", "queue", &server, "--quiet", "--clients", "2", "--duration", "100ms"];
+    let shown = ["--client-certificate", &own, "--client-key", &own_key];
+    let trust = |root| ["--tls-name", "localhost", "--tls-root", root];
+    let says = |arguments: &[&[&str]]| {
+        let output = kendall().args(arguments.concat()).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = says(&[&queue, &trust(&trusted), &shown]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = says(&[&load, &trust(&trusted), &shown]);
+    assert_ne!(code, Some(3), "{said}");
+    for command in [&queue[..], &load] {
+        let (code, said) = says(&[command, &trust(&trusted)]);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains("--client-certificate") && !said.contains("no answer"), "{said}");
+        let (code, said) = says(&[command, &trust(&own), &shown]);
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains("--tls-root FILE") && said.contains("certificate"), "{said}");
+        assert!(!said.contains("--insecure") && !said.contains("start one"), "{said}");
+    }
+    middleware.stop();
+}
+
+#[test]
 fn tokens_tls_and_metrics_by_the_command() {
     let folder = folder();
     let open = Middleware::start_on(([0, 0, 0, 0], 0).into(), &["--data", "never-made"]);

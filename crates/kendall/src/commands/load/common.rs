@@ -443,15 +443,31 @@ fn second(moment: &LoadProgress) -> Value {
     })
 }
 
+/// Whether a connection was there, and ended behind its greeting or within that of TLS.
+fn broke_off(error: &std::io::Error) -> bool {
+    let said = kendall_units::chain(error);
+    ["roken pipe", "handshake eof"].iter().any(|end| said.contains(end))
+}
+
 /// A server that is not there is not our failure.
 pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
+    load_error_of(error, true)
+}
+
+/// The same of a command that takes `--insecure` and `--tls`, or has the flags of the queue.
+pub(crate) fn load_error_of(error: LoadError, insecure: bool) -> anyhow::Error {
+    let (signed, trust, plain) = if insecure {
+        (", or use --insecure", "--insecure accepts any certificate", "http://, or no --tls")
+    } else {
+        ("", "--tls-root FILE names its authority, --tls-name NAME its name", "no --tls-name")
+    };
     match error {
         LoadError::Connect { target, source }
             if source.to_string().contains("CaUsedAsEndEntity") =>
         {
             let what = format!(
                 "{target} shows the certificate of an authority as its own, which is not taken; make one that the \
-                 authority signs, or use --insecure"
+                 authority signs{signed}"
             );
             exit_with(Exit::NotReady, what)
         }
@@ -459,8 +475,7 @@ pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
             exit_with(
                 Exit::NotReady,
                 format!(
-                    "{target} has a certificate that this machine does not trust ({source}); \
-                     --insecure accepts any certificate"
+                    "{target} has a certificate that this machine does not trust ({source}); {trust}"
                 ),
             )
         }
@@ -469,13 +484,20 @@ pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
             let what = format!("{target} refused the TLS connection ({source})");
             exit_with(Exit::NotReady, what)
         }
+        LoadError::Connect { target, source } if broke_off(&source) => {
+            let what = format!(
+                "{target} ended the connection as it began ({}); over TLS it may want a certificate of its clients \
+                 (--client-certificate, --client-key)",
+                kendall_units::chain(&source)
+            );
+            exit_with(Exit::NotReady, what)
+        }
         // What TLS cannot read is another protocol, most often plain HTTP.
         LoadError::Connect { target, source }
             if source.kind() == std::io::ErrorKind::InvalidData =>
         {
-            let what = format!(
-                "{target} does not answer with TLS ({source}); try it without: http://, or no --tls"
-            );
+            let what =
+                format!("{target} does not answer with TLS ({source}); try it without: {plain}");
             exit_with(Exit::NotReady, what)
         }
         LoadError::Connect { .. } | LoadError::Refused { .. } => exit_with(Exit::NotReady, error),

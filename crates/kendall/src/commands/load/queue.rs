@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 
 use kendall_loadgen::queue::{self, QueueLoadError, QueuePlan};
-use kendall_loadgen::tls::Tls;
 use kendall_units::{Seconds, parse_seconds};
 
 use super::super::queue::flags::Access;
-use super::common::{Common, load_error, resolve};
+use super::common::{Common, load_error_of, resolve};
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
 /// Loads the message queue
@@ -77,7 +76,7 @@ pub(crate) struct LoadQueue {
 
 impl LoadQueue {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        let tls = Tls { authority: self.access.tls_root.clone(), ..Tls::default() };
+        let tls = self.access.trust();
         let tls = self.access.tls_name.as_deref().map(|name| (name, &tls));
         let token = match &self.token_file {
             Some(path) => Some(queue::Access::token_of(path).map_err(refused)?),
@@ -116,7 +115,9 @@ impl LoadQueue {
 
 fn queue_error(error: QueueLoadError) -> anyhow::Error {
     match error {
-        QueueLoadError::Load(error) => load_error(error),
-        refused @ QueueLoadError::Refused { .. } => exit_with(Exit::NotReady, refused),
+        QueueLoadError::Load(error) => load_error_of(error, false),
+        refused @ (QueueLoadError::Refused { .. } | QueueLoadError::Tls) => {
+            exit_with(Exit::NotReady, refused)
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -14,8 +15,8 @@ use serde_json::{Value, json};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
-use tonic::{Code, Request, Response, Status};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Response, Status, TimeoutExpired};
 
 use super::flags::{Access, Command, Create, Held, Select, Send};
 use super::show::{self, message, statistics};
@@ -30,6 +31,9 @@ pub(super) const LONG: Seconds = Seconds::new(600.0);
 /// and the longest of those that follow.
 const FIRST_PAUSE_MS: u64 = 50;
 const LONGEST_PAUSE_MS: u64 = 1000;
+/// Why a server may end a connection over TLS on which it was shown no certificate.
+const WANTS_CERTIFICATE: &str =
+    "; the server may want a certificate of its clients (--client-certificate, --client-key)";
 
 pub(super) type Answer<A> = Result<Response<A>, Status>;
 pub(super) type Client = MessageQueueClient<InterceptedService<Channel, Holder>>;
@@ -41,22 +45,35 @@ pub(super) struct Caller {
     timeout: Seconds,
     pub(super) format: Format,
     ids: RequestIds,
+    /// What may help where the connection broke.
+    hint: &'static str,
 }
 
 impl Access {
     /// TLS, where it is wanted.
     fn tls(&self) -> anyhow::Result<Option<ClientTlsConfig>> {
         let Some(name) = &self.tls_name else { return Ok(None) };
-        let tls = ClientTlsConfig::new().domain_name(name);
-        Ok(Some(match &self.tls_root {
-            Some(path) => {
-                kendall_tier::serve::authorities(path).map_err(refused)?;
-                let pem = kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)
-                    .map_err(|error| refused(format!("--tls-root {}: {error}", path.display())))?;
-                tls.ca_certificate(Certificate::from_pem(pem))
-            }
+        let trust = self.trust();
+        // The library says neither which file it refuses nor what it wants.
+        trust.of(name, &[]).map_err(refused)?;
+        let read = |path: &Path| {
+            kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)
+                .map_err(|error| refused(format!("{}: {error}", path.display())))
+        };
+        let mut tls = ClientTlsConfig::new().domain_name(name);
+        if let Some((certificate, key)) = &trust.identity {
+            tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+        }
+        Ok(Some(match &trust.authority {
+            Some(path) => tls.ca_certificate(Certificate::from_pem(read(path)?)),
             None => tls.with_native_roots(),
         }))
+    }
+
+    /// What may help where a server ends a connection.
+    fn hint(&self) -> &'static str {
+        let is_shown = self.trust().identity.is_some();
+        if self.tls_name.is_some() && !is_shown { WANTS_CERTIFICATE } else { "" }
     }
 
     /// What goes with each request.
@@ -104,18 +121,13 @@ impl Caller {
             endpoint = endpoint.tls_config(tls)?;
         }
         let channel = endpoint.connect().await.map_err(|error| {
-            let text = format!(
-                "no message queue answers at {server} ({}); start one with `kendall serve queue \
-                 --listen {server}`, or name yours with --server HOST:PORT",
-                innermost(&error)
-            );
-            exit_with(Exit::NotReady, text)
+            exit_with(Exit::NotReady, unreached(server, &innermost(&error), access.hint()))
         })?;
         let mut random = [0; 8];
         File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random))?;
         let ids = RequestIds { random, given: 0 };
         let queue = MessageQueueClient::with_interceptor(channel, access.holder()?);
-        Ok(Self { queue, server, client, timeout, format, ids })
+        Ok(Self { queue, server, client, timeout, format, ids, hint: access.hint() })
     }
 
     pub(super) async fn perform(&mut self, command: Command) -> anyhow::Result<Exit> {
@@ -221,8 +233,7 @@ impl Caller {
 
     fn refused(&self, status: &Status) -> anyhow::Error {
         let (exit, text) = match status.code() {
-            // tonic tells of its own deadline as a cancellation.
-            Code::DeadlineExceeded | Code::Cancelled => (
+            Code::DeadlineExceeded | Code::Cancelled if is_late(status) => (
                 Exit::NotReady,
                 format!(
                     "no answer within {}; the request may or may not have been executed; --timeout \
@@ -233,18 +244,19 @@ impl Caller {
             Code::Unimplemented => {
                 (Exit::NotReady, format!("what answers at {} is not a message queue", self.server))
             }
-            Code::Unavailable | Code::Unknown if broken(status) => (
+            Code::Unavailable | Code::Unknown | Code::Cancelled if broken(status) => (
                 Exit::NotReady,
                 format!(
-                    "the connection to {} broke ({}); the request may or may not have been executed",
+                    "the connection to {} ended ({}){}; the request may or may not have been executed",
                     self.server,
-                    innermost(status)
+                    innermost(status),
+                    self.hint
                 ),
             ),
             Code::Internal if broken(status) || status.message().starts_with("protocol error") => {
                 (Exit::NotReady, format!("what answers at {} is not a message queue", self.server))
             }
-            Code::Unavailable | Code::ResourceExhausted => {
+            Code::Unavailable | Code::ResourceExhausted | Code::Cancelled => {
                 (Exit::NotReady, status.message().to_owned())
             }
             Code::Internal | Code::Unknown => (Exit::Failure, status.message().to_owned()),
@@ -540,6 +552,30 @@ fn standard_input() -> anyhow::Result<String> {
         refused(text)
     })?;
     Ok(text)
+}
+
+/// Whether the time for an answer has passed. tonic tells of its own deadline as a cancellation, and of a connection
+/// that ended, too.
+fn is_late(status: &Status) -> bool {
+    status.code() == Code::DeadlineExceeded || status.message() == TimeoutExpired(()).to_string()
+}
+
+/// Why there is no connection to a server.
+fn unreached(server: SocketAddr, why: &str, hint: &str) -> String {
+    let ends = ["roken pipe", "handshake eof", "onnection reset", "fatal alert"];
+    if why.starts_with("invalid peer certificate") {
+        format!(
+            "the certificate of {server} is not taken ({why}); it must be valid now, for the name of --tls-name, and \
+             from an authority that the system trusts or --tls-root FILE names"
+        )
+    } else if ends.iter().any(|end| why.contains(end)) {
+        format!("the server at {server} ended the connection ({why}){hint}")
+    } else {
+        format!(
+            "no message queue answers at {server} ({why}); start one with `kendall serve queue \
+             --listen {server}`, or name yours with --server HOST:PORT"
+        )
+    }
 }
 
 /// Whether the connection failed, and not what was asked.

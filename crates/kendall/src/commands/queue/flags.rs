@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use kendall_loadgen::tls::Tls;
 use kendall_units::Seconds;
 
 #[derive(Debug, clap::Subcommand)]
@@ -305,4 +306,35 @@ pub(crate) struct Access {
         requires = "tls_name"
     )]
     pub(crate) tls_root: Option<PathBuf>,
+
+    /// PEM file with the certificate that the middleware is shown
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "KENDALL_QUEUE_CLIENT_CERTIFICATE",
+        global = true,
+        requires_all = ["client_key", "tls_name"]
+    )]
+    client_certificate: Option<PathBuf>,
+
+    /// PEM file with its private key
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "KENDALL_QUEUE_CLIENT_KEY",
+        global = true,
+        requires = "client_certificate"
+    )]
+    client_key: Option<PathBuf>,
+}
+
+impl Access {
+    /// Whom it trusts, and who it says it is, where it uses TLS.
+    pub(crate) fn trust(&self) -> Tls {
+        Tls {
+            insecure: false,
+            authority: self.tls_root.clone(),
+            identity: self.client_certificate.clone().zip(self.client_key.clone()),
+        }
+    }
 }
