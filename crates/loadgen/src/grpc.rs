@@ -119,7 +119,10 @@ impl Connection {
     /// Whether a call failed as its encrypted connection ended.
     pub(crate) fn ended_encryption(&self, refusal: &Refusal) -> bool {
         let ended = [ErrorKind::TlsFailed, ErrorKind::ConnectionClosed, ErrorKind::ConnectionReset];
-        self.access.is_encrypted() && ended.contains(&refusal.kind())
+        // Where it ended in the greeting of HTTP/2, that library says so.
+        let greeting = matches!(refusal, Refusal::Connect(error)
+            if error.get_ref().is_some_and(|inner| inner.is::<hyper::Error>()));
+        self.access.is_encrypted() && (greeting || ended.contains(&refusal.kind()))
     }
 
     pub(crate) fn with_window(self, bytes: u32) -> Self {

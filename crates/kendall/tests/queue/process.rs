@@ -104,20 +104,21 @@ fn certificates_of_clients_are_shown_and_what_is_wrong_with_one_is_told() {
     let queue = ["queue", "create", "jobs", "--if-missing", "--server", &server];
     let load = ["load", "queue", &server, "--quiet", "--clients", "2", "--duration", "100ms"];
     let shown = ["--client-certificate", &own, "--client-key", &own_key];
-    let trust = |root| ["--tls-name", "localhost", "--tls-root", root];
+    let right = ["--tls-name", "localhost", "--tls-root", &trusted];
+    let wrong = ["--tls-name", "localhost", "--tls-root", &own];
     let says = |arguments: &[&[&str]]| {
         let output = kendall().args(arguments.concat()).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, said) = says(&[&queue, &trust(&trusted), &shown]);
+    let (code, said) = says(&[&queue, &right, &shown]);
     assert_eq!(code, Some(0), "{said}");
-    let (code, said) = says(&[&load, &trust(&trusted), &shown]);
+    let (code, said) = says(&[&load, &right, &shown]);
     assert_ne!(code, Some(3), "{said}");
     for command in [&queue[..], &load] {
-        let (code, said) = says(&[command, &trust(&trusted)]);
+        let (code, said) = says(&[command, &right]);
         assert_eq!(code, Some(3), "{said}");
         assert!(said.contains("--client-certificate") && !said.contains("no answer"), "{said}");
-        let (code, said) = says(&[command, &trust(&own), &shown]);
+        let (code, said) = says(&[command, &wrong, &shown]);
         assert_eq!(code, Some(3), "{said}");
         assert!(said.contains("--tls-root FILE") && said.contains("certificate"), "{said}");
         assert!(!said.contains("--insecure") && !said.contains("start one"), "{said}");

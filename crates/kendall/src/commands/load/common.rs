@@ -446,7 +446,7 @@ fn second(moment: &LoadProgress) -> Value {
 /// Whether a connection was there, and ended behind its greeting or within that of TLS.
 fn broke_off(error: &std::io::Error) -> bool {
     let said = kendall_units::chain(error);
-    ["roken pipe", "handshake eof"].iter().any(|end| said.contains(end))
+    ["roken pipe", "handshake eof", "onnection reset"].iter().any(|end| said.contains(end))
 }
 
 /// A server that is not there is not our failure.
