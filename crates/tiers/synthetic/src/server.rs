@@ -155,6 +155,8 @@ struct EventLoop {
     limits: Limits,
     recorder: Recorder,
     stopping: bool,
+    /// No descriptor was left: the listener is asked again at [`Event::Accept`], whatever comes meanwhile.
+    pausing: bool,
     over: bool,
 }
 
@@ -181,6 +183,7 @@ impl EventLoop {
             limits: tier.options.limits,
             recorder: tier.instruments.recorder(),
             stopping: false,
+            pausing: false,
             over: false,
         })
     }
@@ -219,7 +222,10 @@ impl EventLoop {
                     self.recorder.queue_length.subtract(at_ns, 1);
                     self.recorder.workers_busy.add(at_ns, 1);
                 }
-                Event::Accept => self.accept(),
+                Event::Accept => {
+                    self.pausing = false;
+                    self.accept();
+                }
                 Event::Grace => self.over = true,
             }
         }
@@ -300,7 +306,7 @@ impl EventLoop {
     }
 
     fn accept(&mut self) {
-        while let Some(listener) = &self.listener {
+        while let Some(listener) = self.listener.as_ref().filter(|_| !self.pausing) {
             match kendall_tier::accept(listener) {
                 Accepted::Connection(socket)
                     if self.connections.len() >= self.limits.connections =>
@@ -312,8 +318,8 @@ impl EventLoop {
                 Accepted::Nobody => return,
                 Accepted::NoRoom => {
                     self.recorder.limit_hit(LIMIT_DESCRIPTORS);
-                    let at_ns = self.clock.now_ns() + ACCEPT_PAUSE_NS;
-                    return self.events.push(at_ns, Event::Accept);
+                    self.pausing = true;
+                    self.events.push(self.clock.now_ns() + ACCEPT_PAUSE_NS, Event::Accept);
                 }
             }
         }
