@@ -75,7 +75,10 @@ pub enum TlsError {
     #[error("wanted {wanted} in {path}, found {found}")]
     Pem { path: PathBuf, wanted: &'static str, found: String, source: Option<Box<pem::Error>> },
     /// They do not fit each other, or are not understood.
-    #[error("the certificate in {certificate} and the key in {key} cannot be used together")]
+    #[error(
+        "the first certificate in {certificate} and the key in {key} cannot be used together; certificates between it \
+         and its authority come after it"
+    )]
     Pair { certificate: PathBuf, key: PathBuf, source: Box<rustls::Error> },
     #[error("TLS cannot be used")]
     Unusable(#[source] Box<dyn std::error::Error + Send + Sync>),
