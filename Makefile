@@ -117,8 +117,11 @@ bench-coverage: ## prints how often 95 % intervals hold the truth (15 minutes of
 	$(CARGO) test --release --locked -p kendall-stats --test all -- coverage:: warm_up:: within_run:: comparisons:: drifting_speed:: adaptive:: load_curve:: --include-ignored --nocapture --test-threads 1
 	$(CARGO) test --release --locked -p kendall-fit --lib coverage_of_the_squared -- --include-ignored --nocapture
 
-bench-models: ## prints the speed of the models in CPU seconds, errors of approximations, and the coverage of simulated intervals
-	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_models
+bench-models: ## prints the speed of the models in CPU seconds beside Octave and LINE, errors of approximations, and the coverage of simulated intervals
+	@scripts/packages models || echo "not all peers could be had"
+	@mkdir -p target
+	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_models -- target/bench-models.jsonl
+	scripts/bench-models-peers target/bench-models.jsonl
 	$(CARGO) run --release --locked -q -p kendall-queueing --example bench_simulation
 	$(CARGO) test --release --locked -q -p kendall-queueing --test all -- coverage:: approximations:: measured:: --include-ignored --nocapture
 
