@@ -95,7 +95,7 @@ fn exact(rows: &mut Rows, random: &mut Random) {
             resources: demands.iter().map(|row| Resource::queue(row)).collect(),
         };
         let name = format!("exact MVA, 4 classes × {population} customers, 5 stations");
-        measure(rows, (id, &name, bar), || mva_exact(&by_class).expect("a closed network"));
+        measure(rows, (id, name.as_str(), bar), || mva_exact(&by_class).expect("a closed network"));
     }
     let by_class = random.network(&[closed(30); 4], 5, 0.3);
     measure(rows, ("", "  the same with random demands", Some(60.0)), || {
