@@ -243,7 +243,7 @@ fn graphs_without_a_meaning_are_refused() {
         ("s -> (0.5)a + (0.5)b; a & b -> z", "a join that waits for alternatives"),
         ("s -> a; a -> s", "reached twice"),
         ("s -> a; s -> b", "two that follow"),
-        ("s -> q", "`q`, which is none"),
+        ("s -> q", "`q` in `q` is no activity of the task"),
         ("s -> a & b; a & b (1) -> z", "a quorum"),
         ("s -> x * a, z", "`x` is not a finite number"),
     ] {
