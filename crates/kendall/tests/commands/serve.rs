@@ -66,7 +66,7 @@ fn a_server_with_few_files_says_how_many_clients_it_takes() {
     for (files, tier, says) in [
         (64, &["compute"][..], "connections=32 allowed=10000"),
         (64, &station[..], "connections=32 allowed=10000"),
-        (24, &station[..], "connections=4 allowed=10000"),
+        (28, &station[..], "connections=8 allowed=10000"),
         (256, &proxy[..], "connections=149 allowed=16384"),
         (64, &proxy[..], "connections=8 allowed=16384"),
     ] {
