@@ -158,7 +158,7 @@ pub fn bottleneck(point: &OperatingPoint) -> Bottleneck {
 pub fn disturbing_share(point: &OperatingPoint) -> Option<f64> {
     let there = of_others(point).into_iter().filter(|others| {
         let full = others.utilization >= LIMITING && others.share > OTHERS_DISTURB;
-        full || others.delay > DELAY_DISTURBS
+        full || others.delays()
     });
     there.map(|others| others.share).reduce(f64::max)
 }
@@ -166,7 +166,7 @@ pub fn disturbing_share(point: &OperatingPoint) -> Option<f64> {
 /// Whether programs outside the study may have kept its threads waiting for a notable share of the
 /// response time.
 pub fn is_delayed(point: &OperatingPoint) -> bool {
-    of_others(point).iter().any(|others| others.delay > DELAY_DISTURBS)
+    of_others(point).iter().any(Others::delays)
 }
 
 /// Cores that programs outside the study used, on all hosts together.
@@ -207,6 +207,9 @@ pub fn ready_threads(point: &OperatingPoint) -> Option<f64> {
 /// Share of the response time by which other programs may have delayed requests, from which it is
 /// said.
 const DELAY_DISTURBS: f64 = 0.05;
+/// Share of a host's cores that they must have used for that: where a request now and then is all that runs, its own
+/// wake-ups are its waits, and the kernel's threads most of what else computes.
+const LEAST_TAKEN: f64 = 0.05;
 
 /// What a stolen core delays, over the response time: of runs of one configuration, those with 0.06 to 0.12 of a core
 /// stolen were 9 to 11 % slower than those with none, those with 0.2 and more 26 to 40 %.
@@ -232,6 +235,13 @@ struct Others {
     /// Threads of the study that waited for a core, over the requests in the system, times the share
     /// of the busy time that was others': their part of the waiting, over the response time.
     delay: f64,
+}
+
+impl Others {
+    /// Whether they may have delayed requests notably.
+    fn delays(&self) -> bool {
+        self.delay > DELAY_DISTURBS && self.share * self.utilization > LEAST_TAKEN
+    }
 }
 
 fn of_others(point: &OperatingPoint) -> Vec<Others> {
@@ -613,6 +623,17 @@ mod tests {
         let found = bottleneck(&point);
         assert!(found.disturbed);
         assert!(found.evidence.iter().any(|line| line.starts_with("70 % of the busy")));
+    }
+
+    /// On a machine at rest, the little that others compute is a large share, and wake-ups are all waits.
+    #[test]
+    fn others_that_hardly_compute_disturb_nothing() {
+        let mut point = OperatingPoint { host_busy_cores: Some(0.1), ..point() };
+        point.client = View { throughput_per_s: 50.0, response_time_s: 0.000_45 };
+        point.processes[0].cpu_cores = 0.08;
+        assert!(!is_delayed(&point) && disturbing_share(&point).is_none());
+        point.host_busy_cores = Some(0.3);
+        assert!(is_delayed(&point) && disturbing_share(&point).is_some());
     }
 
     /// A host that others filled is not a limit of the system, whatever else is idle: what is known
