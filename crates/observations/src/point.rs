@@ -75,7 +75,7 @@ fn hosts(measured: &Measured, used: &[&HostUse]) -> Vec<HostView> {
         let there = measured.processes.iter().filter(|process| process.host == host.host);
         for process in there.filter(|process| process.length_s > 0.0) {
             view.own_cores += process.cores_busy();
-            view.run_queue_wait += process.run_queue_wait_s / process.length_s;
+            view.run_queue_wait += process.run_queue_wait();
             if process.part.role == Role::Generator {
                 view.generator_cores += process.cores_busy();
             }
@@ -262,7 +262,7 @@ fn processes(measured: &Measured, used: &[&HostUse]) -> Vec<ProcessView> {
         measured.generators.iter().map(|generator| generator.threads.len()).sum();
     let mut views: Vec<ProcessView> = Vec::new();
     for process in measured.processes.iter().filter(counts) {
-        let waited = process.run_queue_wait_s / process.length_s;
+        let waited = process.run_queue_wait();
         let place = views.iter().position(|view| view.part == process.part);
         let place = place.unwrap_or_else(|| {
             views.push(ProcessView {

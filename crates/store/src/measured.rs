@@ -1,5 +1,6 @@
 //! The measured window of one run, put together for those who analyze it.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_protocols::topology::{Graph, Part, Role};
@@ -126,13 +127,40 @@ pub struct ThreadUse {
 }
 
 impl ProcessUse {
+    /// Between its samples next to the ends of the window.
+    pub fn of(process: &Process, window: &MeasuredWindow) -> Option<Self> {
+        let moment = |sample: &ProcessSample| sample.at_ns;
+        let (from, to) = ends(&process.samples, window, moment)?;
+        let inside =
+            process.samples.iter().filter(|sample| (from.at_ns..=to.at_ns).contains(&sample.at_ns));
+        let waiting = Waiting::over_time(inside.clone().filter_map(|sample| sample.waiting));
+        Some(Self {
+            part: process.part.clone(),
+            instance: process.instance,
+            host: process.host.clone(),
+            length_s: seconds_between(from.at_ns, to.at_ns),
+            cpu_user_s: seconds_between(from.cpu_user_ns, to.cpu_user_ns),
+            cpu_system_s: seconds_between(from.cpu_system_ns, to.cpu_system_ns),
+            run_queue_wait_s: seconds_between(from.run_queue_wait_ns, to.run_queue_wait_ns),
+            voluntary_switches: to.voluntary_switches.saturating_sub(from.voluntary_switches),
+            resident_bytes_maximum: inside.map(|sample| sample.resident_bytes).max().unwrap_or(0),
+            waiting,
+            threads: thread_uses(&process.threads, window),
+        })
+    }
+
     /// Cores that it kept busy on average: 1.0 is one whole core.
     pub fn cores_busy(&self) -> f64 {
-        if self.length_s > 0.0 {
-            (self.cpu_user_s + self.cpu_system_s) / self.length_s
-        } else {
-            0.0
-        }
+        self.a_second(self.cpu_user_s + self.cpu_system_s)
+    }
+
+    /// Its threads that were ready and had no core, on average.
+    pub fn run_queue_wait(&self) -> f64 {
+        self.a_second(self.run_queue_wait_s)
+    }
+
+    fn a_second(&self, time_s: f64) -> f64 {
+        if self.length_s > 0.0 { time_s / self.length_s } else { 0.0 }
     }
 }
 
@@ -158,11 +186,36 @@ pub struct HostUse {
 }
 
 impl HostUse {
+    /// Of the samples of one host, between those next to the ends of the window.
+    pub fn of(samples: &[impl Borrow<HostSample>], window: &MeasuredWindow) -> Option<Self> {
+        let (from, to) = ends(samples, window, |sample| sample.borrow().at_ns)?;
+        let (from, to) = (from.borrow(), to.borrow());
+        Some(Self {
+            host: from.host.clone(),
+            cores: to.cores,
+            length_s: seconds_between(from.at_ns, to.at_ns),
+            cpu_user_s: seconds_between(from.cpu_user_ns, to.cpu_user_ns),
+            cpu_system_s: seconds_between(from.cpu_system_ns, to.cpu_system_ns),
+            cpu_idle_s: seconds_between(from.cpu_idle_ns, to.cpu_idle_ns),
+            cpu_steal_s: seconds_between(from.cpu_steal_ns, to.cpu_steal_ns),
+            network_in_bytes: to.network_in_bytes.saturating_sub(from.network_in_bytes),
+            network_out_bytes: to.network_out_bytes.saturating_sub(from.network_out_bytes),
+        })
+    }
+
     /// Share of all cores that was busy, from 0 to 1.
     pub fn utilization(&self) -> f64 {
-        let busy = self.cpu_user_s + self.cpu_system_s;
-        let all = busy + self.cpu_idle_s + self.cpu_steal_s;
-        if all > 0.0 { busy / all } else { 0.0 }
+        self.share(self.cpu_user_s + self.cpu_system_s)
+    }
+
+    /// Share of the time of all cores that a hypervisor gave to others, from 0 to 1.
+    pub fn stolen(&self) -> f64 {
+        self.share(self.cpu_steal_s)
+    }
+
+    fn share(&self, part_s: f64) -> f64 {
+        let all_s = self.cpu_user_s + self.cpu_system_s + self.cpu_idle_s + self.cpu_steal_s;
+        if all_s > 0.0 { part_s / all_s } else { 0.0 }
     }
 }
 
@@ -197,7 +250,7 @@ impl Results {
             graph: self.graph(id)?,
             tiers,
             topology,
-            processes: processes.iter().filter_map(|row| process_use(row, &window)).collect(),
+            processes: processes.iter().filter_map(|row| ProcessUse::of(row, &window)).collect(),
             hosts: host_uses(&self.hosts(id)?, &window),
             run,
             window,
@@ -270,27 +323,6 @@ fn seconds_between(from: u64, to: u64) -> f64 {
     Seconds::from_nanos(to.saturating_sub(from)).get()
 }
 
-fn process_use(process: &Process, window: &MeasuredWindow) -> Option<ProcessUse> {
-    let moment = |sample: &ProcessSample| sample.at_ns;
-    let (from, to) = ends(&process.samples, window, moment)?;
-    let inside =
-        process.samples.iter().filter(|sample| (from.at_ns..=to.at_ns).contains(&sample.at_ns));
-    let waiting = Waiting::over_time(inside.clone().filter_map(|sample| sample.waiting));
-    Some(ProcessUse {
-        part: process.part.clone(),
-        instance: process.instance,
-        host: process.host.clone(),
-        length_s: seconds_between(from.at_ns, to.at_ns),
-        cpu_user_s: seconds_between(from.cpu_user_ns, to.cpu_user_ns),
-        cpu_system_s: seconds_between(from.cpu_system_ns, to.cpu_system_ns),
-        run_queue_wait_s: seconds_between(from.run_queue_wait_ns, to.run_queue_wait_ns),
-        voluntary_switches: to.voluntary_switches.saturating_sub(from.voluntary_switches),
-        resident_bytes_maximum: inside.map(|sample| sample.resident_bytes).max().unwrap_or(0),
-        waiting,
-        threads: thread_uses(&process.threads, window),
-    })
-}
-
 fn thread_uses(samples: &[ThreadSample], window: &MeasuredWindow) -> Vec<ThreadUse> {
     let moment = |sample: &ThreadSample| sample.at_ns;
     let mut uses: Vec<ThreadUse> = samples
@@ -313,21 +345,6 @@ fn thread_uses(samples: &[ThreadSample], window: &MeasuredWindow) -> Vec<ThreadU
 }
 
 fn host_uses(samples: &[HostSample], window: &MeasuredWindow) -> Vec<HostUse> {
-    samples
-        .chunk_by(|a, b| a.host == b.host)
-        .filter_map(|samples| {
-            let (from, to) = ends(samples, window, |sample| sample.at_ns)?;
-            Some(HostUse {
-                host: from.host.clone(),
-                cores: to.cores,
-                length_s: seconds_between(from.at_ns, to.at_ns),
-                cpu_user_s: seconds_between(from.cpu_user_ns, to.cpu_user_ns),
-                cpu_system_s: seconds_between(from.cpu_system_ns, to.cpu_system_ns),
-                cpu_idle_s: seconds_between(from.cpu_idle_ns, to.cpu_idle_ns),
-                cpu_steal_s: seconds_between(from.cpu_steal_ns, to.cpu_steal_ns),
-                network_in_bytes: to.network_in_bytes.saturating_sub(from.network_in_bytes),
-                network_out_bytes: to.network_out_bytes.saturating_sub(from.network_out_bytes),
-            })
-        })
-        .collect()
+    let by_host = samples.chunk_by(|a, b| a.host == b.host);
+    by_host.filter_map(|samples| HostUse::of(samples, window)).collect()
 }

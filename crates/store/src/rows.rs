@@ -685,9 +685,4 @@ impl HostSample {
     pub fn busy_ns(&self) -> u64 {
         self.cpu_user_ns + self.cpu_system_ns
     }
-
-    /// Time in use, idle or stolen, over all cores.
-    pub fn all_ns(&self) -> u64 {
-        self.busy_ns() + self.cpu_idle_ns + self.cpu_steal_ns
-    }
 }

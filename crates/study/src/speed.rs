@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use kendall_host::clock::monotonic_ns;
 use kendall_stats::estimate::Caveat;
-use kendall_store::{MeasuredWindow, RunRecord, SpeedSample};
-use kendall_units::{exact_f64, ratio, whole_u64};
+use kendall_store::{HostUse, MeasuredWindow, RunRecord, SpeedSample};
+use kendall_units::{exact_f64, whole_u64};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -93,10 +93,7 @@ impl SpeedOfRun {
     /// Of a run that was measured and probed.
     pub(crate) fn of(record: &RunRecord) -> Option<Self> {
         let window = record.run.measured.as_ref()?;
-        let at = |moment: u64| record.hosts.iter().min_by_key(|s| s.at_ns.abs_diff(moment));
-        let (from, to) = (at(window.from_ns)?, at(window.to_ns)?);
-        let all_ns = to.all_ns().saturating_sub(from.all_ns());
-        let busy = ratio(to.busy_ns().saturating_sub(from.busy_ns()), all_ns)?;
+        let busy = HostUse::of(&record.hosts, window)?.utilization();
         Some(Self { block: record.run.repetition, busy, unit_ns: record.run.speed_unit_ns? })
     }
 

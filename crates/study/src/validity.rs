@@ -11,7 +11,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_stats::law;
 use kendall_stats::sample::enough_for;
 use kendall_store::{
-    Extent, Generator, HostSample, MeasuredWindow, Period, Process, ProcessSample, Run,
+    Extent, Generator, HostSample, HostUse, MeasuredWindow, Period, Process, ProcessUse, Run,
 };
 use kendall_units::{Rate, Seconds, exact_f64, ratio};
 
@@ -234,18 +234,12 @@ fn one_machine(
     processes: &[&Process],
     window: &MeasuredWindow,
 ) -> Option<Caveat> {
-    let at = |moment: u64| hosts.iter().min_by_key(|sample| sample.at_ns.abs_diff(moment));
-    let (from, to) = (*at(window.from_ns)?, *at(window.to_ns)?);
-    let all_ns = to.all_ns().saturating_sub(from.all_ns());
-    let busy_ns = to.busy_ns().saturating_sub(from.busy_ns());
-    let stolen_ns = to.cpu_steal_ns.saturating_sub(from.cpu_steal_ns);
-    let steal_share = ratio(stolen_ns, all_ns).unwrap_or(0.0);
-    let share = |counter: fn(&ProcessSample) -> u64| {
-        pace(processes, window, counter) / f64::from(from.cores.max(1))
-    };
-    let busy_share = ratio(busy_ns, all_ns).unwrap_or(0.0);
-    let others = busy_share - share(|sample| sample.cpu_user_ns + sample.cpu_system_ns);
-    let run_queue_wait_share = share(|sample| sample.run_queue_wait_ns);
+    let host = HostUse::of(hosts, window)?;
+    let own = || processes.iter().filter_map(|process| ProcessUse::of(process, window));
+    let cores = f64::from(host.cores.max(1));
+    let (busy_share, steal_share) = (host.utilization(), host.stolen());
+    let others = busy_share - own().map(|one| one.cores_busy()).sum::<f64>() / cores;
+    let run_queue_wait_share = own().map(|one| one.run_queue_wait()).sum::<f64>() / cores;
     let crowded = run_queue_wait_share > WAIT_SHARE;
     // Threads that become ready at one moment wait for one another on an idle machine, too.
     let full = crowded && busy_share > FULL_SHARE;
@@ -290,27 +284,11 @@ fn kind_of(kind: RemarkKind) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// How fast a counter of all processes grows: of each between its samples next to the ends of the window, which are not
-/// taken at one moment.
-fn pace(
-    processes: &[&Process],
-    window: &MeasuredWindow,
-    counter: impl Fn(&ProcessSample) -> u64,
-) -> f64 {
-    let of_one = |process: &&Process| {
-        let at = |moment: u64| process.samples.iter().min_by_key(|s| s.at_ns.abs_diff(moment));
-        let (from, to) = (at(window.from_ns)?, at(window.to_ns)?);
-        let grown = counter(to).saturating_sub(counter(from));
-        ratio(grown, to.at_ns.saturating_sub(from.at_ns))
-    };
-    processes.iter().filter_map(of_one).sum()
-}
-
 /// Each threat is provoked by numbers that hold it, and by nothing else.
 #[cfg(test)]
 mod tests {
     use kendall_protocols::topology::Part;
-    use kendall_store::{Extent, OperationCounts, OperationPeriod};
+    use kendall_store::{Extent, OperationCounts, OperationPeriod, ProcessSample};
 
     use super::*;
     use crate::file::StudyFile;
