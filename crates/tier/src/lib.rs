@@ -77,7 +77,9 @@ pub use instruments::{
 pub use level::LevelWriter;
 pub use page::{Announcement, Page, PageError, PageRequest, PageResponse, Routes};
 pub use pool::WorkerPool;
-pub use process::{bound_connections, may_open, raise_descriptor_limit, share_of_descriptors};
+pub use process::{
+    OWN_DESCRIPTORS, bound_connections, may_open, raise_descriptor_limit, share_of_descriptors,
+};
 pub use queue::{Full, RequestQueue};
 pub use readiness::{
     ACCEPT_PAUSE_NS, Accepted, BACKLOG, ConnectionTable, Deadlines, Key, Token, accept, listener,

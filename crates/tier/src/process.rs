@@ -7,8 +7,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use procfs::process::Process;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Descriptors of a tier that are none of its clients': its own with a metrics page, and a few connections to that.
-const OWN: usize = 20;
+/// Descriptors of a tier beyond those that it inherits: its own with a metrics page, and a few connections.
+pub const OWN_DESCRIPTORS: usize = 20;
 
 /// CPU time and memory of this process so far. What the system does not tell is 0.
 #[derive(Debug, Clone, Copy, Default)]
@@ -51,7 +51,7 @@ pub fn share_of_descriptors(parts: u64) -> usize {
 /// Connections of clients at an address that may be open: those that are allowed, `most` of them, and so many that a
 /// tier has its own descriptors besides. Warns where they are fewer than allowed.
 pub fn bound_connections(address: SocketAddr, allowed: usize, most: usize) -> usize {
-    let most = most.min(share_of_descriptors(1).saturating_sub(OWN)).max(1);
+    let most = most.min(share_of_descriptors(1).saturating_sub(OWN_DESCRIPTORS)).max(1);
     let connections = allowed.min(most);
     if connections < allowed {
         tracing::warn!(

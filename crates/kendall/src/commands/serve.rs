@@ -19,7 +19,8 @@ use std::path::PathBuf;
 use clap::builder::RangedU64ValueParser;
 use kendall_tier::serve::Tls;
 use kendall_tier::{
-    Announcement, Instruments, Page, PageRequest, PageResponse, Routes, SecondLog, Stop,
+    Announcement, Instruments, OWN_DESCRIPTORS, Page, PageRequest, PageResponse, Routes, SecondLog,
+    Stop,
 };
 use kendall_units::Seconds;
 use serde::Serialize;
@@ -61,9 +62,6 @@ commands! {
     }
 }
 
-/// Descriptors of a tier beyond those that it inherits: its own with a metrics page, and a few clients.
-const DESCRIPTORS: usize = 20;
-
 impl Serve {
     /// Whether it must have no other thread when it starts, not even one for its log: the kernel gives
     /// a namespace of users to no process that has two.
@@ -73,9 +71,9 @@ impl Serve {
 
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let limit = kendall_tier::raise_descriptor_limit();
-        if !kendall_tier::may_open(DESCRIPTORS) {
+        if !kendall_tier::may_open(OWN_DESCRIPTORS) {
             let text = format!(
-                "this process may have {limit} open files, and a server needs {DESCRIPTORS} beyond those that it \
+                "this process may have {limit} open files, and a server needs {OWN_DESCRIPTORS} beyond those that it \
                  inherits: raise the hard limit (`ulimit -Hn 1024`, or LimitNOFILE= of the service)"
             );
             return Err(exit_with(Exit::NotReady, text));
