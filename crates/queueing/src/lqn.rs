@@ -328,23 +328,6 @@ impl Layered {
         Err(LayeredError::Cycle(self.circle(&called, &callers)))
     }
 
-    /// Tasks on the longest chain of calls.
-    pub(crate) fn layers(&self) -> usize {
-        let mut place = vec![0; self.tasks.len()];
-        for (at, task) in self.order().unwrap_or_default().into_iter().enumerate() {
-            place[task] = at;
-        }
-        let mut callers_first: Vec<&Entry> = self.entries.iter().collect();
-        callers_first.sort_by_key(|entry| place[entry.task]);
-        let mut layer = vec![1; self.tasks.len()];
-        for entry in callers_first {
-            for to in entry.targets().map(|to| self.entries[to].task) {
-                layer[to] = layer[to].max(layer[entry.task] + 1);
-            }
-        }
-        layer.into_iter().max().unwrap_or(0)
-    }
-
     /// A circle among the tasks that still have callers: each of them has one that is left as well.
     fn circle(&self, called: &[Vec<usize>], callers: &[usize]) -> String {
         let mut caller = vec![None; called.len()];

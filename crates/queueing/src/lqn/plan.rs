@@ -144,6 +144,17 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
+    /// Tasks on the longest chain of calls.
+    pub(super) fn layers(&self) -> usize {
+        let mut layer = vec![1; self.model.tasks.len()];
+        for entry in self.order.iter().map(|entry| &self.model.entries[*entry]) {
+            for to in entry.targets().map(|to| self.model.entries[to].task) {
+                layer[to] = layer[to].max(layer[entry.task] + 1);
+            }
+        }
+        layer.into_iter().max().unwrap_or(0)
+    }
+
     pub(super) fn task_station(&self, task: usize) -> usize {
         self.model.processors.len() + task
     }

@@ -734,7 +734,7 @@ impl<'a> Rounds<'a> {
             processors: processors.collect(),
             entries,
             iterations,
-            measured_error: (self.plan.model.layers() <= MOST_LAYERS)
+            measured_error: (self.plan.layers() <= MOST_LAYERS)
                 .then(|| ERRORS[self.features().min(2)]),
         })
     }

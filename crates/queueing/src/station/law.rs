@@ -409,14 +409,17 @@ impl Line {
 
     /// The least mean service.
     fn shortest(&self) -> f64 {
-        let means = self.everyone().map(|(_, service)| service).chain(&self.own);
-        means.map(Distribution::mean).filter(|mean| *mean > 0.0).fold(f64::INFINITY, f64::min)
+        self.means().filter(|mean| *mean > 0.0).fold(f64::INFINITY, f64::min)
     }
 
     /// A time of the right order.
     fn scale(&self) -> f64 {
-        let means = self.everyone().map(|(_, service)| service).chain(&self.own);
-        means.map(Distribution::mean).fold(0.0, f64::max)
+        self.means().fold(0.0, f64::max)
+    }
+
+    fn means(&self) -> impl Iterator<Item = f64> {
+        let services = self.everyone().map(|(_, service)| service).chain(&self.own);
+        services.map(Distribution::mean)
     }
 
     /// P(T > t). With q = 1 − r*, r* the transform of the residual life of a service, and σ(s) = s + Σ λ·(1 −
