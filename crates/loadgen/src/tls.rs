@@ -158,6 +158,12 @@ pub(crate) async fn reach(
     })
 }
 
+/// Whether an error says that a connection was there, and ended behind its greeting or within that of TLS.
+pub fn is_cut(error: &str) -> bool {
+    let error = error.to_ascii_lowercase();
+    ["broken pipe", "connection reset", "handshake eof"].iter().any(|end| error.contains(end))
+}
+
 impl Tls {
     /// The same for servers whose certificate has this name.
     ///

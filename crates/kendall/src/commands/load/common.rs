@@ -8,6 +8,7 @@ use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::distribution::{Distribution, Unit};
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, LoadProgress, PacePlan};
 use kendall_loadgen::stages::{Level, Stages};
+use kendall_loadgen::tls::is_cut;
 use kendall_observations::{Condition, Holds};
 use kendall_protocols::load_result::LoadResult;
 use kendall_report::document::Table;
@@ -443,12 +444,6 @@ fn second(moment: &LoadProgress) -> Value {
     })
 }
 
-/// Whether a connection was there, and ended behind its greeting or within that of TLS.
-fn broke_off(error: &std::io::Error) -> bool {
-    let said = kendall_units::chain(error);
-    ["roken pipe", "handshake eof", "onnection reset"].iter().any(|end| said.contains(end))
-}
-
 /// A server that is not there is not our failure.
 pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
     load_error_of(error, true)
@@ -484,7 +479,7 @@ pub(crate) fn load_error_of(error: LoadError, insecure: bool) -> anyhow::Error {
             let what = format!("{target} refused the TLS connection ({source})");
             exit_with(Exit::NotReady, what)
         }
-        LoadError::Connect { target, source } if broke_off(&source) => {
+        LoadError::Connect { target, source } if is_cut(&kendall_units::chain(&source)) => {
             let what = format!(
                 "{target} ended the connection as it began ({}); over TLS it may want a certificate of its clients \
                  (--client-certificate, --client-key)",

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use kendall_loadgen::tls::is_cut;
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
 use kendall_protocols::queue as wire;
 use kendall_units::Seconds;
@@ -562,13 +563,12 @@ fn is_late(status: &Status) -> bool {
 
 /// Why there is no connection to a server.
 fn unreached(server: SocketAddr, why: &str, hint: &str) -> String {
-    let ends = ["roken pipe", "handshake eof", "onnection reset", "fatal alert"];
     if why.starts_with("invalid peer certificate") {
         format!(
             "the certificate of {server} is not taken ({why}); it must be valid now, for the name of --tls-name, and \
              from an authority that the system trusts or --tls-root FILE names"
         )
-    } else if ends.iter().any(|end| why.contains(end)) {
+    } else if is_cut(why) || why.contains("fatal alert") {
         format!("the server at {server} ended the connection ({why}){hint}")
     } else {
         format!(
