@@ -332,8 +332,8 @@ fn rivals(data: &Observations, best: &Curve) -> String {
 fn effect_in_words(response: &Response, analysis: &Analysis, term: &Term) -> String {
     let [factor] = term.factors.as_slice() else { return String::new() };
     let signed: fn(f64) -> String = match response.unit {
-        Unit::Milliseconds => |value| with_sign(value, number::time),
-        _ => |value| with_sign(value, number::rate),
+        Unit::Milliseconds => |value| number::signed(value, number::time),
+        _ => |value| number::signed(value, number::rate),
     };
     let times = |value: f64| format!("×{}", number::significant(value, 4));
     let step = match (&term.multiplier, &term.effect) {
@@ -342,11 +342,6 @@ fn effect_in_words(response: &Response, analysis: &Analysis, term: &Term) -> Str
         (None, None) => return String::new(),
     };
     format!(", {step} from {}", two_levels(analysis, *factor))
-}
-
-fn with_sign(value: f64, text: fn(f64) -> String) -> String {
-    let sign = if value > 0.0 { "+" } else { "" };
-    format!("{sign}{}", text(value))
 }
 
 /// The two levels of a factor, `8 to 32`; where they are whole commands, which of them they are.

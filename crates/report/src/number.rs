@@ -125,8 +125,13 @@ pub(crate) fn signed_percent(share: f64) -> String {
     if share.abs() < 5e-4 {
         return "0 %".to_owned();
     }
-    let sign = if share > 0.0 { "+" } else { "" };
-    format!("{sign}{}", percent(share)).replacen('-', "−", 1)
+    signed(share, percent).replacen('-', "−", 1)
+}
+
+/// With a plus where it is above 0.
+pub(crate) fn signed(value: f64, text: fn(f64) -> String) -> String {
+    let sign = if value > 0.0 { "+" } else { "" };
+    format!("{sign}{}", text(value))
 }
 
 pub(crate) use kendall_units::counted as count;
