@@ -7,20 +7,10 @@
 use kendall_queueing::model::{Class, Model, Station};
 use kendall_queueing::simulation::{Settings, simulate};
 
-/// CPU seconds used so far by this thread; 0 where the kernel does not say.
-fn cpu_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = text.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
-    nanoseconds.unwrap_or(0.0) / 1e9
-}
+#[path = "bench_models/process.rs"]
+mod process;
 
-/// Largest resident memory so far, in MiB.
-fn peak_memory_mib() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-    let kib = line.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
-    kib.unwrap_or(0.0) / 1024.0
-}
+use process::{cpu_seconds, peak_memory_mib};
 
 #[expect(clippy::print_stdout, reason = "it prints what it measured")]
 fn measure(name: &str, model: &Model, customers: u64) {

@@ -7,6 +7,7 @@
 
 mod families;
 mod measure;
+mod process;
 
 use kendall_queueing::network::{
     Iteration, Load, Network, NetworkSolution, Resource, convolution, linearizer, mva_exact,

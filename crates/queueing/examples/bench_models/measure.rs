@@ -1,24 +1,11 @@
 //! CPU time of a task, and the row that it becomes.
 
+use crate::process::{cpu_seconds, peak_memory_mib};
+
 /// CPU seconds that every task is repeated for.
 const LEAST_SECONDS: f64 = 0.2;
 /// Numbers of a list that are printed.
 const SHOWN: usize = 4;
-
-/// CPU seconds used so far by this thread; 0 where the kernel does not say.
-fn cpu_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    let nanoseconds = text.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
-    nanoseconds.unwrap_or(0.0) / 1e9
-}
-
-/// Largest resident memory so far, in MiB.
-fn peak_memory_mib() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
-    let kib = line.split_whitespace().next().and_then(|first| first.parse::<f64>().ok());
-    kib.unwrap_or(0.0) / 1024.0
-}
 
 /// Mean CPU milliseconds of a task (no number where the kernel does not say), and its answer.
 pub(crate) fn timed<T>(task: impl Fn() -> T) -> (f64, T) {
