@@ -118,7 +118,7 @@ fn files_that_cannot_be_used_are_refused_before_anything_starts() {
     assert!(said.contains("none"), "{said}");
 }
 
-/// Once each: at an address where nobody listens, at a cache that wants a token, and at one that came back.
+/// The log has one line each: connection refused, token unknown, and that the cache answers again.
 #[test]
 fn a_scheduler_says_why_its_cache_does_not_serve_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -219,7 +219,7 @@ fn a_stopped_console_leaves_a_study_that_can_be_resumed() {
     assert!(matches!(code, Some(0 | 5)), "{}", console.newest());
 }
 
-/// Nobody would see it, nor stop it.
+/// What the run had measured is stored, and the next console resumes it.
 #[test]
 fn a_killed_console_leaves_no_study_that_runs_on() {
     let folder = folders();
