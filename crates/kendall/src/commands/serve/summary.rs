@@ -5,10 +5,8 @@ use kendall_report::document::{Section, Table, Unit};
 use kendall_stats::histogram::Histogram;
 use kendall_units::{Seconds, exact_f64};
 
-/// Steps of the printed histogram: the first with which it has no more rows than this.
-const STEPS_NS: [u64; 8] =
-    [100_000, 200_000, 500_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 60_000_000_000];
-const ROWS: usize = 100;
+/// Steps of the printed histogram.
+const STEP_NS: u64 = 100_000;
 const TIME: Unit = Unit::Time(4);
 /// Columns of the longest bar.
 const BAR: u64 = 40;
@@ -102,8 +100,8 @@ fn counts(snapshot: &TierSnapshot) -> String {
     parts.join(" · ")
 }
 
-/// All response times in steps of 0.1 ms, however long; wider steps where those would be too many
-/// rows. Steps without requests are left out, and a line says so.
+/// All response times in steps of 0.1 ms, however long. Steps without requests are left out, and a line
+/// says so.
 fn response_times(snapshot: &TierSnapshot) -> anyhow::Result<String> {
     let mut all = Histogram::new();
     for request in snapshot.requests.values() {
@@ -115,22 +113,16 @@ fn response_times(snapshot: &TierSnapshot) -> anyhow::Result<String> {
 }
 
 fn histogram(all: &Histogram) -> String {
-    let widest = STEPS_NS[STEPS_NS.len() - 1];
-    let fits = |step: &u64| all.steps(*step).iter().filter(|row| row.count > 0).count() <= ROWS;
-    let step_ns = STEPS_NS.into_iter().find(fits).unwrap_or(widest);
-    let rows = all.steps(step_ns);
-    let most = rows.iter().map(|row| row.count).max().unwrap_or(0).max(1);
-    if rows.iter().all(|row| row.count == 0) {
-        return String::new();
-    }
-    let width = Seconds::from_nanos(step_ns).get() * 1e3;
-    let mut text = format!("response time, steps of {width} ms\n");
+    let rows = all.steps(STEP_NS);
+    let Some(most) = rows.iter().map(|row| row.count).max() else { return String::new() };
+    let mut text = "response time, steps of 0.1 ms\n".to_owned();
     let mut next_ns = None;
-    for row in rows.iter().filter(|row| row.count > 0) {
-        if next_ns.is_some_and(|next| next != row.from_ns) {
+    for row in &rows {
+        // A cell of the histogram is a thousandth of its time wide: beyond 0.1 s, wider than a step.
+        if next_ns.is_some_and(|next| row.from_ns > next + row.from_ns / 1_000) {
             text.push_str("      …\n");
         }
-        next_ns = Some(row.from_ns + step_ns);
+        next_ns = Some(row.to_ns);
         let bar = "#".repeat(usize::try_from(row.count * BAR / most).unwrap_or(0));
         let from = Seconds::from_nanos(row.from_ns).get() * 1e3;
         text.push_str(&format!("{from:7.1} ms {:>10} {bar}\n", row.count));
@@ -164,14 +156,15 @@ mod tests {
             assert!(line.is_some_and(|line| line.contains(count)), "{from}: {text}");
         }
         assert_eq!(text.matches('…').count(), 2, "{text}");
-        // Too wide a range for 0.1 ms: wider steps, and no request is lost.
-        for ms in 0..2_000_u32 {
-            all.record(u64::from(ms) * 1_000_000 + 50_000);
+        // At a high load more than 100 steps hold something; they were joined to wider ones.
+        for step in 0..20_000_u32 {
+            all.record(u64::from(step) * STEP_NS + STEP_NS / 2);
         }
         let text = histogram(&all);
-        assert!(
-            text.lines().count() <= 2 * ROWS + 1 && !text.contains("steps of 0.1 ms"),
-            "{text}"
-        );
+        assert!(text.starts_with("response time, steps of 0.1 ms\n"), "{text}");
+        let counts =
+            text.lines().filter_map(|line| line.split(" ms ").nth(1)?.split_whitespace().next());
+        let counts: u64 = counts.map(|count| count.parse::<u64>().unwrap()).sum();
+        assert_eq!((counts, text.matches('…').count()), (all.count(), 0), "{text}");
     }
 }
