@@ -17,6 +17,7 @@ use kendall_stats::analysis::{Analysis, AtOneValue, EffectAtOneValue, Term};
 use kendall_stats::compare::ratio;
 use kendall_stats::estimate::Estimate;
 use kendall_stats::within_run::WithinRun;
+use kendall_units::exact_f64;
 use serde::Serialize;
 
 use crate::chapters::effects::Response;
@@ -358,12 +359,8 @@ fn two_levels(analysis: &Analysis, factor: usize) -> String {
 
 /// The significant effects, largest first.
 fn told_effects(analysis: &Analysis) -> Vec<&Term> {
-    let mut terms: Vec<&Term> = analysis
-        .fit
-        .terms
-        .iter()
-        .filter(|term| term.significant == Some(true) && !term.factors.is_empty())
-        .collect();
+    let mut terms: Vec<&Term> =
+        effects_of(analysis).filter(|term| term.significant == Some(true)).collect();
     terms.sort_by(|a, b| b.share.total_cmp(&a.share));
     terms
 }
@@ -440,10 +437,41 @@ fn left_over(analysis: &Analysis) -> String {
     "left to interactions that are taken for random error, since nothing was repeated".to_owned()
 }
 
+/// The most that any effect may change the response by, of what it is on average; `None` where one has no
+/// interval.
+fn most_change(analysis: &Analysis) -> Option<f64> {
+    let of = |term: &Term| match (&term.multiplier, &term.effect) {
+        (Some(times), _) => {
+            let ends = times.interval?;
+            Some((ends.high.powi(2) - 1.0).max(1.0 - ends.low.powi(2)))
+        }
+        (None, Some(effect)) => {
+            let ends = effect.interval?;
+            Some(2.0 * ends.high.abs().max(ends.low.abs()) / analysis.fit.mean.center.abs())
+        }
+        (None, None) => None,
+    };
+    effects_of(analysis).map(of).try_fold(0.0, |most, change| Some(f64::max(most, change?)))
+}
+
+/// All terms but blocks.
+fn effects_of(analysis: &Analysis) -> impl Iterator<Item = &Term> {
+    analysis.fit.terms.iter().filter(|term| !term.factors.is_empty())
+}
+
+/// Whether the largest of the effects is significant even among all of them [Bonferroni].
+fn is_told_among_all(analysis: &Analysis) -> bool {
+    let confidence = analysis.fit.mean.interval.map_or(0.95, |interval| interval.confidence);
+    let all = exact_f64(effects_of(analysis).count());
+    effects_of(analysis).filter_map(|term| term.p_value).any(|p| p * all < 1.0 - confidence)
+}
+
 /// The effects in a sentence; or why they cannot be determined.
 pub(crate) fn effects_in_words(response: &Response, analysis: &Analysis) -> Result<String, String> {
     const MOST: usize = 3;
     const MOSTLY: f64 = 0.5;
+    // As much as runs of one configuration may differ by before one of them is repeated.
+    const NEGLIGIBLE: f64 = 0.1;
     let error = analysis.fit.error.as_ref().map(|error| error.share);
     let told = told_effects(analysis);
     let shares = || {
@@ -473,12 +501,31 @@ pub(crate) fn effects_in_words(response: &Response, analysis: &Analysis) -> Resu
         );
     }
     let remedy = "more repetitions, a quieter machine or levels further apart would tell";
-    match told.first() {
-        None => Err(format!("{noise}, and no effect is significant; {remedy}")),
-        Some(_) if error.is_some_and(|share| share > MOSTLY) => {
+    match (told.first(), most_change(analysis).filter(|most| *most < 1.0)) {
+        (None, Some(most)) if most <= NEGLIGIBLE => Ok(format!(
+            "Nothing that was varied matters for the {}: no effect is significant, and none changes it by more \
+             than {}, by its interval. {noise}.",
+            response.name,
+            number::percent(most)
+        )),
+        (None, most) => {
+            let bound = most.map_or_else(String::new, |most| {
+                format!(
+                    " (none changes it by more than {}, by its interval)",
+                    number::percent(most)
+                )
+            });
+            Err(format!("{noise}, and no effect is significant{bound}; {remedy}"))
+        }
+        // More repetitions leave the error its share of the variation, and narrow the intervals.
+        (Some(_), _)
+            if error.is_some_and(|share| share > MOSTLY) && !is_told_among_all(analysis) =>
+        {
             Err(format!("{noise}. Significant all the same: {}. For the rest, {remedy}", shares()))
         }
-        Some(_) => Ok(format!("What matters for the {}: {}. {noise}.", response.name, shares())),
+        (Some(_), _) => {
+            Ok(format!("What matters for the {}: {}. {noise}.", response.name, shares()))
+        }
     }
 }
 

@@ -528,6 +528,31 @@ fn a_design_of_effects_is_answered_by_effects_or_not_at_all() {
     assert!(noisy.summary[1].contains("not significantly different from"), "{:?}", noisy.summary);
 }
 
+/// Runs that scatter answer too, if there are enough: that nothing matters, by how much at most; and what does, where
+/// most of the variation is error, which more runs leave as it is. Both were "Cannot tell" at any size.
+#[test]
+fn scattered_runs_answer_what_matters_or_that_nothing_does() {
+    let answer = |name: &str, first: (&'static str, Vec<f64>), repetitions, spread| {
+        let (kept, _guard) = folder(name);
+        let factors = vec![first, ("system.color", vec![1.0, 2.0])];
+        let lines = "design = { model = \"additive\" }\n";
+        Synthetic { factors, repetitions, spread, lines, ..Synthetic::two_level() }.store(&kept);
+        kendall_report::analyze(&kept).unwrap().answer.unwrap()
+    };
+    let nothing = answer("effects-none", ("system.shape", vec![1.0, 2.0]), 3, 0.04);
+    assert!(nothing.told, "{nothing:?}");
+    // Twice the largest effect and its half-width, (88 + 2.45·38.6)/12,084.
+    let said = "Nothing that was varied matters for the throughput: no effect is significant, and none changes it by \
+                more than 3 %,";
+    assert!(nothing.answer.starts_with(said), "{nothing:?}");
+    let scattered = answer("effects-scattered", ("system.workers", vec![8.0, 32.0]), 30, 1.6);
+    assert!(scattered.told, "{scattered:?}");
+    let said = &scattered.answer;
+    assert!(said.starts_with("What matters for the throughput: workers ("), "{said}");
+    // By the same generator: F of 48 where 0.05 among three takes 6, and an error of 57 %.
+    assert!(said.contains("57 % of the variation of the throughput is random error"), "{said}");
+}
+
 /// Runs that differ by a fifth since the machine's speed does: where the probe saw it, the effects at one
 /// speed stand beside those as measured, hold the truth (the same study on a machine that keeps its
 /// speed) and are narrower; nothing that was measured changes. A probe that says nothing is not used.
