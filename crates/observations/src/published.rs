@@ -14,6 +14,8 @@ pub struct Published {
     pub source: String,
     /// What the authors concluded.
     pub conclusion: Option<String>,
+    /// Mean of what the effects are of.
+    pub mean: Option<Quantity>,
     /// Effects of factors with two levels.
     #[serde(default)]
     pub effects: Vec<PublishedEffect>,
@@ -149,12 +151,13 @@ mod tests {
     #[test]
     fn figures_have_units_and_a_sign() {
         let published = read(
-            "source = 's'\n[[effects]]\nof = ['system.workers']\neffect = '-1.04ms'\nshare = 5\n\
+            "source = 's'\nmean = '5.27ms'\n[[effects]]\nof = ['system.workers']\neffect = '-1.04ms'\nshare = 5\n\
              [[curves]]\nalong = 'system.workers'\nat = { 'workload.clients' = 8 }\n\
              values = { 1 = '8.09/s', 2 = '15.05/s' }",
         )
         .unwrap();
         assert_eq!(published.effects[0].effect, Quantity::Time(-1.04 * 1e-3));
+        assert_eq!(published.mean, Some(Quantity::Time(5.27 * 1e-3)));
         let points = published.curves[0].points().unwrap();
         assert_eq!(points[1], ("2", Quantity::Throughput(15.05)));
         let level = |text: &str| FactorLevel {

@@ -43,6 +43,19 @@ impl Verdict {
             _ => Self::CannotTell,
         }
     }
+
+    /// Of an effect, where the means there and here are known: an interval around 0 differs too if it holds no effect
+    /// of the published share of the mean.
+    fn of_effect(published: f64, here: &Estimate, means: Option<(f64, f64)>) -> Self {
+        match (Self::of_sign(published, here), means, here.interval) {
+            (Self::CannotTell, Some((there, mean)), Some(interval))
+                if !interval.contains(published / there * mean) =>
+            {
+                Self::Differs
+            }
+            (verdict, ..) => verdict,
+        }
+    }
 }
 
 /// Which of [`effects::responses`], or the queue behind them, a number is of, and its value.
@@ -71,7 +84,10 @@ pub(crate) fn chapter(data: &Prepared<'_>) -> Option<Section> {
         if !wanted.is_empty() {
             match effects::additive(data, *value) {
                 Ok(analysis) => {
-                    section.table(of_effects(data, response, &wanted, &analysis, &mut verdicts));
+                    let there = published.mean.and_then(of);
+                    let table = of_effects(data, (response, there), &wanted, &analysis);
+                    verdicts.extend(table.1);
+                    section.table(table.0);
                 }
                 Err(error) => {
                     let what = format!("Effects on the {}: not analyzed: {error}.", response.name);
@@ -128,7 +144,8 @@ fn in_words(verdicts: &[Verdict]) -> String {
         "Of {} published figures that can be compared, {} lead to the same conclusion here, {} differ, and of {} \
          the runs cannot tell. Machines differ, so what is compared is the sign of an effect, the range of a \
          knee, and the change from the first to the last level of a curve: \u{201c}same\u{201d} stands where \
-         the whole interval has the published sign, or the range contains the published knee.",
+         the whole interval has the published sign, or the range contains the published knee. An effect whose \
+         interval is around 0 differs if it holds none as large, as a share of the mean.",
         verdicts.len(),
         count(Verdict::Same),
         count(Verdict::Differs),
@@ -138,13 +155,13 @@ fn in_words(verdicts: &[Verdict]) -> String {
 
 fn of_effects(
     data: &Observations,
-    response: &Response,
+    (response, there): (&Response, Option<f64>),
     wanted: &[(&PublishedEffect, f64)],
     analysis: &Analysis,
-    verdicts: &mut Vec<Verdict>,
-) -> Table {
+) -> (Table, Vec<Verdict>) {
     let Response { key, name, unit, label, .. } = response;
-    let unit = *unit;
+    let (unit, mut verdicts) = (*unit, Vec::new());
+    let means = there.map(|there| (there, analysis.fit.mean.center));
     let mut table =
         Table::new(format!("published-effects-{key}"), format!("Effects on the {name}"))
             .column("factors", "Factors", Unit::Text)
@@ -152,7 +169,7 @@ fn of_effects(
             .column("here", format!("Here ({label})"), unit)
             .column("published_share", "Published variation (%)", Unit::Percent)
             .column("share", "Variation here (%)", Unit::Percent)
-            .column("verdict", "Sign", Unit::Text);
+            .column("verdict", "Verdict", Unit::Text);
     for (effect, value) in wanted {
         let mut factors: Vec<Option<usize>> =
             effect.of.iter().map(|key| data.factors.iter().position(|f| f.key == *key)).collect();
@@ -162,7 +179,8 @@ fn of_effects(
                 && term.factors.iter().all(|factor| factors.contains(&Some(*factor)))
         });
         let here = term.and_then(|term| term.effect.as_ref());
-        let verdict = here.map_or(Verdict::CannotTell, |here| Verdict::of_sign(*value, here));
+        let of = |here| Verdict::of_effect(*value, here, means);
+        let verdict = here.map_or(Verdict::CannotTell, of);
         verdicts.push(verdict);
         let names: Vec<String> =
             effect.of.iter().map(|key| kendall_observations::short(key)).collect();
@@ -175,7 +193,7 @@ fn of_effects(
             verdict.to_string().into(),
         ]);
     }
-    table
+    (table, verdicts)
 }
 
 fn knees(
@@ -326,6 +344,16 @@ mod tests {
         assert_eq!(Verdict::of_sign(5.0, &estimate(-3.0, -1.0)), Verdict::Differs);
         assert_eq!(Verdict::of_sign(5.0, &estimate(-1.0, 3.0)), Verdict::CannotTell);
         assert_eq!(Verdict::of_sign(5.0, &Estimate::exact(3.0)), Verdict::CannotTell);
+    }
+
+    #[test]
+    fn an_effect_that_is_surely_smaller_than_the_published_one_differs() {
+        // A tenth of the mean there; here between −1 and 3 % of it.
+        let of = |published, means| Verdict::of_effect(published, &estimate(-10.0, 30.0), means);
+        assert_eq!(of(10.0, Some((100.0, 1_000.0))), Verdict::Differs);
+        assert_eq!(of(-10.0, Some((100.0, 1_000.0))), Verdict::Differs);
+        assert_eq!(of(2.0, Some((100.0, 1_000.0))), Verdict::CannotTell);
+        assert_eq!(of(10.0, None), Verdict::CannotTell);
     }
 
     #[test]
