@@ -268,6 +268,9 @@ pub struct ThreadView {
     /// Seconds per second in which they were ready and had no core.
     #[serde(default)]
     pub run_queue_wait: f64,
+    /// CPU of those of each instance.
+    #[serde(default)]
+    pub each_cores: Vec<f64>,
 }
 
 /// Growth of the mean batch, along a curve or above 1, from which requests are no longer taken to be

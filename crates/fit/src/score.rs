@@ -120,6 +120,8 @@ pub enum StandsFor {
     System,
     /// Threads of a tier that are not workers.
     NetworkThreads(String),
+    /// The same of one instance, counted from 0.
+    NetworkThreadsOf(String, usize),
     /// Workers of one instance of a tier, counted from 0.
     WorkersOf(String, usize),
     /// A measured resource.

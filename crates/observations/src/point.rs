@@ -280,11 +280,15 @@ fn processes(measured: &Measured, used: &[&HostUse]) -> Vec<ProcessView> {
         view.run_queue_wait = view.run_queue_wait.map(|known| known + waited);
         view.waiting = view.waiting.zip(process.waiting).map(|(a, b)| a.plus(b));
         for group in &process.threads {
-            add_threads(&mut view.threads, group);
+            add_threads(&mut view.threads, group, process.instance as usize);
         }
     }
     for view in &mut views {
         view.threads.sort_by(|a, b| b.cpu_cores.total_cmp(&a.cpu_cores));
+        for group in &mut view.threads {
+            let instances = group.each_cores.len().max(view.instances as usize);
+            group.each_cores.resize(instances, 0.0);
+        }
         let cores = cores_of(measured, used, &view.part);
         let generator = view.part.role == Role::Generator;
         let threads = if generator && generator_threads > 0 {
@@ -337,28 +341,24 @@ fn cores_of(measured: &Measured, used: &[&HostUse], part: &Part) -> f64 {
     own.map(|host| f64::from(host.cores)).sum()
 }
 
-fn add_threads(views: &mut Vec<ThreadView>, group: &ThreadUse) {
-    let threads = exact_f64(group.threads);
-    match views.iter_mut().find(|view| view.name == group.name) {
-        Some(view) => {
-            view.threads += threads;
-            view.cpu_cores += group.cores_busy;
-            view.run_queue_wait += group.run_queue_wait;
-        }
-        None => views.push(ThreadView {
-            name: group.name.clone(),
-            threads,
-            cpu_cores: group.cores_busy,
-            run_queue_wait: group.run_queue_wait,
-        }),
-    }
+fn add_threads(views: &mut Vec<ThreadView>, group: &ThreadUse, instance: usize) {
+    let place = views.iter().position(|view| view.name == group.name).unwrap_or_else(|| {
+        views.push(ThreadView { name: group.name.clone(), ..ThreadView::default() });
+        views.len() - 1
+    });
+    let view = &mut views[place];
+    view.threads += exact_f64(group.threads);
+    view.cpu_cores += group.cores_busy;
+    view.run_queue_wait += group.run_queue_wait;
+    view.each_cores.resize(view.each_cores.len().max(instance + 1), 0.0);
+    view.each_cores[instance] += group.cores_busy;
 }
 
 fn of_threads(
     point: &OperatingPoint,
     part: &Part,
     name: &str,
-    value: fn(&ThreadView) -> f64,
+    value: impl Fn(&ThreadView) -> f64,
 ) -> f64 {
     let process = point.process(part);
     let mut groups = process.into_iter().flat_map(|process| &process.threads);
@@ -526,9 +526,16 @@ impl Together<'_> {
                     let mean = |value: fn(&ThreadView) -> f64| {
                         self.mean(|point| of_threads(point, &view.part, &group.name, value))
                     };
+                    let each = |instance: usize| {
+                        let of = |group: &ThreadView| {
+                            group.each_cores.get(instance).copied().unwrap_or(0.0)
+                        };
+                        self.mean(|point| of_threads(point, &view.part, &group.name, of))
+                    };
                     ThreadView {
                         cpu_cores: mean(|group| group.cpu_cores),
                         run_queue_wait: mean(|group| group.run_queue_wait),
+                        each_cores: (0..group.each_cores.len()).map(each).collect(),
                         ..group.clone()
                     }
                 })

@@ -11,7 +11,9 @@ use kendall_queueing::model::{Class, Model, ModelError, Pool, Station};
 use kendall_queueing::solver::Solution;
 use kendall_units::{Seconds, counted, exact_f64, whole_u64};
 
-use crate::measured::{BATCHES, OperatingPoint, TierView, place_of_maximum};
+use crate::measured::{
+    BATCHES, OperatingPoint, ProcessView, ThreadView, TierView, place_of_maximum,
+};
 use crate::model::Parameter;
 use crate::resource::ResourceId;
 use crate::score::{Compared, Comparison, Device, StandsFor, Variable};
@@ -253,7 +255,7 @@ impl Parts {
                 places.push(Place {
                     shown: Some(name.clone()),
                     name,
-                    stands_for: StandsFor::NetworkThreads(self.tier.clone()),
+                    stands_for: StandsFor::NetworkThreadsOf(self.tier.clone(), place),
                     servers: self.thread.threads_each(),
                     visits,
                     service_time_s: thread_s,
@@ -670,11 +672,13 @@ fn measured_utilization(of: Option<&StandsFor>, point: &OperatingPoint) -> Optio
     match of? {
         StandsFor::System => None,
         StandsFor::NetworkThreads(of) => {
+            network_threads(point.process(&tier(of)?.part())?, |group| Some(group.cpu_cores))
+        }
+        StandsFor::NetworkThreadsOf(of, instance) => {
             let process = point.process(&tier(of)?.part())?;
-            let others = || process.threads.iter().filter(|group| group.name != WORKER_THREAD);
-            let busiest = others().max_by(|a, b| a.cpu_cores.total_cmp(&b.cpu_cores))?;
-            let cpu: f64 = others().map(|group| group.cpu_cores).sum();
-            (busiest.threads > 0.0).then(|| cpu / busiest.threads)
+            let each = f64::from(process.instances.max(1));
+            let of_all = |group: &ThreadView| Some(each * group.each_cores.get(*instance)?);
+            network_threads(process, of_all)
         }
         StandsFor::WorkersOf(of, instance) => {
             let tier = tier(of).filter(|tier| tier.workers > 0)?;
@@ -706,10 +710,18 @@ fn measured_utilization(of: Option<&StandsFor>, point: &OperatingPoint) -> Optio
     }
 }
 
+/// Busy share of the threads of a process that are not workers, by the CPU of each group of them.
+fn network_threads(process: &ProcessView, cpu: impl Fn(&ThreadView) -> Option<f64>) -> Option<f64> {
+    let others = || process.threads.iter().filter(|group| group.name != WORKER_THREAD);
+    let busiest = others().max_by(|a, b| a.cpu_cores.total_cmp(&b.cpu_cores))?;
+    let cpu: f64 = others().map(cpu).sum::<Option<f64>>()?;
+    (busiest.threads > 0.0).then(|| cpu / busiest.threads)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measured::{ProcessView, View};
+    use crate::measured::View;
 
     const DELAY: f64 = 0.001;
     const SERVICE: f64 = 0.004;
@@ -809,11 +821,12 @@ mod tests {
     #[test]
     fn the_network_thread_and_the_servers_are_centers_of_their_own() {
         let point = |population: f64, throughput: f64, response: f64| {
-            let thread = |name: &str, threads, cpu_cores| crate::measured::ThreadView {
+            let thread = |name: &str, threads, cpu_cores| ThreadView {
                 name: name.to_owned(),
                 threads,
                 cpu_cores,
-                ..crate::measured::ThreadView::default()
+                each_cores: vec![cpu_cores],
+                ..ThreadView::default()
             };
             let process = |name: &str, instances, threads: Vec<_>, each_s: f64| ProcessView {
                 part: Part { name: name.to_owned(), ..Part::default() },
@@ -899,7 +912,7 @@ mod tests {
         }
     }
 
-    /// Two proxies of four workers each, of which one has more of the requests.
+    /// Two proxies of four workers and a network thread each, of which one has more of the requests.
     #[test]
     fn each_instance_stands_beside_what_was_measured_of_it() {
         let mut curve = textbook(&[1, 16]);
@@ -907,6 +920,19 @@ mod tests {
             point.tiers[0].instances = 2;
             point.tiers[0].workers = 8;
             point.tiers[0].instances_busy = vec![3.6, 2.0];
+            point.processes = vec![ProcessView {
+                part: point.tiers[0].part(),
+                instances: 2,
+                cpu_cores: 0.9,
+                threads: vec![ThreadView {
+                    name: "network".to_owned(),
+                    threads: 2.0,
+                    cpu_cores: 0.9,
+                    each_cores: vec![0.6, 0.3],
+                    ..ThreadView::default()
+                }],
+                ..ProcessView::default()
+            }];
         }
         let comparison = &threads_workers_servers(&curve)[0];
         let measured = |name: &str| {
@@ -916,6 +942,8 @@ mod tests {
         let tier = curve[0].tiers[0].name.clone();
         assert!((measured(&format!("workers of {tier} 1")) - 0.9).abs() < 1e-12);
         assert!((measured(&format!("workers of {tier} 2")) - 0.5).abs() < 1e-12);
+        assert!((measured(&format!("network thread of {tier} 1")) - 0.6).abs() < 1e-12);
+        assert!((measured(&format!("network thread of {tier} 2")) - 0.3).abs() < 1e-12);
     }
 
     #[test]
