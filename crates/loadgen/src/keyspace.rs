@@ -100,6 +100,54 @@ impl KeyChoice {
     }
 }
 
+/// Draws numbers below a count as a choice has them.
+#[derive(Debug)]
+pub(crate) struct Chooser {
+    choice: KeyChoice,
+    count: usize,
+    hot: usize,
+    zipf: Option<rand_distr::Zipf<f64>>,
+}
+
+impl Chooser {
+    pub(crate) fn new(choice: KeyChoice, count: usize) -> Self {
+        let count = count.max(1);
+        let zipf = match choice {
+            KeyChoice::Zipf(exponent) => {
+                rand_distr::Zipf::new(kendall_units::exact_f64(count), exponent).ok()
+            }
+            _ => None,
+        };
+        let hot = match choice {
+            KeyChoice::Hotspot { keys: share, .. } => {
+                let hot = kendall_units::whole_u64(kendall_units::exact_f64(count) * share);
+                usize::try_from(hot).unwrap_or(count).clamp(1, count)
+            }
+            _ => count,
+        };
+        Self { choice, count, hot, zipf }
+    }
+
+    pub(crate) fn choose(&self, random: &mut Random) -> u64 {
+        match self.choice {
+            KeyChoice::Uniform => index_below(random, self.count) as u64,
+            KeyChoice::Zipf(_) => {
+                let rank = self.zipf.as_ref().map_or(1.0, |zipf| zipf.sample(random));
+                kendall_units::whole_u64(rank).clamp(1, self.count as u64) - 1
+            }
+            KeyChoice::Hotspot { requests, .. } => {
+                let cold = self.count - self.hot;
+                if cold == 0 || unit_interval(random) < requests {
+                    index_below(random, self.hot) as u64
+                } else {
+                    (self.hot + index_below(random, cold)) as u64
+                }
+            }
+            KeyChoice::Fixed => 0,
+        }
+    }
+}
+
 /// What a keyspace is made from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeyspacePlan {
@@ -134,9 +182,7 @@ pub enum KeyspaceError {
 #[derive(Debug)]
 pub struct Keyspace {
     plan: KeyspacePlan,
-    zipf: Option<rand_distr::Zipf<f64>>,
-    hot_keys: usize,
-    keys: usize,
+    chooser: Chooser,
     /// Sizes by key number where they differ: key, value.
     sizes: Vec<(u8, u32)>,
     digits: usize,
@@ -174,20 +220,7 @@ impl Keyspace {
         };
         let filler_bytes = plan.value_size.largest() + FILLER_STARTS;
         let filler = (0..filler_bytes).map(|_| printable(&mut random)).collect();
-        let zipf = match plan.choice {
-            KeyChoice::Zipf(exponent) => {
-                rand_distr::Zipf::new(kendall_units::exact_f64(plan.keys), exponent).ok()
-            }
-            _ => None,
-        };
-        let hot_keys = match plan.choice {
-            KeyChoice::Hotspot { keys: share, .. } => {
-                let hot = kendall_units::whole_u64(kendall_units::exact_f64(plan.keys) * share);
-                usize::try_from(hot).unwrap_or(keys).clamp(1, keys)
-            }
-            _ => keys,
-        };
-        Ok(Self { plan, zipf, hot_keys, keys, sizes, digits, filler })
+        Ok(Self { plan, chooser: Chooser::new(plan.choice, keys), sizes, digits, filler })
     }
 
     pub fn keys(&self) -> u64 {
@@ -196,22 +229,7 @@ impl Keyspace {
 
     /// Draws the number of a key.
     pub fn choose(&self, random: &mut Random) -> u64 {
-        match self.plan.choice {
-            KeyChoice::Uniform => index_below(random, self.keys) as u64,
-            KeyChoice::Zipf(_) => {
-                let rank = self.zipf.as_ref().map_or(1.0, |zipf| zipf.sample(random));
-                kendall_units::whole_u64(rank).clamp(1, self.plan.keys) - 1
-            }
-            KeyChoice::Hotspot { requests, .. } => {
-                let cold = self.keys - self.hot_keys;
-                if cold == 0 || unit_interval(random) < requests {
-                    index_below(random, self.hot_keys) as u64
-                } else {
-                    (self.hot_keys + index_below(random, cold)) as u64
-                }
-            }
-            KeyChoice::Fixed => 0,
-        }
+        self.chooser.choose(random)
     }
 
     /// The same, but for a share of the draws one that was never stored.

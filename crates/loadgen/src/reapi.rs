@@ -22,6 +22,7 @@ use rand::Rng as _;
 use crate::distribution::{Distribution, Unit, index_below, unit_interval};
 use crate::driver::{ErrorKind, Reply, named};
 use crate::grpc::{self, Access, Connection, Refusal};
+use crate::keyspace::{Chooser, KeyChoice};
 use crate::load::{LoadError, LoadPlan, LoadProgress, PacePlan, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
@@ -87,6 +88,8 @@ pub struct ReapiPlan {
     pub stock: u64,
     /// Probability that a read asks for one of the stock.
     pub hit_ratio: f64,
+    /// How such a read chooses among them: those that were stored last are the most popular.
+    pub choice: KeyChoice,
     pub instance: String,
 }
 
@@ -284,10 +287,10 @@ impl ReapiClient {
 
     /// The number of one of the stock, or none, as the hit ratio has it.
     fn pick(&self) -> Option<u64> {
-        let mut random = self.random.borrow_mut();
-        let stock = usize::try_from(self.stock.plan.stock).unwrap_or(usize::MAX);
-        let hit = stock > 0 && unit_interval(&mut *random) < self.stock.plan.hit_ratio;
-        hit.then(|| index_below(&mut *random, stock) as u64)
+        let random = &mut *self.random.borrow_mut();
+        let plan = &self.stock.plan;
+        let hit = plan.stock > 0 && unit_interval(random) < plan.hit_ratio;
+        hit.then(|| plan.stock - 1 - self.stock.chooser.choose(random))
     }
 
     /// As [`pick`](Self::pick), for what is asked before anything is built.
@@ -296,7 +299,7 @@ impl ReapiClient {
     }
 
     fn picks(&self) -> Vec<Option<u64>> {
-        draw_batch(&mut *self.random.borrow_mut(), &self.stock.plan)
+        draw_batch(&mut self.random.borrow_mut(), &self.stock.plan, &self.stock.chooser)
     }
 
     /// As [`picks`](Self::picks), for what is asked before anything is built.
@@ -385,16 +388,21 @@ impl tasks::Client for ReapiClient {
 }
 
 /// What a batch asks for, as the hit ratio has it: no blob twice while the stock has enough, as clients of
-/// the API ask. A proxy answers once for a blob that is named twice.
-fn draw_batch(random: &mut impl rand::Rng, plan: &ReapiPlan) -> Vec<Option<u64>> {
+/// the API ask: then any other. A proxy answers once for a blob that is named twice.
+fn draw_batch(random: &mut Random, plan: &ReapiPlan, chooser: &Chooser) -> Vec<Option<u64>> {
     let stock = usize::try_from(plan.stock).unwrap_or(usize::MAX);
-    let hits: Vec<bool> = (0..plan.batch.max(1))
-        .map(|_| stock > 0 && unit_interval(random) < plan.hit_ratio)
-        .collect();
-    let count = hits.iter().filter(|hit| **hit).count();
-    let chosen = rand::seq::index::sample(random, stock, count.min(stock));
-    let mut chosen = chosen.into_iter().cycle();
-    hits.iter().map(|hit| if *hit { chosen.next().map(|one| one as u64) } else { None }).collect()
+    let mut taken = std::collections::HashSet::new();
+    let mut draw = || {
+        let hit = plan.stock > 0 && unit_interval(random) < plan.hit_ratio;
+        hit.then(|| {
+            let mut chosen = plan.stock - 1 - chooser.choose(random);
+            while (taken.len() as u64) < plan.stock && !taken.insert(chosen) {
+                chosen = index_below(random, stock) as u64;
+            }
+            chosen
+        })
+    };
+    (0..plan.batch.max(1)).map(|_| draw()).collect()
 }
 
 /// Bytes that may be under way to a client: more than the largest blob of a usual load.
@@ -502,11 +510,13 @@ mod tests {
     fn a_batch_names_no_blob_twice_while_the_stock_has_enough() {
         let mut plan = preload::tests::stock().plan;
         let mut random = stream(1, Purpose::Requests, 0);
+        let choices = [KeyChoice::Fixed, KeyChoice::Zipf(1.0), KeyChoice::Uniform];
         for (batch, count) in [(3, 5), (50, 50), (50, 1_000), (10, 4)] {
             (plan.batch, plan.stock) = (batch, count);
-            for ratio in [1.0, 0.5, 0.0] {
+            for (ratio, choice) in [1.0, 0.5, 0.0].into_iter().zip(choices) {
                 plan.hit_ratio = ratio;
-                let picks = draw_batch(&mut random, &plan);
+                let chooser = Chooser::new(choice, usize::try_from(count).unwrap());
+                let picks = draw_batch(&mut random, &plan, &chooser);
                 assert_eq!(picks.len(), batch);
                 let hits: Vec<u64> = picks.into_iter().flatten().collect();
                 let different: std::collections::BTreeSet<u64> = hits.iter().copied().collect();
@@ -516,6 +526,19 @@ mod tests {
                 assert!(ratio < 1.0 || hits.len() == batch);
             }
         }
+    }
+
+    /// Of ten blobs nine reads in ten ask for the last, which a cache that holds a part of them holds.
+    #[test]
+    fn the_most_popular_blobs_are_those_that_were_stored_last() {
+        let mut plan = preload::tests::stock().plan;
+        (plan.batch, plan.stock) = (1, 10);
+        let choice = KeyChoice::parse("hotspot:10%,90%").unwrap();
+        let (mut random, chooser) = (stream(1, Purpose::Requests, 0), Chooser::new(choice, 10));
+        let draws = (0..10_000).flat_map(|_| draw_batch(&mut random, &plan, &chooser));
+        let last = draws.filter(|pick| *pick == Some(9)).count();
+        // Four standard deviations of a binomial: 4·√(10,000·0.9·0.1) = 120.
+        assert!((8_880..=9_120).contains(&last), "{last}");
     }
 
     /// Two that execute the same action at once would be one execution with two answers.

@@ -16,6 +16,7 @@ use tokio::task::LocalSet;
 use super::{ReapiLoadError, ReapiOperation, ReapiPlan, narrow, path};
 use crate::driver::{ErrorKind, Reply};
 use crate::grpc::{Connection, Refusal};
+use crate::keyspace::Chooser;
 use crate::load::{LoadPlan, PREPARATION};
 use crate::random::{Purpose, Random, stream};
 
@@ -32,6 +33,7 @@ const GROUP: usize = 1_000;
 pub(super) struct Stock {
     pub(super) plan: ReapiPlan,
     pub(super) seed: u64,
+    pub(super) chooser: Chooser,
     digests: Vec<re::Digest>,
     /// Those that are executed; none where the mix executes none.
     pub(super) actions: Vec<re::Digest>,
@@ -44,8 +46,14 @@ fn groups(count: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
 
 /// Makes the stock, and stores it at each target.
 pub(super) fn prepare(plan: &LoadPlan, reapi: &ReapiPlan) -> Result<Stock, ReapiLoadError> {
-    let mut stock =
-        Stock { plan: reapi.clone(), seed: plan.seed, digests: Vec::new(), actions: Vec::new() };
+    let count = usize::try_from(reapi.stock).unwrap_or(usize::MAX);
+    let mut stock = Stock {
+        plan: reapi.clone(),
+        seed: plan.seed,
+        chooser: Chooser::new(reapi.choice, count),
+        digests: Vec::new(),
+        actions: Vec::new(),
+    };
     for number in 0..reapi.stock {
         let digest = stock.digest_of(&stock.content(number));
         stock.digests.push(digest);
@@ -380,6 +388,7 @@ pub(super) fn count_missing(messages: &[Bytes]) -> Result<usize, ErrorKind> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::keyspace::KeyChoice;
     use crate::reapi::ReapiPlan;
 
     pub(crate) fn stock() -> Stock {
@@ -389,10 +398,12 @@ pub(super) mod tests {
             batch: 3,
             stock: 5,
             hit_ratio: 1.0,
+            choice: KeyChoice::Uniform,
             instance: String::new(),
             action_time: ReapiPlan::parse_time("exponential:100ms").unwrap(),
         };
-        let mut stock = Stock { plan, seed: 1, digests: Vec::new(), actions: Vec::new() };
+        let chooser = Chooser::new(plan.choice, 5);
+        let mut stock = Stock { plan, seed: 1, chooser, digests: Vec::new(), actions: Vec::new() };
         for number in 0..5 {
             let digest = stock.digest_of(&stock.content(number));
             stock.digests.push(digest);

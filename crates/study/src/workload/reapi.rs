@@ -34,6 +34,12 @@ const KEYS: &[Key] = &[
         .or("1000"),
     Key::quantity("hit_ratio", &SHARE, "share of reads that request a stored blob").or("'100%'"),
     Key::text(
+        "key_distribution",
+        "how reads choose among stored blobs: `uniform`, `zipf:0.99`, `hotspot:10%,90%` (10% of the blobs get 90% of the \
+         reads), or `fixed`; the most popular are stored last",
+    )
+    .or("'uniform'"),
+    Key::text(
         "action_time",
         "how long an action takes: `100ms`, `exponential:100ms`, `uniform:10ms..1s`; `0s` runs true",
     )
@@ -69,7 +75,13 @@ fn read(section: &mut Section<'_>) -> Result<Driver, Problem> {
         return Err(section.problem("hit_ratio", "is not from 0% to 100%"));
     }
     let mut options = vec!["--mix".to_owned(), mix];
-    options.extend(section.options(&["blob_size", "batch", "stock", "action_time"])?);
+    options.extend(section.options(&[
+        "blob_size",
+        "batch",
+        "stock",
+        "key_distribution",
+        "action_time",
+    ])?);
     options.extend(["--hit-ratio".to_owned(), format!("{}%", hit_ratio * 100.0)]);
     options.extend(section.words("options")?);
     Ok(Driver { options, ..Driver::default() })

@@ -1,5 +1,6 @@
 //! `kendall load reapi`.
 
+use kendall_loadgen::keyspace::KeyChoice;
 use kendall_loadgen::reapi::{self, ReapiLoadError, ReapiPlan};
 use kendall_units::parse_share;
 
@@ -42,6 +43,9 @@ pub(crate) struct LoadReapi {
     #[arg(long, value_name = "SHARE", value_parser = parse_share)]
     hit_ratio: f64,
 
+    #[arg(long, value_name = "CHOICE")]
+    key_distribution: String,
+
     #[arg(long, value_name = "DISTRIBUTION")]
     action_time: String,
 
@@ -64,6 +68,7 @@ impl LoadReapi {
             batch: usize::try_from(self.batch).unwrap_or(usize::MAX),
             stock: u64::from(self.stock),
             hit_ratio: self.hit_ratio,
+            choice: KeyChoice::parse(&self.key_distribution).map_err(refused)?,
             action_time: ReapiPlan::parse_time(&self.action_time).map_err(refused)?,
             instance: self.instance,
         };
