@@ -21,6 +21,7 @@ use kendall_protocols::load_result::{
 };
 use kendall_protocols::snapshot::EncodedHistogram;
 use kendall_stats::histogram::Histogram;
+use rustix::process::{Pid, WaitOptions};
 
 use crate::clock::{SECOND_NS, now_ns};
 use profile::Task;
@@ -109,10 +110,29 @@ impl BuildError {
 /// Runs the build once, in a folder of its own below `around`.
 pub fn run(plan: &BuildPlan, around: &Path, stop: &AtomicBool) -> Result<LoadResult, BuildError> {
     let workspace = Workspace::write(plan, around)?;
+    adopt();
     let bazel = Bazel { plan, workspace: &workspace, stop };
     let outcome = bazel.measure();
     bazel.shut_down();
     outcome
+}
+
+/// Makes what outlives its parent a child of this process, as the server of Bazel does: what it uses is the load's.
+fn adopt() {
+    if let Err(error) = rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
+        tracing::warn!(%error, "what the server of bazel uses counts as that of other programs");
+    }
+}
+
+/// Waits for those adopted that have ended, but not for `own`.
+fn reap_adopted(own: u32) {
+    let children = format!("/proc/self/task/{}/children", std::process::id());
+    let children = std::fs::read_to_string(children).unwrap_or_default();
+    let pids = children.split_whitespace().filter_map(|pid| pid.parse::<i32>().ok());
+    let adopted = pids.filter(|pid| u32::try_from(*pid) != Ok(own)).filter_map(Pid::from_raw);
+    for pid in adopted {
+        rustix::process::waitpid(Some(pid), WaitOptions::NOHANG).map(drop).unwrap_or_default();
+    }
 }
 
 struct Bazel<'a> {
@@ -236,7 +256,17 @@ impl Bazel<'_> {
 
     /// Ends the server of Bazel, which outlives its commands.
     fn shut_down(&self) {
-        let ended = self.command("shutdown").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let child = self.command("shutdown").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let ended = child.and_then(|mut child| {
+            loop {
+                // It waits until nothing is left of the server.
+                reap_adopted(child.id());
+                if let Some(status) = child.try_wait()? {
+                    return Ok(status);
+                }
+                std::thread::sleep(LOOK);
+            }
+        });
         if !ended.is_ok_and(|status| status.success()) {
             tracing::warn!("the server of bazel ends by itself after {IDLE_SECONDS} s");
         }
@@ -354,6 +384,27 @@ mod tests {
         let said = "Loading\nINFO: 43 processes: 30 remote cache hit, 4 internal, 7 remote, 2 linux-sandbox.\n";
         assert_eq!(Processes::read(said), Processes { hits: 30, remote: 7, local: 2 });
         assert_eq!(Processes::read("INFO: 0 processes.\n"), Processes::default());
+    }
+
+    /// It was a child of the first process, and each run of a build disturbed by another program, which was the load.
+    #[test]
+    fn a_server_that_outlives_its_command_is_a_child_of_the_load() {
+        adopt();
+        let command = ["-c", "sleep 600 > /dev/null 2>&1 & echo $!"];
+        let said = Command::new("sh").args(command).output().unwrap().stdout;
+        let server: i32 = String::from_utf8(said).unwrap().trim().parse().unwrap();
+        let stat = || std::fs::read_to_string(format!("/proc/{server}/stat"));
+        let parent =
+            stat().unwrap().rsplit(')').next().unwrap().split(' ').nth(2).unwrap().to_owned();
+        assert_eq!(parent, std::process::id().to_string());
+        let pid = Pid::from_raw(server).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        let end_ns = now_ns() + 30 * SECOND_NS;
+        while stat().is_ok() {
+            assert!(now_ns() < end_ns, "nothing waits for what has ended");
+            reap_adopted(0);
+            std::thread::sleep(LOOK);
+        }
     }
 
     #[test]

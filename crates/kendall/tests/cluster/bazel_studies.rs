@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use crate::support::{kendall, repository, run_toy};
-use kendall_store::{Extent, Results, Status};
+use kendall_protocols::topology::Role;
+use kendall_store::{Extent, ProcessUse, Results, Status};
 
 /// Runs a study file at toy size. Whatever else the machine does, the build passes, all tasks are
 /// counted, and none of them ran here.
@@ -20,6 +21,10 @@ fn builds_at_toy_size(file: &str) -> (tempfile::TempDir, Results) {
         let tasks = run.setting("workload.tasks").unwrap().as_u64().unwrap();
         assert_eq!(measured.operations["task"].completed, tasks, "{file}");
         assert_eq!(measured.response_time.count(), tasks, "what each task took is known");
+        // Its command alone uses 0.01 cores at 20 tasks/s, the server at least 0.1.
+        let of_load = measured.processes.iter().filter(|one| one.part.role == Role::Generator);
+        let cores: f64 = of_load.map(ProcessUse::cores_busy).sum();
+        assert!(cores > 0.05, "the server of Bazel is the load's: {cores}");
         let makespan = measured.window.length_s();
         let product = measured.throughput_per_s * makespan;
         assert!((product - kendall_units::exact_f64(tasks)).abs() < 1e-6, "{file}: {product}");
