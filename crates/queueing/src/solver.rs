@@ -1,7 +1,9 @@
 //! From a [`Model`] to a [`Solution`]: which solver the model needs, and what its answer is worth.
 
+mod blocking;
 mod chains;
 mod layered;
+mod markov;
 mod qna;
 mod settling;
 mod single;
@@ -230,6 +232,8 @@ pub struct StationResult {
     pub states: Option<Vec<f64>>,
     /// Variance of the number there, all classes together, where it is known exactly.
     pub number_variance: Option<f64>,
+    /// Mean number of customers held at its servers until there is room where they go; where stations block.
+    pub blocked: Option<f64>,
 }
 
 /// What happens at a pool of tokens.
@@ -338,14 +342,20 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
         let (feature, station) = ("a fork with branches of other stations", station.name.clone());
         return Err(SolveError::NeedsSimulation { feature, station });
     }
-    if let Some(station) = model.stations.iter().find(|s| s.when_full != WhenFull::Lost) {
-        let (feature, station) = ("blocking of the stations before", station.name.clone());
-        return Err(SolveError::NeedsSimulation { feature, station });
-    }
-    let mut solution = match single::solve(model, solver)? {
-        Some(solution) => solution,
-        None if model.pools.is_empty() => solve_network(model, solver)?,
-        None => layered::solve(model)?,
+    let blocks = |station: &&Station| station.when_full != WhenFull::Lost;
+    let mut solution = if let Some(station) = model.stations.iter().find(blocks) {
+        let exact = if solver == Solver::Auto { blocking::solve(model)? } else { None };
+        exact.ok_or_else(|| SolveError::NeedsSimulation {
+            feature: "blocking of the stations before, other than of one class with exponential times \
+                      and 20,000 states at most (`auto`),",
+            station: station.name.clone(),
+        })?
+    } else {
+        match single::solve(model, solver)? {
+            Some(solution) => solution,
+            None if model.pools.is_empty() => solve_network(model, solver)?,
+            None => layered::solve(model)?,
+        }
     };
     times_and_spreads(model, &mut solution)?;
     solution.settling = single::settled(model)?;

@@ -290,6 +290,7 @@ impl Chained {
             residence_time: vec![0.0; classes],
             states: solved.marginals[index].clone(),
             number_variance: None,
+            blocked: None,
         };
         if solved.accuracy == Accuracy::Exact {
             let of_states = || result.states.as_deref().map(network::variance);

@@ -123,6 +123,7 @@ fn answer(
                 residence_time: vec![per(number, x)],
                 states: None,
                 number_variance: None,
+                blocked: None,
             }
         })
         .collect();

@@ -1,11 +1,10 @@
 //! How the number in a small network settles after a step of arrival rates or populations.
 
-use std::collections::BTreeMap;
-
 use kendall_units::exact_f64;
 
 use super::SolveError;
 use super::chains::{kind, service};
+use super::markov::Chain;
 use crate::model::{
     Balking, Batch, Class, Discipline, Leg, Model, Place, Station, Workload, legs_from_visits,
     refused,
@@ -17,10 +16,6 @@ use crate::station::{Settling, StationError, until_settled};
 const MOST_STATES: usize = 100_000;
 /// Probability of more customers at a station of an open network than its states have.
 const CUT: f64 = 1e-10;
-/// Change of all probabilities together in a round at which a steady state counts as found.
-const FOUND: f64 = 1e-14;
-/// Most moves that are followed to find it.
-const MOST_WORK: f64 = 2e9;
 const INSTEAD: &str = "for larger networks take the station that is busiest by itself";
 
 /// The mean number in a network from the steady state before on; by the numbers of each class at each station.
@@ -30,21 +25,26 @@ const INSTEAD: &str = "for larger networks take the station that is busiest by i
 /// steady state before, or has too many states.
 ///
 /// # Source
-/// Uniformization (Jensen 1953) of the chain; steady states by Gauss–Seidel rounds over its equations of balance
-/// (Stewart 1994, ch. 3).
+/// Uniformization (Jensen 1953) of the chain.
 pub(super) fn of_network(model: &Model) -> Result<Option<Settling>, SolveError> {
     let Some(stepped) = model.classes.iter().position(|class| class.before.is_some()) else {
         return Ok(None);
     };
     let network = Network::of(model, stepped)?;
-    let chain = Chain::of(&network)?;
+    let empty = vec![0; network.waiting(network.model.pools.len())];
+    let chain = Chain::of(empty, MOST_STATES, |state| network.moves(state));
+    let chain = chain.ok_or_else(|| {
+        network.refuse(format!("a network of at most {MOST_STATES} states: {INSTEAD}"))
+    })?;
     let slow = || {
         let steps =
             "one whose steady state, and what leads there, takes fewer than 2000000000 steps";
         network.refuse(format!("{steps}: {INSTEAD}"))
     };
+    let inside = |state: &Vec<u64>| exact_f64(state.iter().sum::<u64>());
     let first = chain.steady(0).ok_or_else(slow)?;
-    let (from, to) = (chain.mean(&first), chain.mean(&chain.steady(1).ok_or_else(slow)?));
+    let last = chain.steady(1).ok_or_else(slow)?;
+    let (from, to) = (chain.mean(&first, inside), chain.mean(&last, inside));
     let leaves = chain.leaves(1);
     let rate = leaves.iter().copied().fold(0.0, f64::max) * 1.0001;
     let next = |now: &[f64]| {
@@ -55,8 +55,8 @@ pub(super) fn of_network(model: &Model) -> Result<Option<Settling>, SolveError> 
         }
         then
     };
-    let cost = exact_f64(chain.moves.len() + chain.numbers.len());
-    let mean = |now: &[f64]| chain.mean(now);
+    let cost = exact_f64(chain.moves.len() + chain.states.len());
+    let mean = |now: &[f64]| chain.mean(now, inside);
     match until_settled(first, (from, to), (rate, cost), next, mean) {
         Ok(settling) => Ok(Some(settling)),
         Err(StationError::TooLarge { .. }) => Err(slow()),
@@ -99,24 +99,11 @@ impl<'a> Network<'a> {
     }
 
     fn check_times(&self) -> Result<(), SolveError> {
-        let memoryless = |class: &Class| match &class.workload {
-            Workload::Open { interarrival, batch, .. } => {
-                interarrival.is_exponential() && *batch == Batch::Fixed(1)
-            }
-            Workload::Closed { think_time, .. } => think_time.is_exponential(),
-        };
-        let plain = |station: &Station| {
-            let mut services = station.demands.iter().flatten().map(|demand| &demand.service);
-            services.all(|service| service.is_exponential() && service.mean() > 0.0)
-                && station.capacity.is_none()
-                && station.patience.is_none()
-                && station.balking == Balking::Never
-                && station.fork.is_none()
-        };
+        let plain = |station: &Station| is_memoryless(station) && station.capacity.is_none();
         let model = self.model;
         let switches = self.legs.iter().any(|leg| leg.class != leg.to_class);
         let closed = model.classes.iter().any(|class| !class.is_open());
-        let known = model.classes.iter().all(memoryless) && model.stations.iter().all(plain);
+        let known = model.classes.iter().all(comes_at_random) && model.stations.iter().all(plain);
         if !known || switches && closed {
             return Err(self.refuse(
                 "exponential gaps or think times and services, without limits, impatience, forks, and \
@@ -363,6 +350,25 @@ impl<'a> Network<'a> {
     }
 }
 
+/// Whether gaps or think times of a class are exponential.
+pub(super) fn comes_at_random(class: &Class) -> bool {
+    match &class.workload {
+        Workload::Open { interarrival, batch, .. } => {
+            interarrival.is_exponential() && *batch == Batch::Fixed(1)
+        }
+        Workload::Closed { think_time, .. } => think_time.is_exponential(),
+    }
+}
+
+/// Whether what a station does next depends on the numbers there alone.
+pub(super) fn is_memoryless(station: &Station) -> bool {
+    let mut services = station.demands.iter().flatten().map(|demand| &demand.service);
+    services.all(|service| service.is_exponential() && service.mean() > 0.0)
+        && station.patience.is_none()
+        && station.balking == Balking::Never
+        && station.fork.is_none()
+}
+
 /// Arrival rate or population of a class, before and after.
 fn levels(class: &Class) -> [f64; 2] {
     let after = match &class.workload {
@@ -372,89 +378,8 @@ fn levels(class: &Class) -> [f64; 2] {
     [class.before.unwrap_or(after), after]
 }
 
-/// The states of a network, and the moves between them.
-struct Chain {
-    /// Customers inside, by state.
-    numbers: Vec<f64>,
-    /// From, to, and how often before and after the step.
-    moves: Vec<(usize, usize, [f64; 2])>,
-}
-
-impl Chain {
-    /// Found by following the moves from the empty network.
-    fn of(network: &Network<'_>) -> Result<Self, SolveError> {
-        let empty = vec![0; network.waiting(network.model.pools.len())];
-        let mut index = BTreeMap::from([(empty.clone(), 0)]);
-        let mut states = vec![empty];
-        let mut moves = Vec::new();
-        let mut at = 0;
-        while let Some(state) = states.get(at).cloned() {
-            for (next, rates) in network.moves(&state) {
-                let known = states.len();
-                let target = *index.entry(next).or_insert_with_key(|next| {
-                    states.push(next.clone());
-                    known
-                });
-                if known == MOST_STATES && target == known {
-                    let few = format!("a network of at most {MOST_STATES} states");
-                    return Err(network.refuse(format!("{few}: {INSTEAD}")));
-                }
-                moves.push((at, target, rates));
-            }
-            at += 1;
-        }
-        let number = |state: &Vec<u64>| exact_f64(state.iter().sum::<u64>());
-        Ok(Self { numbers: states.iter().map(number).collect(), moves })
-    }
-
-    /// How often it goes from each state, before (0) or after (1) the step.
-    fn leaves(&self, when: usize) -> Vec<f64> {
-        let mut leaves = vec![0.0; self.numbers.len()];
-        for (from, _, rates) in &self.moves {
-            leaves[*from] += rates[when];
-        }
-        leaves
-    }
-
-    /// Probabilities in the steady state; none where it takes too long.
-    fn steady(&self, when: usize) -> Option<Vec<f64>> {
-        let leaves = self.leaves(when);
-        let states = self.numbers.len();
-        // Without arrivals it stays empty.
-        if leaves[0] <= 0.0 {
-            return Some((0..states).map(|state| if state == 0 { 1.0 } else { 0.0 }).collect());
-        }
-        let mut steady = vec![1.0 / exact_f64(states); states];
-        let mut into = vec![Vec::new(); states];
-        for (from, to, rates) in &self.moves {
-            into[*to].push((*from, rates[when] / leaves[*to]));
-        }
-        let cost = exact_f64(self.moves.len() + states);
-        let mut work = 0.0;
-        while work < MOST_WORK {
-            let before = steady.clone();
-            let mut round = |state: usize| {
-                steady[state] = into[state].iter().map(|(from, share)| steady[*from] * share).sum();
-            };
-            (0..states).for_each(&mut round);
-            (0..states).rev().for_each(&mut round);
-            let all: f64 = steady.iter().sum();
-            steady.iter_mut().for_each(|p| *p /= all);
-            let change: f64 = steady.iter().zip(&before).map(|(p, old)| (p - old).abs()).sum();
-            if change <= FOUND {
-                return Some(steady);
-            }
-            work += 2.0 * cost;
-        }
-        None
-    }
-
-    fn mean(&self, probabilities: &[f64]) -> f64 {
-        self.numbers.iter().zip(probabilities).map(|(number, p)| number * p).sum()
-    }
-}
-
-fn legs(model: &Model, visits: &[Vec<f64>]) -> Vec<Leg> {
+/// Where customers go next: as routes say, or as visits can be had.
+pub(super) fn legs(model: &Model, visits: &[Vec<f64>]) -> Vec<Leg> {
     if !model.routes.is_empty() {
         return model.routes.iter().filter(|leg| leg.probability > 0.0).cloned().collect();
     }

@@ -706,6 +706,7 @@ fn several(model: &Model, results: &[PriorityResult], method: &'static str) -> S
             residence_time: list(|r| r.response_time),
             states: None,
             number_variance: None,
+            blocked: None,
         }],
         ..Solution::of(model, method.to_owned(), Accuracy::Exact)
     }
@@ -753,6 +754,7 @@ fn wrap(model: &Model, solved: StationSolution) -> Solution {
             residence_time: vec![solved.response_time.mean],
             states: solved.states.as_ref().map(|states| states.first(50)),
             number_variance: solved.number.variance.filter(|_| accuracy == Accuracy::Exact),
+            blocked: None,
         }],
         response_quantiles,
         waiting_quantiles,

@@ -38,6 +38,7 @@ pub(super) fn paths(model: &Model, visits: &[Vec<f64>], class: usize) -> Option<
     };
     let keeps_class = model.routes.iter().all(|leg| leg.class == leg.to_class);
     let small = model.stations.len() <= MOST_STATIONS && model.pools.is_empty();
+    let small = small && model.stations.iter().all(|station| station.capacity.is_none());
     if !(small && keeps_class && model.classes.iter().all(poisson)) {
         return None;
     }

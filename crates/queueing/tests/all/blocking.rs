@@ -1,11 +1,11 @@
-//! Stations that block those before them, against Markov chains that are solved here, and published
-//! throughputs of saturated lines. Intervals are the simulator's own at 99.9 %, with fixed seeds.
+//! Stations that block those before them, exact and simulated, against Markov chains that are solved here and
+//! published throughputs of saturated lines. Intervals are the simulator's own at 99.9 %, with fixed seeds.
 
 use std::collections::BTreeMap;
 
 use kendall_queueing::model::{Class, Discipline, Leg, Model, Place, Station, WhenFull};
 use kendall_queueing::simulation::{Measured, Settings, Simulated, simulate};
-use kendall_queueing::solver::{Solver, solve};
+use kendall_queueing::solver::{Solution, Solver, solve};
 
 fn run(model: &Model) -> Simulated {
     let settings = Settings {
@@ -24,6 +24,16 @@ fn covers(measured: Option<Measured>, truth: f64) {
         (measured.center - truth).abs() <= measured.half_width.expect("replicated") + 1e-9,
         "{measured:?} for {truth}"
     );
+}
+
+fn exact(model: &Model) -> Solution {
+    solve(model, Solver::Auto).expect("a chain of few states")
+}
+
+/// Both chains are solved to about 1e-14 a state.
+#[track_caller]
+fn near(have: f64, want: f64) {
+    assert!((have - want).abs() < 1e-10 * want.abs().max(1.0), "{have} for {want}");
 }
 
 fn queue(name: &str, servers: u64, rate: f64, room: Option<u64>, when_full: WhenFull) -> Station {
@@ -72,14 +82,14 @@ const RATE: f64 = 1.7;
 const FIRST: (u32, f64, u32) = (2, 1.1, 4);
 const SECOND: (u32, f64, u32) = (1, 1.6, 2);
 
-fn tandem(when_full: WhenFull) -> Simulated {
+fn tandem(when_full: WhenFull) -> (Simulated, Solution) {
     let (m, mu, room) = FIRST;
     let first = queue("first", m.into(), mu, Some(room.into()), WhenFull::Lost);
     let (m, mu, room) = SECOND;
     let second = queue("second", m.into(), mu, Some(room.into()), when_full);
     let model =
         Model::new("tandem", vec![Class::open("c", RATE)], vec![first, second]).expect("a model");
-    run(&model)
+    (run(&model), exact(&model))
 }
 
 /// States: number at the first station, those of them who are blocked, number at the second.
@@ -97,7 +107,7 @@ fn blocking_after_service_is_as_its_markov_chain_says() {
         let second = SECOND.1 * f64::from(next.min(SECOND.0));
         vec![(arrives, [n + 1, blocked, next]), (FIRST.1 * busy, served), (second, freed)]
     });
-    let s = tandem(WhenFull::BlockAfterService);
+    let (s, e) = tandem(WhenFull::BlockAfterService);
     covers(s.stations[0].number_mean, mean(&chain, |[n, ..]| n));
     covers(s.stations[1].number_mean, mean(&chain, |[.., next]| next));
     covers(s.stations[0].blocked_mean, mean(&chain, |[_, blocked, _]| blocked));
@@ -105,6 +115,16 @@ fn blocking_after_service_is_as_its_markov_chain_says() {
     covers(s.stations[0].utilization, busy / f64::from(FIRST.0));
     covers(s.classes[0].throughput_per_s, busy * FIRST.1);
     assert_eq!(s.stations[1].blocked_mean, None);
+    let (first, number) = (&e.stations[0], mean(&chain, |[n, _, next]| n + next));
+    near(first.number[0], mean(&chain, |[n, ..]| n));
+    near(first.blocked.unwrap(), mean(&chain, |[_, blocked, _]| blocked));
+    near(first.utilization[0], busy / f64::from(FIRST.0));
+    near(first.waiting_time[0], first.number[0] / (busy * FIRST.1) - 1.0 / FIRST.1);
+    near(e.classes[0].throughput, busy * FIRST.1);
+    near(e.classes[0].system_response, number / (busy * FIRST.1));
+    let square = mean(&chain, |[n, _, next]| (n + next).pow(2));
+    near(e.classes[0].number_variance.unwrap(), square - number * number);
+    near(e.stations[1].states.as_ref().unwrap()[2], mean(&chain, |[.., next]| next / 2));
 }
 
 /// The services of the first station are suspended while the second is full.
@@ -121,13 +141,16 @@ fn blocking_before_service_is_as_its_markov_chain_says() {
             (second, [n, 0, next.max(1) - 1]),
         ]
     });
-    let s = tandem(WhenFull::BlockBeforeService);
+    let (s, e) = tandem(WhenFull::BlockBeforeService);
     covers(s.stations[0].number_mean, mean(&chain, |[n, ..]| n));
     covers(s.stations[1].number_mean, mean(&chain, |[.., next]| next));
     let held = mean(&chain, |[n, _, next]| if next < SECOND.2 { 0 } else { n.min(FIRST.0) });
     covers(s.stations[0].blocked_mean, held);
     let served = mean(&chain, |[.., next]| next.min(SECOND.0));
     covers(s.classes[0].throughput_per_s, served * SECOND.1);
+    near(e.stations[0].number[0], mean(&chain, |[n, ..]| n));
+    near(e.stations[0].blocked.unwrap(), held);
+    near(e.classes[0].throughput, served * SECOND.1);
 }
 
 /// Two stations lead to a third: what one sends there holds back the other in the middle of its service.
@@ -173,15 +196,20 @@ fn saturated_lines_have_their_published_throughputs() {
             stations.push(queue(&format!("s{}", index + 1), 1, 1.0, Some(*room), when_full));
         }
         let all = rooms.iter().sum::<u64>() + 2;
-        let model = Model::new("line", vec![Class::closed("c", all, 0.0)], stations).unwrap();
-        run(&model).classes[0].throughput_per_s
+        Model::new("line", vec![Class::closed("c", all, 0.0)], stations).unwrap()
     };
-    covers(line(&[1], WhenFull::BlockAfterService), 2.0 / 3.0);
-    covers(line(&[3], WhenFull::BlockAfterService), 4.0 / 5.0);
-    covers(line(&[1, 1], WhenFull::BlockAfterService), 22.0 / 39.0);
-    // The server is held until there is a free place: one place less.
-    covers(line(&[1], WhenFull::BlockBeforeService), 1.0 / 2.0);
-    covers(line(&[2], WhenFull::BlockBeforeService), 2.0 / 3.0);
+    for (rooms, when_full, published) in [
+        (&[1][..], WhenFull::BlockAfterService, 2.0 / 3.0),
+        (&[3][..], WhenFull::BlockAfterService, 4.0 / 5.0),
+        (&[1, 1][..], WhenFull::BlockAfterService, 22.0 / 39.0),
+        // The server is held until there is a free place: one place less.
+        (&[1][..], WhenFull::BlockBeforeService, 1.0 / 2.0),
+        (&[2][..], WhenFull::BlockBeforeService, 2.0 / 3.0),
+    ] {
+        let model = line(rooms, when_full);
+        covers(run(&model).classes[0].throughput_per_s, published);
+        near(exact(&model).classes[0].throughput, published);
+    }
 }
 
 /// States: number at the first station, at the second. Who finds the second full is served again, so that nothing
@@ -195,12 +223,15 @@ fn repeated_service_is_as_its_markov_chain_says() {
         let served = [n.max(1) - 1, 0, next + 1];
         vec![(arrives, [n + 1, 0, next]), (busy, served), (second, [n, 0, next.max(1) - 1])]
     });
-    let s = tandem(WhenFull::RepeatService);
+    let (s, e) = tandem(WhenFull::RepeatService);
     covers(s.stations[0].number_mean, mean(&chain, |[n, ..]| n));
     covers(s.stations[1].number_mean, mean(&chain, |[.., next]| next));
     covers(s.stations[0].utilization, mean(&chain, |[n, ..]| n.min(FIRST.0)) / f64::from(FIRST.0));
     let passes = mean(&chain, |[.., next]| next.min(SECOND.0)) * SECOND.1;
     covers(s.classes[0].throughput_per_s, passes);
+    near(e.classes[0].throughput, passes);
+    let (busy, share) = (mean(&chain, |[n, ..]| n.min(FIRST.0)), f64::from(FIRST.0));
+    near(e.stations[0].utilization[0], busy / share);
 
     let leg = |from, to| Leg { class: 0, from, to_class: 0, to, probability: 1.0 };
     let (a, b) = (Place::Station(0), Place::Station(1));
@@ -218,10 +249,46 @@ fn repeated_service_is_as_its_markov_chain_says() {
     });
     let s = run(&round(3));
     covers(s.stations[0].number_mean, mean(&chain, |[n, ..]| n));
+    near(exact(&round(3)).stations[0].number[0], mean(&chain, |[n, ..]| n));
     // As many customers as places: no customer moves.
     let settings = Settings { most_customers: 1_000, ..Settings::of(&round(5)) };
     let stuck = simulate(&round(5), &settings, &mut |_| {}).unwrap();
     assert!(stuck.classes[0].throughput_per_s.unwrap().center.abs() < 1e-12);
+}
+
+/// Two stations lead to a third that is full now and then, thinking customers to the first, and routes part: who was
+/// held first is let in first, and leaves a place to the next.
+#[test]
+fn a_network_with_ways_that_part_is_solved_as_it_is_simulated() {
+    let leg = |from, to, probability| Leg { class: 0, from, to_class: 0, to, probability };
+    let [a, b, c] = [0, 1, 2].map(Place::Station);
+    for when_full in [WhenFull::BlockAfterService, WhenFull::RepeatService] {
+        let stations = vec![
+            queue("a", 2, 1.2, Some(3), when_full),
+            queue("b", 1, 0.8, Some(2), when_full),
+            queue("c", 1, 1.3, Some(2), when_full),
+        ];
+        let classes = vec![Class::closed("c", 8, 2.0)];
+        let mut model = Model::new("parts", classes, stations).unwrap();
+        model.routes = vec![
+            leg(Place::Outside, a, 1.0),
+            leg(a, b, 0.4),
+            leg(a, c, 0.6),
+            leg(b, c, 1.0),
+            leg(c, Place::Outside, 1.0),
+        ];
+        let model = model.checked().unwrap();
+        let (s, e) = (run(&model), exact(&model));
+        covers(s.classes[0].throughput_per_s, e.classes[0].throughput);
+        covers(s.classes[0].response_time_mean_s, e.classes[0].system_response);
+        for (simulated, solved) in s.stations.iter().zip(&e.stations) {
+            covers(simulated.number_mean, solved.number[0]);
+            covers(simulated.utilization, solved.utilization[0]);
+            if simulated.blocked_mean.is_some() {
+                covers(simulated.blocked_mean, solved.blocked.unwrap());
+            }
+        }
+    }
 }
 
 #[test]

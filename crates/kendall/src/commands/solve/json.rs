@@ -92,6 +92,9 @@ fn station(model: &Model, r: &StationResult) -> Value {
     if let Some(variance) = r.number_variance {
         value["number_variance"] = json!(variance);
     }
+    if let Some(blocked) = r.blocked {
+        value["blocked_mean"] = json!(blocked);
+    }
     if let Some(states) = &r.states {
         let most = states.len().min(1_001);
         value["state_probabilities"] = json!(states[..most]);
