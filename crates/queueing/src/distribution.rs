@@ -475,6 +475,26 @@ impl Distribution {
         })
     }
 
+    /// [`below`](Self::below) of the orders 0 to 2 together.
+    pub(crate) fn all_below(&self, x: f64) -> Option<[f64; 3]> {
+        let (shape, scale) = match self {
+            Self::Exponential { mean_s } => (1.0, *mean_s),
+            Self::Erlang { stages, mean_s } => (f64::from(*stages), mean_s / f64::from(*stages)),
+            Self::Gamma { mean_s, scv } => (1.0 / scv, mean_s * scv),
+            _ => return Some([self.below(0, x)?, self.below(1, x)?, self.below(2, x)?]),
+        };
+        let y = x / scale;
+        if y.is_nan() || y <= 0.0 {
+            return Some([0.0; 3]);
+        }
+        // P(a, y) = P(a + 1, y) + y^a·e^(−y)/Γ(a + 1), downwards, so that nothing cancels.
+        let more = (shape * y.ln() - y - ln_gamma(shape + 1.0)).exp();
+        let second = lower_gamma(shape + 2.0, y);
+        let first = second + more * y / (shape + 1.0);
+        let mean = shape * scale;
+        Some([first + more, mean * first, mean * (mean + scale) * second])
+    }
+
     /// The values that it takes with their probabilities, in rising order, where they are few.
     pub(crate) fn atoms(&self) -> Option<Vec<(f64, f64)>> {
         let mut values = match self {
@@ -650,6 +670,10 @@ mod tests {
             for order in 0..3 {
                 let whole = d.moment(order).unwrap_or(1.0);
                 near(d.below(order, 1e6).unwrap(), whole, 1e-9);
+                for x in [1e-6, 0.3, 1.1, 8.0] {
+                    let place = usize::try_from(order).unwrap();
+                    near(d.all_below(x).unwrap()[place], d.below(order, x).unwrap(), 1e-12);
+                }
                 // E[T^k; a < T ≤ b] lies between a^k and b^k times P(a < T ≤ b).
                 for (a, b) in [(0.2, 0.21), (0.5, 0.51), (1.0, 1.01)] {
                     let mass = d.below(0, b).unwrap() - d.below(0, a).unwrap();
