@@ -72,6 +72,13 @@ impl Lines {
     }
 }
 
+/// Lines that are known by other means.
+impl FromIterator<(String, usize)> for Lines {
+    fn from_iter<I: IntoIterator<Item = (String, usize)>>(lines: I) -> Self {
+        Self { by_path: lines.into_iter().collect() }
+    }
+}
+
 /// Line of a byte position, from 1, by the positions of all newlines.
 fn line(newlines: &[usize], at: usize) -> usize {
     1 + newlines.partition_point(|newline| *newline < at)

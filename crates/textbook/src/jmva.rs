@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kendall_keys::Lines;
 use kendall_queueing::Model;
 use kendall_queueing::model::{
     Balking, Batch, Class, Discipline, MOST_CLASSES, MOST_STATIONS, Station, Workload,
@@ -22,6 +23,8 @@ pub struct Jmva {
     pub table: Table,
     /// What was left out, or means something else.
     pub notes: Vec<String>,
+    /// Where the classes and stations of the table stand in the document.
+    pub lines: Lines,
 }
 
 /// A document that is no model, or a model that cannot be such a document.
@@ -36,14 +39,60 @@ pub enum JmvaError {
          UTF-8` does, and change the encoding that its first line declares"
     )]
     Encoding { encoding: String },
-    #[error("{place}: {what}")]
-    Element { place: String, what: String },
+    #[error("{at}{place}: {what}")]
+    Element { at: Position, place: String, what: String },
     #[error("a .jmva file has no place for {what} (at `{at}`)")]
     NoPlace { what: &'static str, at: String },
 }
 
+/// Where an element begins, once that is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Position(Option<roxmltree::TextPos>);
+
+impl std::fmt::Display for Position {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(at) => write!(f, "line {}, column {}: ", at.row, at.col),
+            None => Ok(()),
+        }
+    }
+}
+
 pub(crate) fn wrong(place: impl Into<String>, what: impl Into<String>) -> JmvaError {
-    JmvaError::Element { place: place.into(), what: what.into() }
+    JmvaError::Element { at: Position::default(), place: place.into(), what: what.into() }
+}
+
+impl JmvaError {
+    /// Says where it is, unless it says so more closely.
+    pub(crate) fn within(mut self, element: Node<'_, '_>) -> Self {
+        if let Self::Element { at: Position(at @ None), .. } = &mut self {
+            *at = Some(element.document().text_pos_at(element.range().start));
+        }
+        self
+    }
+}
+
+/// Lines of a table's lists, by the lists and names that elements of the document became.
+pub(crate) fn lines<'a>(
+    text: &str,
+    table: &Table,
+    elements: impl Iterator<Item = (&'static str, Node<'a, 'a>)>,
+) -> Lines {
+    let newlines: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+    let line = |at: usize| 1 + newlines.partition_point(|newline| *newline < at);
+    let named = elements
+        .filter_map(|(list, one)| Some(((list, one.attribute("name")?), line(one.range().start))));
+    let known: BTreeMap<(&str, &str), usize> = named.collect();
+    let mut lines = Vec::new();
+    for (list, entries) in table {
+        for (index, entry) in entries.as_array().into_iter().flatten().enumerate() {
+            let name = entry.get("name").and_then(Value::as_str).unwrap_or_default();
+            lines.extend(
+                known.get(&(list.as_str(), name)).map(|line| (format!("{list}.{index}"), *line)),
+            );
+        }
+    }
+    lines.into_iter().collect()
 }
 
 pub(crate) fn list(tables: Vec<Table>) -> Value {
@@ -60,17 +109,14 @@ pub fn read(text: &str) -> Result<Jmva, JmvaError> {
     let root = document.root_element();
     let mut notes = Vec::new();
     if !root.has_tag_name("model") {
-        return Err(wrong(tag(root), "expected <model>, as JMVA writes it"));
+        return Err(wrong(tag(root), "expected <model>, as JMVA writes it").within(root));
     }
-    let parameters =
-        child(root, "parameters").ok_or_else(|| wrong("<model>", "has no <parameters>"))?;
-    let need = |name: &str| {
-        child(parameters, name).ok_or_else(|| wrong("<parameters>", format!("has no <{name}>")))
-    };
-    let classes = elements(need("classes")?).map(|c| class(c, &mut notes));
+    let parameters = need(root, "parameters")?;
+    let (all_classes, all_stations) = (need(parameters, "classes")?, need(parameters, "stations")?);
+    let classes = elements(all_classes).map(|c| class(c, &mut notes).map_err(|e| e.within(c)));
     let mut classes = classes.collect::<Result<Vec<Table>, JmvaError>>()?;
     let several = classes.len() > 1;
-    let stations = elements(need("stations")?).map(|s| station(s, several));
+    let stations = elements(all_stations).map(|s| station(s, several).map_err(|e| e.within(s)));
     let mut stations = stations.collect::<Result<Vec<Table>, JmvaError>>()?;
     if classes.len() <= MOST_CLASSES && stations.len() <= MOST_STATIONS {
         refer(child(parameters, "ReferenceStation"), &mut classes, &mut stations, &mut notes)?;
@@ -87,7 +133,10 @@ pub fn read(text: &str) -> Result<Jmva, JmvaError> {
             notes.push(format!("<{left_out}> is left out{instead}"));
         }
     }
-    Ok(Jmva { table, notes })
+    let listed = elements(all_classes).map(|one| ("classes", one));
+    let listed = listed.chain(elements(all_stations).map(|one| ("stations", one)));
+    let lines = lines(text, &table, listed);
+    Ok(Jmva { table, notes, lines })
 }
 
 /// The text of a document in UTF-8, or in ISO-8859-1 where it says so, as JMT writes it.
@@ -128,12 +177,16 @@ pub(crate) fn child<'a>(of: Node<'a, 'a>, name: &str) -> Option<Node<'a, 'a>> {
     elements(of).find(|child| child.has_tag_name(name))
 }
 
+fn need<'a>(of: Node<'a, 'a>, name: &str) -> Result<Node<'a, 'a>, JmvaError> {
+    child(of, name).ok_or_else(|| wrong(tag(of), format!("has no <{name}>")).within(of))
+}
+
 pub(crate) fn tag(element: Node<'_, '_>) -> String {
     format!("<{}>", element.tag_name().name())
 }
 
 pub(crate) fn named<'a>(element: Node<'a, 'a>, place: &str) -> Result<&'a str, JmvaError> {
-    element.attribute("name").ok_or_else(|| wrong(place, "has no attribute `name`"))
+    element.attribute("name").ok_or_else(|| wrong(place, "has no attribute `name`").within(element))
 }
 
 pub(crate) fn number(place: &str, text: &str) -> Result<f64, JmvaError> {
@@ -233,19 +286,24 @@ fn entry(station: &Table, key: &str, class: &str) -> Option<f64> {
     station.get(key)?.as_table()?.get(class)?.as_float()
 }
 
-/// Texts by class, from the children of a part of a station.
+fn content<'a>(of: Node<'a, '_>) -> &'a str {
+    of.text().unwrap_or("").trim()
+}
+
+/// Children of a part of a station, by class.
 fn by_class<'a>(
     element: Node<'a, 'a>,
     part: &str,
     place: &str,
-) -> Result<BTreeMap<&'a str, &'a str>, JmvaError> {
+) -> Result<BTreeMap<&'a str, Node<'a, 'a>>, JmvaError> {
     let Some(part) = child(element, part) else { return Ok(BTreeMap::new()) };
-    let entry = |child: Node<'a, 'a>| -> Result<(&'a str, &'a str), JmvaError> {
+    let entry = |child: Node<'a, 'a>| -> Result<(&'a str, Node<'a, 'a>), JmvaError> {
         let class = child.attribute("customerclass");
         let class = class.ok_or_else(|| {
-            wrong(format!("{place}, {}", tag(child)), "has no attribute `customerclass`")
+            let place = format!("{place}, {}", tag(child));
+            wrong(place, "has no attribute `customerclass`").within(child)
         })?;
-        Ok((class, child.text().unwrap_or("").trim()))
+        Ok((class, child))
     };
     elements(part).map(entry).collect()
 }
@@ -279,10 +337,11 @@ fn station(element: Node<'_, '_>, several: bool) -> Result<Table, JmvaError> {
     let written = by_class(element, "visits", &place)?;
     let (mut service, mut visits) = (Table::new(), Table::new());
     let mut multipliers: Option<Vec<f64>> = None;
-    for (class, text) in times {
+    for (class, of) in times {
         let at = format!("{place}, class `{class}`");
-        let visit = written.get(class).map_or(Ok(1.0), |text| number(&at, text))?;
-        let list = text.split(';').map(|time| number(&at, time));
+        let read = |of: Node<'_, '_>, text: &str| number(&at, text).map_err(|e| e.within(of));
+        let visit = written.get(class).map_or(Ok(1.0), |of| read(*of, content(*of)))?;
+        let list = content(of).split(';').map(|time| read(of, time));
         let list = list.collect::<Result<Vec<f64>, _>>()?;
         let first = list.first().copied().unwrap_or(0.0);
         service.insert(class.to_owned(), first.into());
@@ -295,7 +354,7 @@ fn station(element: Node<'_, '_>, several: bool) -> Result<Table, JmvaError> {
             };
             if multipliers.as_ref().is_some_and(|other| !alike(other)) {
                 let what = "times of several classes must depend on the number alike";
-                return Err(wrong(at, what));
+                return Err(wrong(at, what).within(of));
             }
             multipliers = Some(own);
         }
@@ -717,6 +776,15 @@ mod tests {
             let error = read(&text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
+        // Where it stands; and where what only a model refuses does.
+        let lines = with("").replace("><", ">\n<");
+        let error = read(&lines.replace(">1<", ">one<")).unwrap_err().to_string();
+        assert!(error.starts_with("line 9, column 1: <listation> `s`, class `c`: "), "{error}");
+        let error = read(&lines.replace(" name='s'", "")).unwrap_err().to_string();
+        assert!(error.starts_with("line 7, column 1: <listation>: has no"), "{error}");
+        let found = read(&lines.replace(">1<", ">-1<")).unwrap();
+        let refused = Model::read(&found.table).unwrap_err();
+        assert_eq!(found.lines.find(refused.path().unwrap()), Some(7), "{refused}");
         // As many attributes as fit into a file: each is compared with all before it.
         let many: String = (0..300_000).map(|n| format!(" a{n}='1'")).collect();
         let many = with("").replacen("<model", &format!("<model{many}"), 1);

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use roxmltree::Node;
 use toml::{Table, Value};
 
-use crate::jmva::{Jmva, JmvaError, child, document, elements, list, named, number, tag, wrong};
+use crate::jmva::{
+    Jmva, JmvaError, child, document, elements, lines, list, named, number, tag, wrong,
+};
 use times::Parameters;
 
 /// Ways through routers that one route may stand for, and routers on one of them.
@@ -35,6 +37,7 @@ enum Kind {
 }
 
 struct Part<'a> {
+    element: Node<'a, 'a>,
     name: &'a str,
     kind: Kind,
     sections: Vec<Node<'a, 'a>>,
@@ -73,8 +76,8 @@ struct File<'a> {
     branches: BTreeMap<usize, Vec<&'a str>>,
     /// Routers passed for one route.
     passed: usize,
-    /// What has no place in a model file.
-    problems: BTreeSet<String>,
+    /// What has no place in a model file, behind where its element begins, as far as it has one.
+    problems: BTreeSet<(usize, String)>,
     notes: BTreeSet<String>,
 }
 
@@ -87,8 +90,9 @@ pub(crate) fn read(text: &str) -> Result<Jmva, JmvaError> {
     let document = document(text)?;
     let root = document.root_element();
     let sim = if root.has_tag_name("sim") { Some(root) } else { child(root, "sim") };
-    let sim =
-        sim.ok_or_else(|| wrong(tag(root), "expected <archive> with <sim>, as JSIM writes it"))?;
+    let sim = sim.ok_or_else(|| {
+        wrong(tag(root), "expected <archive> with <sim>, as JSIM writes it").within(root)
+    })?;
     let mut file = File::new(sim)?;
     for left_out in ["results", "solutions"] {
         if child(root, left_out).is_some() {
@@ -97,11 +101,22 @@ pub(crate) fn read(text: &str) -> Result<Jmva, JmvaError> {
     }
     let table = file.table(sim)?;
     if !file.problems.is_empty() {
-        let problems: Vec<&str> = file.problems.iter().map(String::as_str).collect();
+        let place = |(at, what): &(usize, String)| match at {
+            0 => what.clone(),
+            at => format!("{what} (line {})", kendall_keys::line_of(text, *at)),
+        };
+        let problems: Vec<String> = file.problems.iter().map(place).collect();
         let what = format!("a model file has no place for {}", problems.join("; "));
         return Err(wrong("<sim>", what));
     }
-    Ok(Jmva { table, notes: file.notes.into_iter().collect() })
+    let listed = elements(sim).filter_map(|one| match one.tag_name().name() {
+        "userClass" => Some(("classes", one)),
+        "node" => Some(("stations", one)),
+        "blockingRegion" => Some(("pools", one)),
+        _ => None,
+    });
+    let lines = lines(text, &table, listed);
+    Ok(Jmva { table, notes: file.notes.into_iter().collect(), lines })
 }
 
 fn parameter<'a>(section: Node<'a, 'a>, name: &str) -> Option<Node<'a, 'a>> {
@@ -142,12 +157,12 @@ impl<'a> File<'a> {
         let mut links: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for element in elements(sim) {
             match element.tag_name().name() {
-                "userClass" => classes.push(class(element)?),
+                "userClass" => classes.push(class(element).map_err(|e| e.within(element))?),
                 "node" => parts.push(part(element)?),
                 "connection" => {
                     let end = |name: &str| {
                         let what = || wrong("<connection>", format!("has no attribute `{name}`"));
-                        element.attribute(name).ok_or_else(what)
+                        element.attribute(name).ok_or_else(|| what().within(element))
                     };
                     links.entry(end("source")?).or_default().push(end("target")?);
                 }
@@ -155,7 +170,6 @@ impl<'a> File<'a> {
             }
         }
         let places = parts.iter().enumerate().map(|(at, part)| (part.name, at)).collect();
-        let none = BTreeSet::new;
         let mut file = Self {
             parts,
             places,
@@ -164,11 +178,15 @@ impl<'a> File<'a> {
             joins: BTreeMap::new(),
             branches: BTreeMap::new(),
             passed: 0,
-            problems: none(),
-            notes: none(),
+            problems: BTreeSet::new(),
+            notes: BTreeSet::new(),
         };
         file.find_joins();
         Ok(file)
+    }
+
+    fn problem(&mut self, part: usize, what: String) {
+        self.problems.insert((self.parts[part].element.range().start, what));
     }
 
     /// The first join behind a fork that is not that of a fork in between.
@@ -181,7 +199,7 @@ impl<'a> File<'a> {
             while let Some((at, depth)) = left.pop() {
                 looked += 1;
                 if looked > 100 * MOST_WAYS {
-                    self.problems.insert("too many ways behind forks".to_owned());
+                    self.problems.insert((0, "too many ways behind forks".to_owned()));
                     return;
                 }
                 if depth > MOST_ROUTERS || !seen.insert((at, depth)) {
@@ -202,8 +220,10 @@ impl<'a> File<'a> {
             let taken = own.iter().any(|join| self.joins.contains_key(join));
             if own.len() != 1 || taken {
                 let name = self.parts[fork].name;
-                self.problems
-                    .insert(format!("fork `{name}` without a join of its own, or with several"));
+                self.problem(
+                    fork,
+                    format!("fork `{name}` without a join of its own, or with several"),
+                );
             }
             self.joins.extend(own.into_iter().map(|join| (join, fork)));
         }
@@ -220,10 +240,10 @@ impl<'a> File<'a> {
         let each = each.ok_or_else(|| wrong(place, format!("expected 1 to {MOST_JOBS}")))?;
         let by_strategy = said("isSimplifiedFork") == Some("false");
         if limited {
-            self.problems.insert(format!("a limit of jobs at fork `{name}`"));
+            self.problem(at, format!("a limit of jobs at fork `{name}`"));
         }
         if by_strategy {
-            self.problems.insert(format!("a fork strategy at `{name}`"));
+            self.problem(at, format!("a fork strategy at `{name}`"));
         }
         let (mut firsts, mut names) = (Vec::new(), Vec::new());
         for to in self.links.get(name).cloned().unwrap_or_default() {
@@ -241,7 +261,7 @@ impl<'a> File<'a> {
                     let what = format!(
                         "a branch of fork `{name}` that begins at no station, or at one of several"
                     );
-                    self.problems.insert(what);
+                    self.problem(at, what);
                 }
             }
         }
@@ -263,13 +283,13 @@ impl<'a> File<'a> {
                     required.map(|n| whole(&format!("<node> `{name}`"), n)).transpose()?
                 }
                 other => {
-                    self.problems.insert(format!("{other} at `{name}`"));
+                    self.problem(join, format!("{other} at `{name}`"));
                     None
                 }
             });
         }
         if all.len() > 1 {
-            self.problems.insert(format!("join `{name}`, which waits for other numbers by class"));
+            self.problem(join, format!("join `{name}`, which waits for other numbers by class"));
         }
         Ok(all.pop_first().flatten())
     }
@@ -287,12 +307,14 @@ impl<'a> File<'a> {
                 let from = self.parts[at].name.to_owned();
                 let mut behind = at;
                 if self.parts[at].kind == Kind::Fork {
-                    front.extend(self.fork(at, class)?);
+                    let firsts = self.fork(at, class);
+                    front.extend(firsts.map_err(|error| error.within(self.parts[at].element))?);
                     let mut joins = self.joins.iter();
                     let Some((join, _)) = joins.find(|(_, of)| **of == at) else { continue };
                     behind = *join;
                 }
-                front.extend(self.route(behind, &from, class, &mut routes)?);
+                let route = self.route(behind, &from, class, &mut routes);
+                front.extend(route.map_err(|error| error.within(self.parts[behind].element))?);
             }
         }
         // A class without customers has no place in a model.
@@ -307,7 +329,8 @@ impl<'a> File<'a> {
             let comes: Vec<usize> =
                 (0..self.classes.len()).filter(|class| reached.contains(&(at, *class))).collect();
             if !comes.is_empty() {
-                stations.push(self.station(at, &comes)?);
+                let station = self.station(at, &comes);
+                stations.push(station.map_err(|error| error.within(self.parts[at].element))?);
             }
         }
         let mut table = Table::new();
@@ -364,7 +387,7 @@ impl<'a> File<'a> {
                 Some(_) => {}
                 None => {
                     let what = format!("`{reference}` as the reference of `{name}`: only stations");
-                    self.problems.insert(what);
+                    self.problems.insert((0, what));
                 }
             }
             return Ok(table);
@@ -379,7 +402,8 @@ impl<'a> File<'a> {
                     Some(rate) => table.insert("arrival_rate_per_s".to_owned(), rate),
                     None => table.insert("interarrival_time".to_owned(), gaps.into()),
                 };
-                front.extend(self.route(source, "in", index, routes)?);
+                let route = self.route(source, "in", index, routes);
+                front.extend(route.map_err(|error| error.within(self.parts[source].element))?);
             }
             // A class that others turn into.
             _ => {
@@ -426,7 +450,7 @@ impl<'a> File<'a> {
         match routing {
             Routing::Nowhere => {
                 let (part, class) = (self.parts[last].name, self.classes[class].name);
-                self.problems.insert(format!("no way on for `{class}` behind `{part}`"));
+                self.problem(last, format!("no way on for `{class}` behind `{part}`"));
                 return Ok(ends);
             }
             Routing::Shares(shares) => self.expand(&shares, class, 1.0, 0, &mut steps)?,
@@ -469,7 +493,8 @@ impl<'a> File<'a> {
         let sum: f64 = shares.iter().map(|(_, share)| share).sum();
         self.passed += 1;
         if depth > MOST_ROUTERS || self.passed.max(steps.len()) > MOST_WAYS {
-            self.problems.insert("routers in a circle, or too many ways through them".to_owned());
+            self.problems
+                .insert((0, "routers in a circle, or too many ways through them".to_owned()));
             return Ok(());
         }
         for (name, share) in shares.iter().filter(|(_, share)| *share > 0.0) {
@@ -484,7 +509,7 @@ impl<'a> File<'a> {
                 Kind::Join => match self.joins.get(&at) {
                     Some(fork) => steps.push((*fork, class, share)),
                     None => {
-                        self.problems.insert(format!("join `{name}` of no fork"));
+                        self.problem(at, format!("join `{name}` of no fork"));
                     }
                 },
                 Kind::Pass => self.through(at, class, share, depth, steps)?,
@@ -500,7 +525,7 @@ impl<'a> File<'a> {
                     let what =
                         self.parts[at].sections.iter().filter_map(|s| s.attribute("className"));
                     let what = what.collect::<Vec<_>>().join(", ");
-                    self.problems.insert(format!("`{name}` ({what})"));
+                    self.problem(at, format!("`{name}` ({what})"));
                 }
             }
         }
@@ -519,13 +544,12 @@ impl<'a> File<'a> {
             Routing::Shares(shares) => self.expand(&shares, class, share, depth + 1, steps),
             Routing::Nowhere => {
                 let (part, class) = (self.parts[at].name, self.classes[class].name);
-                self.problems.insert(format!("no way on for `{class}` behind `{part}`"));
+                self.problem(at, format!("no way on for `{class}` behind `{part}`"));
                 Ok(())
             }
             Routing::Rule(..) => {
                 let part = self.parts[at].name;
-                self.problems
-                    .insert(format!("a choice at router `{part}`, to which others lead too"));
+                self.problem(at, format!("a choice at router `{part}`, to which others lead too"));
                 Ok(())
             }
         }
@@ -540,7 +564,7 @@ impl<'a> File<'a> {
         for (name, cell) in row {
             let to = self.classes.iter().position(|class| class.name == name);
             let to = to.ok_or_else(|| wrong(&place, format!("`{name}` is no class")))?;
-            let share = number(&place, value(cell).unwrap_or("0"))?;
+            let share = number(&place, value(cell).unwrap_or("0")).map_err(|e| e.within(cell))?;
             if share > 0.0 {
                 shares.push((to, share));
             }
@@ -577,9 +601,11 @@ impl<'a> File<'a> {
                     let of = |name| parameter(entry, name).and_then(value);
                     let to =
                         of("stationName").ok_or_else(|| wrong(&place, "has no stationName"))?;
-                    let share = number(&place, of("probability").unwrap_or("0"))?;
+                    let share = of("probability").unwrap_or("0");
+                    let share = number(&place, share).map_err(|error| error.within(entry))?;
                     if share < 0.0 {
-                        return Err(wrong(&place, format!("{share} is not a probability")));
+                        let what = format!("{share} is not a probability");
+                        return Err(wrong(&place, what).within(entry));
                     }
                     if share > 0.0 {
                         shares.push((to, share));
@@ -595,7 +621,7 @@ impl<'a> File<'a> {
             }
             "DisabledRoutingStrategy" => Routing::Nowhere,
             other => {
-                self.problems.insert(format!("routing by {other} at `{node}`"));
+                self.problem(at, format!("routing by {other} at `{node}`"));
                 Routing::Shares(targets.iter().map(|to| (*to, 1.0)).collect())
             }
         })
@@ -605,7 +631,7 @@ impl<'a> File<'a> {
         let Part { name, kind, .. } = self.parts[at];
         let place = format!("<node> `{name}`");
         if ["in", "out"].contains(&name) {
-            self.problems.insert(format!("a station called `{name}`, which is the way {name}"));
+            self.problem(at, format!("a station called `{name}`, which is the way {name}"));
         }
         let mut table = Table::new();
         table.insert("name".to_owned(), name.into());
@@ -627,7 +653,7 @@ impl<'a> File<'a> {
         let wide = self.in_sections(at, "classParallelism");
         if kinds > 1 || by_class(wide).values().any(|one| value(*one).is_some_and(|n| n != "1")) {
             let what = "several kinds of servers, or several of them for a customer,";
-            self.problems.insert(format!("{what} at `{name}`"));
+            self.problem(at, format!("{what} at `{name}`"));
             return Ok(table);
         }
         let mut service = Table::new();
@@ -641,7 +667,7 @@ impl<'a> File<'a> {
                     service.insert(class.to_owned(), time.into());
                 }
                 None => {
-                    self.problems.insert(format!("`{class}` at `{name}`, where it has no service"));
+                    self.problem(at, format!("`{class}` at `{name}`, where it has no service"));
                 }
             }
         }
@@ -663,7 +689,7 @@ impl<'a> File<'a> {
                 })
             });
             if said {
-                self.problems.insert(format!("{left_out} at `{name}`"));
+                self.problem(at, format!("{left_out} at `{name}`"));
             }
         }
         Ok(table)
@@ -689,7 +715,8 @@ impl<'a> File<'a> {
         let mut get = get.filter_map(|one| one.attribute("classPath"));
         if let Some(polling) = get.find(|path| path.contains("Polling")) {
             let polling = polling.rsplit('.').next().unwrap_or_default();
-            self.problems.insert(format!("{polling} at `{name}`"));
+            let at = self.parts[at].element.range().start;
+            self.problems.insert((at, format!("{polling} at `{name}`")));
         }
         let word = match own.iter().copied().collect::<Vec<_>>()[..] {
             ["TailStrategy"] => "fcfs",
@@ -706,7 +733,7 @@ impl<'a> File<'a> {
             ["EDFStrategy"] => "edf-preemptive",
             _ => {
                 let own = own.into_iter().collect::<Vec<_>>().join(" with ");
-                self.problems.insert(format!("{own} at `{name}`"));
+                self.problem(at, format!("{own} at `{name}`"));
                 return Ok(());
             }
         };
@@ -725,7 +752,7 @@ impl<'a> File<'a> {
             let mut deadline = Table::new();
             for class in comes {
                 let Some(text) = self.parts[at].due.get(*class) else {
-                    self.problems.insert(format!("an order by deadlines without one at `{name}`"));
+                    self.problem(at, format!("an order by deadlines without one at `{name}`"));
                     return Ok(());
                 };
                 let time = number(&format!("<node> `{name}`"), text)?;
@@ -754,7 +781,7 @@ impl<'a> File<'a> {
         let closed = comes.iter().any(|class| self.classes[*class].population.is_some());
         match own.iter().copied().collect::<Vec<_>>()[..] {
             ["drop"] if closed => {
-                self.problems.insert(format!("customers of a closed class dropped at `{name}`"));
+                self.problem(at, format!("customers of a closed class dropped at `{name}`"));
             }
             ["drop"] => {}
             ["BAS blocking"] => {
@@ -762,8 +789,7 @@ impl<'a> File<'a> {
             }
             _ => {
                 let own = own.into_iter().collect::<Vec<_>>().join(" with ");
-                self.problems
-                    .insert(format!("{own} where `{name}` is full: drop, or BAS blocking"));
+                self.problem(at, format!("{own} where `{name}` is full: drop, or BAS blocking"));
             }
         }
         table.insert("capacity".to_owned(), size.into());
@@ -814,13 +840,16 @@ impl<'a> File<'a> {
                     "globalMemoryConstraint" | "classMemoryConstraint"
                         if most.is_some_and(|most| !matches!(most.trim(), "-1" | "0")) =>
                     {
-                        self.problems.insert(format!("a limit of memory of region `{name}`"));
+                        self.problems.insert((
+                            region.range().start,
+                            format!("a limit of memory of region `{name}`"),
+                        ));
                     }
                     _ => {}
                 }
             }
             for (name, most, own) in limits {
-                let most = whole(&place, most)?;
+                let most = whole(&place, most).map_err(|error| error.within(region))?;
                 if most < 0 || own.is_empty() {
                     continue;
                 }
@@ -836,8 +865,10 @@ impl<'a> File<'a> {
                         pool.insert("queue_capacity".to_owned(), 0.into());
                     }
                     _ => {
-                        self.problems
-                            .insert(format!("region `{name}`, which drops some classes only"));
+                        self.problems.insert((
+                            region.range().start,
+                            format!("region `{name}`, which drops some classes only"),
+                        ));
                     }
                 }
                 pools.push(pool);
@@ -854,7 +885,8 @@ impl<'a> File<'a> {
         }
         if let Some(measure) = child(sim, "measure") {
             let of = |key: &str| {
-                measure.attribute(key).map(|text| number("<measure>", text)).transpose()
+                let read = |text| number("<measure>", text).map_err(|e| e.within(measure));
+                measure.attribute(key).map(read).transpose()
             };
             if let Some(alpha) = of("alpha")? {
                 table.insert("confidence".to_owned(), (1.0 - alpha).into());
@@ -882,7 +914,7 @@ impl<'a> File<'a> {
             }
             "ServiceTimeStrategy" => {}
             other => {
-                self.problems.insert(format!("{other} at {place}"));
+                self.problems.insert((strategy.range().start, format!("{other} at {place}")));
                 return Ok(Some(table));
             }
         }
@@ -891,9 +923,10 @@ impl<'a> File<'a> {
         };
         let all = elements(strategy).find(|one| one.attribute("name") == Some("distrPar"));
         let name = class_path(shape);
-        let Some((name, values)) = (Parameters { place, all }).shape(name)? else {
+        let shape = (Parameters { place, all }).shape(name);
+        let Some((name, values)) = shape.map_err(|error| error.within(strategy))? else {
             let instead = if name == "Replayer" { " (its values: `trace`)" } else { "" };
-            self.problems.insert(format!("{name}{instead} at {place}"));
+            self.problems.insert((strategy.range().start, format!("{name}{instead} at {place}")));
             return Ok(Some(table));
         };
         table.insert("distribution".to_owned(), name.into());
@@ -942,7 +975,7 @@ fn part<'a>(element: Node<'a, 'a>) -> Result<Part<'a>, JmvaError> {
     };
     let due = elements(element).filter(|one| one.has_tag_name("classSoftDeadlines"));
     let due = due.flat_map(elements).filter_map(|one| one.text()).map(str::trim).collect();
-    Ok(Part { name, kind, sections, due })
+    Ok(Part { element, name, kind, sections, due })
 }
 
 #[cfg(test)]
@@ -1418,7 +1451,7 @@ mod tests {
             )
         };
         let error = read(&parts(time("Replayer", &[("fileName", "x")]))).unwrap_err().to_string();
-        for said in ["fork `Fork` without a join", "Replayer", "ExhaustivePolling"] {
+        for said in ["fork `Fork` without a join", "Replayer", "ExhaustivePolling", "(line 1)"] {
             assert!(error.contains(said), "{error}");
         }
         let round = file(
@@ -1456,8 +1489,16 @@ mod tests {
                 .replace(from, to)
                 .replace("</sim>", if from == "<sim " { "</model>" } else { "</sim>" });
             let error = read(&text).unwrap_err().to_string();
-            assert!(error.contains(says), "{from}: {error}");
+            assert!(error.contains(says) && error.starts_with("line 1, "), "{from}: {error}");
         }
+        // Where it stands; and where what only a model refuses does.
+        let lines = good.replace("><", ">\n<");
+        let line = |says: &str| 1 + lines.lines().position(|line| line.contains(says)).unwrap();
+        let error = read(&lines.replace(">1<", ">one<")).unwrap_err().to_string();
+        assert!(error.contains("`one`") && !error.starts_with("line 1,"), "{error}");
+        let found = read(&lines).unwrap();
+        assert_eq!(found.lines.find("stations[0].service"), Some(line("<node name='A'")));
+        assert_eq!(found.lines.find("classes.0"), Some(line("<userClass")));
         // Cut anywhere, or with any character changed, it is read or refused.
         for at in (0..good.len()).step_by(3) {
             drop(read(&good[..at]));

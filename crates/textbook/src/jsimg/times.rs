@@ -94,7 +94,11 @@ impl Parameters<'_> {
     }
 
     fn of(&self, name: &str) -> Result<f64, JmvaError> {
-        number(self.place, value(self.need(name)?).unwrap_or("null"))
+        self.number(self.need(name)?)
+    }
+
+    fn number(&self, of: Node<'_, '_>) -> Result<f64, JmvaError> {
+        number(self.place, value(of).unwrap_or("null")).map_err(|error| error.within(of))
     }
 
     fn positive(&self, name: &str) -> Result<f64, JmvaError> {
@@ -102,12 +106,14 @@ impl Parameters<'_> {
         if found > 0.0 {
             return Ok(found);
         }
-        Err(wrong(self.place, format!("`{name}` is {found}, and must be above 0")))
+        let what = format!("`{name}` is {found}, and must be above 0");
+        Err(wrong(self.place, what).within(self.need(name)?))
     }
 
     /// The rows of a matrix: each a parameter `vector` with its entries.
     fn rows(&self, name: &str) -> Result<Vec<Vec<f64>>, JmvaError> {
-        let entry = |entry| number(self.place, value(entry).unwrap_or("null"));
-        elements(self.need(name)?).map(|vector| elements(vector).map(entry).collect()).collect()
+        elements(self.need(name)?)
+            .map(|vector| elements(vector).map(|entry| self.number(entry)).collect())
+            .collect()
     }
 }

@@ -15,7 +15,7 @@ pub(super) fn read(text: &str) -> Result<Read, JmvaError> {
     let document = document(text)?;
     let root = document.root_element();
     if !root.has_tag_name("lqn-model") {
-        return Err(wrong(tag(root), "expected <lqn-model>, as LQNS writes it"));
+        return Err(wrong(tag(root), "expected <lqn-model>, as LQNS writes it").within(root));
     }
     let mut draft = Draft::default();
     for processor in elements(root) {
@@ -26,7 +26,10 @@ pub(super) fn read(text: &str) -> Result<Read, JmvaError> {
             | "spex-convergence" | "run-control" => {
                 draft.notes.insert(format!("{} is left out", tag(processor)));
             }
-            _ => return Err(wrong(tag(processor), "is no part of <lqn-model>")),
+            _ => {
+                let what = "is no part of <lqn-model>";
+                return Err(wrong(tag(processor), what).within(processor));
+            }
         }
     }
     if root.descendants().any(|element| element.tag_name().name().starts_with("result-")) {
@@ -38,12 +41,13 @@ pub(super) fn read(text: &str) -> Result<Read, JmvaError> {
 /// A number, 0 or `missing` where it is not written; what SPEX would put in is refused.
 fn real(of: Node<'_, '_>, name: &str, missing: f64) -> Result<f64, JmvaError> {
     let Some(text) = of.attribute(name) else { return Ok(missing) };
-    let place =
-        format!("{} `{}`, attribute `{name}`", tag(of), of.attribute("name").unwrap_or_default());
+    let called = of.attribute("name").or(of.attribute("dest")).unwrap_or_default();
+    let place = format!("{} `{called}`, attribute `{name}`", tag(of));
     if text.starts_with('$') {
-        return Err(wrong(place, format!("`{text}` is a variable of SPEX: write its value")));
+        let what = format!("`{text}` is a variable of SPEX: write its value");
+        return Err(wrong(place, what).within(of));
     }
-    number(&place, text)
+    number(&place, text).map_err(|error| error.within(of))
 }
 
 /// How many; none where there is no limit.
@@ -57,6 +61,7 @@ fn copies(of: Node<'_, '_>) -> Result<Option<u64>, JmvaError> {
                     format!("{} multiplicity", tag(of)),
                     format!("`{copies}` is not a whole number from 1 to 1e15"),
                 )
+                .within(of)
             })
         }
     }
@@ -76,7 +81,8 @@ impl Draft {
         let scheduling = if copies.is_none() { "inf" } else { scheduling };
         let speed = real(of, "speed-factor", 1.0)?;
         if speed <= 0.0 {
-            return Err(wrong(format!("<processor> `{name}`"), "its speed factor must be above 0"));
+            let what = "its speed factor must be above 0";
+            return Err(wrong(format!("<processor> `{name}`"), what).within(of));
         }
         self.processor(name, scheduling, copies, speed);
         self.refuse(of, name)?;
@@ -90,7 +96,7 @@ impl Draft {
                     }
                 }
                 other if other.starts_with("result-") => {}
-                _ => return Err(wrong(tag(part), "is no part of <processor>")),
+                _ => return Err(wrong(tag(part), "is no part of <processor>").within(part)),
             }
         }
         Ok(())
@@ -129,7 +135,7 @@ impl Draft {
                     self.notes.insert(format!("{} of `{name}` is left out", tag(part)));
                 }
                 other if other.starts_with("result-") => {}
-                _ => return Err(wrong(tag(part), "is no part of <task>")),
+                _ => return Err(wrong(tag(part), "is no part of <task>").within(part)),
             }
         }
         Ok(())
@@ -206,6 +212,7 @@ impl Draft {
                                 format!("<activity> `{name}`"),
                                 format!("`{bound}` is no entry of its task"),
                             )
+                            .within(part)
                         })?;
                         entry.start = Some(name.to_owned());
                     }
@@ -252,7 +259,7 @@ impl Draft {
                 "post-LOOP" => {
                     link.after = After::Loop(names, side.attribute("end").map(str::to_owned));
                 }
-                _ => return Err(wrong(tag(side), "is no part of <precedence>")),
+                _ => return Err(wrong(tag(side), "is no part of <precedence>").within(side)),
             }
         }
         if behind && let Err(problem) = self.tasks[task].graph.link(link) {
@@ -263,7 +270,7 @@ impl Draft {
 }
 
 fn destination<'a>(of: Node<'a, 'a>) -> Result<&'a str, JmvaError> {
-    of.attribute("dest").ok_or_else(|| wrong(tag(of), "has no attribute `dest`"))
+    of.attribute("dest").ok_or_else(|| wrong(tag(of), "has no attribute `dest`").within(of))
 }
 
 /// The model as a document.

@@ -316,6 +316,21 @@ fn hostile_files_are_refused() {
 }
 
 #[test]
+fn hostile_documents_are_refused_with_their_line() {
+    let three = "line 9, column 13: <synch-call> `page`, attribute `calls-mean`: `three`";
+    for (part, other, says) in [
+        (r#"calls-mean="3""#, r#"calls-mean="three""#, three),
+        (r#"multiplicity="7""#, r#"multiplicity="1.5""#, "line 5, column 5: <task> multiplicity"),
+        (r#"speed-factor="2""#, r#"speed-factor="$f""#, "line 15, column 3: <processor> `cores`"),
+        (r#"dest="query" "#, "", "line 20, column 13: <synch-call>: has no attribute `dest`"),
+        ("<task name=\"old\"", "<task", "line 45, column 5: <task>: has no attribute `name`"),
+    ] {
+        let refused = refusal("lqnx", &XML.replacen(part, other, 1));
+        assert!(refused.contains(says), "{says}: {refused}");
+    }
+}
+
+#[test]
 fn hostile_texts_are_refused_with_their_line() {
     for (part, other, says) in [
         ("z 2 m 7", "z -2 m 7", "line 9: `-2` stands where a number from 0 should be"),

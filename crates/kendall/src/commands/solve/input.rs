@@ -89,7 +89,7 @@ impl File {
             for note in &read.notes {
                 crate::output::note(&format!("{name}: {note}"));
             }
-            (toml::Value::Table(read.table), Lines::default())
+            (toml::Value::Table(read.table), read.lines)
         } else if ending == "toml" {
             let table: toml::Table =
                 toml::from_str(&text).map_err(|error| anyhow!("{name}: {error}"))?;
