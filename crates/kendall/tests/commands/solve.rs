@@ -147,6 +147,26 @@ fn a_station_that_is_overloaded_is_found_by_its_demand() {
     assert_eq!(answer[0]["utilization"], 0.875, "{answer}");
 }
 
+/// The last rate holds for any number of customers: it decides whether there is a steady state, not the greatest.
+#[test]
+fn a_station_with_rates_of_its_own_is_asked_for_a_share_of_its_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("locks.toml");
+    let path = path.to_str().unwrap();
+    for (arrivals, utilization) in [(120, 0.8), (165, 1.1)] {
+        let text = format!(
+            "arrival_rate_per_s = {arrivals}\n[[stations]]\nname = 'lock'\nservice_time_s = 0.01\n\
+             rate_multipliers = [1, 1.8, 1.5]\n"
+        );
+        std::fs::write(path, text).unwrap();
+        let answer = json(&["solve", path, "--demands-only", "--format", "json"]);
+        let found = answer[0]["utilization"].as_f64().unwrap();
+        assert!((found - utilization).abs() < 1e-12, "{answer}");
+        assert_eq!(answer[0]["overloaded"], utilization >= 1.0);
+        assert_eq!(kendall(&["solve", path]).status.success(), utilization < 1.0);
+    }
+}
+
 #[test]
 fn a_sweep_is_a_table_a_csv_and_a_drawing() {
     let folder = tempfile::tempdir().unwrap();

@@ -19,7 +19,8 @@ struct Asked {
     /// Of a request of each class.
     demand_s: Vec<f64>,
     servers: Option<u64>,
-    /// `None` where no customer waits.
+    /// Of what it does with any number of customers: with rates of its own, the last of them. `None` where no
+    /// customer waits.
     utilization: Option<f64>,
     overloaded: bool,
 }
@@ -45,7 +46,8 @@ pub(super) fn print(model: &Model, format: Format) -> anyhow::Result<Exit> {
             });
         document.table(table.table());
         for one in asked.iter().filter(|one| one.overloaded) {
-            let what = format!("`{}` is overloaded: there is no steady state", one.station);
+            let what =
+                format!("`{}` is overloaded: more is asked of it than it can do", one.station);
             document.note(Level::Doubt, what);
         }
         document
@@ -63,10 +65,8 @@ fn asked(model: &Model) -> Result<Vec<Asked>, ModelError> {
         let arrival_rate_per_s =
             classes().map(|(c, one)| one.arrival_rate_per_s() * visits[c]).sum();
         let offered: f64 = classes().map(|(c, one)| one.arrival_rate_per_s() * demand_s[c]).sum();
-        let most =
-            station.servers.max(u64::try_from(station.rate_multipliers.len()).unwrap_or(u64::MAX));
         let waits = !station.is_delay();
-        let utilization = waits.then(|| offered / station.rate_multiplier(most));
+        let utilization = waits.then(|| offered / station.rate_multiplier(u64::MAX));
         Asked {
             station: station.name.clone(),
             arrival_rate_per_s,
