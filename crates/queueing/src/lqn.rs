@@ -185,7 +185,8 @@ pub enum LayeredError {
     TooLarge { size: usize, limit: usize },
     #[error(
         "the layers did not settle: after {rounds} rounds waiting times still change by \
-         {change:.2e}; simulate the model, or change the task nearest to saturation"
+         {change:.2e}; give it fewer customers, or more copies of the task nearest to saturation, or \
+         simulate it as a network with pools"
     )]
     NotSettled { rounds: u32, change: f64 },
 }

@@ -3,7 +3,7 @@
 //! A [`Network`] is what product-form theory needs: service demands, not service times and visits.
 //! `Model` is turned into one by the solver choice (`solver.rs`); it can also be made by hand.
 
-mod accelerate;
+pub(crate) mod accelerate;
 mod approximate;
 mod bounds;
 mod convolution;

@@ -7,14 +7,28 @@ use super::plan::{Plan, Siblings, Visit};
 use super::station::{Counts, Flow, Found, LARGEST_STEPS, largest, overtaking};
 use super::{Call, CallKind, Layered, LayeredError, Role};
 use crate::network::MeasuredError;
+use crate::network::accelerate::Anderson;
 
-/// Most rounds of an iteration.
+/// Most rounds of an iteration; of one with fewer customers, which another begins with; and most of an iteration that
+/// are accelerated.
 const MOST_ROUNDS: u32 = 100_000;
+const MOST_OF_A_STAGE: u32 = 150;
+const MOST_ACCELERATED: u32 = 400;
+/// Rounds that an acceleration remembers, and after which its steps are halved.
+const REMEMBERED: usize = 5;
+const PATIENCE: u32 = 50;
+/// Relative change from which on it is accelerated.
+const NEAR: f64 = 0.3;
+/// Most customers of a reference task with whom it begins anywhere.
+const FEW: f64 = 8.0;
 /// Most visits and pairs of all rounds together: some seconds; and of all solutions with a customer less besides.
 const MOST_WORK: usize = 300_000_000;
 const MOST_WORK_IN_ALL: usize = 10 * MOST_WORK;
-/// Relative change at which it has settled.
+/// Relative change at which it has settled; and with fewer customers.
 const TOLERANCE: f64 = 1e-9;
+const ROUGHLY: f64 = 1e-4;
+/// By how much a station may be busier than it can be.
+const MOST_EXCESS: f64 = 5e-7;
 /// Relative change that is let pass when rounds run out.
 const SETTLED: f64 = 1e-6;
 /// Largest share of a station that arrivals may take which nothing holds back.
@@ -137,17 +151,54 @@ pub fn solve(model: &Layered) -> Result<LayeredSolution, LayeredError> {
         return Err(LayeredError::Empty("customers or arrivals"));
     }
     let mut left = MOST_WORK_IN_ALL;
+    let mut start = grown(&plan, &customers, &mut left);
     let mut reduced = Vec::new();
     for reference in 0..customers.len() {
         let mut fewer = customers.clone();
         fewer[reference] = (fewer[reference] - 1.0).max(0.0);
         let mut rounds = Rounds::new(&plan, fewer, None);
-        rounds.settle(&mut left)?;
+        rounds.begin(start.as_deref());
+        rounds.settle(&mut left, TOLERANCE, MOST_ROUNDS)?;
+        start = start.map(|_| rounds.state());
         reduced.push(rounds.counts);
     }
     let mut rounds = Rounds::new(&plan, customers, Some(&reduced));
-    let iterations = rounds.settle(&mut left)?;
+    rounds.begin(start.as_deref());
+    let iterations = rounds.settle(&mut left, TOLERANCE, MOST_ROUNDS)?;
     rounds.result(iterations)
+}
+
+/// Where an iteration of many customers begins: they are doubled again and again from few on, and waits and throughputs
+/// go on as from the number before. None for few.
+fn grown(plan: &Plan<'_>, customers: &[f64], left: &mut usize) -> Option<Vec<f64>> {
+    let most = customers.iter().copied().fold(0.0, f64::max);
+    let mut share = 1.0;
+    while share * most > FEW {
+        share *= 0.5;
+    }
+    let mut known: Vec<Vec<f64>> = Vec::new();
+    let ahead = |known: &[Vec<f64>]| match known {
+        [.., before, last] => {
+            Some(last.iter().zip(before).map(|(b, a)| 3.0 * b - 2.0 * a).collect())
+        }
+        [only] => Some(only.clone()),
+        [] => None,
+    };
+    while share < 1.0 {
+        let some = customers.iter().map(|customers| customers * share).collect();
+        let mut rounds = Rounds::new(plan, some, None);
+        rounds.begin(ahead(&known).as_deref());
+        match rounds.settle(left, ROUGHLY, MOST_OF_A_STAGE) {
+            // One that has not settled yet is near.
+            Ok(_) | Err(LayeredError::NotSettled { .. }) => known.push(rounds.state()),
+            Err(_) => known.clear(),
+        }
+        if known.last().is_some_and(|state| !state.iter().all(|value| value.is_finite())) {
+            known.clear();
+        }
+        share *= 2.0;
+    }
+    ahead(&known)
 }
 
 /// Where an iteration has arrived.
@@ -164,8 +215,9 @@ struct Rounds<'a> {
     wait: Vec<f64>,
     /// Of arrivals that nothing bounds, by station.
     open_wait: Vec<f64>,
-    /// By station, what keeps it at its capacity.
+    /// By station, what keeps it at its capacity; and whether anything does yet.
     held: Vec<f64>,
+    holding: bool,
     counts: Vec<Counts>,
     entries: Vec<Running>,
     flows: Vec<Flow>,
@@ -240,6 +292,7 @@ impl<'a> Rounds<'a> {
             wait: vec![0.0; plan.pairs.len()],
             open_wait: vec![0.0; plan.stations.len()],
             held: vec![0.0; plan.stations.len()],
+            holding: false,
             counts: vec![Counts::default(); plan.pairs.len()],
             entries: entries.collect(),
             flows: vec![Flow::new(references); plan.pairs.len()],
@@ -268,15 +321,50 @@ impl<'a> Rounds<'a> {
         if cycle > 0.0 { self.customers[reference] / cycle } else { 0.0 }
     }
 
-    fn settle(&mut self, left: &mut usize) -> Result<(u32, f64), LayeredError> {
-        let plan = self.plan;
-        for (reference, (task, _)) in plan.references.iter().enumerate() {
-            if self.customers[reference] > 0.0 && self.throughput[reference] <= 0.0 {
-                let task = plan.model.tasks[*task].name.clone();
-                let what = "takes no time: give it a demand, calls, or a think time";
-                return Err(LayeredError::Role { task, what });
+    /// Begins with what another iteration came to, or a line through two of them.
+    fn begin(&mut self, start: Option<&[f64]>) {
+        let Some(start) = start else { return };
+        self.set(start);
+        self.held.fill(0.0);
+        for reference in 0..self.throughput.len() {
+            if self.customers[reference] <= 0.0 {
+                self.throughput[reference] = 0.0;
+            } else if self.throughput[reference] <= 0.0 {
+                self.throughput[reference] = self.best(reference);
             }
         }
+    }
+
+    fn state(&self) -> Vec<f64> {
+        let lists = [&self.wait, &self.open_wait, &self.held, &self.throughput];
+        lists.into_iter().flatten().copied().collect()
+    }
+
+    fn set(&mut self, state: &[f64]) {
+        let lists = [&mut self.wait, &mut self.open_wait, &mut self.held, &mut self.throughput];
+        for (place, value) in lists.into_iter().flatten().zip(state) {
+            *place = value.max(0.0);
+        }
+        self.times();
+    }
+
+    /// What parts of the state are measured in.
+    fn units(&mut self) -> Vec<f64> {
+        self.flows();
+        let time = |flow: &Flow| flow.first() + flow.second();
+        let shared = |station: usize| self.plan.stations[station].ps;
+        let pairs = self.flows.iter().zip(&self.plan.pairs);
+        let waits = pairs.map(|(flow, pair)| if shared(pair.station) { 1.0 } else { time(flow) });
+        let open = self.open.iter().enumerate();
+        let open = open.map(|(at, flow)| if shared(at) { 1.0 } else { time(flow) });
+        let held = self.held.iter().map(|_| 1.0);
+        let units = waits.chain(open).chain(held).chain(self.throughput.iter().copied());
+        units.map(|unit| if unit > 0.0 { unit } else { 1.0 }).collect()
+    }
+
+    /// Work of a round.
+    fn size(&self) -> usize {
+        let plan = self.plan;
         let visits: usize = plan.visits.iter().flatten().map(Vec::len).sum();
         let size = visits + plan.pairs.len() * (1 + plan.references.len()) + plan.stations.len();
         let size = size + plan.at.iter().map(|pairs| pairs.len() * pairs.len()).sum::<usize>();
@@ -284,33 +372,83 @@ impl<'a> Rounds<'a> {
         let phases = plan.model.entries.iter().flat_map(|entry| &entry.phases);
         let branches = phases.flat_map(|phase| &phase.forks).map(|fork| fork.entries.len());
         let size = size + branches.sum::<usize>() * 2 * LARGEST_STEPS;
-        let size = size + plan.model.entries.len() * (1 + plan.references.len());
-        let most = MOST_WORK.min(*left) / size.max(1);
-        let most = u32::try_from(most).unwrap_or(MOST_ROUNDS).clamp(1, MOST_ROUNDS);
+        (size + plan.model.entries.len() * (1 + plan.references.len())).max(1)
+    }
+
+    /// Rounds until nothing changes. Near that they are accelerated, unless this does not help.
+    fn settle(
+        &mut self,
+        left: &mut usize,
+        tolerance: f64,
+        most: u32,
+    ) -> Result<(u32, f64), LayeredError> {
+        for (reference, (task, _)) in self.plan.references.iter().enumerate() {
+            if self.customers[reference] > 0.0 && self.throughput[reference] <= 0.0 {
+                let task = self.plan.model.tasks[*task].name.clone();
+                let what = "takes no time: give it a demand, calls, or a think time";
+                return Err(LayeredError::Role { task, what });
+            }
+        }
+        let (size, units) = (self.size(), self.units());
+        let affordable = u32::try_from(MOST_WORK.min(*left) / size).unwrap_or(MOST_ROUNDS);
+        let most = affordable.clamp(1, most);
         let (mut step, mut last) = (1.0_f64, f64::INFINITY);
+        let mut anderson = Anderson::cautious(REMEMBERED);
         for round in 1..=most {
             *left = left.saturating_sub(size);
-            let change = self.round(step);
+            let before = self.state();
+            let change = self.round();
             if !change.is_finite() {
                 self.stable(|rounds, station| rounds.busy(station))?;
                 return Err(LayeredError::NotSettled { rounds: round, change });
             }
-            if change <= TOLERANCE {
+            if change <= tolerance {
                 self.times();
                 self.flows();
-                return Ok((round, change));
+                if self.holding || self.most_excess() <= MOST_EXCESS.max(10.0 * tolerance) {
+                    return Ok((round, change));
+                }
             }
-            // An iteration that swings is slowed down.
-            if round > 20 && change > last {
+            self.holding |= change <= tolerance || round > MOST_ACCELERATED;
+            let mut again = change <= tolerance || change > NEAR || round > MOST_ACCELERATED;
+            if round < MOST_ACCELERATED && round % PATIENCE == 0 {
+                (step, again) = (step * 0.5, true);
+            } else if round == MOST_ACCELERATED {
+                step = 1.0;
+            } else if round > MOST_ACCELERATED && change > last {
+                // An iteration that swings is slowed down.
                 step = (step * 0.8).max(0.01);
             }
             last = change;
+            let scaled = |state: &[f64]| -> Vec<f64> {
+                state.iter().zip(&units).map(|(value, unit)| value / unit).collect()
+            };
+            let before = scaled(&before);
+            let mut next = scaled(&self.state());
+            for (next, before) in next.iter_mut().zip(&before) {
+                *next = before + step * (*next - before);
+            }
+            if again {
+                anderson = Anderson::cautious(REMEMBERED);
+            } else {
+                anderson.step(&before, &mut next);
+            }
+            for (next, unit) in next.iter_mut().zip(&units) {
+                *next *= unit;
+            }
+            self.set(&next);
         }
         self.stable(|rounds, station| rounds.open[station].busy())?;
         if last <= SETTLED {
             return Ok((most, last));
         }
         Err(LayeredError::NotSettled { rounds: most, change: last })
+    }
+
+    /// By how much of its capacity the busiest station exceeds it.
+    fn most_excess(&self) -> f64 {
+        let stations = self.plan.stations.iter().enumerate();
+        stations.map(|(at, station)| self.busy(at) / station.servers - 1.0).fold(0.0, f64::max)
     }
 
     /// What is asked of each station is within what it can do.
@@ -340,12 +478,12 @@ impl<'a> Rounds<'a> {
     }
 
     /// Returns the largest relative change.
-    fn round(&mut self, step: f64) -> f64 {
+    fn round(&mut self) -> f64 {
         self.flows();
         let mut change = 0.0_f64;
         for station in 0..self.plan.stations.len() {
             if self.plan.stations[station].servers.is_finite() {
-                change = change.max(self.serve(station, step));
+                change = change.max(self.serve(station));
             }
         }
         self.times();
@@ -355,7 +493,7 @@ impl<'a> Rounds<'a> {
             if best > 0.0 {
                 change = change.max((best - *now).abs() / best);
             }
-            *now += step * (best - *now);
+            *now = best;
         }
         change
     }
@@ -454,7 +592,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Waits at one station; returns the largest relative change.
-    fn serve(&mut self, index: usize, step: f64) -> f64 {
+    fn serve(&mut self, index: usize) -> f64 {
         let plan = self.plan;
         let station = plan.stations[index];
         let pairs = &plan.at[index];
@@ -470,10 +608,10 @@ impl<'a> Rounds<'a> {
             self.counts[*pair] = flow.counts(wait).scaled(scale);
             all += flow.found(self.counts[*pair], station, 0.0);
         }
-        let mut change = self.serve_open(index, all, step);
+        let mut change = self.serve_open(index, all);
         let open = self.open_found(index);
         let load = self.busy(index) / station.servers;
-        change = change.max(self.hold(index, load - 1.0, step));
+        change = change.max(self.hold(index, load - 1.0));
         let load = load.min(1.0);
         let own = |pair: &usize| self.flows[*pair].found(self.counts[*pair], station, load);
         let own: Vec<Found> = pairs.iter().map(own).collect();
@@ -502,7 +640,7 @@ impl<'a> Rounds<'a> {
             wait += self.held[index] * unit;
             let now = &mut self.wait[*pair];
             change = change.max(moved(*now, wait, unit));
-            *now += step * (wait - *now);
+            *now = wait;
         }
         change
     }
@@ -594,7 +732,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Arrivals that nothing bounds find what is there on average.
-    fn serve_open(&mut self, index: usize, closed: Found, step: f64) -> f64 {
+    fn serve_open(&mut self, index: usize, closed: Found) -> f64 {
         let station = self.plan.stations[index];
         let open = &self.open[index];
         if open.rate <= 0.0 {
@@ -606,7 +744,7 @@ impl<'a> Rounds<'a> {
         let unit = if station.ps { 1.0 } else { open.first() + open.second() };
         let now = &mut self.open_wait[index];
         let change = moved(*now, wait, unit);
-        *now += step * (wait - *now);
+        *now = wait;
         change
     }
 
@@ -617,16 +755,19 @@ impl<'a> Rounds<'a> {
     }
 
     /// What is found may be too little for a station that is saturated: a wait, in service times, that
-    /// grows as long as it is busier than it can be.
-    fn hold(&mut self, index: usize, excess: f64, step: f64) -> f64 {
-        let held = &mut self.held[index];
-        if excess <= 0.0 && *held <= 0.0 {
+    /// grows as long as it is busier than it can be. By as many service times as its clients have
+    /// requests for each server it takes all of these off.
+    fn hold(&mut self, index: usize, excess: f64) -> f64 {
+        let held = self.held[index];
+        if !self.holding || (excess <= 0.0 && held <= 0.0) {
             return 0.0;
         }
-        let next = (*held + excess * (1.0 + *held)).max(0.0);
-        let change = (next - *held).abs() / (1.0 + next);
-        *held += 0.5 * step * (next - *held);
-        change
+        let (plan, servers) = (self.plan, self.plan.stations[index].servers);
+        let clients = plan.at[index].iter().map(|pair| self.populations[plan.pairs[*pair].task]);
+        let gain = (clients.sum::<f64>() / servers).max(1.0 + held);
+        let next = (held + excess * gain).max(0.0);
+        self.held[index] += 0.5 * (next - held);
+        excess.abs().min((next - held).abs() / (1.0 + next))
     }
 
     fn overtaken(&self, pair: usize) -> f64 {

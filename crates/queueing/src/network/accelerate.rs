@@ -13,8 +13,10 @@ const RIDGE: f64 = 1e-14;
 ///
 /// # Source
 /// Anderson 1965, in the form of Walker and Ni 2011 \[WN11\].
-pub(super) struct Anderson {
+pub(crate) struct Anderson {
     depth: usize,
+    /// Leaves steps as they are whose residual grows: near a fixed point that repels, the extrapolation leads there.
+    cautious: bool,
     /// Differences of g(x), and of g(x) − x, between neighboring steps; the oldest is overwritten.
     images: Vec<Vec<f64>>,
     residuals: Vec<Vec<f64>>,
@@ -24,15 +26,22 @@ pub(super) struct Anderson {
 
 impl Anderson {
     /// Remembers up to `depth` steps.
-    pub(super) fn new(depth: usize) -> Self {
-        Self { depth, images: Vec::new(), residuals: Vec::new(), next: 0, last: None }
+    pub(crate) fn new(depth: usize) -> Self {
+        let (images, residuals) = (Vec::new(), Vec::new());
+        Self { depth, cautious: false, images, residuals, next: 0, last: None }
+    }
+
+    pub(crate) fn cautious(depth: usize) -> Self {
+        Self { cautious: true, ..Self::new(depth) }
     }
 
     /// From x and g(x) to the next x, which is left in `image`.
-    pub(super) fn step(&mut self, x: &[f64], image: &mut [f64]) {
+    pub(crate) fn step(&mut self, x: &[f64], image: &mut [f64]) {
         let residual: Vec<f64> = image.iter().zip(x).map(|(g, x)| g - x).collect();
         let length = dot(&residual, &residual).sqrt();
+        let mut grows = false;
         if let Some((last_image, last_residual, last_length)) = self.last.take() {
+            grows = length > last_length;
             if length > GROWTH * last_length || !length.is_finite() {
                 self.images.clear();
                 self.residuals.clear();
@@ -45,7 +54,9 @@ impl Anderson {
             }
         }
         self.last = Some((image.to_vec(), residual, length));
-        if let Some(weights) = self.weights() {
+        if !(self.cautious && grows)
+            && let Some(weights) = self.weights()
+        {
             for (direction, weight) in self.images.iter().zip(&weights) {
                 for (value, step) in image.iter_mut().zip(direction) {
                     *value -= weight * step;

@@ -686,6 +686,71 @@ fn the_simulation_of_layers_is_right_where_the_answer_is_known() {
     assert!((solved.processors[1].busy - solved.entries[0].throughput).abs() < 1e-6);
 }
 
+/// Customers who think for a second, a web server of 50 threads on 4 cores, and what it calls: with so many customers its
+/// threads are always busy, so that it is a closed network of 50, whose throughput balanced job bounds hold
+/// [LZGS84 ch. 5]: N/(D + (N − 1)·Dmax) ≤ X ≤ 1/Dmax. Of the tower the same of the 8 threads of its middle.
+#[test]
+fn many_customers_come_to_the_capacity_of_the_slowest_layer() {
+    let thinking = |population| Role::Reference { population, think_time: 1.0 };
+    let unlimited = Role::Server(Copies::Unlimited);
+    let least = |threads: f64, demand: f64, most: f64| threads / (demand + (threads - 1.0) * most);
+    for population in [1_000, 10_000, 1_000_000] {
+        let one: Phases<'_> = &[(0.01, &[])];
+        let call: Phases<'_> = &[(0.0, &[(1, 1.0)])];
+        let alone =
+            tower(&[(thinking(population), None), (threads(1), Some(1))], &[(0, call), (1, one)]);
+        let two = tower(
+            &[(thinking(population), None), (threads(50), Some(4)), (unlimited, Some(1))],
+            &[(0, call), (1, &[(0.002, &[(2, 2.0)])]), (2, one)],
+        );
+        let three = tower(
+            &[
+                (thinking(population), None),
+                (threads(50), Some(4)),
+                (threads(8), Some(2)),
+                (threads(1), Some(1)),
+            ],
+            &[(0, call), (1, &[(0.002, &[(2, 2.0)])]), (2, &[(0.003, &[(3, 1.5)])]), (3, one)],
+        );
+        let n = kendall_units::exact_f64(population);
+        let models = [
+            // As a closed network with think time [LZGS84 table 5.2].
+            (alone, n / (1.01 + (n - 1.0) * 0.01 / (1.0 + 1.0 / (n * 0.01))), 100.0),
+            (two, least(50.0, 0.022, 0.02), 50.0),
+            (three, least(8.0, 0.018, 0.015) / 2.0, 1.0 / 0.03),
+        ];
+        for (index, (model, least, most)) in models.iter().enumerate() {
+            let found =
+                solve(model).unwrap_or_else(|error| panic!("{population} {index}: {error}"));
+            let x = found.tasks[0].throughput;
+            assert!(*least <= x && x <= most * (1.0 + 1e-6), "{population} {index}: {x}");
+            let cycle = 1.0 + found.tasks[0].response.unwrap();
+            assert!((x * cycle / n - 1.0).abs() < 1e-6, "{population} {index}: {cycle}");
+        }
+    }
+}
+
+/// The random models with 300 times as many customers, of each of up to three reference tasks.
+#[test]
+fn random_layered_models_with_many_customers_settle() {
+    let none = Kind { second_phases: false, unbound: false, variable: false, forks: false };
+    let kinds =
+        [none, Kind { second_phases: true, ..none }, Kind { forks: true, variable: true, ..none }];
+    for (seed, kind) in (0..20).flat_map(|seed| kinds.map(|kind| (seed, kind))) {
+        let mut model = random(seed, kind);
+        for task in &mut model.tasks {
+            if let Role::Reference { population, .. } = &mut task.role {
+                *population *= 300;
+            }
+        }
+        let found = solve(&model).unwrap_or_else(|error| panic!("{}: {error}", model.name));
+        for (result, place) in found.processors.iter().zip(0..) {
+            let full = result.utilization.is_some_and(|share| share > 1.0 + 1e-6);
+            assert!(!full, "{place} of {}: {result:?}", model.name);
+        }
+    }
+}
+
 /// A short form of the measurement: every kind of model, the first ten of each.
 #[test]
 fn random_layered_models_are_within_the_measured_errors() {
