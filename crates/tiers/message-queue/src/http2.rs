@@ -77,6 +77,8 @@ where
             .initial_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .max_concurrent_streams(STREAMS)
+            // What comes behind the answer to a request that is not whole is dropped; of others each frame is answered.
+            .max_concurrent_reset_streams(STREAMS as usize)
             .max_header_list_size(HEADERS)
             .max_send_buffer_size(UNSENT);
         let begun = tokio::select! {

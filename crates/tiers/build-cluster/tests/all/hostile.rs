@@ -296,14 +296,10 @@ fn uploads_that_are_left_open_give_way_to_others() {
         for number in 0..20 {
             let blob = content(number, 700_000);
             let name = format!("uploads/x/{}", Function::Sha256.digest(&blob).resource());
-            // They may keep their places for a second. Refused some thousand times within it, the client would be
-            // disconnected: the library of HTTP/2 bounds how many frames come behind a refusal.
-            let pause =
-                || tokio::time::timeout(Duration::from_millis(20), std::future::pending::<()>());
+            // They may keep their places for a second.
             while let Err(status) = good.write(&name, &blob, 100_000).await {
                 assert_eq!(status.code(), tonic::Code::ResourceExhausted, "{status:?}");
                 assert!(tries.now_ns() - before < 30_000_000_000, "{status}");
-                pause().await.unwrap_err();
             }
         }
         held.shutdown().await;
