@@ -283,6 +283,50 @@ fn a_result_whose_outputs_were_lost_with_a_cache_is_a_miss() {
     });
 }
 
+/// Whether it has a blob only its cache knows: nothing but a result, which can be made again, is called missing without
+/// asking.
+#[test]
+fn what_a_cache_has_that_is_away_is_unavailable() {
+    let mut cluster = Cluster::start(2, &[]);
+    let numbers: Vec<u32> = (0..30).collect();
+    let lost = block_on(async {
+        let mut client = cas(&cluster.front.address).await.unwrap();
+        put_all(&mut client, 0..30).await;
+        held(&cluster.caches[0].as_ref().unwrap().address, &numbers).await
+    });
+    let address = cluster.kill(0);
+    let named = |status: &tonic::Status| {
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        let said = status.message();
+        assert!(said.contains(&address) && said.contains("--when-down leave-out"), "{said}");
+    };
+    block_on(async {
+        let mut client = cas(&cluster.front.address).await.unwrap();
+        for number in &numbers {
+            let blob = digest(&blob(*number, 900));
+            let (there, read) = (client.missing(&[blob]).await, client.read(&blob).await);
+            let request =
+                re::BatchReadBlobsRequest { digests: vec![blob.to_wire()], ..Default::default() };
+            let batch = client.cas.batch_read_blobs(request).await.unwrap().into_inner();
+            let status = batch.responses[0].status.clone().unwrap_or_default();
+            if lost.contains(number) {
+                named(&there.unwrap_err());
+                named(&read.unwrap_err());
+                named(&tonic::Status::new(Code::from_i32(status.code), status.message));
+                named(&client.tree(&blob).await.unwrap_err());
+            } else {
+                assert_eq!((there.unwrap(), status.code), (0, 0), "{number}");
+                assert_eq!(read.unwrap().len(), 900);
+            }
+            assert_eq!(client.result(*number).await, Err(Code::NotFound));
+        }
+        let all: Vec<Digest> = numbers.iter().map(|n| digest(&blob(*n, 900))).collect();
+        named(&client.missing(&all).await.unwrap_err());
+        // What a worker asks before it takes actions.
+        named(&client.cas.batch_update_blobs(Default::default()).await.unwrap_err());
+    });
+}
+
 /// A directory of one file with a long name: twenty kilobytes.
 fn wide(number: u32) -> re::Directory {
     let file = re::FileNode {

@@ -127,7 +127,7 @@ pub fn result_of(content: &[u8]) -> re::ActionResult {
 
 #[derive(Clone)]
 pub struct Client {
-    cas: ContentAddressableStorageClient<Channel>,
+    pub cas: ContentAddressableStorageClient<Channel>,
     results: ActionCacheClient<Channel>,
     bytes: ByteStreamClient<Channel>,
 }

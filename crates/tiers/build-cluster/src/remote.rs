@@ -247,10 +247,20 @@ impl Remote {
             let answer = self
                 .call(|| {
                     let (mut storage, request) = (self.storage.clone(), request.clone());
-                    async move { storage.batch_read_blobs(request).await }
+                    async move {
+                        let responses =
+                            storage.batch_read_blobs(request).await?.into_inner().responses;
+                        // A front has a part from each of its caches.
+                        let said = responses.iter().filter_map(|one| one.status.as_ref());
+                        let mut codes = said.map(|status| (Code::from_i32(status.code), status));
+                        match codes.find(|(code, _)| passing(*code)) {
+                            Some((code, status)) => Err(Status::new(code, &status.message)),
+                            None => Ok(responses),
+                        }
+                    }
                 })
                 .await?;
-            read.add(function_of(some), answer.into_inner().responses)?;
+            read.add(function_of(some), answer)?;
         }
         read.whole(digests)
     }

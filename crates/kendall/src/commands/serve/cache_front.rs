@@ -58,7 +58,7 @@ pub(crate) struct CacheFrontFlags {
 /// What happens to the share of an unreachable server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 enum WhenDownFlag {
-    /// Reads are misses, and writes fail.
+    /// Results of actions are misses, and all else is UNAVAILABLE.
     #[default]
     Miss,
     /// The other servers take it over until the server is back.

@@ -30,14 +30,17 @@ impl ActionCache for Front {
         let server = self.results.owner(&action.hash)?;
         let mut client = self.results.shard(server).results.clone();
         let call = client.get_action_result(forwarded(&metadata, message));
-        let absent = || Status::not_found(format!("there is no result of {action}"));
-        let result = match self.results.call(server, 1, call).await {
-            Ok(result) => result,
-            Err(status) if status.code() == Code::Unavailable => return Err(absent()),
-            Err(status) => return Err(status),
+        let known = async {
+            let result = self.results.call(server, 1, call).await?;
+            let complete = self.is_complete(&metadata, &instance, function, &result).await?;
+            Ok::<_, Status>(complete.then_some(result))
         };
-        let complete = self.is_complete(&metadata, &instance, function, &result).await?;
-        if complete { Ok(Response::new(result)) } else { Err(absent()) }
+        match known.await {
+            Ok(Some(result)) => Ok(Response::new(result)),
+            // Without a server, too: a build executes the action again, and goes on.
+            Err(status) if status.code() != Code::Unavailable => Err(status),
+            Ok(None) | Err(_) => Err(Status::not_found(format!("there is no result of {action}"))),
+        }
     }
 
     async fn update_action_result(

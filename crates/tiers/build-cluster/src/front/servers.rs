@@ -42,7 +42,7 @@ pub struct Server {
 /// What is done with the share of a server that cannot be reached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WhenDown {
-    /// Reads miss, and writes fail with words.
+    /// Results of actions miss, and whatever else is asked of it is UNAVAILABLE.
     #[default]
     Miss,
     /// The others take it over, until it is back.
@@ -187,15 +187,24 @@ impl Servers {
 
     /// The server whose share a digest is; an error where none is left.
     pub(super) fn owner(&self, hash: &[u8; 32]) -> Result<usize, Status> {
-        let may = |index| self.when_down == WhenDown::Miss || self.is_up(index);
-        self.ring.owner(hash, may).ok_or_else(|| {
+        self.ring.owner(hash, |index| self.is_asked(index)).ok_or_else(|| {
             Status::unavailable("none of the cache servers behind this front can be reached")
         })
     }
 
-    /// Digests by the server whose share they are, with their places; only servers that have some.
+    fn is_asked(&self, index: usize) -> bool {
+        self.when_down == WhenDown::Miss || self.is_up(index)
+    }
+
+    /// Digests by the server whose share they are, with their places; only servers that have some. Who asks about none
+    /// wants to know who answers: that is for every server to say.
     pub(super) fn shares(&self, digests: &[Digest]) -> Result<Vec<(usize, Vec<usize>)>, Status> {
         let mut shares = vec![Vec::new(); self.all.len()];
+        if digests.is_empty() {
+            self.owner(&[0; 32])?;
+            let all = shares.into_iter().enumerate();
+            return Ok(all.filter(|(index, _)| self.is_asked(*index)).collect());
+        }
         for (place, digest) in digests.iter().enumerate() {
             shares[self.owner(&digest.hash)?].push(place);
         }
@@ -257,7 +266,13 @@ impl Servers {
 
     pub(super) fn unreachable(&self, index: usize, why: &str) -> Status {
         let name = &self.all[index].name;
-        Status::unavailable(format!("the cache server {name} cannot be reached: {why}"))
+        let way_out = match self.when_down {
+            WhenDown::Miss => {
+                "start it again, or let the others take over by --when-down leave-out"
+            }
+            WhenDown::LeaveOut => "call again: the others take over",
+        };
+        Status::unavailable(format!("the cache server {name} cannot be reached: {why}; {way_out}"))
     }
 
     /// Asks one server, whenever it is down, whether it is back. Never ends.

@@ -27,7 +27,7 @@ const ANSWER_BYTES: usize = 4 << 20;
 pub(super) type Answers<T> = std::pin::Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl Front {
-    /// Which of these are not there. What a server has that cannot be reached is not there.
+    /// Which of these are not there; UNAVAILABLE where a server cannot be reached that may have some.
     pub(super) async fn missing(
         &self,
         metadata: &MetadataMap,
@@ -37,29 +37,22 @@ impl Front {
         let Some(first) = digests.first() else { return Ok(Vec::new()) };
         let mut asked = JoinSet::new();
         for (server, places) in self.storage.shares(digests)? {
-            let some: Vec<Digest> = places.iter().map(|place| digests[*place]).collect();
             let message = re::FindMissingBlobsRequest {
                 instance_name: instance.to_owned(),
-                blob_digests: some.iter().map(Digest::to_wire).collect(),
+                blob_digests: places.iter().map(|place| digests[*place].to_wire()).collect(),
                 digest_function: first.function.to_wire(),
             };
             let (front, request) = (self.clone(), forwarded(metadata, message));
             asked.spawn(async move {
                 let mut client = front.storage.shard(server).storage.clone();
                 let call = client.find_missing_blobs(request);
-                (front.storage.call(server, some.len(), call).await, some)
+                front.storage.call(server, places.len(), call).await
             });
         }
         let mut missing = Vec::new();
         while let Some(answer) = joined(asked.join_next().await)? {
-            match answer {
-                (Ok(answer), _) => {
-                    for wire in &answer.missing_blob_digests {
-                        missing.push(Digest::from_wire(first.function, wire)?);
-                    }
-                }
-                (Err(status), some) if status.code() == Code::Unavailable => missing.extend(some),
-                (Err(status), _) => return Err(status),
+            for wire in &answer?.missing_blob_digests {
+                missing.push(Digest::from_wire(first.function, wire)?);
             }
         }
         Ok(missing)
@@ -93,16 +86,22 @@ impl Front {
             ..Default::default()
         };
         let mut found: Vec<_> = digests.iter().map(absent).collect();
-        while let Some(answer) = joined(asked.join_next().await)? {
+        while let Some((answer, places)) = joined(asked.join_next().await)? {
             match answer {
                 // A server answers in the order in which it was asked.
-                (Ok(answer), places) => {
+                Ok(answer) => {
                     for (place, one) in places.into_iter().zip(answer.responses) {
                         found[place] = one;
                     }
                 }
-                (Err(status), _) if status.code() == Code::Unavailable => {}
-                (Err(status), _) => return Err(status),
+                // Of one server: the blobs of the others came.
+                Err(status) if status.code() == Code::Unavailable && !places.is_empty() => {
+                    for place in places {
+                        let said = words(status.code(), status.message().to_owned());
+                        found[place].status = Some(said);
+                    }
+                }
+                Err(status) => return Err(status),
             }
         }
         Ok(found)
@@ -122,11 +121,13 @@ impl Front {
         };
         let one = self.blobs(metadata, &asked_for, std::slice::from_ref(digest)).await?.pop();
         let Some(one) = one else { return Ok(None) };
-        match one.status.map_or(Code::Ok, |status| Code::from_i32(status.code)) {
+        let status = one.status.unwrap_or_default();
+        match Code::from_i32(status.code) {
             Code::Ok => M::decode(one.data.as_slice())
                 .map(Some)
                 .map_err(|_| Status::data_loss(format!("{digest} is not a message of its kind"))),
             Code::NotFound => Ok(None),
+            Code::Unavailable => Err(Status::unavailable(status.message)),
             code => Err(Status::new(code, format!("{digest} cannot be read"))),
         }
     }
@@ -172,6 +173,7 @@ impl Front {
                         responses[place] = one;
                     }
                 }
+                Err(status) if places.is_empty() => return Err(status),
                 // Of one server: the blobs of the others are stored.
                 Err(status) => {
                     for place in places {
@@ -203,7 +205,11 @@ impl Front {
             let level = batch(&mut left);
             let found = self.blobs(metadata, &asked_for, &level).await?;
             for (digest, one) in level.iter().zip(found) {
-                let there = one.status.as_ref().is_none_or(|status| status.code == 0);
+                let status = one.status.unwrap_or_default();
+                let there = status.code == 0;
+                if status.code == Code::Unavailable as i32 {
+                    return Err(Status::unavailable(status.message));
+                }
                 if !there && *digest == root {
                     return Err(Status::not_found(format!("{root} is not there")));
                 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio_stream::StreamExt as _;
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::Front;
 use super::servers::{Operation, Servers, forwarded, is_unreachable, may_write};
@@ -31,17 +31,7 @@ impl ByteStream for Front {
         let server = self.storage.owner(&digest.hash)?;
         let mut client = self.storage.shard(server).streams.clone();
         let call = client.read(forwarded(&metadata, message));
-        let pieces = match self.storage.call(server, 1, call).await {
-            Ok(pieces) => pieces,
-            // What cannot be reached is a miss.
-            Err(status) if status.code() == Code::Unavailable => {
-                return Err(Status::not_found(format!(
-                    "{digest} is not there: {}",
-                    status.message()
-                )));
-            }
-            Err(status) => return Err(status),
-        };
+        let pieces = self.storage.call(server, 1, call).await?;
         let (storage, mut timed) = (Arc::clone(&self.storage), Some(timed));
         let pieces = pieces.map(move |piece| noted(&storage, server, piece));
         // The request is answered when its last piece has been handed on, or the client is gone.
