@@ -125,6 +125,7 @@ impl<'a, D: Driver> Generator<'a, D> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
         let tick_ns = (self.plan.timeout_ns / 8).clamp(MILLISECOND_NS, LONGEST_WAIT_NS);
         let mut next_tick = started_ns + tick_ns;
+        self.recorder.looks(started_ns, next_tick);
         self.started_ns = started_ns;
         self.ends_ns = ends_ns;
         self.prepare();
@@ -147,10 +148,10 @@ impl<'a, D: Driver> Generator<'a, D> {
             }
             self.act_on_time(now);
             if now >= next_tick {
-                self.recorder.looked(next_tick, now);
+                next_tick = now + tick_ns;
+                self.recorder.looks(now, next_tick);
                 self.expire(now);
                 self.recorder.roll(now);
-                next_tick = now + tick_ns;
             }
             now = now_ns();
             let left = self.next_moment().min(next_tick).saturating_sub(now);

@@ -162,7 +162,9 @@ pub(crate) struct Recorder {
     exchange: WindowExchange,
     /// A request that is sent later than this after its moment counts as late.
     late_ns: u64,
-    /// From when until when a free connection last waited for this thread, where that was late.
+    /// When this thread is to look whether something is due.
+    look_ns: u64,
+    /// From when until when a free connection, or a look, last waited for this thread, where that was late.
     stood_still: Range<u64>,
     pub(crate) tally: Tally,
 }
@@ -177,6 +179,7 @@ impl Recorder {
     ) -> Self {
         Self {
             late_ns,
+            look_ns: u64::MAX,
             stood_still: 0..0,
             window: Box::new(WindowRecord::new(thread, operations)),
             window_ends_ns: u64::MAX,
@@ -252,6 +255,8 @@ impl Recorder {
         self.moment(due, sent);
         let mut lateness_ns = sent.saturating_sub(due.max(free_ns));
         if free_ns > due {
+            // It may be free only because this thread went on, and the look comes afterwards.
+            self.stands_still(sent);
             let seen = if self.stood_still.contains(&due) { self.stood_still.end } else { due };
             lateness_ns = lateness_ns.max(seen - due);
             if free_ns > seen {
@@ -268,13 +273,22 @@ impl Recorder {
         }
     }
 
-    /// This thread was to look at `due_ns` whether something is due, and did so at `now_ns`. All its connections may
-    /// have been busy meanwhile.
-    pub(crate) fn looked(&mut self, due_ns: u64, now_ns: u64) {
-        let late_ns = now_ns.saturating_sub(due_ns);
-        if late_ns > self.late_ns {
-            self.tally.stood_still_ns += late_ns;
+    /// This thread looks at `now_ns` whether something is due, and is to do so again at `next_ns`.
+    pub(crate) fn looks(&mut self, now_ns: u64, next_ns: u64) {
+        self.tally.stood_still_ns += self.stands_still(now_ns);
+        self.look_ns = next_ns;
+    }
+
+    /// How much too late this thread goes on at `now_ns`, if that is late: it stood still, with all its connections busy
+    /// perhaps.
+    fn stands_still(&mut self, now_ns: u64) -> u64 {
+        let late_ns = now_ns.saturating_sub(self.look_ns);
+        if late_ns <= self.late_ns {
+            return 0;
         }
+        let known = self.stood_still.contains(&self.look_ns);
+        self.stood_still = if known { self.stood_still.start } else { self.look_ns }..now_ns;
+        late_ns
     }
 
     /// Counts a part of a request that is an operation of its own.
@@ -374,21 +388,42 @@ mod tests {
 
     use super::*;
 
-    /// A thread with one connection stands still from 110 to 200, and what is later than 20 is late.
+    /// One that counts what is later than 20 as late.
+    fn recorder() -> Recorder {
+        let ((full, _windows), (_back, empty)) = (sync_channel(1), sync_channel(1));
+        Recorder::new(0, 1, WindowExchange { full, empty }, 20)
+    }
+
+    /// A thread with one connection is to look at 150, and stands still from 110 to 200.
     #[test]
     fn what_is_due_while_the_thread_stands_still_is_late_before_it_waits_for_a_connection() {
-        let ((full, _windows), (_back, empty)) = (sync_channel(1), sync_channel(1));
-        let mut recorder = Recorder::new(0, 1, WindowExchange { full, empty }, 20);
-        for moments in [(110, 0, 200), (120, 201, 201), (190, 202, 202), (205, 230, 230)] {
+        let mut recorder = recorder();
+        recorder.looks(100, 150);
+        recorder.sent(0, 1, (110, 0, 200));
+        recorder.looks(200, 220);
+        for moments in [(120, 201, 201), (190, 202, 202), (205, 230, 230)] {
             recorder.sent(0, 1, moments);
         }
-        // It was to look at 150, and later looks in time.
-        recorder.looked(150, 200);
-        recorder.looked(220, 230);
+        recorder.looks(230, 300);
         let Tally { late, connection_wait, stood_still_ns, .. } = &recorder.tally;
         assert_eq!(*stood_still_ns, 50);
         assert_eq!(*late, 2, "those due at 110 and 120");
         let waits = [0.0, 0.5, 1.0].map(|quantile| connection_wait.quantile(quantile));
         assert_eq!(waits, [Some(1), Some(2), Some(25)]);
+    }
+
+    /// Its connection was busy when it stopped, and the answer is read when it goes on.
+    #[test]
+    fn what_is_due_while_the_thread_stands_still_is_late_where_no_connection_was_free() {
+        let mut recorder = recorder();
+        recorder.looks(100, 150);
+        // Before 150 it may have slept.
+        recorder.sent(0, 1, (140, 200, 200));
+        recorder.sent(0, 1, (160, 201, 201));
+        recorder.looks(202, 300);
+        recorder.sent(0, 1, (170, 260, 260));
+        let Tally { late, connection_wait, stood_still_ns, .. } = &recorder.tally;
+        assert_eq!((*late, *stood_still_ns), (2, 52));
+        assert_eq!([0.0, 1.0].map(|q| connection_wait.quantile(q)), [Some(58), Some(60)]);
     }
 }

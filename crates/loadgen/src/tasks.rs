@@ -192,12 +192,10 @@ async fn watch(
     tasks: &mut JoinSet<()>,
 ) -> Result<(), std::io::Error> {
     let timer = Timer::new()?;
-    let mut until = now_ns();
     loop {
         let now = now_ns();
-        until = {
+        let until = {
             let mut shared = shared.borrow_mut();
-            shared.recorder.looked(until, now);
             if place.stop.load(Ordering::Relaxed) {
                 shared.ends_ns = shared.ends_ns.min(now);
                 let ends_ns = shared.ends_ns;
@@ -208,12 +206,14 @@ async fn watch(
                 Pace::Closed { .. } => shared.ends_ns,
                 Pace::Open(_) => shared.ends_ns.saturating_add(shared.timeout_ns),
             };
+            let pause = if shared.left == 0 { MILLISECOND_NS } else { LONGEST_WAIT_NS };
+            let until = last.min(now + pause);
+            shared.recorder.looks(now, until);
             if now >= last {
                 return Ok(());
             }
             shared.looked_ns = now;
-            let pause = if shared.left == 0 { MILLISECOND_NS } else { LONGEST_WAIT_NS };
-            last.min(now + pause)
+            until
         };
         while tasks.try_join_next().is_some() {}
         if tasks.is_empty() {
