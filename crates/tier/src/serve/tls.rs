@@ -12,6 +12,7 @@ use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{self, CertificateError, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
@@ -76,10 +77,9 @@ pub enum TlsError {
     Pem { path: PathBuf, wanted: &'static str, found: String, source: Option<Box<pem::Error>> },
     /// They do not fit each other, or are not understood.
     #[error(
-        "the first certificate in {certificate} and the key in {key} cannot be used together; certificates between it \
-         and its authority come after it"
+        "the first certificate in {certificate} and the key in {key} cannot be used together{way_out}"
     )]
-    Pair { certificate: PathBuf, key: PathBuf, source: Box<rustls::Error> },
+    Pair { certificate: PathBuf, key: PathBuf, way_out: String, source: Box<rustls::Error> },
     #[error("TLS cannot be used")]
     Unusable(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("`{0}` is not a host name")]
@@ -138,11 +138,31 @@ pub fn with_identity<T>(
         tracing::warn!(%file, "a certificate {why}: who checks it refuses the connection");
     }
     let private = parts(key, "a private key without a password (PEM)")?.swap_remove(0);
+    let place = place(&chain, &private);
     make(chain, private).map_err(|source| TlsError::Pair {
         certificate: certificate.to_owned(),
         key: key.to_owned(),
+        way_out: match (place, &source) {
+            (Some(place), rustls::Error::InconsistentKeys(_)) => format!(
+                ": the key is that of certificate {} there; put that one first, and those between it and its authority after it",
+                place + 1
+            ),
+            (None, rustls::Error::InconsistentKeys(_)) => {
+                ": the key is of none there; name the file of the key that the certificate was made for".to_owned()
+            }
+            _ => String::new(),
+        },
         source: Box::new(source),
     })
+}
+
+/// The place in a chain of the certificate that a key is of.
+fn place(chain: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) -> Option<usize> {
+    let provider = rustls::crypto::ring::default_provider();
+    let is_its = |one: &CertificateDer<'static>| {
+        CertifiedKey::from_der(vec![one.clone()], key.clone_key(), &provider).is_ok()
+    };
+    chain.iter().position(is_its)
 }
 
 /// The authorities in a PEM file, without those that the library does not understand. Their dates are not checked: the
@@ -255,6 +275,25 @@ mod tests {
         let key = file("key", &part("PRIVATE KEY", "AAAA"));
         let said = pair(&certificate, &key);
         assert!(said.contains("cannot be used together"), "{said}");
+    }
+
+    #[test]
+    fn a_chain_in_the_wrong_order_is_refused_with_the_place_of_its_first_certificate() {
+        let folder = tempfile::tempdir().unwrap();
+        let [(authority, other), (own, key)] =
+            ["authority", "own"].map(|name| kendall_testing::certificate(folder.path(), name));
+        let chain = |files: [&PathBuf; 2]| {
+            let text = files.map(|file| std::fs::read_to_string(file).unwrap()).concat();
+            let certificate = folder.path().join("chain.pem");
+            std::fs::write(&certificate, text).unwrap();
+            Tls { certificate, key: key.clone(), client_certificate: None }
+        };
+        chain([&own, &authority]).config(&[]).unwrap();
+        let said = chain([&authority, &own]).config(&[]).unwrap_err().to_string();
+        assert!(said.contains("the key is that of certificate 2 there; put that one"), "{said}");
+        let foreign = Tls { key: other, ..chain([&own, &own]) };
+        let said = foreign.config(&[]).unwrap_err().to_string();
+        assert!(said.contains("the key is of none there"), "{said}");
     }
 
     #[test]
