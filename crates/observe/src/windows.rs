@@ -204,7 +204,6 @@ fn means(tier: &TierSeries, range: Range<usize>) -> TierMeans {
         response_time_s: times(Quantity::ResponseTime).and_then(|t| weighted(tier, t, &range)),
         busy: of(Quantity::Busy),
         number: of(Quantity::Number),
-        errors_per_s: of(Quantity::Errors),
         hit_ratio,
         service_time_s: service.and_then(|(_, t)| weighted(tier, t, &range)),
         mean_of_bins_s: crate::bins::mean_bounds(tier, range),

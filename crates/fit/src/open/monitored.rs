@@ -65,8 +65,6 @@ pub struct TierMeans {
     pub busy: Option<f64>,
     /// Q.
     pub number: Option<f64>,
-    /// Failed, 1/s.
-    pub errors_per_s: Option<f64>,
     /// Hits of hits and misses.
     pub hit_ratio: Option<f64>,
     /// S of a visit, s, where a stage of that name says it.

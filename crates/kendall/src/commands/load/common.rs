@@ -444,58 +444,56 @@ fn second(moment: &LoadProgress) -> Value {
     })
 }
 
-/// A server that is not there is not our failure.
-pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
-    load_error_of(error, true)
+/// What a command's flags can do where TLS fails.
+pub(crate) struct TlsAdvice {
+    /// About a certificate that is not trusted.
+    pub(crate) trust: &'static str,
+    /// About one of an authority, behind what else can be done.
+    pub(crate) authority: &'static str,
+    /// How a server without TLS is reached.
+    pub(crate) plain: &'static str,
 }
 
-/// The same of a command that takes `--insecure` and `--tls`, or has the flags of the queue.
-pub(crate) fn load_error_of(error: LoadError, insecure: bool) -> anyhow::Error {
-    let (signed, trust, plain) = if insecure {
-        (", or use --insecure", "--insecure accepts any certificate", "http://, or no --tls")
-    } else {
-        ("", "--tls-root FILE names its authority, --tls-name NAME its name", "no --tls-name")
+pub(crate) fn load_error(error: LoadError) -> anyhow::Error {
+    let flags = TlsAdvice {
+        trust: "--insecure accepts any certificate",
+        authority: ", or use --insecure",
+        plain: "http://, or no --tls",
     };
-    match error {
-        LoadError::Connect { target, source }
-            if source.to_string().contains("CaUsedAsEndEntity") =>
-        {
-            let what = format!(
+    flags.explain(error)
+}
+
+impl TlsAdvice {
+    /// A server that is not there is not our failure.
+    pub(crate) fn explain(&self, error: LoadError) -> anyhow::Error {
+        let Self { trust, authority, plain } = self;
+        let (target, source) = match error {
+            LoadError::Connect { target, source } => (target, source),
+            LoadError::Refused { .. } => return exit_with(Exit::NotReady, error),
+            LoadError::Thread(_) => return error.into(),
+        };
+        let (said, why) = (source.to_string(), kendall_units::chain(&source));
+        let what = if said.contains("CaUsedAsEndEntity") {
+            format!(
                 "{target} shows the certificate of an authority as its own, which is not taken; make one that the \
-                 authority signs{signed}"
-            );
-            exit_with(Exit::NotReady, what)
-        }
-        LoadError::Connect { target, source } if source.to_string().contains("certificate") => {
-            exit_with(
-                Exit::NotReady,
-                format!(
-                    "{target} has a certificate that this machine does not trust ({source}); {trust}"
-                ),
+                 authority signs{authority}"
             )
-        }
-        // Such as by a server that wants a certificate of its clients.
-        LoadError::Connect { target, source } if source.to_string().contains("alert") => {
-            let what = format!("{target} refused the TLS connection ({source})");
-            exit_with(Exit::NotReady, what)
-        }
-        LoadError::Connect { target, source } if is_cut(&kendall_units::chain(&source)) => {
-            let what = format!(
-                "{target} ended the connection as it began ({}); over TLS it may want a certificate of its clients \
-                 (--client-certificate, --client-key)",
-                kendall_units::chain(&source)
-            );
-            exit_with(Exit::NotReady, what)
-        }
-        // What TLS cannot read is another protocol, most often plain HTTP.
-        LoadError::Connect { target, source }
-            if source.kind() == std::io::ErrorKind::InvalidData =>
-        {
-            let what =
-                format!("{target} does not answer with TLS ({source}); try it without: {plain}");
-            exit_with(Exit::NotReady, what)
-        }
-        LoadError::Connect { .. } | LoadError::Refused { .. } => exit_with(Exit::NotReady, error),
-        LoadError::Thread(_) => error.into(),
+        } else if said.contains("certificate") {
+            format!("{target} has a certificate that this machine does not trust ({said}); {trust}")
+        } else if said.contains("alert") {
+            // Such as by a server that wants a certificate of its clients.
+            format!("{target} refused the TLS connection ({said})")
+        } else if is_cut(&why) {
+            format!(
+                "{target} ended the connection as it began ({why}); over TLS it may want a certificate of its clients \
+                 (--client-certificate, --client-key)"
+            )
+        } else if source.kind() == std::io::ErrorKind::InvalidData {
+            // What TLS cannot read is another protocol, most often plain HTTP.
+            format!("{target} does not answer with TLS ({said}); try it without: {plain}")
+        } else {
+            return exit_with(Exit::NotReady, LoadError::Connect { target, source });
+        };
+        exit_with(Exit::NotReady, what)
     }
 }

@@ -6,7 +6,7 @@ use kendall_loadgen::queue::{self, QueueLoadError, QueuePlan};
 use kendall_units::{Seconds, parse_seconds};
 
 use super::super::queue::flags::Access;
-use super::common::{Common, load_error_of, resolve};
+use super::common::{Common, TlsAdvice, resolve};
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
 /// Loads the message queue
@@ -115,7 +115,10 @@ impl LoadQueue {
 
 fn queue_error(error: QueueLoadError) -> anyhow::Error {
     match error {
-        QueueLoadError::Load(error) => load_error_of(error, false),
+        QueueLoadError::Load(error) => {
+            let trust = "--tls-root FILE names its authority, --tls-name NAME its name";
+            TlsAdvice { trust, authority: "", plain: "no --tls-name" }.explain(error)
+        }
         refused @ (QueueLoadError::Refused { .. } | QueueLoadError::Tls) => {
             exit_with(Exit::NotReady, refused)
         }

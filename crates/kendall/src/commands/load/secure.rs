@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use kendall_loadgen::tls::{Secure, Tls};
 
+use super::super::queue::flags::ClientCertificate;
 use crate::exit::refused;
 
 /// Whom a load trusts, and who it says it is.
@@ -21,13 +22,8 @@ pub(super) struct Trust {
     #[arg(long, value_name = "NAME")]
     server_name: Option<String>,
 
-    /// TLS: file (PEM) of the certificate that the server is shown
-    #[arg(long, value_name = "FILE", requires = "client_key")]
-    client_certificate: Option<PathBuf>,
-
-    /// File (PEM) of its private key
-    #[arg(long, value_name = "FILE", requires = "client_certificate")]
-    client_key: Option<PathBuf>,
+    #[command(flatten)]
+    shown: ClientCertificate,
 }
 
 /// TLS that a flag chooses.
@@ -48,7 +44,7 @@ impl Trust {
         let tls = Tls {
             insecure: self.insecure,
             authority: self.authority.clone(),
-            identity: self.client_certificate.clone().zip(self.client_key.clone()),
+            identity: self.shown.files(),
         };
         (name.to_owned(), tls)
     }
@@ -58,7 +54,7 @@ impl Trust {
         let given = [
             (self.authority.is_some(), "--authority"),
             (self.server_name.is_some(), "--server-name"),
-            (self.client_certificate.is_some(), "--client-certificate"),
+            (self.shown.files().is_some(), "--client-certificate"),
         ];
         match given.iter().find(|(given, _)| *given) {
             Some((_, option)) => Err(refused(format!("{option} needs {tls}"))),

@@ -279,8 +279,33 @@ fn header(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
+/// Whom a server is shown.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ClientCertificate {
+    /// TLS: file (PEM) of the certificate that the server is shown
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_certificate: Option<PathBuf>,
+
+    /// File (PEM) of its private key
+    #[arg(long, value_name = "FILE", requires = "client_certificate")]
+    client_key: Option<PathBuf>,
+}
+
+impl ClientCertificate {
+    /// The files of the certificate and of its key.
+    pub(crate) fn files(&self) -> Option<(PathBuf, PathBuf)> {
+        self.client_certificate.clone().zip(self.client_key.clone())
+    }
+}
+
 /// How a middleware is reached.
 #[derive(Debug, clap::Args)]
+#[command(
+    mut_arg("client_certificate", |arg| {
+        arg.env("KENDALL_QUEUE_CLIENT_CERTIFICATE").global(true).requires("tls_name")
+    }),
+    mut_arg("client_key", |arg| arg.env("KENDALL_QUEUE_CLIENT_KEY").global(true))
+)]
 pub(crate) struct Access {
     /// Access token, if the middleware needs one
     #[arg(
@@ -307,34 +332,13 @@ pub(crate) struct Access {
     )]
     pub(crate) tls_root: Option<PathBuf>,
 
-    /// PEM file with the certificate that the middleware is shown
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "KENDALL_QUEUE_CLIENT_CERTIFICATE",
-        global = true,
-        requires_all = ["client_key", "tls_name"]
-    )]
-    client_certificate: Option<PathBuf>,
-
-    /// PEM file with its private key
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "KENDALL_QUEUE_CLIENT_KEY",
-        global = true,
-        requires = "client_certificate"
-    )]
-    client_key: Option<PathBuf>,
+    #[command(flatten)]
+    shown: ClientCertificate,
 }
 
 impl Access {
     /// Whom it trusts, and who it says it is, where it uses TLS.
     pub(crate) fn trust(&self) -> Tls {
-        Tls {
-            insecure: false,
-            authority: self.tls_root.clone(),
-            identity: self.client_certificate.clone().zip(self.client_key.clone()),
-        }
+        Tls { insecure: false, authority: self.tls_root.clone(), identity: self.shown.files() }
     }
 }
