@@ -19,7 +19,6 @@ use hyper::header::{HeaderName, HeaderValue};
 use kendall_protocols::load_result::LoadResult;
 use prost_reflect::{DynamicMessage, MessageDescriptor, MethodDescriptor};
 use serde::de::DeserializeSeed as _;
-use tokio::task::LocalSet;
 
 pub use crate::grpc::{Access, AccessError};
 pub use descriptor::DescriptorError;
@@ -27,7 +26,7 @@ pub use descriptor::DescriptorError;
 use crate::driver::{ErrorKind, Reply};
 use crate::grpc::{self, Connection, Refusal};
 use crate::http::{Part, PlaceholderError, Values, split};
-use crate::load::{LoadError, LoadPlan, LoadProgress, Start, run_threads};
+use crate::load::{LoadError, LoadPlan, LoadProgress, Place, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::refusals::Said;
@@ -101,7 +100,7 @@ pub fn run(
 ) -> Result<LoadResult, CallError> {
     let shared = Arc::new(prepare(plan, calls)?);
     let body = |start: Start<'_>, recorder: Recorder| {
-        tasks::run_thread(&start, connect_all(&start, calls, &shared), recorder)
+        tasks::run_thread(&start, connect_all(&start.place, calls, &shared), recorder)
     };
     let mut result = run_threads("grpc", plan, vec![shared.name.clone()], &body, stop, progress)?;
     shared.said.tell(&mut result);
@@ -116,14 +115,12 @@ pub fn services(
     target: SocketAddr,
     limit: Duration,
 ) -> Result<Option<Vec<String>>, DescriptorError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else { return Ok(None) };
     let connection = Connection::new(target, Access::default());
     let asked = async { tokio::time::timeout(limit, descriptor::services(&connection)).await };
-    match LocalSet::new().block_on(&runtime, asked) {
-        Ok(Ok(services)) => Ok(Some(services)),
-        Ok(Err(error @ DescriptorError::NoReflection)) => Err(error),
-        Ok(Err(_)) | Err(_) => Ok(None),
+    match tasks::block_on(asked) {
+        Ok(Ok(Ok(services))) => Ok(Some(services)),
+        Ok(Ok(Err(error @ DescriptorError::NoReflection))) => Err(error),
+        _ => Ok(None),
     }
 }
 
@@ -187,13 +184,12 @@ fn method(plan: &LoadPlan, calls: &CallPlan) -> Result<MethodDescriptor, CallErr
     if !calls.protos.is_empty() {
         return Ok(descriptor::compiled(&calls.method, &calls.protos, &calls.imports)?);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(LoadError::Thread)?;
-    LocalSet::new().block_on(&runtime, async {
+    let asked = tasks::block_on(async {
         let connection = Connection::new(plan.targets[0], calls.access.clone());
         connection.open_within(Duration::from_nanos(plan.timeout_ns)).await?;
         Ok(descriptor::reflected(&calls.method, &connection).await?)
-    })
+    });
+    asked.map_err(LoadError::Thread)?
 }
 
 impl Calls {
@@ -241,29 +237,24 @@ pub(crate) fn fuzz_message(method: &MethodDescriptor, json: &[u8]) {
 }
 
 async fn connect_all(
-    start: &Start<'_>,
+    place: &Place<'_>,
     calls: &CallPlan,
     shared: &Arc<Calls>,
 ) -> Result<Vec<CallClient>, LoadError> {
-    let place = &start.place;
-    let targets: Vec<SocketAddr> = place.connections();
-    let count = calls.connections.map_or(targets.len(), |all| place.share(all).min(targets.len()));
-    let mut connections = Vec::with_capacity(count);
-    for target in &targets[..count] {
-        let connection = Connection::new(*target, calls.access.clone());
+    let connections = place.connect(calls.connections, async |target, alone| {
+        let connection = Connection::new(target, calls.access.clone());
         connection.open_within(Duration::from_nanos(place.plan.timeout_ns)).await?;
-        connections.push(Rc::new(connection));
-    }
-    let random = stream(place.plan.seed, Purpose::Requests, place.thread);
-    let random = Rc::new(RefCell::new(random));
-    let client = |number: usize| CallClient {
+        Ok((Rc::new(connection), alone))
+    });
+    let random = place.random();
+    let client = |(connection, alone)| CallClient {
         calls: Arc::clone(shared),
         random: Rc::clone(&random),
-        connection: Rc::clone(&connections[number % count]),
-        alone: count == targets.len(),
+        connection,
+        alone,
         body: Err(String::new()),
     };
-    Ok((0..targets.len()).map(client).collect())
+    Ok(connections.await?.into_iter().map(client).collect())
 }
 
 struct CallClient {

@@ -16,9 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::time::Timespec;
 
-use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
+use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns, timespec};
 use crate::driver::{Driver, ErrorKind, Reply};
 use crate::due_times::Pace;
 use crate::recorder::{Recorder, Tally};
@@ -519,12 +518,5 @@ impl<'a, D: Driver> Generator<'a, D> {
                 self.fail(index, kind, now);
             }
         }
-    }
-}
-
-fn timespec(nanoseconds: u64) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(nanoseconds / SECOND_NS).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(nanoseconds % SECOND_NS).unwrap_or(0),
     }
 }

@@ -28,7 +28,7 @@ pub use access::{Access, AccessError};
 use crate::driver::ErrorKind;
 use crate::load::{LoadError, PREPARATION};
 use crate::resending::{self, SentAnew, Unanswered};
-use crate::tasks::SameThread;
+use crate::tasks::{SameThread, within};
 use crate::tls::Reached;
 
 /// Bytes before every message: whether it is compressed, and its length.
@@ -130,11 +130,7 @@ impl Connection {
     }
 
     pub(crate) async fn open_within(&self, limit: Duration) -> Result<(), LoadError> {
-        let opened = match tokio::time::timeout(limit, self.open()).await {
-            Ok(opened) => opened,
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
-        };
-        opened.map_err(|source| LoadError::Connect { target: self.target, source })
+        within(limit, self.target, self.open()).await
     }
 
     async fn open(&self) -> Result<(), std::io::Error> {

@@ -5,9 +5,11 @@ mod stalls;
 mod unanswered;
 mod verdict;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::{NonZero, NonZeroU64};
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
@@ -23,7 +25,7 @@ use crate::distribution::Distribution;
 use crate::driver::Driver;
 use crate::due_times::{Pace, Turns};
 use crate::engine::{Generator, ThreadPlan};
-use crate::random::{Purpose, stream};
+use crate::random::{Purpose, Random, stream};
 use crate::recorder::{Recorder, Tally, WindowExchange, WindowRecord};
 use crate::stages::Stages;
 use collector::{Collected, Collector};
@@ -272,6 +274,38 @@ impl Place<'_> {
     /// The numbers of this thread's clients, in the order of its connections.
     pub(crate) fn clients(&self) -> impl Iterator<Item = usize> + use<> {
         (self.thread..self.plan.clients).step_by(self.threads)
+    }
+
+    /// What each client of this thread goes over, as `connect` makes it of a target: of so many in the whole load, or of
+    /// its own, which `connect` is told.
+    pub(crate) async fn connect<C: Clone>(
+        &self,
+        all: Option<usize>,
+        connect: impl AsyncFn(SocketAddr, bool) -> Result<C, LoadError>,
+    ) -> Result<Vec<C>, LoadError> {
+        let targets = self.connections();
+        let count = all.map_or(targets.len(), |all| self.share(all).min(targets.len()));
+        let mut connections = Vec::with_capacity(targets.len());
+        for target in &targets[..count] {
+            connections.push(connect(*target, count == targets.len()).await?);
+        }
+        for client in count..targets.len() {
+            connections.push(connections[client % count].clone());
+        }
+        Ok(connections)
+    }
+
+    /// Draws the requests of this thread.
+    pub(crate) fn random(&self) -> Rc<RefCell<Random>> {
+        Rc::new(RefCell::new(stream(self.plan.seed, Purpose::Requests, self.thread)))
+    }
+
+    /// What each of so many operations is owed: by each client, or in the open loop, whose clients serve whatever
+    /// arrival comes, by all of the thread.
+    pub(crate) fn owed(&self, operations: usize) -> impl Fn() -> Rc<RefCell<Vec<f64>>> + use<> {
+        let nothing = move || Rc::new(RefCell::new(vec![0.0; operations]));
+        let together = matches!(self.plan.pace, PacePlan::Open { .. }).then(nothing);
+        move || together.clone().unwrap_or_else(nothing)
     }
 
     /// This thread's part of `all` things, at least one.

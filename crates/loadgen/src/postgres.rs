@@ -16,7 +16,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub use script::{Script, ScriptError};
-use tokio::task::LocalSet;
 
 use crate::driver::{ErrorKind, Reply};
 use crate::http::Values;
@@ -140,9 +139,7 @@ fn check(plan: &LoadPlan, shared: &Arc<Shared>) -> Result<(), PostgresLoadError>
         script.draw(0, &mut values, &mut random, &mut actions)?;
     }
     shared.plan.varied.iter().for_each(|(_, varied)| varied.restart());
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(LoadError::Thread)?;
-    LocalSet::new().block_on(&runtime, async {
+    let opened = tasks::block_on(async {
         for target in &plan.targets {
             match open(*target, shared, plan.timeout_ns).await {
                 Ok(_connection) => {}
@@ -154,7 +151,8 @@ fn check(plan: &LoadPlan, shared: &Arc<Shared>) -> Result<(), PostgresLoadError>
             }
         }
         Ok(())
-    })
+    });
+    opened.map_err(LoadError::Thread)?
 }
 
 /// A connection with all statements prepared, within the time-out.
@@ -168,8 +166,7 @@ async fn connect_all(
     place: &Place<'_>,
     shared: &Arc<Shared>,
 ) -> Result<Vec<PostgresClient>, LoadError> {
-    let random = stream(place.plan.seed, Purpose::Requests, place.thread);
-    let random = Rc::new(RefCell::new(random));
+    let random = place.random();
     let mut clients = Vec::new();
     for (target, number) in place.connections().into_iter().zip(place.clients()) {
         let connection = open(target, shared, place.plan.timeout_ns).await;

@@ -20,7 +20,6 @@ use std::time::Duration;
 
 use kendall_protocols::queue as wire;
 use rand::Rng as _;
-use tokio::task::LocalSet;
 
 use crate::driver::{ErrorKind, named};
 use crate::grpc::Connection;
@@ -228,8 +227,7 @@ pub fn run(
 ) -> Result<LoadResult, QueueLoadError> {
     let crowd = Arc::new(prepare(plan, queue)?);
     let body = |start: Start<'_>, recorder: Recorder| {
-        let random = stream(plan.seed, Purpose::Requests, start.place.thread);
-        tasks::run_thread(&start, client::connect_all(&start, &crowd, random), recorder)
+        tasks::run_thread(&start, client::connect_all(&start.place, &crowd), recorder)
     };
     let mut result = run_threads("queue", plan, queue.operations(), &body, stop, progress)?;
     result.calls = Some(queue.calls.name().to_owned());
@@ -239,10 +237,6 @@ pub fn run(
 
 /// Clients say hello, queues are made, messages wait.
 fn prepare(plan: &LoadPlan, queue: &QueuePlan) -> Result<Crowd, QueueLoadError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(LoadError::Thread)?;
     let target = plan.targets[0];
     let work = async {
         let connection = Rc::new(Connection::new(target, queue.access.clone()));
@@ -271,7 +265,7 @@ fn prepare(plan: &LoadPlan, queue: &QueuePlan) -> Result<Crowd, QueueLoadError> 
         fill(&connection, &crowd, stream(plan.seed, Purpose::Sizes, 0)).await?;
         Ok(crowd)
     };
-    LocalSet::new().block_on(&runtime, work)
+    tasks::block_on(work).map_err(LoadError::Thread)?
 }
 
 /// The path of a method of the service.

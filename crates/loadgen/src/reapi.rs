@@ -23,7 +23,7 @@ use crate::distribution::{Distribution, Unit, index_below, unit_interval};
 use crate::driver::{ErrorKind, Reply, named};
 use crate::grpc::{self, Access, Connection, Refusal};
 use crate::keyspace::{Chooser, KeyChoice};
-use crate::load::{LoadError, LoadPlan, LoadProgress, PacePlan, Start, run_threads};
+use crate::load::{LoadError, LoadPlan, LoadProgress, Place, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
 use crate::tasks;
@@ -186,8 +186,7 @@ pub fn run(
     }
     let stock = Arc::new(preload::prepare(plan, reapi)?);
     let body = |start: Start<'_>, recorder: Recorder| {
-        let random = stream(plan.seed, Purpose::Requests, start.place.thread);
-        tasks::run_thread(&start, connect_all(&start, &stock, random), recorder)
+        tasks::run_thread(&start, connect_all(&start.place, &stock), recorder)
     };
     Ok(run_threads("reapi", plan, reapi.operations(), &body, stop, progress)?)
 }
@@ -252,30 +251,22 @@ enum Expected {
 }
 
 /// The connected clients of a thread: a connection each.
-async fn connect_all(
-    start: &Start<'_>,
-    stock: &Arc<Stock>,
-    random: Random,
-) -> Result<Vec<ReapiClient>, LoadError> {
-    let place = &start.place;
+async fn connect_all(place: &Place<'_>, stock: &Arc<Stock>) -> Result<Vec<ReapiClient>, LoadError> {
     let limit = std::time::Duration::from_nanos(place.plan.timeout_ns);
-    let random = Rc::new(RefCell::new(random));
-    let nothing = || Rc::new(RefCell::new(vec![0.0; stock.plan.mix.parts.len()]));
-    let together = matches!(place.plan.pace, PacePlan::Open { .. }).then(nothing);
-    let mut clients = Vec::new();
-    for (client, target) in place.clients().zip(place.connections()) {
+    let connections = place.connect(None, async |target, _| {
         let connection = Rc::new(connection(target));
-        connection.open_within(limit).await?;
-        clients.push(ReapiClient {
-            stock: Arc::clone(stock),
-            connection,
-            random: Rc::clone(&random),
-            owed: together.clone().unwrap_or_else(nothing),
-            actions: Turn::new(client, place.plan.clients, stock.plan.stock),
-            next: None,
-        });
-    }
-    Ok(clients)
+        connection.open_within(limit).await.map(|()| connection)
+    });
+    let (random, owed) = (place.random(), place.owed(stock.plan.mix.parts.len()));
+    let clients = place.clients().zip(connections.await?).map(|(client, connection)| ReapiClient {
+        stock: Arc::clone(stock),
+        connection,
+        random: Rc::clone(&random),
+        owed: owed(),
+        actions: Turn::new(client, place.plan.clients, stock.plan.stock),
+        next: None,
+    });
+    Ok(clients.collect())
 }
 
 impl ReapiClient {
@@ -484,6 +475,7 @@ fn narrow(count: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::{Purpose, stream};
 
     #[test]
     fn mixes_are_read_and_nonsense_refused() {

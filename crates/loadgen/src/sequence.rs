@@ -10,8 +10,6 @@ mod cookies;
 mod extract;
 mod file;
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,7 +23,7 @@ pub use file::{FILE, MOST_STEPS, REQUEST, SEQUENCE, SequenceError};
 use crate::distribution::Distribution;
 use crate::http::{Part, Url, Values};
 use crate::load::{LoadError, LoadPlan, LoadProgress, Operations, Start, run_threads};
-use crate::random::{Purpose, Random, stream};
+use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::refusals::Said;
 use crate::tasks::{self, Timer};
@@ -152,8 +150,7 @@ pub fn run(
         plan: sequences,
     });
     let body = |start: Start<'_>, recorder: Recorder| {
-        let random = stream(plan.seed, Purpose::Requests, start.place.thread);
-        let random = Rc::new(RefCell::new(random));
+        let random = start.place.random();
         let clients = async {
             let connections = connect_all(&start.place, &shared.connector, web).await;
             connections.and_then(|connections| {

@@ -7,18 +7,18 @@
 //! time in flight.
 
 use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns};
+use crate::clock::{MILLISECOND_NS, SECOND_NS, now_ns, timespec};
 use crate::cost::Account;
 use crate::driver::{ErrorKind, Reply};
 use crate::due_times::Pace;
@@ -111,15 +111,30 @@ impl Parts<'_> {
     }
 }
 
+/// A connection to a target that is made within a limit.
+pub(crate) async fn within(
+    limit: Duration,
+    target: SocketAddr,
+    open: impl Future<Output = Result<(), std::io::Error>>,
+) -> Result<(), LoadError> {
+    let opened = tokio::time::timeout(limit, open).await;
+    let opened = opened.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+    opened.map_err(|source| LoadError::Connect { target, source })
+}
+
+/// Waits on a runtime of this thread.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T, std::io::Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(LocalSet::new().block_on(&runtime, future))
+}
+
 /// Connects the clients, and runs the thread's part of a load.
 pub(crate) fn run_thread<C: Client + 'static>(
     start: &Start<'_>,
     clients: impl Future<Output = Result<Vec<C>, LoadError>>,
     recorder: Recorder,
 ) -> Result<Option<ThreadEnd>, std::io::Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let load = async { run_clients(start, clients.await, recorder).await };
-    LocalSet::new().block_on(&runtime, load)
+    block_on(async { run_clients(start, clients.await, recorder).await })?
 }
 
 async fn run_clients<C: Client + 'static>(
@@ -375,11 +390,7 @@ impl Timer {
         if moment_ns <= now_ns() {
             return Ok(());
         }
-        let at = Timespec {
-            tv_sec: i64::try_from(moment_ns / SECOND_NS).unwrap_or(i64::MAX),
-            tv_nsec: i64::try_from(moment_ns % SECOND_NS).unwrap_or(0),
-        };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: at };
+        let once = Itimerspec { it_interval: timespec(0), it_value: timespec(moment_ns) };
         timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once)?;
         while now_ns() < moment_ns {
             let mut guard = self.0.readable().await?;

@@ -16,7 +16,7 @@ use crate::http::{HttpPlan, Template};
 use crate::load::{LoadError, LoadPlan, LoadProgress, Place, Start, run_threads};
 use crate::random::{Purpose, Random, stream};
 use crate::recorder::Recorder;
-use crate::tasks::{self, Client};
+use crate::tasks::{self, Client, within};
 use crate::tls::Secure;
 pub(crate) use connection::{Connection, Connector, read};
 use kendall_protocols::load_result::LoadResult;
@@ -111,20 +111,13 @@ pub(crate) async fn connect_all(
     connector: &Connector,
     web: &WebPlan,
 ) -> Result<Vec<Rc<Connection>>, LoadError> {
-    let targets = place.connections();
-    let count = web.connections.map_or(targets.len(), |all| place.share(all).min(targets.len()));
-    let mut connections = Vec::with_capacity(targets.len());
-    for target in &targets[..count] {
-        let connection = Connection::new(*target, count < targets.len());
-        let limit = Duration::from_nanos(place.plan.timeout_ns);
-        let opened = match tokio::time::timeout(limit, connection.open(connector)).await {
-            Ok(opened) => opened,
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut)),
-        };
-        opened.map_err(|source| LoadError::Connect { target: *target, source })?;
-        connections.push(Rc::new(connection));
-    }
-    Ok((0..targets.len()).map(|client| Rc::clone(&connections[client % count])).collect())
+    let limit = Duration::from_nanos(place.plan.timeout_ns);
+    let connections = place.connect(web.connections, async |target, alone| {
+        let connection = Connection::new(target, !alone);
+        within(limit, target, connection.open(connector)).await?;
+        Ok(Rc::new(connection))
+    });
+    connections.await
 }
 
 /// What a status means.

@@ -16,7 +16,7 @@ use super::conversation::Conversation;
 use super::{ACKNOWLEDGE, CLIENTS_A_STREAM, Calls, Crowd, QueueOperation, QueuePlan};
 use crate::driver::{ErrorKind, Reply};
 use crate::grpc::{self, Connection, Refusal};
-use crate::load::{LoadError, LoadPlan, PacePlan, Start};
+use crate::load::{LoadError, LoadPlan, Place};
 use crate::random::Random;
 use crate::tasks::Client;
 use crate::weighted::furthest_behind;
@@ -69,31 +69,22 @@ enum Request {
 
 /// The connected clients of a thread.
 pub(super) async fn connect_all(
-    start: &Start<'_>,
+    place: &Place<'_>,
     crowd: &Arc<Crowd>,
-    random: Random,
 ) -> Result<Vec<QueueClient>, LoadError> {
-    let place = &start.place;
-    let targets: Vec<SocketAddr> = place.connections();
     let all = crowd.plan.connections.or(match crowd.plan.calls {
         Calls::Single => None,
         Calls::Stream => Some(streams(place.plan)),
     });
-    let of_this_thread = all.map_or(targets.len(), |all| place.share(all).min(targets.len()));
     let limit = Duration::from_nanos(place.plan.timeout_ns);
-    let mut ways = Vec::with_capacity(of_this_thread);
-    for target in &targets[..of_this_thread] {
-        ways.push(connect(&crowd.plan, *target, limit).await?);
-    }
-    let random = Rc::new(RefCell::new(random));
-    let nothing = || Rc::new(RefCell::new(vec![0.0; crowd.plan.mix.len()]));
-    let together = matches!(place.plan.pace, PacePlan::Open { .. }).then(nothing);
-    let clients = place.clients().enumerate().map(|(index, number)| QueueClient {
+    let ways = place.connect(all, async |target, _| connect(&crowd.plan, target, limit).await);
+    let (random, owed) = (place.random(), place.owed(crowd.plan.mix.len()));
+    let clients = place.clients().zip(ways.await?).map(|(number, way)| QueueClient {
         crowd: Arc::clone(crowd),
-        way: ways[index % of_this_thread].clone(),
+        way,
         random: Rc::clone(&random),
         number,
-        owed: together.clone().unwrap_or_else(nothing),
+        owed: owed(),
         held: None,
         next: Next { operation: None, request: Request::None },
     });

@@ -11,14 +11,14 @@ use kendall_units::hex;
 use prost::Message;
 use rand::Rng as _;
 use sha2::Digest as _;
-use tokio::task::LocalSet;
 
 use super::{ReapiLoadError, ReapiOperation, ReapiPlan, narrow, path};
 use crate::driver::{ErrorKind, Reply};
 use crate::grpc::{Connection, Refusal};
 use crate::keyspace::Chooser;
-use crate::load::{LoadPlan, PREPARATION};
+use crate::load::{LoadError, LoadPlan, PREPARATION};
 use crate::random::{Purpose, Random, stream};
+use crate::tasks::block_on;
 
 /// Bytes of one message of an upload: what Bazel's and Go's clients stay below.
 const STEP: usize = 1 << 20;
@@ -61,10 +61,6 @@ pub(super) fn prepare(plan: &LoadPlan, reapi: &ReapiPlan) -> Result<Stock, Reapi
     if reapi.mix.executes() {
         stock.actions = (0..reapi.stock).map(|number| stock.action_blobs(number).0).collect();
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(crate::load::LoadError::Thread)?;
     let mut targets = plan.targets.clone();
     targets.sort_unstable();
     targets.dedup();
@@ -77,7 +73,7 @@ pub(super) fn prepare(plan: &LoadPlan, reapi: &ReapiPlan) -> Result<Stock, Reapi
         }
         Ok::<(), ReapiLoadError>(())
     };
-    LocalSet::new().block_on(&runtime, filling)?;
+    block_on(filling).map_err(LoadError::Thread)??;
     Ok(stock)
 }
 
