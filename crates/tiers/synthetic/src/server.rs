@@ -126,7 +126,7 @@ impl Synthetic {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A server is done; the answer with this number leaves.
-    Ends { sequence: u64, key: Key, number: u64, visit: VisitTimes },
+    Ends { sequence: u64, key: Key, number: u64, visit: Visit },
     /// A server takes the next request.
     Begins { sequence: u64 },
     /// Connections may be accepted again.
@@ -134,10 +134,6 @@ enum Event {
     /// The graceful stop has taken long enough.
     Grace,
 }
-
-/// A [`Visit`] in an order that the heap of events can use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct VisitTimes(u64, u64, u64);
 
 struct EventLoop {
     epoll: OwnedFd,
@@ -211,8 +207,6 @@ impl EventLoop {
             match event {
                 Event::Ends { key, number, visit, .. } => {
                     self.recorder.workers_busy.subtract(at_ns, 1);
-                    let VisitTimes(arrived_ns, begins_ns, ends_ns) = visit;
-                    let visit = Visit { arrived_ns, begins_ns, ends_ns };
                     self.with(key, |tier, connection| {
                         connection.answer(number, times(&visit), Some(visit));
                         tier.serve(key, connection)
@@ -301,8 +295,7 @@ impl EventLoop {
         } else {
             self.recorder.workers_busy.add(now_ns, 1);
         }
-        let times = VisitTimes(visit.arrived_ns, visit.begins_ns, visit.ends_ns);
-        self.events.push(visit.ends_ns, Event::Ends { sequence, key, number, visit: times });
+        self.events.push(visit.ends_ns, Event::Ends { sequence, key, number, visit });
     }
 
     fn accept(&mut self) {

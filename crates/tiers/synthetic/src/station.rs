@@ -11,7 +11,7 @@ pub struct Station {
     free_at_ns: BinaryHeap<Reverse<u64>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Visit {
     pub arrived_ns: u64,
     /// When a server took it.
