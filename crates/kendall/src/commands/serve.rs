@@ -242,6 +242,13 @@ impl Running {
         self.finish()
     }
 
+    /// Waits until the stop was asked for, and stops the tier, which finishes what it accepted.
+    pub(crate) fn until_stopped(self, tier: impl FnOnce()) -> anyhow::Result<Exit> {
+        self.wait();
+        tier();
+        self.finish()
+    }
+
     /// Call it when all that was accepted is finished: prints the summary.
     pub(crate) fn finish(self) -> anyhow::Result<Exit> {
         if let Some(log) = self.log {

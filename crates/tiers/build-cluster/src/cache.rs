@@ -26,8 +26,7 @@ mod write;
 mod zstd;
 
 pub use capabilities::cache as capabilities;
-pub use server::{Cache, CacheError, CacheOptions};
-pub use store::StoreError;
+pub use server::{Cache, CacheOptions};
 
 use crate::wire::{asset, bytestream, re};
 

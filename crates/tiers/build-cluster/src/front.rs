@@ -17,15 +17,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kendall_tier::{Clock, Instruments, Layout};
+use kendall_tier::{Clock, Instruments, Layout, Routes};
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::instruments::Families;
-use crate::listen::{
-    Grpc, Guarded, ListenError, ListenOptions, OpenUploads, Serving, UploadBounds,
-};
+use crate::listen::{Grpc, Guarded, ListenOptions, OpenUploads, Serving, StartError, UploadBounds};
 use crate::peer::Trust;
 use crate::wire::bytestream::byte_stream_server::ByteStreamServer;
 use crate::wire::re::action_cache_server::ActionCacheServer;
@@ -63,15 +61,6 @@ pub struct FrontOptions {
     pub threads: usize,
 }
 
-/// The front cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum FrontError {
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    #[error("cannot start threads")]
-    Threads(#[source] std::io::Error),
-}
-
 #[derive(Debug, Clone)]
 struct Front {
     storage: Arc<Servers>,
@@ -91,13 +80,13 @@ pub struct CacheFront {
 
 impl CacheFront {
     /// Starts it. The servers need not be there yet.
-    pub fn start(mut options: FrontOptions, clock: Clock) -> Result<Self, FrontError> {
+    pub fn start(mut options: FrontOptions, clock: Clock) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads.max(1))
             .thread_name("front")
             .enable_all()
             .build()
-            .map_err(FrontError::Threads)?;
+            .map_err(StartError::Threads)?;
         options.listen.edge.answers = options.listen.edge.answers.on_one_connection();
         let (listener, tokens) = options.listen.bind()?;
         let address = listener.address();
@@ -164,9 +153,10 @@ impl CacheFront {
         &self.instruments
     }
 
-    /// What it counts, with labels.
-    pub fn families(&self) -> &Families {
-        &self.families
+    /// What its page shows: what it counts, with labels.
+    pub fn routes(&self) -> Routes {
+        let families = self.families.clone();
+        Routes::new().with_metrics(move || families.text())
     }
 
     /// Answers what was accepted, and stops.

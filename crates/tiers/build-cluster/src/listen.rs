@@ -64,6 +64,20 @@ pub(crate) trait Serve: Clone + Send + Sync + Unpin + 'static {
     fn refuse(&self, status: Status) -> Response<Self::Body>;
 }
 
+/// A tier that clients come to cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    #[error("cannot start threads")]
+    Threads(#[source] std::io::Error),
+    #[error("cannot describe the services")]
+    Reflection(#[source] tonic_reflection::server::Error),
+    /// What it keeps cannot be used.
+    #[error(transparent)]
+    Kept(Box<dyn std::error::Error + Send + Sync>),
+}
+
 /// gRPC services, as `tonic` routes them.
 #[derive(Debug, Clone)]
 pub(crate) struct Grpc(pub(crate) Routes);

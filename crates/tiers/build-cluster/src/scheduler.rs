@@ -34,7 +34,7 @@ use shared_board::SharedBoard;
 use streams::WorkerService;
 
 use crate::instruments::Families;
-use crate::listen::{Guarded, ListenError, ListenOptions, OpenUploads, Serving, UploadBounds};
+use crate::listen::{Guarded, ListenOptions, OpenUploads, Serving, StartError, UploadBounds};
 use crate::peer::{Peer, Reach};
 use crate::remote::Remote;
 use crate::wire::longrunning::operations_server::OperationsServer;
@@ -69,17 +69,6 @@ pub struct SchedulerOptions {
     pub threads: usize,
 }
 
-/// The scheduler cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum SchedulerError {
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    #[error("cannot start threads")]
-    Threads(#[source] std::io::Error),
-    #[error("cannot describe the services")]
-    Reflection(#[source] tonic_reflection::server::Error),
-}
-
 /// A running scheduler.
 #[derive(Debug)]
 pub struct Scheduler {
@@ -92,13 +81,13 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    pub fn start(mut options: SchedulerOptions, clock: Clock) -> Result<Self, SchedulerError> {
+    pub fn start(mut options: SchedulerOptions, clock: Clock) -> Result<Self, StartError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(options.threads)
             .thread_name("scheduler")
             .enable_all()
             .build()
-            .map_err(SchedulerError::Threads)?;
+            .map_err(StartError::Threads)?;
         options.listen.edge.answers = options.listen.edge.answers.on_one_connection();
         options.listen.edge.lasting = EXECUTIONS;
         let (listener, tokens) = options.listen.bind()?;
@@ -126,7 +115,7 @@ impl Scheduler {
             let own = services(service, options.beat_ms)
                 .add_service(CapabilitiesServer::new(capabilities))
                 .add_service(healthy);
-            let own = reflection::add(own, options.front).map_err(SchedulerError::Reflection)?;
+            let own = reflection::add(own, options.front).map_err(StartError::Reflection)?;
             let own = own.prepare();
             let passed_on = || {
                 let uploads = OpenUploads::new(UploadBounds::on_one_connection());
@@ -159,23 +148,18 @@ impl Scheduler {
         &self.instruments
     }
 
-    /// What it counts, with labels.
-    pub fn families(&self) -> &Families {
-        &self.families
-    }
-
-    /// Its status page: `/` and `/status` for people, `/status.json` for programs.
+    /// What its page shows: labelled metrics, and its status: `/` and `/status` for people, `/status.json` for programs.
     pub fn routes(&self) -> Routes {
-        let programs = Arc::clone(&self.shared_board);
+        let (families, programs) = (self.families.clone(), Arc::clone(&self.shared_board));
         let people = || {
             let shared_board = Arc::clone(&self.shared_board);
             move |_: &PageRequest| PageResponse::html(page::html(&page::status(&shared_board)))
         };
-        Routes::new().with("GET", "/", people()).with("GET", "/status", people()).with(
-            "GET",
-            "/status.json",
-            move |_| PageResponse::json(&page::status(&programs)),
-        )
+        Routes::new()
+            .with_metrics(move || families.text())
+            .with("GET", "/", people())
+            .with("GET", "/status", people())
+            .with("GET", "/status.json", move |_| PageResponse::json(&page::status(&programs)))
     }
 
     /// Stops: clients of running actions are asked to come back to the next scheduler, which learns

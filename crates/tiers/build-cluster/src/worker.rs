@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kendall_tier::{Clock, Instruments};
+use kendall_tier::{Clock, Instruments, Routes};
 use tokio::runtime::Runtime;
 
 use action::Kitchen;
@@ -172,9 +172,10 @@ impl Worker {
         &self.instruments
     }
 
-    /// What it counts of its store of inputs, with labels.
-    pub fn families(&self) -> &Families {
-        &self.families
+    /// What its page shows: what it counts of its store of inputs, with labels.
+    pub fn routes(&self) -> Routes {
+        let families = self.families.clone();
+        Routes::new().with_metrics(move || families.text())
     }
 
     /// What slots could not set up.

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use kendall_build_cluster::cache::{Cache, CacheError, CacheOptions};
-use kendall_build_cluster::listen::{LINE, ListenError, ListenOptions, Tokens};
+use kendall_build_cluster::cache::{Cache, CacheOptions};
+use kendall_build_cluster::listen::{LINE, ListenError, ListenOptions, StartError, Tokens};
 use kendall_build_cluster::peer::{Trust, TrustFiles};
 use kendall_tier::{Clock, Stop};
 
@@ -163,23 +163,20 @@ impl CacheFlags {
             read_only_results: self.read_only_results,
             behind_front: self.behind_front,
         };
-        let cache = Cache::start(&options, Clock::monotonic())
-            .map_err(|error| exit_with(exit_of(&error), error))?;
-        let listen = vec![cache.address()];
-        let instruments = cache.instruments().clone();
-        let running = Running::start(&self.tier.page, &instruments, cache.routes(), &stop, listen)?;
-        running.wait();
-        cache.stop();
-        running.finish()
+        let cache = Cache::start(&options, Clock::monotonic()).map_err(start_error)?;
+        let (page, listen) = (&self.tier.page, vec![cache.address()]);
+        Running::start(page, cache.instruments(), cache.routes(), &stop, listen)?
+            .until_stopped(|| cache.stop())
     }
 }
 
-fn exit_of(error: &CacheError) -> Exit {
-    match error {
-        CacheError::Listen(ListenError::Tls(_)) => Exit::Refused,
-        CacheError::Threads(_) => Exit::Failure,
-        _ => Exit::NotReady,
-    }
+pub(super) fn start_error(error: StartError) -> anyhow::Error {
+    let exit = match error {
+        StartError::Listen(ListenError::Tls(_)) => Exit::Refused,
+        StartError::Threads(_) | StartError::Reflection(_) => Exit::Failure,
+        StartError::Listen(_) | StartError::Kept(_) => Exit::NotReady,
+    };
+    exit_with(exit, error)
 }
 
 fn instance(text: &str) -> Result<(String, u64), String> {

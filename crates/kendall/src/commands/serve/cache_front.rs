@@ -1,13 +1,12 @@
 //! `kendall serve cache-front`: one address for several build caches.
 
-use kendall_build_cluster::front::{CacheFront, FrontError, FrontOptions, Server, WhenDown};
-use kendall_build_cluster::listen::ListenError;
-use kendall_tier::{Clock, Routes, Stop};
+use kendall_build_cluster::front::{CacheFront, FrontOptions, Server, WhenDown};
+use kendall_tier::{Clock, Stop};
 use kendall_units::Seconds;
 
-use super::cache::{ClientFlags, PeerFlags, once};
+use super::cache::{ClientFlags, PeerFlags, once, start_error};
 use super::{Running, TierFlags};
-use crate::exit::{Exit, exit_with};
+use crate::exit::Exit;
 
 /// Runs a front over several build caches
 ///
@@ -87,24 +86,10 @@ impl CacheFrontFlags {
             patience: self.server_patience.as_duration(),
             threads: usize::from(self.threads),
         };
-        let front = CacheFront::start(options, Clock::monotonic())
-            .map_err(|error| exit_with(exit_of(&error), error))?;
-        let instruments = front.instruments().clone();
-        let families = front.families().clone();
-        let routes = Routes::new().with_metrics(move || families.text());
-        let listen = vec![front.address()];
-        let running = Running::start(&self.tier.page, &instruments, routes, &stop, listen)?;
-        running.wait();
-        front.stop();
-        running.finish()
-    }
-}
-
-fn exit_of(error: &FrontError) -> Exit {
-    match error {
-        FrontError::Listen(ListenError::Tls(_)) => Exit::Refused,
-        FrontError::Listen(_) => Exit::NotReady,
-        FrontError::Threads(_) => Exit::Failure,
+        let front = CacheFront::start(options, Clock::monotonic()).map_err(start_error)?;
+        let (page, listen) = (&self.tier.page, vec![front.address()]);
+        Running::start(page, front.instruments(), front.routes(), &stop, listen)?
+            .until_stopped(|| front.stop())
     }
 }
 

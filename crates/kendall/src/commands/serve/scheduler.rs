@@ -2,16 +2,15 @@
 
 use std::net::SocketAddr;
 
-use kendall_build_cluster::listen::ListenError;
 use kendall_build_cluster::peer::Peer;
 use kendall_build_cluster::scheduler::board::Limits;
-use kendall_build_cluster::scheduler::{ActionLimits, Scheduler, SchedulerError, SchedulerOptions};
+use kendall_build_cluster::scheduler::{ActionLimits, Scheduler, SchedulerOptions};
 use kendall_tier::{Clock, Stop};
 use kendall_units::Seconds;
 
-use super::cache::{AccessFlags, PeerFlags};
+use super::cache::{AccessFlags, PeerFlags, start_error};
 use super::{Running, TierFlags, at_least_one};
-use crate::exit::{Exit, exit_with};
+use crate::exit::Exit;
 
 /// Runs the scheduler of a build cluster
 ///
@@ -109,16 +108,11 @@ pub(crate) struct SchedulerFlags {
 impl SchedulerFlags {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         let stop = Stop::on_signals()?;
-        let scheduler = Scheduler::start(self.options()?, Clock::monotonic())
-            .map_err(|error| exit_with(exit_of(&error), error))?;
-        let instruments = scheduler.instruments().clone();
-        let families = scheduler.families().clone();
-        let routes = scheduler.routes().with_metrics(move || families.text());
-        let listen = vec![scheduler.address()];
-        let running = Running::start(&self.tier.page, &instruments, routes, &stop, listen)?;
-        running.wait();
-        scheduler.stop();
-        running.finish()
+        let scheduler =
+            Scheduler::start(self.options()?, Clock::monotonic()).map_err(start_error)?;
+        let (page, listen) = (&self.tier.page, vec![scheduler.address()]);
+        Running::start(page, scheduler.instruments(), scheduler.routes(), &stop, listen)?
+            .until_stopped(|| scheduler.stop())
     }
 
     fn options(&self) -> anyhow::Result<SchedulerOptions> {
@@ -150,14 +144,6 @@ impl SchedulerFlags {
             patience: self.cache_patience.as_duration(),
             threads: usize::from(self.threads),
         })
-    }
-}
-
-fn exit_of(error: &SchedulerError) -> Exit {
-    match error {
-        SchedulerError::Listen(ListenError::Tls(_)) => Exit::Refused,
-        SchedulerError::Listen(_) => Exit::NotReady,
-        SchedulerError::Threads(_) | SchedulerError::Reflection(_) => Exit::Failure,
     }
 }
 

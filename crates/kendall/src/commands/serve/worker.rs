@@ -12,7 +12,7 @@ use kendall_build_cluster::worker::{
     ActionBounds, OutputLimits, SlotProgram, TreeLimits, Worker, WorkerError, WorkerOptions,
     slot_process,
 };
-use kendall_tier::{Clock, Routes, Stop};
+use kendall_tier::{Clock, Stop};
 use kendall_units::{Seconds, parse_bytes, parse_seconds};
 
 use super::cache::PeerFlags;
@@ -189,14 +189,9 @@ impl WorkerFlags {
         if !worker.notes().is_empty() {
             output::note(worker.notes().trim_end_matches("; "));
         }
-        let instruments = worker.instruments().clone();
-        let families = worker.families().clone();
-        let routes = Routes::new().with_metrics(move || families.text());
         // It has no clients: the scheduler does not come to it.
-        let running = Running::start(&self.page, &instruments, routes, &stop, Vec::new())?;
-        running.wait();
-        worker.stop();
-        running.finish()
+        Running::start(&self.page, worker.instruments(), worker.routes(), &stop, Vec::new())?
+            .until_stopped(|| worker.stop())
     }
 
     fn options(&self) -> anyhow::Result<WorkerOptions> {

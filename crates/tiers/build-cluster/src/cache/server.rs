@@ -22,7 +22,7 @@ use super::service::Service;
 use super::store::{Store, StoreError, StoreOptions};
 use super::uploads::Uploads;
 use crate::instruments::Families;
-use crate::listen::{Guarded, ListenError, ListenOptions, UploadBounds};
+use crate::listen::{Guarded, ListenOptions, StartError, UploadBounds};
 
 /// Bytes of unfinished requests that are held at most.
 const HELD_BYTES: usize = 512 << 20;
@@ -45,17 +45,6 @@ pub struct CacheOptions {
     pub behind_front: bool,
 }
 
-/// The cache cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum CacheError {
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error("cannot start the network threads")]
-    Threads(#[source] io::Error),
-}
-
 /// A running cache.
 #[derive(Debug)]
 pub struct Cache {
@@ -74,8 +63,8 @@ impl Cache {
     /// Opens the stores and serves.
     ///
     /// # Errors
-    /// [`CacheError`]: an address taken, a folder that cannot be used.
-    pub fn start(options: &CacheOptions, clock: Clock) -> Result<Self, CacheError> {
+    /// [`StartError`]: an address taken, a folder that cannot be used.
+    pub fn start(options: &CacheOptions, clock: Clock) -> Result<Self, StartError> {
         super::memory::keep();
         let mut listen = options.listen.clone();
         if options.behind_front {
@@ -83,7 +72,7 @@ impl Cache {
         }
         let (listener, tokens) = listen.bind()?;
         let address = listener.address();
-        let instances = open(options)?;
+        let instances = open(options).map_err(|error| StartError::Kept(error.into()))?;
         let families = Families::new();
         for (name, store) in instances.stores() {
             metrics::describe(&families, name, store);
@@ -194,23 +183,23 @@ fn open(options: &CacheOptions) -> Result<Instances, StoreError> {
     Ok(Instances::Named(stores))
 }
 
-fn current_thread() -> Result<Runtime, CacheError> {
+fn current_thread() -> Result<Runtime, StartError> {
     // What must not hold up a network thread runs on one other.
     let mut builder = Builder::new_current_thread();
-    builder.enable_all().max_blocking_threads(1).build().map_err(CacheError::Threads)
+    builder.enable_all().max_blocking_threads(1).build().map_err(StartError::Threads)
 }
 
 fn spawn<T: Send + 'static>(
     name: String,
     body: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, CacheError> {
-    std::thread::Builder::new().name(name).spawn(body).map_err(CacheError::Threads)
+) -> Result<JoinHandle<T>, StartError> {
+    std::thread::Builder::new().name(name).spawn(body).map_err(StartError::Threads)
 }
 
 /// A thread with a runtime of its own: what a connection needs never leaves its core.
 fn network_thread(
     lane: usize,
-) -> Result<(Handle, oneshot::Sender<()>, JoinHandle<()>), CacheError> {
+) -> Result<(Handle, oneshot::Sender<()>, JoinHandle<()>), StartError> {
     let runtime = current_thread()?;
     let handle = runtime.handle().clone();
     let (end, ended) = oneshot::channel();
@@ -225,7 +214,7 @@ fn network_thread(
 fn keep_house(
     shared: &Arc<Shared>,
     stopped: &Arc<AtomicBool>,
-) -> Result<Vec<JoinHandle<()>>, CacheError> {
+) -> Result<Vec<JoinHandle<()>>, StartError> {
     let mut threads = Vec::new();
     for (_, store) in shared.instances.stores() {
         let (store, stopped) = (store.clone(), Arc::clone(stopped));

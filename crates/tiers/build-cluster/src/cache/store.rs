@@ -60,7 +60,7 @@ pub(crate) struct StoreOptions {
 
 /// The store cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub(crate) enum StoreError {
     #[error("cannot use {path}")]
     Folder { path: PathBuf, source: io::Error },
     #[error(transparent)]

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use kendall_build_cluster::cache::{Cache, CacheError};
-use kendall_build_cluster::listen::{ListenError, Tls};
+use kendall_build_cluster::cache::Cache;
+use kendall_build_cluster::listen::{ListenError, StartError, Tls};
 use kendall_build_cluster::wire::re;
 use kendall_build_cluster::wire::re::capabilities_client::CapabilitiesClient;
 use kendall_testing::certificate;
@@ -108,5 +108,5 @@ fn a_cache_with_a_certificate_serves_those_who_trust_it_and_whom_it_trusts() {
     wrong.listen.edge.tls =
         Some(Tls { certificate: key, key: certificate_file, client_certificate: None });
     let refused = Cache::start(&wrong, Clock::monotonic()).unwrap_err();
-    assert!(matches!(refused, CacheError::Listen(ListenError::Tls(_))), "{refused}");
+    assert!(matches!(refused, StartError::Listen(ListenError::Tls(_))), "{refused}");
 }
