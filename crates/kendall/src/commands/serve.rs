@@ -138,6 +138,13 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
         .map_err(|error| format!("{error}; write it as HOST:PORT, such as 127.0.0.1:11211"))
 }
 
+/// A `NAME=VALUE`.
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = pair.ok_or("write it as NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
 /// The bound of what a tier serves or keeps at a time: with none it would turn every client away.
 fn at_least_one<N: TryFrom<u64> + Clone + Send + Sync + 'static>() -> RangedU64ValueParser<N> {
     RangedU64ValueParser::new().range(1..)

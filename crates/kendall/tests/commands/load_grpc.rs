@@ -132,7 +132,7 @@ fn what_cannot_be_called_is_refused_with_what_there_is() {
         (&["--call", CHECK, "--data", "{}", "--data", "{}"], "takes one message, and there are 2"),
         (&["--call", CHECK, "--vary", "x=1"], "`{x}` is not in"),
         (&["--call", CHECK, "--in-turn"], "no streams both ways"),
-        (&["--call", CHECK, "--metadata", "x"], "write it like `x-user=7`"),
+        (&["--call", CHECK, "--metadata", "x"], "write it as NAME=VALUE"),
         (&["--call", CHECK, "--metadata", "grpc-timeout=1S"], "is not metadata"),
         (&["--call", CHECK, "--proto", "/nonexistent.proto"], "nonexistent.proto"),
         (&["--call", CHECK, "--proto", &wrong], "wrong.proto:2"),

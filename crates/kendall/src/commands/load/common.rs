@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 
 use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::distribution::{Distribution, Unit};
+use kendall_loadgen::http::Values;
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, LoadProgress, PacePlan};
 use kendall_loadgen::stages::{Level, Stages};
 use kendall_loadgen::tls::is_cut;
@@ -170,6 +171,11 @@ struct Printed<'a> {
     checks: Vec<Value>,
     #[serde(flatten)]
     result: &'a LoadResult,
+}
+
+/// A name and what it stands for, which varies.
+pub(super) fn varied(text: &str) -> Result<(String, Values), String> {
+    Values::parse(text).map_err(|error| kendall_units::chain(&error))
 }
 
 /// Which addresses of a host will do.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use kendall_loadgen::calls::{self, Access, CallError, CallPlan};
 use kendall_loadgen::http::Values;
 
-use super::common::{Common, load_error, resolve};
+use super::super::serve::pair;
+use super::common::{Common, load_error, resolve, varied};
 use super::secure::SecureFlags;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
@@ -44,8 +45,8 @@ pub(crate) struct LoadGrpc {
 
     /// Value of `{NAME}`, drawn anew for each call: a whole number (`exponential:20`, `uniform:1..40`,
     /// `zipf:1000,0.99`, `sequential:1..1000`) or a line of a file (`file:PATH`); may be repeated
-    #[arg(long, value_name = "NAME=VALUES")]
-    vary: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUES", value_parser = varied)]
+    vary: Vec<(String, Values)>,
 
     /// A file that describes the method; may be repeated [default: the service is asked]
     #[arg(long, value_name = "FILE")]
@@ -56,8 +57,8 @@ pub(crate) struct LoadGrpc {
     proto_path: Vec<PathBuf>,
 
     /// Metadata of each call; may be repeated
-    #[arg(long, short = 'H', value_name = "NAME=VALUE")]
-    metadata: Vec<String>,
+    #[arg(long, short = 'H', value_name = "NAME=VALUE", value_parser = pair)]
+    metadata: Vec<(String, String)>,
 
     /// Connections that the clients share [default: one per client]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -82,10 +83,6 @@ impl LoadGrpc {
     }
 
     fn content(&self) -> anyhow::Result<CallPlan> {
-        let placeholders: Result<Vec<_>, _> =
-            self.vary.iter().map(|text| Values::parse(text)).collect();
-        let metadata: anyhow::Result<Vec<_>> =
-            self.metadata.iter().map(|text| metadata(text)).collect();
         let messages = match &self.data_file {
             None if self.data.is_empty() => vec!["{}".to_owned()],
             None => self.data.clone(),
@@ -100,20 +97,14 @@ impl LoadGrpc {
             protos: self.proto.clone(),
             imports: self.proto_path.clone(),
             messages,
-            placeholders: placeholders.map_err(refused)?,
+            placeholders: self.vary.clone(),
             in_turn: self.in_turn,
-            metadata: metadata?,
+            metadata: self.metadata.clone(),
             access: Access::new(None, tls.as_ref().map(|(name, tls)| (name.as_str(), tls)))
                 .map_err(refused)?,
             connections: self.connections.map(|connections| connections as usize),
         })
     }
-}
-
-fn metadata(text: &str) -> anyhow::Result<(String, String)> {
-    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    pair.map(|(name, value)| (name.trim().to_owned(), value.to_owned()))
-        .ok_or_else(|| refused(format!("`{text}` is not metadata; write it like `x-user=7`")))
 }
 
 fn call_error(error: CallError) -> anyhow::Error {

@@ -12,7 +12,7 @@ use kendall_loadgen::tls::Secure;
 use kendall_loadgen::web::{self, WebPlan};
 use kendall_protocols::load_result::LoadResult;
 
-use super::common::{Common, Family, load_error, resolve_as};
+use super::common::{Common, Family, load_error, resolve_as, varied};
 use super::secure::Trust;
 use crate::exit::{Exit, refused, stop_at_a_signal};
 
@@ -49,8 +49,8 @@ pub(crate) struct LoadHttp {
     /// Value of `{NAME}`, drawn anew for each request: a whole number (`20`, `exponential:20`,
     /// `normal:20,5`, `uniform:1..40`, `zipf:1000,0.99`; `exponential:20 at most 90` sends 90 for
     /// every draw above 90) or a line of a file (`file:PATH`); may be repeated
-    #[arg(long, value_name = "NAME=VALUES")]
-    vary: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUES", value_parser = varied)]
+    vary: Vec<(String, Values)>,
 
     /// A file of sequences (TOML): requests that follow each other, with values that later ones take from earlier
     /// replies; see the page on loads. A request of the load is then a run of a sequence, and the path of the
@@ -246,8 +246,6 @@ impl LoadHttp {
         };
         let headers: Result<Vec<_>, _> =
             self.header.iter().map(|text| HttpPlan::parse_header(text)).collect();
-        let placeholders: Result<Vec<_>, _> =
-            self.vary.iter().map(|text| Values::parse(text)).collect();
         Ok(HttpPlan {
             method: self
                 .method
@@ -257,7 +255,7 @@ impl LoadHttp {
             authority: url.authority.clone(),
             headers: headers.map_err(refused)?,
             body,
-            placeholders: placeholders.map_err(refused)?,
+            placeholders: self.vary.clone(),
             keep_alive: !self.no_keep_alive,
         })
     }

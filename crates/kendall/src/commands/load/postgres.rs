@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use kendall_loadgen::http::Values;
 use kendall_loadgen::postgres::{self, PostgresLoadError, PostgresPlan, Script, given};
 
-use super::common::{Common, load_error, resolve};
+use super::super::serve::pair;
+use super::common::{Common, load_error, resolve, varied};
 use super::secure::SecureFlags;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
 
@@ -33,13 +34,13 @@ pub(crate) struct LoadPostgres {
     sql: Option<String>,
 
     /// Value of `:NAME`, the same in all requests; may be repeated
-    #[arg(long, short = 'D', value_name = "NAME=VALUE")]
-    define: Vec<String>,
+    #[arg(long, short = 'D', value_name = "NAME=VALUE", value_parser = pair)]
+    define: Vec<(String, String)>,
 
     /// Value of `:NAME`, drawn anew for each request: a whole number (`uniform:1..40`, `zipf:1000,0.99`,
     /// `sequential:1..1000`) or a line of a file (`file:PATH`); may be repeated
-    #[arg(long, value_name = "NAME=VALUES")]
-    vary: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUES", value_parser = varied)]
+    vary: Vec<(String, Values)>,
 
     #[arg(long, env = "PGUSER", value_name = "NAME")]
     user: String,
@@ -69,9 +70,7 @@ impl LoadPostgres {
     }
 
     fn content(&self) -> anyhow::Result<PostgresPlan> {
-        let defined: Result<Vec<_>, _> = self.define.iter().map(|text| definition(text)).collect();
-        let varied: Result<Vec<_>, _> = self.vary.iter().map(|text| Values::parse(text)).collect();
-        let (defined, varied) = (defined?, varied.map_err(refused)?);
+        let (defined, varied) = (self.define.clone(), self.vary.clone());
         let names = given(&defined, &varied);
         let own = defined.len() + varied.len();
         if let Some(at) = (1..own).find(|at| names[..*at].contains(&names[*at])) {
@@ -101,12 +100,6 @@ impl LoadPostgres {
             varied,
         })
     }
-}
-
-fn definition(text: &str) -> anyhow::Result<(String, String)> {
-    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    pair.map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .ok_or_else(|| refused(format!("`{text}` is not a definition; write it like `scale=10`")))
 }
 
 /// A path and the weight behind its `@`.

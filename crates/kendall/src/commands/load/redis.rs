@@ -8,7 +8,7 @@ use kendall_loadgen::redis::{
     prepare,
 };
 
-use super::common::{Common, load_error, resolve};
+use super::common::{Common, load_error, resolve, varied};
 use super::keys::Keys;
 use super::secure::SecureFlags;
 use crate::exit::{Exit, exit_with, refused, stop_at_a_signal};
@@ -43,8 +43,8 @@ pub(crate) struct LoadRedis {
 
     /// Value of `{NAME}`, drawn anew for each command: a whole number (`exponential:20`, `uniform:1..40`,
     /// `zipf:1000,0.99`) or a line of a file (`file:PATH`); may be repeated
-    #[arg(long, value_name = "NAME=VALUES")]
-    vary: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUES", value_parser = varied)]
+    vary: Vec<(String, Values)>,
 
     #[arg(long, value_name = "COMMANDS")]
     pipeline: u32,
@@ -121,10 +121,7 @@ impl LoadRedis {
     }
 
     fn content(&self) -> anyhow::Result<RedisPlan> {
-        let vary: Result<Vec<_>, _> = self.vary.iter().map(|text| Values::parse(text)).collect();
-        let (names, values): (Vec<String>, Vec<Values>) =
-            vary.map_err(refused)?.into_iter().unzip();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let names: Vec<&str> = self.vary.iter().map(|(name, _)| name.as_str()).collect();
         let mut commands = match (&self.mix, &self.command[..]) {
             (None, [_, ..]) => Vec::new(),
             (mix, _) => RedisCommand::parse_mix(mix.as_deref().unwrap_or("set=1,get=10"))
@@ -137,7 +134,7 @@ impl LoadRedis {
             commands,
             pipeline: self.pipeline as usize,
             expected_misses: self.keys.expected_misses,
-            values,
+            values: self.vary.iter().map(|(_, values)| values.clone()).collect(),
             access: RedisAccess {
                 user: self.user.clone(),
                 password: self.password.clone(),

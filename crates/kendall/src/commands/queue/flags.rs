@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use kendall_loadgen::tls::Tls;
 use kendall_units::Seconds;
 
+use super::super::serve::pair;
+
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// Registers this client; the same name gets the same id
@@ -231,7 +233,7 @@ pub(crate) struct Send {
     #[arg(long, conflicts_with_all = ["content", "lines"])]
     pub(crate) binary: bool,
     /// A header; repeated
-    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = header, conflicts_with = "lines")]
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "lines")]
     pub(crate) headers: Vec<(String, String)>,
     /// Only this client may take it
     #[arg(long, value_name = "NAME")]
@@ -271,12 +273,6 @@ pub(crate) struct Held {
     /// Id of the lease, as printed by lease
     #[arg(value_name = "LEASE")]
     pub(crate) lease: u64,
-}
-
-/// `NAME=VALUE`.
-fn header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Whom a server is shown.

@@ -56,7 +56,7 @@ pub(crate) struct WorkerFlags {
     name: Option<String>,
 
     /// A platform property that this worker offers; may be repeated
-    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = property)]
+    #[arg(long = "property", value_name = "NAME=VALUE", value_parser = super::pair)]
     properties: Vec<(String, String)>,
 
     /// Folder for inputs and slots
@@ -164,11 +164,6 @@ enum Network {
     Own,
     /// The machine's.
     Host,
-}
-
-fn property(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
 }
 
 fn user(text: &str) -> Result<(u32, u32), String> {
