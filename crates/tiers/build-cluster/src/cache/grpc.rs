@@ -12,6 +12,7 @@ use http_body_util::BodyExt as _;
 use hyper::Response;
 use hyper::body::{Body, Frame};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use kendall_tier::serve::Bounds;
 use tonic::{Code, Status};
 
 use crate::listen::{Client, Incoming};
@@ -24,25 +25,16 @@ pub(crate) const MESSAGE_BYTES: usize = 16 << 20;
 pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 pub(crate) const STEP: usize = 4 << 10;
 
-/// Bytes of unfinished requests that may be held: by all clients together, by half of that for one connection, and by
-/// three quarters for one address.
+/// Bytes of unfinished requests that may be held.
 #[derive(Debug)]
 pub(crate) struct Budget {
     held: AtomicUsize,
-    most: usize,
-    connection: usize,
-    peer: usize,
+    bounds: Bounds,
 }
 
 impl Budget {
-    pub(crate) fn new(most: usize) -> Arc<Self> {
-        let (connection, peer) = (most / 2, most / 4 * 3);
-        Arc::new(Self { held: AtomicUsize::new(0), most, connection, peer })
-    }
-
-    /// Without bounds for one client: a front's clients come over its connections.
-    pub(crate) fn behind_front(most: usize) -> Arc<Self> {
-        Arc::new(Self { held: AtomicUsize::new(0), most, connection: most, peer: most })
+    pub(crate) fn new(bounds: Bounds) -> Arc<Self> {
+        Arc::new(Self { held: AtomicUsize::new(0), bounds })
     }
 
     /// Bytes that are held.
@@ -68,9 +60,9 @@ impl Held {
         let (budget, client) = (&self.budget, &self.client);
         self.bytes += bytes;
         let bounds = [
-            (&budget.held, budget.most, "by all clients"),
-            (&client.connection.held, budget.connection, "by one connection"),
-            (&client.peer.held, budget.peer, "by one address"),
+            (&budget.held, budget.bounds.whole, "by all clients"),
+            (&client.connection.held, budget.bounds.connection, "by one connection"),
+            (&client.peer.held, budget.bounds.peer, "by one address"),
         ];
         let mut refused = None;
         for (held, most, whom) in bounds {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tonic::Status;
 
 use super::store::{Entry, Key, Kind, Store};
-use crate::digest::{Digest, HASH_BYTES};
+use crate::digest::{Digest, Function, HASH_BYTES};
 
 /// The stores, by instance.
 #[derive(Debug)]
@@ -65,18 +65,18 @@ impl Partition<'_> {
 
     /// The name under which the result of an action is kept.
     pub(crate) fn result(&self, action: &Digest) -> Key {
-        let mut hash = action.hash;
-        for (byte, salt) in hash.iter_mut().zip(self.salt) {
-            *byte ^= salt;
-        }
-        Key { kind: Kind::Result, function: action.function, hash }
+        Key { kind: Kind::Result, function: action.function, hash: self.salted(action.hash) }
     }
 
     /// The name under which an asset is kept.
-    pub(crate) fn asset(&self, mut hash: [u8; HASH_BYTES]) -> Key {
+    pub(crate) fn asset(&self, hash: [u8; HASH_BYTES]) -> Key {
+        Key { kind: Kind::Asset, function: Function::Blake3, hash: self.salted(hash) }
+    }
+
+    fn salted(&self, mut hash: [u8; HASH_BYTES]) -> [u8; HASH_BYTES] {
         for (byte, salt) in hash.iter_mut().zip(self.salt) {
             *byte ^= salt;
         }
-        Key { kind: Kind::Asset, function: crate::digest::Function::Blake3, hash }
+        hash
     }
 }

@@ -39,16 +39,15 @@ pub(crate) async fn read(mut call: Call, mut messages: Messages, room: &Room) ->
         Ok(mut content) => {
             // What fits into one message needs no stream.
             match content.next() {
-                Ok(first) if content.ended() => {
-                    let parts =
-                        first.filter(|data| !data.is_empty()).map(framed).unwrap_or_default();
-                    call.bytes(0, parts.iter().map(|part| part.len() as u64).sum());
-                    finish(&mut call, Ok(grpc::stream(parts, None)))
-                }
                 Ok(first) => {
                     let parts =
                         first.filter(|data| !data.is_empty()).map(framed).unwrap_or_default();
-                    grpc::stream(parts, Some(Box::new(Rest { content, call, half: None })))
+                    if !content.ended() {
+                        let rest = Rest { content, call, half: None };
+                        return grpc::stream(parts, Some(Box::new(rest)));
+                    }
+                    call.bytes(0, parts.iter().map(|part| part.len() as u64).sum());
+                    finish(&mut call, Ok(grpc::stream(parts, None)))
                 }
                 Err(status) => finish(&mut call, Err(status)),
             }

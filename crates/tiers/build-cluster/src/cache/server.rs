@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use kendall_tier::serve::Bounds;
 use kendall_tier::{Clock, Exposition, Instruments, PageResponse, Routes};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{oneshot, watch};
@@ -78,11 +79,11 @@ impl Cache {
             metrics::describe(&families, name, store);
         }
         let instruments = Instruments::new(metrics::layout(), clock.clone());
-        let (budget, bounds) = if options.behind_front {
-            (Budget::behind_front(HELD_BYTES), UploadBounds::behind_front())
-        } else {
-            (Budget::new(HELD_BYTES), UploadBounds::default())
-        };
+        let (mut held, mut bounds) = (Bounds::of(HELD_BYTES), UploadBounds::default());
+        if options.behind_front {
+            (held, bounds) = (held.behind_front(), UploadBounds::behind_front());
+        }
+        let budget = Budget::new(held);
         let uploads = Uploads::new(&budget, bounds);
         uploads.open.describe(&families);
         let shared = Arc::new(Shared {
