@@ -32,6 +32,11 @@ pub struct Tokens<G> {
 }
 
 impl<G> Tokens<G> {
+    /// One token alone.
+    pub fn one(token: &str, grant: G) -> Self {
+        Self { known: HashMap::from([(hash(token.as_bytes()), grant)]), without: None }
+    }
+
     /// Reads a file.
     pub fn read(path: &Path, line: &TokenLine<G>) -> Result<Self, TokensError> {
         let (path, form) = (path.to_owned(), line.form);
