@@ -216,6 +216,15 @@ pub struct Serving {
     background: JoinSet<()>,
 }
 
+/// Threads of this name for all that a tier does.
+///
+/// # Errors
+/// Where the system gives none.
+pub fn threads(name: &str, threads: usize) -> io::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(threads.max(1)).thread_name(name).enable_all().build()
+}
+
 impl Serving {
     /// Serves until the stop; `background` ends when all is answered.
     pub fn start<S: ServeConnection>(

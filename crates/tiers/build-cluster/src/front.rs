@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kendall_tier::serve::threads;
 use kendall_tier::{Clock, Instruments, Layout, Routes};
 use tonic::{Request, Response, Status};
 use tonic_health::ServingStatus;
@@ -81,12 +82,7 @@ pub struct CacheFront {
 impl CacheFront {
     /// Starts it. The servers need not be there yet.
     pub fn start(mut options: FrontOptions, clock: Clock) -> Result<Self, StartError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(options.threads.max(1))
-            .thread_name("front")
-            .enable_all()
-            .build()
-            .map_err(StartError::Threads)?;
+        let runtime = threads("front", options.threads).map_err(StartError::Threads)?;
         options.listen.edge.answers = options.listen.edge.answers.on_one_connection();
         let (listener, tokens) = options.listen.bind()?;
         let address = listener.address();

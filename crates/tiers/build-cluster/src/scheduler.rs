@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kendall_tier::serve::threads;
 use kendall_tier::{Clock, Instruments, PageRequest, PageResponse, Routes};
 use tonic::server::NamedService as _;
 use tonic_health::ServingStatus;
@@ -82,12 +83,7 @@ pub struct Scheduler {
 
 impl Scheduler {
     pub fn start(mut options: SchedulerOptions, clock: Clock) -> Result<Self, StartError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(options.threads)
-            .thread_name("scheduler")
-            .enable_all()
-            .build()
-            .map_err(StartError::Threads)?;
+        let runtime = threads("scheduler", options.threads).map_err(StartError::Threads)?;
         options.listen.edge.answers = options.listen.edge.answers.on_one_connection();
         options.listen.edge.lasting = EXECUTIONS;
         let (listener, tokens) = options.listen.bind()?;

@@ -30,6 +30,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kendall_tier::serve::threads;
 use kendall_tier::{Clock, Instruments, Routes};
 use tokio::runtime::Runtime;
 
@@ -112,12 +113,7 @@ pub struct Worker {
 impl Worker {
     /// Starts it: its slots first, so that one that cannot work is never given work.
     pub fn start(options: WorkerOptions, clock: Clock) -> Result<Self, WorkerError> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(options.threads)
-            .thread_name("worker")
-            .enable_all()
-            .build()
-            .map_err(WorkerError::Threads)?;
+        let runtime = threads("worker", options.threads).map_err(WorkerError::Threads)?;
         let failed = |source| WorkerError::Folder { folder: options.folder.clone(), source };
         let lock = crate::folder::take(&options.folder, &["files", "slots"])?;
         let folder = options.folder.canonicalize().map_err(failed)?;

@@ -185,7 +185,7 @@ impl Server {
         let address = listener.address();
         let (postgres, url) = database(&options.database)?;
         let reach = Reach::parse(&url, options.root_certificate.as_deref())?;
-        let runtime = network_threads(options.threads)?;
+        let runtime = serve::threads("network", options.threads).map_err(ServerError::Threads)?;
         let mut databases = runtime.block_on(Databases::open(&reach, options.pool()))?;
         if let Some(postgres) = &postgres {
             databases = databases.guarded_by(postgres.nearly_full());
@@ -339,15 +339,6 @@ impl Server {
             postgres.stop();
         }
     }
-}
-
-fn network_threads(threads: usize) -> Result<Runtime, ServerError> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads)
-        .thread_name("network")
-        .enable_all()
-        .build()
-        .map_err(ServerError::Threads)
 }
 
 /// The database's URL, and the private PostgreSQL behind it, if it is one.
