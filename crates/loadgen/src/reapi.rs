@@ -24,7 +24,7 @@ use crate::driver::{ErrorKind, Reply, named};
 use crate::grpc::{self, Access, Connection, Refusal};
 use crate::keyspace::{Chooser, KeyChoice};
 use crate::load::{LoadError, LoadPlan, LoadProgress, Place, Start, run_threads};
-use crate::random::{Purpose, Random, stream};
+use crate::random::Random;
 use crate::recorder::Recorder;
 use crate::tasks;
 use crate::weighted::{furthest_behind, weights};
