@@ -108,6 +108,7 @@ impl RunCommand {
 pub(super) fn with_the_flag_for_keys(mut refusal: clap::Error) -> clap::Error {
     let (flag, why) = match std::env::args().nth(1).as_deref() {
         Some("run") => ("--set", "to replace a key of the study file"),
+        Some("compare") => ("--set", "to replace a key of the study files of `--run`"),
         Some("predict") => ("--what-if", "to ask about a changed key"),
         _ => return refusal,
     };

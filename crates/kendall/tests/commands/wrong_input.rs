@@ -202,6 +202,8 @@ fn what_an_observation_does_not_use_is_refused() {
 #[test]
 fn a_flag_of_another_command_leads_to_that_of_this_one() {
     refused(&["predict", "results", "--set", "workload.clients=3"], "write `--what-if KEY=VALUE`");
+    let of_key = "files of `--run`, write `--set measure.duration=…`";
+    refused(&["compare", "--run", "a.toml", "--measure.duration=3s"], of_key);
     let of_key = "write `--what-if workload.clients=…`";
     refused(&["predict", "results", "--workload.clients=3"], of_key);
 }
