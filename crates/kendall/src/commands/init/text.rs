@@ -15,6 +15,9 @@ pub(super) struct Asked<'a> {
     pub(super) ready_deadline: Seconds,
 }
 
+/// What the answer of a load curve is about.
+const PLAIN_QUESTION: &str = "How much load does it carry, and what limits it?";
+
 /// A study that starts commands; clients talk to the last.
 pub(super) fn processes(
     asked: &Asked<'_>,
@@ -34,7 +37,7 @@ pub(super) fn processes(
     };
     let question = match workers {
         Some(_) => "How many workers does it need, and where does it saturate?",
-        None => "How many clients can it serve, and where does it saturate?",
+        None => PLAIN_QUESTION,
     };
     let varied = if workers.is_some() { "workers and clients" } else { "clients" };
     let last = tiers.len().saturating_sub(1);
@@ -131,7 +134,7 @@ pub(super) fn attached(
         "# Made by `kendall init --attach {target}`. Every key: docs/study-files.md.\n\n\
          name = {name}\n\
          title = {title}\n\
-         question = \"How many clients can it serve, and where does it saturate?\"\n\
+         question = \"{PLAIN_QUESTION}\"\n\
          # objective = \"p99 < 100ms\"                # if given, it is what the answer is about\n\n\
          [system]\nkind = \"attached\"                        # runs already: the study loads and observes it\n\n\
          [[system.tiers]]\nname = \"service\"\naddresses = [{address}]\n{measured}{fill}\n{workload}\n{measure}\
