@@ -309,7 +309,7 @@ fn what_no_run_tells_is_refused(folder: &Path) {
         ("clients=3", "did you mean workload.clients=3"),
         ("system.wrkers=3", "did you mean"),
         ("tiers.cache.speed=2", "no tier `cache`"),
-        ("cores=0", "from 1"),
+        ("cores=0", "--what-if cores=0: `0` is refused"),
         ("name=other", "changes nothing"),
         ("seed=3", "changes nothing"),
         ("measure.duration=10s", "changes nothing"),

@@ -37,7 +37,7 @@ pub(super) enum QuestionError {
     Twice(String),
     #[error("`{first}` and `{second}` both have several values; ask for one curve at a time")]
     TwoCurves { first: String, second: String },
-    #[error("{key}={value}: {what}")]
+    #[error("--what-if {key}={value}: {what}")]
     Value { key: String, value: String, what: String },
     #[error(
         "the stored study file is not the one that was run: {0}; the results can be read, but \
@@ -46,8 +46,6 @@ pub(super) enum QuestionError {
     File(String),
     #[error("{0}")]
     Refused(#[from] Refusal),
-    #[error("--what-if {key}={value}: {what}")]
-    WhatIf { key: String, value: String, what: String },
     #[error(
         "`{key}` is a key of the study, and the other results say themselves what it was; with \
          --against, only what no study file contains can be changed: cores, cpu_speed, placement, \
@@ -70,7 +68,7 @@ pub(super) enum QuestionError {
     )]
     ChangesNothing { key: String },
     #[error(
-        "{key}={value}: no run tells what a request costs with it, since the study never varied \
+        "--what-if {key}={value}: no run tells what a request costs with it, since the study never varied \
          it. Run the study with it: kendall run STUDY.toml --set {key}={value} at light load and \
          near saturation, and use those results"
     )]
@@ -251,7 +249,7 @@ impl StudyOfResults {
             }
             _ => problem.to_string().replace("factors.", ""),
         };
-        QuestionError::WhatIf { key, value, what }
+        QuestionError::Value { key, value, what }
     }
 
     /// The study file and what was set in it, without what is of another loop than the one that is asked.
@@ -383,7 +381,7 @@ pub(super) fn question(
             if study.settings(&[])?.graph().tiers.iter().any(|one| one.tier.as_str() == tier) {
                 let what =
                     format!("`{tier}` is a tier; of it write tiers.{tier}.workers, .speed, …");
-                return Err(QuestionError::WhatIf { key: key.clone(), value: value.clone(), what });
+                return Err(QuestionError::Value { key: key.clone(), value: value.clone(), what });
             }
             // An unknown key is refused with the closest known one.
             study.settings(&keys)?;
