@@ -210,7 +210,12 @@ fn folded(help: &str, columns: usize) -> String {
             continue;
         }
         let mut part = String::new();
-        for word in words(line.trim_start()) {
+        let parts = words(line.trim_start()).into_iter().flat_map(|word| {
+            // A flag whose value leaves no room for four spaces and the backslash stands by itself.
+            let is_long = word.starts_with('-') && word.chars().count() + 6 > columns;
+            word.splitn(1 + usize::from(is_long), ' ')
+        });
+        for word in parts {
             // Two for the backslash, and for what stands before the first word.
             if !part.is_empty() && part.chars().count() + word.chars().count() + 3 > columns {
                 lines.push(format!("{part} \\"));
@@ -288,6 +293,8 @@ mod tests {
         let expected = "Examples:\n  kendall load http \\\n    'http://a/?b=c d' \\\n    --rate 250/s \\\n    --clients 3\n  \
                         kendall demo";
         assert_eq!(folded(long, 24), expected);
+        let long_value = "  kendall run a --set measure.duration=3s";
+        assert_eq!(folded(long_value, 24), "  kendall run a --set \\\n    measure.duration=3s");
         fn look(command: &clap::Command) {
             for help in [command.get_after_help(), command.get_after_long_help()] {
                 let help = help.map(ToString::to_string).unwrap_or_default();
