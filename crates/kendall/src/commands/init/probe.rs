@@ -320,8 +320,8 @@ fn look_from(address: &str, path: &str, (end, deadline): (u64, Seconds)) -> Resu
     })
 }
 
-/// Asks again while connections are closed without a word: a service may do that until it is ready.
-/// With it, what it is that speaks no HTTP.
+/// Asks again while connections are closed without a word, or it says that it is not available: a service may do that
+/// until it is ready. With it, what it is that speaks no HTTP.
 fn first_answer(
     address: &str,
     path: &str,
@@ -331,15 +331,22 @@ fn first_answer(
     loop {
         let left = Duration::from_nanos(end.saturating_sub(now_ns())).max(PAUSE);
         let answer = ask(address, request, left)?;
-        let is_http = |text: &str| status(text).is_some_and(|one| one.starts_with(['2', '3']));
-        let answered = matches!(&answer, Answer::Said(text) if is_http(text));
-        let found = if answered { None } else { other(address, path)? };
-        if answer != Answer::Closed || found.is_some() || now_ns() >= end {
+        let code = match &answer {
+            Answer::Said(text) => status(text).unwrap_or_default(),
+            Answer::Closed | Answer::Silent => "",
+        };
+        let boots = NOT_AVAILABLE.contains(&code);
+        let found =
+            if boots || code.starts_with(['2', '3']) { None } else { other(address, path)? };
+        if !(boots || answer == Answer::Closed) || found.is_some() || now_ns() >= end {
             return Ok((answer, found));
         }
         std::thread::sleep(PAUSE);
     }
 }
+
+/// What a service, or the proxy before it, answers while it boots.
+const NOT_AVAILABLE: [&str; 3] = ["502", "503", "504"];
 
 /// The status of an answer in HTTP.
 fn status(text: &str) -> Option<&str> {
@@ -520,6 +527,23 @@ mod tests {
         assert!(matches!(first_answer(&address, "/", request, end), Ok((Answer::Said(_), None))));
         let error = look_from(&address, "/", (now_ns() + 300_000_000, deadline)).unwrap_err();
         assert!(error.contains("gave no answer to GET / within 20"), "{error}");
+    }
+
+    #[test]
+    fn a_service_that_is_not_available_while_it_boots_is_asked_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let booting = ["HTTP/1.1 503 Not yet\r\n\r\n"; 3];
+            let answers = booting.into_iter().chain(std::iter::repeat("HTTP/1.1 200 OK\r\n\r\n"));
+            for (stream, answer) in listener.incoming().zip(answers) {
+                let mut stream = stream.unwrap();
+                let _count = stream.read(&mut [0; 512]).unwrap_or(0);
+                stream.write_all(answer.as_bytes()).unwrap_or_default();
+            }
+        });
+        let found = look_from(&address, "/", (now_ns() + 20_000_000_000, Seconds::new(20.0)));
+        assert_eq!(found.unwrap().protocol, Protocol::Http);
     }
 
     #[test]
