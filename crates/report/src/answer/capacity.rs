@@ -37,7 +37,8 @@ pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Foun
     let (mut sentence, told) = sentence(data, fastest, found, &with);
     let modes = outliers::two_modes(data, curve);
     let has_modes = modes.is_some();
-    sentence.extend(modes.or_else(|| outliers::in_words(data, curve, found)));
+    let unlike = modes.or_else(|| outliers::in_words(data, curve, found));
+    sentence.extend(unlike.or_else(|| outliers::moved_cost(data, curve)));
     sentence.extend(data.along(curve).last().and_then(no_steady_state));
     let estimate = found.curve.as_ref().map(|curve| curve.capacity.clone());
     let limit = limit(data, curve, found);

@@ -128,6 +128,34 @@ fn waiting_for_a_core(point: &OperatingPoint) -> f64 {
     point.processes.iter().filter_map(|process| process.run_queue_wait).sum()
 }
 
+/// Where a request took much more of the processor in one run than in another of the same load: least and most.
+pub(super) fn moved_cost(data: &Observations, curve: &Curve) -> Option<String> {
+    let of = |c: &Configuration| {
+        let sound = c.repetitions.iter().filter(|repetition| repetition.weight >= DISTURBED);
+        moved(sound.map(|one| (processor_time(&one.point), one.point.client.throughput_per_s)))
+    };
+    let all = data.along(curve).filter_map(|c| Some((c, of(c)?)));
+    let (at, (low, high)) = all.max_by(|a, b| (a.1.1 / a.1.0).total_cmp(&(b.1.1 / b.1.0)))?;
+    Some(format!(
+        " What a request takes of the processor moved from {} to {} between runs of one load ({}).",
+        number::time(low),
+        number::time(high),
+        data.name_of(at)
+    ))
+}
+
+/// Least and most of the processor times a request, each with its rate, where they differ.
+fn moved(costs: impl Iterator<Item = (f64, f64)>) -> Option<(f64, f64)> {
+    /// More than the speed of a virtual machine drifts by.
+    const MOVED: f64 = 1.5;
+    /// Cores below which a wake-up more or less is a difference.
+    const LEAST_CORES: f64 = 0.05;
+    let notable = costs.filter(|(cost, rate)| cost * rate >= LEAST_CORES);
+    let (low, high) =
+        notable.fold((f64::INFINITY, 0.0_f64), |(l, h), (cost, _)| (l.min(cost), h.max(cost)));
+    (high > MOVED * low).then_some((low, high))
+}
+
 /// Of the system, per request.
 fn processor_time(point: &OperatingPoint) -> f64 {
     let system = point.processes.iter().filter(|process| process.part.role.is_of_the_system());
@@ -160,6 +188,16 @@ mod tests {
         let levels = [vec![100.0, 101.0], vec![200.0, 201.0], vec![400.0, 401.0]];
         assert_eq!(modes(&levels), None);
         assert_eq!(modes(&[vec![1.0], Vec::new()]), None);
+    }
+
+    #[test]
+    fn a_cost_has_moved_where_a_drift_of_the_machine_does_not_explain_it() {
+        let moved = |costs: &[f64]| super::moved(costs.iter().map(|cost| (*cost, 200.0)));
+        assert_eq!(moved(&[3.8e-3, 6.0e-3, 4.1e-3]), Some((3.8e-3, 6.0e-3)));
+        assert_eq!(moved(&[4.0e-3, 5.5e-3]), None);
+        assert_eq!(moved(&[20e-6, 60e-6]), None, "hardly anything is computed");
+        assert_eq!(moved(&[f64::NAN, 4.0e-3]), None);
+        assert_eq!(moved(&[]), None);
     }
 
     #[test]

@@ -1025,6 +1025,20 @@ fn a_service_of_two_modes_needs_no_quieter_machine() {
     assert!(answer.next.starts_with("What a slow run and a fast one do differently"), "{answer:?}");
 }
 
+#[test]
+fn a_cost_that_moved_between_runs_of_one_load_is_said() {
+    let dearer = |record: &mut RunRecord| {
+        for sample in record.processes.iter_mut().flat_map(|one| &mut one.samples) {
+            sample.cpu_user_ns *= 1 + u64::from(record.run.repetition == 1) * 3;
+        }
+    };
+    let (kept, _guard) = folder("moved");
+    let factors = vec![("workload.clients", vec![90.0, 120.0, 150.0])];
+    Synthetic { change: dearer, factors, ..Synthetic::writes() }.store(&kept);
+    let answer = kendall_report::analyze(&kept).unwrap().answer.unwrap().answer;
+    assert!(answer.contains("What a request takes of the processor moved from 10"), "{answer}");
+}
+
 /// Everything ran on `web`. The study was started at `localhost`, which is busy with other things, and whose
 /// hypervisor gives some of it to others.
 fn elsewhere(record: &mut RunRecord) {
