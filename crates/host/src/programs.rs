@@ -94,8 +94,12 @@ impl Programs {
         self.by_pid.keys().copied().filter(|at| self.is_below(*at, &[pid])).collect()
     }
 
+    pub(crate) fn command(&self, pid: u32) -> Option<String> {
+        Some(self.by_pid.get(&i32::try_from(pid).ok()?)?.command.clone())
+    }
+
     /// Whether a process is one of these, or was started by one.
-    fn is_below(&self, pid: i32, own: &[u32]) -> bool {
+    pub(crate) fn is_below(&self, pid: i32, own: &[u32]) -> bool {
         let mut at = pid;
         for _ in 0..LONGEST_CHAIN {
             if u32::try_from(at).is_ok_and(|at| own.contains(&at)) {

@@ -190,6 +190,71 @@ pub fn called(pid: u32) -> BTreeSet<SocketAddr> {
     to.map(|to| SocketAddr::new(to.ip().to_canonical(), to.port())).collect()
 }
 
+/// A program that serves others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Serving {
+    pub address: SocketAddr,
+    /// Its process and command, the parent where it has workers; `None` of another host, and of another user.
+    pub process: Option<(u32, String)>,
+}
+
+impl std::fmt::Display for Serving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.process {
+            Some((pid, command)) => write!(f, "`{command}` (process {pid}) at {}", self.address),
+            None => write!(f, "{}", self.address),
+        }
+    }
+}
+
+/// Whom a process and those below it are connected to, but for the processes `own` with those below them, and for what is
+/// at `known` addresses.
+pub fn serving(pid: u32, own: &[u32], known: &[SocketAddr]) -> Vec<Serving> {
+    let mut addresses = called(pid);
+    addresses.retain(|address| !known.contains(address));
+    if addresses.is_empty() {
+        return Vec::new();
+    }
+    let all = Programs::now();
+    let of = |address: SocketAddr| {
+        let there = address.ip().is_loopback().then(|| listener(address, pid)).flatten();
+        let is_own = there
+            .and_then(|there| i32::try_from(there).ok())
+            .is_some_and(|there| all.is_below(there, own));
+        let process = there.and_then(|there| Some((there, all.command(there)?)));
+        (!is_own).then_some(Serving { address, process })
+    };
+    addresses.into_iter().filter_map(of).collect()
+}
+
+/// The process that listens at an address, in the network that a process has: the parent, where it has workers.
+pub fn listener(address: SocketAddr, seen_by: u32) -> Option<u32> {
+    let owner = Process::new(i32::try_from(seen_by).ok()?).ok()?;
+    let tables = [owner.tcp(), owner.tcp6()].into_iter().filter_map(Result::ok).flatten();
+    let listens = |entry: &TcpNetEntry| {
+        let (ip, port) = (entry.local_address.ip().to_canonical(), entry.local_address.port());
+        let is_there = port == address.port() && (ip.is_unspecified() || ip == address.ip());
+        entry.state == TcpState::Listen && is_there
+    };
+    let sockets: Vec<u64> = tables.filter(listens).map(|entry| entry.inode).collect();
+    let holds = |process: &Process| {
+        let descriptors = process.fd().into_iter().flatten().take(MOST_DESCRIPTORS);
+        let mut targets = descriptors.filter_map(Result::ok).map(|descriptor| descriptor.target);
+        targets.any(|target| matches!(target, FDTarget::Socket(inode) if sockets.contains(&inode)))
+    };
+    let all = procfs::process::all_processes().into_iter().flatten().filter_map(Result::ok);
+    let holders: Vec<(i32, i32)> = all
+        .filter(holds)
+        .filter_map(|process| Some((process.pid(), process.stat().ok()?.ppid)))
+        .collect();
+    let top = |least: i32| {
+        let is_held = |above: i32| above >= least && holders.iter().any(|one| one.0 == above);
+        holders.iter().find(|(pid, above)| *pid >= least && !is_held(*above))
+    };
+    // The first process may hold it for a service that it starts.
+    top(2).or_else(|| top(1)).and_then(|(pid, _)| u32::try_from(*pid).ok())
+}
+
 /// Connections of those that called, and those to others.
 fn established(all: &[TcpNetEntry]) -> (Vec<&TcpNetEntry>, Vec<&TcpNetEntry>) {
     let of = |state: TcpState| all.iter().filter(move |entry| entry.state == state);
@@ -303,6 +368,16 @@ mod tests {
         let end = monotonic_ns() + 60_000_000_000;
         while monotonic_ns() < end && !called(std::process::id()).contains(&address) {}
         assert!(called(std::process::id()).contains(&address));
+        let serves = |own: &[u32], known: &[SocketAddr]| {
+            let mut all = serving(std::process::id(), own, known).into_iter();
+            all.find(|one| one.address == address)
+        };
+        while monotonic_ns() < end && serves(&[], &[]).is_none() {}
+        let found = serves(&[], &[]).unwrap();
+        assert_eq!(found.process.as_ref().unwrap().0, std::process::id());
+        assert!(found.to_string().ends_with(&format!("(process {}) at {address}", std::process::id())));
+        assert_eq!(serves(&[std::process::id()], &[]), None, "of its own");
+        assert_eq!(serves(&[], &[address]), None, "known");
         let (lock, done) = (Mutex::new(()), AtomicBool::new(false));
         let held = lock.lock().unwrap();
         std::thread::scope(|scope| {

@@ -437,6 +437,16 @@ pub enum Caveat {
         /// The result set, where several are compared.
         set: Option<String>,
     },
+    #[error(
+        "{who} serves `{tier}`: {}; as a tier of the study its part would be seen",
+        if *seen { "its processor time counts as that of a tier" } else { "what it uses is not seen" }
+    )]
+    Serves {
+        /// Its command, process and address; its address alone where it is not seen.
+        who: String,
+        tier: String,
+        seen: bool,
+    },
     #[error("generator and tiers share {cores} cores: they disturb each other")]
     SharedMachine { cores: u64 },
     #[error("{errors} of {requests} requests failed")]
@@ -496,7 +506,8 @@ impl Caveat {
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Note { text: one }, Self::Note { text: two }) => one == two,
+            (Self::Note { text: one }, Self::Note { text: two })
+            | (Self::Serves { who: one, .. }, Self::Serves { who: two, .. }) => one == two,
             (
                 Self::Remarked { kind: one, text: a, .. },
                 Self::Remarked { kind: two, text: b, .. },

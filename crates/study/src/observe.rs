@@ -1,6 +1,7 @@
 //! One run: starts the system, fills it, loads it, watches it, stops it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +19,11 @@ use kendall_host::programs::Programs;
 use kendall_host::protocol::{Looked, What};
 use kendall_host::runner::Runner;
 use kendall_host::sample::{Accounting, Sampled};
+use kendall_host::waits::{self, Serving};
 use kendall_protocols::load_result::{JOB_LOOP, LoadResult};
 use kendall_protocols::snapshot::stage;
-use kendall_protocols::topology::{Part, TierId};
-use kendall_stats::estimate::OtherProgram;
+use kendall_protocols::topology::{Part, Role, TierId};
+use kendall_stats::estimate::{Caveat, OtherProgram};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{HostSample, Process};
 use kendall_units::ratio;
@@ -44,6 +46,9 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time between two reports of how a run does.
 const LIVE_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// How long from the start of a load tiers are looked at for whom they call: what they keep connections to is seen by then.
+const SERVING_NS: u64 = 3_000_000_000;
 
 /// How long filling may take.
 const PREFILL_DEADLINE: Duration = Duration::from_secs(120);
@@ -245,7 +250,7 @@ impl Observer<'_> {
         let settings = self.settings;
         let entry = &settings.topology.entry;
         match running.reach(entry, entry, At::Here).first() {
-            Some(address) if ["processes", "attached"].contains(&settings.kind.name) => {
+            Some(address) if is_of_the_user(settings) => {
                 Ok(entry::check(&settings.workload, entry, address)?)
             }
             _ => Ok(()),
@@ -391,6 +396,10 @@ impl Observer<'_> {
         let mut watch = Watch::new(running, entry, duration.as_duration());
         watch.folder = Some(self.folder.to_owned());
         watch.agents = self.machines.all_agents().map(WatchedAgent::of).collect();
+        let own = is_of_the_user(self.settings);
+        if own {
+            watch.find_serving();
+        }
         // Before any request: what the tiers count from here on is this load's.
         watch.look_at_all()?;
         // The probe runs on the cores of this machine only.
@@ -405,7 +414,7 @@ impl Observer<'_> {
             generators.push(self.generator((number, at), &targets, start)?);
         }
         watch.add_generators(&generators);
-        let outcome = self.watch(running, &mut generators, &mut watch);
+        let outcome = self.watch(running, &mut generators, (&mut watch, own));
         let outcome = outcome.and_then(|()| watch.last_look());
         let speeds = probe.map(Probe::end).unwrap_or_default();
         let outcome = outcome.and_then(|()| results(&mut generators, workload));
@@ -415,7 +424,7 @@ impl Observer<'_> {
         end_within(stopped, within);
         let generators = outcome?;
         let clocks = self.machines.end_clocks()?;
-        let Watch { members, mut processes, hosts, others, .. } = watch;
+        let Watch { members, mut processes, hosts, others, serving, .. } = watch;
         for (_, process) in &mut processes {
             process.threads.sort_by(|a, b| (&a.name, a.at_ns).cmp(&(&b.name, b.at_ns)));
         }
@@ -425,6 +434,7 @@ impl Observer<'_> {
             processes: processes.into_iter().map(|(_, process)| process).collect(),
             hosts,
             programs: others,
+            serving: serving.into_iter().map(|(found, tier)| serves(&found, tier)).collect(),
             speeds,
             killed: Vec::new(),
             put: Vec::new(),
@@ -454,7 +464,7 @@ impl Observer<'_> {
         &mut self,
         running: &Running,
         generators: &mut [Runner],
-        watch: &mut Watch,
+        (watch, own): (&mut Watch, bool),
     ) -> Result<(), RunError> {
         let started = monotonic_ns();
         let limit = self.settings.measure.duration.as_duration() + LOAD_GRACE;
@@ -478,6 +488,9 @@ impl Observer<'_> {
                 .into());
             }
             if now >= next {
+                if own && now - started < SERVING_NS {
+                    watch.find_serving();
+                }
                 watch.look();
                 watch.room_here()?;
                 next = now.max(next) + watch.interval_ns;
@@ -494,6 +507,15 @@ impl Observer<'_> {
         }
         Ok(running.check_alive()?)
     }
+}
+
+/// Whether the study is of a service of the user's own.
+fn is_of_the_user(settings: &Settings) -> bool {
+    ["processes", "attached"].contains(&settings.kind.name)
+}
+
+fn serves(found: &Serving, tier: Part) -> Caveat {
+    Caveat::Serves { who: found.to_string(), tier: tier.name, seen: found.process.is_some() }
 }
 
 /// The error of a generator that has failed and left nothing: the run is of no use, however long the others go on.
@@ -556,6 +578,8 @@ struct Watch {
     programs: Programs,
     /// Those of them that used most until its end.
     others: Vec<OtherProgram>,
+    /// Programs that serve a tier here without being one, and the tier.
+    serving: Vec<(Serving, Part)>,
     /// The agents of this machine and of others.
     agents: Vec<WatchedAgent>,
     interval_ns: u64,
@@ -610,6 +634,7 @@ impl Watch {
             hosts: Vec::new(),
             programs: Programs::now(),
             others: Vec::new(),
+            serving: Vec::new(),
             agents: Vec::new(),
             interval_ns: nanos(interval),
             entry,
@@ -623,6 +648,36 @@ impl Watch {
             let pid = generator.pid();
             (Accounting::Generator(pid), process(Part::generator(), number, pid, generator.host()))
         }));
+    }
+
+    /// Looks for programs that serve tiers of this machine and are none: from now on they are sampled as if they were, since
+    /// what they compute is the system's.
+    fn find_serving(&mut self) {
+        let here = |(accounting, process): &(Accounting, Process)| match accounting {
+            Accounting::Process(pid)
+                if process.part.role == Role::Tier && process.host == LOCALHOST =>
+            {
+                Some((process.part.clone(), *pid))
+            }
+            _ => None,
+        };
+        let tiers: Vec<_> = self.processes[..self.members.len()].iter().filter_map(here).collect();
+        for (tier, pid) in tiers {
+            let of_members = self.members.iter().filter_map(|one| one.address.to_socket_addrs().ok());
+            let of_others = self.serving.iter().map(|(found, _)| found.address);
+            let known: Vec<SocketAddr> = of_members.flatten().chain(of_others).collect();
+            for found in waits::serving(pid, &self.own(), &known) {
+                if let Some((pid, command)) = &found.process
+                    && !self.own().contains(pid)
+                {
+                    let name = format!("{command}:{}", found.address.port());
+                    let part = Part { role: Role::Tier, name };
+                    let row = process(part, 0, *pid, LOCALHOST.to_owned());
+                    self.processes.push((Accounting::Process(*pid), row));
+                }
+                self.serving.push((found, tier.clone()));
+            }
+        }
     }
 
     /// Asks for a snapshot of everything.
@@ -723,6 +778,15 @@ impl Watch {
     fn other_programs(&self) -> Vec<OtherProgram> {
         const MOST: usize = 3;
         const LEAST_CORES: f64 = 0.05;
+        let all = Programs::now().others_since(&self.programs, &self.own()).into_iter();
+        all.filter(|(_, cores)| *cores >= LEAST_CORES)
+            .take(MOST)
+            .map(|(command, cores)| OtherProgram { command, cores })
+            .collect()
+    }
+
+    /// The processes here that are sampled: those of the study, and those that serve it.
+    fn own(&self) -> Vec<u32> {
         let here = self.processes.iter().filter(|(_, process)| process.host == LOCALHOST);
         let own = here.flat_map(|(accounting, process)| match accounting {
             Accounting::Process(pid) | Accounting::Generator(pid) | Accounting::Alone(pid) => {
@@ -731,12 +795,7 @@ impl Watch {
             _ => [process.pid; 2],
         });
         // 0 is no process.
-        let own: Vec<u32> = own.filter(|pid| *pid > 0).collect();
-        let all = Programs::now().others_since(&self.programs, &own).into_iter();
-        all.filter(|(_, cores)| *cores >= LEAST_CORES)
-            .take(MOST)
-            .map(|(command, cores)| OtherProgram { command, cores })
-            .collect()
+        own.filter(|pid| *pid > 0).collect()
     }
 
     /// Waits for the answers that have not come.

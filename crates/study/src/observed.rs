@@ -6,7 +6,7 @@ use kendall_host::machines::{HostClock, Way};
 use kendall_protocols::load_result::LoadResult;
 use kendall_protocols::snapshot::TierSnapshot;
 use kendall_protocols::topology::Part;
-use kendall_stats::estimate::OtherProgram;
+use kendall_stats::estimate::{Caveat, OtherProgram};
 use kendall_store::{HostSample, Process, SpeedSample};
 
 use crate::settings::Settings;
@@ -20,6 +20,8 @@ pub(crate) struct Observed {
     pub(crate) hosts: Vec<HostSample>,
     /// Programs of this machine that are none of the study's, the largest first.
     pub(crate) programs: Vec<OtherProgram>,
+    /// Programs that serve a tier without being one.
+    pub(crate) serving: Vec<Caveat>,
     pub(crate) speeds: Vec<SpeedSample>,
     /// Names of those that did not stop when asked to.
     pub(crate) killed: Vec<String>,

@@ -701,6 +701,7 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRec
         run.environment["hosts"] = hosts.collect::<serde_json::Map<_, _>>().into();
         run.environment["ways"] = observed.ways.iter().map(Way::json).collect::<Vec<_>>().into();
     }
+    judgement.caveats.extend(observed.serving);
     let killed = observed.killed.into_iter();
     judgement.caveats.extend(killed.map(|name| Caveat::Killed { name }));
     if !observed.put.is_empty() {

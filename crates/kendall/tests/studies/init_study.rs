@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Output, Stdio};
 
+use kendall_store::Results;
 use kendall_testing::Process;
 
 use crate::support::kendall;
@@ -60,15 +61,17 @@ fn a_command_becomes_a_study_that_runs() {
     assert_eq!(again.status.code(), Some(2), "{}", said(&again));
 }
 
-/// What a service talks to, and no tier of the study is, is named.
+/// What a service talks to, and no tier of the study is, is named, and what it computes is not another's.
 #[test]
-fn what_serves_a_service_is_named() {
+fn what_serves_a_service_is_named_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let address = kendall_testing::free_address();
     let server = Process::memcached(address, &[]);
     let output = init(
         folder.path(),
         &[
+            "-o",
+            "mine.toml",
             "--",
             env!("CARGO_BIN_EXE_kendall"),
             "serve",
@@ -84,6 +87,23 @@ fn what_serves_a_service_is_named() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let named = format!("`memcached` (process {}) at {address} serves `", server.0.id());
     assert!(said(&output).contains(&named), "{}", said(&output));
+    let run = kendall()
+        .args(["run", "mine.toml", "--toy", "--no-report"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    let results = Results::open(&folder.path().join("results/mine")).unwrap();
+    let run = results.runs().unwrap().remove(0);
+    let counts = |caveat: &String| {
+        caveat.starts_with(&named) && caveat.contains("its processor time counts as that of a tier")
+    };
+    let caveats: Vec<String> = run.caveats.iter().map(ToString::to_string).collect();
+    assert!(caveats.iter().any(counts), "{caveats:?}");
+    let processes = results.processes(run.id).unwrap();
+    let part = format!("memcached:{}", address.port());
+    let memcached = processes.iter().find(|process| process.part.name == part).unwrap();
+    assert!(memcached.samples.len() > 1 && memcached.pid == server.0.id(), "{memcached:?}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use kendall_host::keeper::{Keeper, Spawn};
 use kendall_host::sample::{self, Accounting};
+use kendall_host::waits;
 use kendall_loadgen::calls;
 use kendall_loadgen::http::Url;
 use kendall_units::Seconds;
@@ -150,7 +151,7 @@ fn watched<T>(running: &[Started<'_>], work: impl FnOnce() -> T) -> (T, Calls) {
     let ids: Vec<(&str, u32, SocketAddr)> =
         running.iter().map(|one| (&*one.looked.name, one.child.id(), one.address)).collect();
     let of = |(name, pid, _): &(&str, u32, SocketAddr)| {
-        let called = kendall_host::waits::called(*pid);
+        let called = waits::called(*pid);
         let others = ids.iter().filter(|(_, _, address)| called.contains(address));
         others.map(|(other, _, _)| ((*name).to_owned(), (*other).to_owned())).collect::<Calls>()
     };
@@ -176,16 +177,7 @@ fn watched<T>(running: &[Started<'_>], work: impl FnOnce() -> T) -> (T, Calls) {
 
 /// Names what a service is connected to that is no tier of the study.
 pub(super) fn note_who_serves(name: &str, pid: u32, tiers: &[SocketAddr]) {
-    for address in kendall_host::waits::called(pid).into_iter().filter(|to| !tiers.contains(to)) {
-        let here = address.ip().is_loopback().then(|| listener(address.port())).flatten();
-        let command =
-            here.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
-        let who = match (here, command) {
-            (Some(pid), Some(command)) => {
-                format!("`{}` (process {pid}) at {address}", command.trim())
-            }
-            _ => address.to_string(),
-        };
+    for who in waits::serving(pid, &[pid], tiers) {
         output::note(&format!(
             "{who} serves `{name}`: what it needs is measured where it is a tier of the study (--tier)"
         ));
@@ -450,7 +442,8 @@ impl Attached {
                 format!("nothing answers at {address}: {error}; start the service first"),
             )
         })?;
-        let pid = if address.ip().is_loopback() { listener(url.port) } else { None };
+        let listens = || waits::listener(address, std::process::id());
+        let pid = address.ip().is_loopback().then(listens).flatten();
         Ok(Self { address: address.to_string(), pid, group: None })
     }
 
@@ -459,39 +452,6 @@ impl Attached {
         let sampled = sample::accounting(&Accounting::ControlGroup(self.group.clone()?))?.process;
         Some(sampled.cpu_user_ns + sampled.cpu_system_ns)
     }
-}
-
-/// The process of this machine that listens on a port: the parent, where it has workers.
-fn listener(port: u16) -> Option<u32> {
-    let mut sockets = Vec::new();
-    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        let text = std::fs::read_to_string(table).unwrap_or_default();
-        sockets.extend(text.lines().skip(1).filter_map(|line| {
-            let cells: Vec<&str> = line.split_whitespace().collect();
-            let at = u16::from_str_radix(cells.get(1)?.rsplit(':').next()?, 16).ok()?;
-            // 0A is LISTEN.
-            (at == port && *cells.get(3)? == "0A")
-                .then(|| format!("socket:[{}]", cells.get(9).unwrap_or(&"")))
-        }));
-    }
-    let holds = |pid: u32| {
-        let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
-        files.into_iter().flatten().flatten().any(|file| {
-            std::fs::read_link(file.path())
-                .is_ok_and(|to| sockets.iter().any(|socket| to.as_os_str() == socket.as_str()))
-        })
-    };
-    let holders: Vec<u32> = std::fs::read_dir("/proc")
-        .ok()?
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|pid| holds(*pid))
-        .collect();
-    let parent = |pid: u32| -> Option<u32> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-    };
-    holders.iter().copied().find(|pid| parent(*pid).is_none_or(|above| !holders.contains(&above)))
 }
 
 #[cfg(test)]
