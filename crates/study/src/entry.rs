@@ -13,6 +13,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of an answer that are shown.
 const SHOWN: usize = 40;
 
+/// How HTTP/2 begins, with a frame of no settings; the frame that answers it has few bytes.
+const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+const GREETED: &[&str] = &["\0\0"];
+
+/// PostgreSQL's question whether a connection may be encrypted, and the answers: yes, no, or an error.
+const MAY_ENCRYPT: &[u8] = &[0, 0, 0, 8, 4, 210, 22, 47];
+const MAY_IT: &[&str] = &["S", "N", "E"];
+
 /// An answer in another protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -27,19 +35,27 @@ pub struct OtherProtocol {
     pub answer: String,
 }
 
-/// Sends a request to the first instance of the tier. Without a reply there is no refusal: the load will report it.
+/// Sends a request to the first instance of the tier. Without a reply there is no refusal: the load will report it, as
+/// it does where it encrypts.
 pub(crate) fn check(workload: &Workload, tier: &str, address: &str) -> Result<(), OtherProtocol> {
-    let (request, answers): (String, &[&str]) = match (workload.protocol, &workload.driver.target) {
+    let has = |option: &str| workload.driver.options.iter().any(|one| one == option);
+    let (request, answers): (Vec<u8>, &[&str]) = match (workload.protocol, &workload.driver.target) {
+        _ if has("--tls") => return Ok(()),
+        ("http", TargetForm::Url { scheme: "http", .. }) if has("--http2") => {
+            (GREETING.to_vec(), GREETED)
+        }
         ("http", TargetForm::Url { scheme: "http", path }) => {
             let head =
                 format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-            (head, &["HTTP/"])
+            (head.into_bytes(), &["HTTP/"])
         }
+        ("grpc", _) => (GREETING.to_vec(), GREETED),
         ("memcached", _) => {
             let answers = &["VERSION", "ERROR", "CLIENT_ERROR", "SERVER_ERROR"];
-            ("version\r\n".to_owned(), answers)
+            (b"version\r\n".to_vec(), answers)
         }
-        ("redis", _) => ("PING\r\n".to_owned(), &["+", "-"]),
+        ("postgres", _) => (MAY_ENCRYPT.to_vec(), MAY_IT),
+        ("redis", _) => (b"PING\r\n".to_vec(), &["+", "-"]),
         _ => return Ok(()),
     };
     let Ok(answer) = first_bytes(address, &request) else { return Ok(()) };
@@ -57,12 +73,12 @@ pub(crate) fn check(workload: &Workload, tier: &str, address: &str) -> Result<()
     })
 }
 
-fn first_bytes(address: &str, request: &str) -> std::io::Result<String> {
+fn first_bytes(address: &str, request: &[u8]) -> std::io::Result<String> {
     let resolved = address.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::NotFound)?;
     let mut stream = TcpStream::connect_timeout(&resolved, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(request.as_bytes())?;
+    stream.write_all(request)?;
     let mut bytes = [0; 256];
     let count = stream.read(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
@@ -75,11 +91,18 @@ mod tests {
     use super::*;
     use crate::file::StudyFile;
 
+    /// Of a protocol, and after a space the options of its load.
     fn workload(protocol: &str) -> Workload {
-        let keys = if protocol == "memcached" { "mix = { get = 1 }\n" } else { "" };
+        let (protocol, options) = protocol.split_once(' ').unwrap_or((protocol, ""));
+        let keys = match protocol {
+            "grpc" => "call = 'a.B/C'\n",
+            "memcached" => "mix = { get = 1 }\n",
+            "postgres" => "sql = 'SELECT 1'\n",
+            _ => "",
+        };
         let text = format!(
             "name = 'x'\n[system]\nkind = 'processes'\n[[system.tiers]]\nname = 'a'\ncommand = ['true']\n\
-             [workload]\nprotocol = '{protocol}'\n{keys}"
+             [workload]\nprotocol = '{protocol}'\noptions = '{options}'\n{keys}"
         );
         StudyFile::parse("x.toml", text, false, &[]).unwrap().settings(&[]).unwrap().workload
     }
@@ -104,12 +127,24 @@ mod tests {
         let error = asked("http", "-ERR wrong number of arguments\r\n").unwrap_err();
         assert_eq!(error.answer, "-ERR wrong number of arguments");
         assert!(error.to_string().starts_with("tier `db` at 127.0.0.1:"), "{error}");
-        assert!(asked("memcached", "HTTP/1.1 400 Bad Request\r\n\r\n").is_err());
+        for other in ["memcached", "grpc", "postgres", "http --http2"] {
+            let error = asked(other, "HTTP/1.1 400 Bad Request\r\n\r\n").unwrap_err();
+            assert_eq!(error.answer, "HTTP/1.1 400 Bad Request", "{other}");
+        }
         assert!(asked("redis", "ERROR\r\n").is_err());
         assert_eq!(asked("redis", "-NOAUTH Authentication required.\r\n"), Ok(()));
         assert_eq!(asked("http", "HTTP/1.1 500 Oh\r\n\r\n"), Ok(()));
         assert_eq!(asked("memcached", "VERSION 1.6\r\n"), Ok(()));
-        // Closed without a word: the load will say more.
+        assert_eq!(asked("postgres", "N"), Ok(()));
+        for greeted in ["grpc", "http --http2"] {
+            assert_eq!(asked(greeted, "\0\0\x06\x04\0\0\0\0\0"), Ok(()), "{greeted}");
+        }
+        // Closed without a word: the load will say more, and of what is encrypted all.
         assert_eq!(asked("http", ""), Ok(()));
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        assert_eq!(check(&workload("redis --tls"), "db", &address), Ok(()));
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "it was asked in the clear");
     }
 }
