@@ -9,7 +9,7 @@ mod outliers;
 mod rate_limit;
 mod trust;
 
-use kendall_fit::bottleneck::{Bottleneck, bottleneck};
+use kendall_fit::bottleneck::{Bottleneck, LIMITING, bottleneck};
 use kendall_fit::saturation::Saturation;
 use kendall_fit::score::{Comparison, Device};
 use kendall_observations::{Configuration, Curve, Objective, Observations};
@@ -607,8 +607,12 @@ fn model(data: &Prepared<'_>, shown: bool) -> Option<String> {
         let why = beside.left_out.first()?;
         return Some(format!("No model applies: {} is left out, since {}.", why.model, why.why));
     };
-    if let Some(why) = unfit(best, &errors) {
-        let station = found.station.as_ref().filter(|_| shown);
+    let station = found.station.as_ref().filter(|_| shown);
+    let other = || {
+        let what = station.and_then(|_| names_another(best))?;
+        Some(format!("has a {}, but {what}", errors.errors_in_words()))
+    };
+    if let Some(why) = unfit(best, &errors).or_else(other) {
         let of_curve = station.map_or_else(String::new, |station| {
             format!(
                 " The {} that the curve shows errs by at most {} in the throughput at any load.",
@@ -619,16 +623,25 @@ fn model(data: &Prepared<'_>, shown: bool) -> Option<String> {
         let of = if station.is_some() { "No model of what is counted" } else { "No model" };
         return Some(format!("{of} is good enough: the best, “{}”, {why}.{of_curve}", best.model));
     }
-    // A single station has nothing else to name.
-    let names = best.bottleneck.as_ref().filter(|_| best.devices.len() > 1).map_or_else(
-        String::new,
-        |name| {
-            let device = best.devices.iter().find(|device| device.name == *name);
-            let busy = device.map_or_else(String::new, busy_in_words);
-            format!("; it names {name} as the bottleneck{busy}")
-        },
-    );
+    let names = named(best).map_or_else(String::new, |device| format!("; it {}", names(device)));
     Some(format!("Best is “{}”: {}{names}.", best.model, errors.errors_in_words()))
+}
+
+/// The bottleneck of a model, as it names it: a single station has nothing else to name.
+fn named(best: &Comparison) -> Option<&Device> {
+    let name = best.bottleneck.as_ref().filter(|_| best.devices.len() > 1)?;
+    best.devices.iter().find(|device| device.name == *name)
+}
+
+/// Why a model is not to be named where the curve shows what limits: it names what had time left.
+fn names_another(best: &Comparison) -> Option<String> {
+    let device = named(best)?;
+    let had_time = device.measured_utilization.is_some_and(|busy| busy < LIMITING);
+    had_time.then(|| names(device))
+}
+
+fn names(device: &Device) -> String {
+    format!("names {} as the bottleneck{}", device.name, busy_in_words(device))
 }
 
 /// Why a model is not to be named: it errs, or what it takes for full was not.
@@ -681,11 +694,8 @@ fn plot(data: &Observations) -> Option<Plot> {
 mod tests {
     use super::*;
 
-    /// A model named a network thread as the bottleneck that was measured 16 % busy, and the card said no
-    /// word of it.
-    #[test]
-    fn a_bottleneck_of_a_model_stands_beside_what_was_measured_of_it() {
-        let device = |utilization, measured_utilization| Device {
+    fn device(utilization: Option<f64>, measured_utilization: Option<f64>) -> Device {
+        Device {
             name: "network thread of proxies 2".to_owned(),
             stands_for: None,
             servers: Some(1.0),
@@ -694,7 +704,36 @@ mod tests {
             utilization,
             number_at_center: None,
             measured_utilization,
+        }
+    }
+
+    /// A lock was what limits, and the processors of the host, half of them idle, what the model named.
+    #[test]
+    fn a_model_that_names_what_had_time_left_is_not_named_beside_what_the_curve_shows() {
+        let of = |measured| Comparison {
+            model: "network".to_owned(),
+            family: "network".to_owned(),
+            assumes: String::new(),
+            calibrated_on: String::new(),
+            variable: kendall_fit::score::Variable::Throughput,
+            points: Vec::new(),
+            devices: vec![device(Some(0.52), measured), device(None, None)],
+            bottleneck: Some("network thread of proxies 2".to_owned()),
+            caveats: Vec::new(),
+            calibrated: None,
+            solutions: Vec::new(),
         };
+        let why = names_another(&of(Some(0.5))).unwrap();
+        let names = "names network thread of proxies 2 as the bottleneck";
+        assert_eq!(why, format!("{names} (52 % busy by the model, 50 % measured)"));
+        assert_eq!(names_another(&of(Some(0.95))), None);
+        assert_eq!(names_another(&of(None)), None, "it may have been full");
+    }
+
+    /// A model named a network thread as the bottleneck that was measured 16 % busy, and the card said no
+    /// word of it.
+    #[test]
+    fn a_bottleneck_of_a_model_stands_beside_what_was_measured_of_it() {
         let said = busy_in_words(&device(Some(0.94), Some(0.16)));
         assert_eq!(said, " (94 % busy by the model, 16 % measured)");
         assert_eq!(busy_in_words(&device(Some(0.94), None)), "");
