@@ -55,6 +55,20 @@ pub struct StudyFile {
     places: Places,
 }
 
+/// A study as its results have it.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    pub file: StudyFile,
+    /// Its text, without the notes of what was set.
+    pub text: String,
+    /// Whether it was run with its small sizes.
+    pub toy: bool,
+    pub sets: Vec<String>,
+}
+
+/// How a stored study file notes what `--set` replaced.
+const SET_NOTE: &str = "# --set ";
+
 /// Where keys are given: in a line of the file, or on the command line.
 #[derive(Debug, Clone)]
 struct Places {
@@ -161,7 +175,7 @@ impl StudyFile {
                 .map_err(|problem| Refusal::Set { set: set.clone(), problem })?;
             // What is stored can be read as it was run.
             let newline = if text.ends_with('\n') { "" } else { "\n" };
-            text.push_str(&format!("{newline}# --set {set}\n"));
+            text.push_str(&format!("{newline}{SET_NOTE}{set}\n"));
         }
         let parts = Parts::read(&file).map_err(|problem| places.refuse(problem))?;
         let study = Self {
@@ -183,6 +197,30 @@ impl StudyFile {
         };
         study.check_levels()?;
         Ok(study)
+    }
+
+    /// As it was run.
+    ///
+    /// # Errors
+    /// Why it cannot be read, or that its text is not the one that was run.
+    pub fn stored(study: &kendall_store::Study) -> Result<Stored, String> {
+        // Notes of what was set stand at the end.
+        let noted: Vec<&str> =
+            study.file.lines().rev().map_while(|line| line.strip_prefix(SET_NOTE)).collect();
+        let sets: Vec<String> = noted.into_iter().rev().map(str::to_owned).collect();
+        let kept = study.file.lines().count() - sets.len();
+        let text: String = study.file.lines().take(kept).map(|line| format!("{line}\n")).collect();
+        let mut why = "its fingerprint is another".to_owned();
+        for toy in [false, true] {
+            match Self::parse(&study.file_name, text.clone(), toy, &sets) {
+                Ok(file) if file.fingerprint() == study.fingerprint => {
+                    return Ok(Stored { file, text, toy, sets });
+                }
+                Ok(_) => {}
+                Err(error) => why = error.to_string(),
+            }
+        }
+        Err(why)
     }
 
     /// The settings with these levels applied: one index a factor, `None` for its base value.

@@ -46,7 +46,7 @@ pub mod workload;
 pub use entry::OtherProtocol;
 pub use error::StudyError;
 pub use factor::Factor;
-pub use file::{Adaptive, DesignKind, DesignSpec, Refusal, StudyFile};
+pub use file::{Adaptive, DesignKind, DesignSpec, Refusal, Stored, StudyFile};
 pub use first_pass::FIRST_ANSWER;
 pub use host_check::{HostReport, check_hosts};
 pub use kendall_keys::{Problem, Section};

@@ -841,14 +841,9 @@ fn differing(study: &StudyFile, stored: &Study) -> String {
     if stored.name != study.study {
         return format!("another study (`{}`)", stored.name);
     }
-    let before = StudyFile::parse(&stored.file_name, stored.file.clone(), false, &[]);
-    let toy = StudyFile::parse(&stored.file_name, stored.file.clone(), true, &[]);
-    // As it was run: the file alone does not say whether that was with its small sizes.
-    let before =
-        [before, toy].into_iter().flatten().find(|one| one.fingerprint() == stored.fingerprint);
     let (mut was, mut is) = (Vec::new(), Vec::new());
-    if let Some(before) = before {
-        flat("", &before.effective(), &mut was);
+    if let Ok(before) = StudyFile::stored(stored) {
+        flat("", &before.file.effective(), &mut was);
         flat("", &study.effective(), &mut is);
     }
     let mut keys: Vec<&str> =

@@ -113,9 +113,22 @@ fn a_folder_of_another_study_is_refused() {
     let out = folder.path().join("results");
     let status = start(&study, &out).wait().unwrap();
     assert!(matches!(status.code(), Some(0 | 5)), "{status}");
+    let refused = |out: &Path, sets: &[&str], key: &str| {
+        let mut command = kendall();
+        command.arg("run").arg(&study).arg("--out").arg(out).args(sets);
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(&format!("other values of {key}")) && text.contains("--out"), "{text}");
+    };
+    refused(&out, &["--set", "seed=7"], "seed");
     std::fs::write(&study, small.replace("300ms", "400ms")).unwrap();
-    let output = kendall().arg("run").arg(&study).arg("--out").arg(&out).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("other values of measure.duration") && text.contains("--out"), "{text}");
+    refused(&out, &[], "measure.duration");
+    // What was set differs as well as what the file says.
+    let set = folder.path().join("set");
+    let mut command = kendall();
+    command.arg("run").arg(&study).arg("--out").arg(&set).args(["--set", "seed=7"]);
+    let status = command.output().unwrap().status;
+    assert!(matches!(status.code(), Some(0 | 5)), "{status}");
+    refused(&set, &[], "seed");
 }

@@ -5,7 +5,7 @@ use kendall_fit::study::{Question, Signature, is_of_the_load, lookup, number};
 use kendall_fit::twin::Workload;
 use kendall_store::{Results, Run};
 use kendall_study::workload::Arrivals;
-use kendall_study::{Beside, Factor, Refusal, Settings, StudyFile};
+use kendall_study::{Beside, Factor, Refusal, Settings, Stored, StudyFile};
 use kendall_units::{exact_f64, whole_u64};
 
 /// A design to which any number of levels is right.
@@ -189,30 +189,12 @@ pub(super) struct StudyOfResults {
     sets: Vec<String>,
 }
 
-/// How a stored study file notes what `--set` replaced.
-const SET_NOTE: &str = "# --set ";
-
 impl StudyOfResults {
     pub(super) fn read(results: &Results) -> Result<Self, QuestionError> {
         let stored = results.study().map_err(|error| QuestionError::File(error.to_string()))?;
-        // Notes of --set stand at the end of the file.
-        let notes: Vec<&str> =
-            stored.file.lines().rev().take_while(|line| line.starts_with(SET_NOTE)).collect();
-        let sets: Vec<String> =
-            notes.iter().rev().map(|line| line[SET_NOTE.len()..].to_owned()).collect();
-        let kept = stored.file.lines().count() - sets.len();
-        let text: String = stored.file.lines().take(kept).map(|line| format!("{line}\n")).collect();
-        let mut why = "its fingerprint is another".to_owned();
-        for toy in [false, true] {
-            match StudyFile::parse(&stored.file_name, text.clone(), toy, &sets) {
-                Ok(file) if file.fingerprint() == stored.fingerprint => {
-                    return Ok(Self { file, text, toy, sets });
-                }
-                Ok(_) => {}
-                Err(error) => why = error.to_string(),
-            }
-        }
-        Err(QuestionError::File(why))
+        let Stored { file, text, toy, sets } =
+            StudyFile::stored(&stored).map_err(QuestionError::File)?;
+        Ok(Self { file, text, toy, sets })
     }
 
     /// The study file with these values in the place of its own.
