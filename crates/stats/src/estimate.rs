@@ -367,6 +367,8 @@ pub enum Caveat {
         #[serde(default)]
         programs: Vec<OtherProgram>,
     },
+    #[error("other programs ran beside it{}", OtherProgram::all_in_words(": ", programs))]
+    OthersBeside { programs: Vec<OtherProgram> },
     #[error(
         "the machine was full: the study's own processes waited for a core for {wait:.1} % of the \
          cores' time, so tiers and generator slowed one another down",

@@ -692,7 +692,9 @@ fn make_record(mut run: Run, settings: &Settings, observed: Observed) -> (RunRec
             judgement.percentile(&generators, window);
         }
         judgement.machine(&observed.hosts, &observed.processes, window);
-        judgement.name_others(observed.programs);
+        if observed.clocks.is_empty() {
+            judgement.name_others(observed.programs);
+        }
     }
     judgement.clocks(&run);
     judgement.hosts(&observed.clocks);

@@ -33,6 +33,9 @@ const FULL_SHARE: f64 = 0.9;
 /// as a disturbance: the kernel's own threads and interrupts stay below it.
 const OTHERS_SHARE: f64 = 0.05;
 
+/// Cores of other programs that are named where they did not disturb.
+const NAMED_CORES: f64 = 0.2;
+
 /// Disagreement of wall clock and monotonic clock over a run, from which one of them is taken to
 /// have stepped. Both are read one after the other, and a busy machine may come between.
 const CLOCK_STEP_S: f64 = 0.02;
@@ -192,14 +195,18 @@ impl Judgement {
         }
     }
 
-    /// Names the programs of this machine that disturbed it, where one machine is all.
+    /// Names the programs of this machine that disturbed it, where one machine is all, or used much beside it.
     pub(crate) fn name_others(&mut self, largest: Vec<OtherProgram>) {
         let noisy = self.caveats.iter_mut().find_map(|caveat| match caveat {
             Caveat::NoisyNeighbor { programs, .. } => Some(programs),
             _ => None,
         });
-        if let Some(programs) = noisy {
-            *programs = largest;
+        match noisy {
+            Some(programs) => *programs = largest,
+            None if largest.iter().map(|one| one.cores).sum::<f64>() >= NAMED_CORES => {
+                self.doubt(Caveat::OthersBeside { programs: largest });
+            }
+            None => {}
         }
     }
 
@@ -455,6 +462,13 @@ mod tests {
         let mut named = judge(0, 8 * SECOND, 0);
         named.name_others(vec![OtherProgram { command: "rustc".to_owned(), cores: 1.25 }]);
         says(&named, "waiting for a core; of other programs used most `rustc` 1.25 cores");
+        let beside = |cores: f64| {
+            let mut beside = Judgement::default();
+            beside.name_others(vec![OtherProgram { command: "python3".to_owned(), cores }]);
+            beside
+        };
+        says(&beside(0.5), "other programs ran beside it: `python3` 0.50 cores");
+        assert_eq!(beside(0.1), Judgement::default());
         says(&judge(2 * SECOND, SECOND, 0), "5.0 % of the time stolen");
         says(&judge(0, 8 * SECOND, 0), "20.0 % spent waiting for a core");
         // Half of the cores' time was idle, and no other program used the rest: it was not full.

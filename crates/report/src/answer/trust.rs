@@ -110,7 +110,9 @@ impl Trust {
                 level: TrustLevel::Good,
                 why: match others_in_words(&about.point) {
                     None => without_caveat(data, about),
-                    Some(others) => format!("{}; {others}", without_caveat(data, about)),
+                    Some(others) => {
+                        format!("{}; {}", without_caveat(data, about), with_largest(about, others))
+                    }
                 },
                 remedy: String::new(),
             },
@@ -139,7 +141,9 @@ fn of_time(share: f64) -> String {
 fn with_largest(about: &Configuration, did: String) -> String {
     let named = about.doubts().iter().find_map(|caveat| match caveat {
         Caveat::InRuns { what, .. } => match &**what {
-            Caveat::NoisyNeighbor { programs, .. } => Some(programs.clone()),
+            Caveat::NoisyNeighbor { programs, .. } | Caveat::OthersBeside { programs } => {
+                Some(programs.clone())
+            }
             _ => None,
         },
         _ => None,
@@ -161,8 +165,9 @@ fn without_caveat(data: &Observations, about: &Configuration) -> String {
 }
 
 /// Whether a caveat is about what is answered. That generator and tiers share a machine holds for every
-/// study on one; what serves a tier is a part of the service; few requests make a percentile unsure, of
-/// which few answers are; and an end that was left out changes little where it was hardly another.
+/// study on one; what serves a tier is a part of the service; others beside it count where they delayed
+/// it; few requests make a percentile unsure, of which few answers are; and an end that was left out
+/// changes little where it was hardly another.
 fn touches(data: &Observations, caveat: &Caveat) -> bool {
     const HARDLY: f64 = 0.05;
     match caveat {
@@ -170,7 +175,7 @@ fn touches(data: &Observations, caveat: &Caveat) -> bool {
             throughput_change.abs().max(response_time_change.abs()) > HARDLY
         }
         Caveat::InRuns { what, .. } => touches(data, what),
-        Caveat::SharedMachine { .. } | Caveat::Serves { .. } => false,
+        Caveat::SharedMachine { .. } | Caveat::Serves { .. } | Caveat::OthersBeside { .. } => false,
         Caveat::TooFewSamples { .. } => {
             super::objective(data).is_some_and(|objective| objective.quantile.is_some())
         }
