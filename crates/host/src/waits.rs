@@ -375,7 +375,9 @@ mod tests {
         while monotonic_ns() < end && serves(&[], &[]).is_none() {}
         let found = serves(&[], &[]).unwrap();
         assert_eq!(found.process.as_ref().unwrap().0, std::process::id());
-        assert!(found.to_string().ends_with(&format!("(process {}) at {address}", std::process::id())));
+        assert!(
+            found.to_string().ends_with(&format!("(process {}) at {address}", std::process::id()))
+        );
         assert_eq!(serves(&[std::process::id()], &[]), None, "of its own");
         assert_eq!(serves(&[], &[address]), None, "known");
         let (lock, done) = (Mutex::new(()), AtomicBool::new(false));

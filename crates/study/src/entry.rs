@@ -39,7 +39,8 @@ pub struct OtherProtocol {
 /// it does where it encrypts.
 pub(crate) fn check(workload: &Workload, tier: &str, address: &str) -> Result<(), OtherProtocol> {
     let has = |option: &str| workload.driver.options.iter().any(|one| one == option);
-    let (request, answers): (Vec<u8>, &[&str]) = match (workload.protocol, &workload.driver.target) {
+    let (request, answers): (Vec<u8>, &[&str]) = match (workload.protocol, &workload.driver.target)
+    {
         _ if has("--tls") => return Ok(()),
         ("http", TargetForm::Url { scheme: "http", .. }) if has("--http2") => {
             (GREETING.to_vec(), GREETED)

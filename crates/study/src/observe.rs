@@ -663,7 +663,8 @@ impl Watch {
         };
         let tiers: Vec<_> = self.processes[..self.members.len()].iter().filter_map(here).collect();
         for (tier, pid) in tiers {
-            let of_members = self.members.iter().filter_map(|one| one.address.to_socket_addrs().ok());
+            let of_members =
+                self.members.iter().filter_map(|one| one.address.to_socket_addrs().ok());
             let of_others = self.serving.iter().map(|(found, _)| found.address);
             let known: Vec<SocketAddr> = of_members.flatten().chain(of_others).collect();
             for found in waits::serving(pid, &self.own(), &known) {

@@ -119,7 +119,10 @@ fn a_folder_of_another_study_is_refused() {
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(2));
         let text = String::from_utf8_lossy(&output.stderr);
-        assert!(text.contains(&format!("other values of {key}")) && text.contains("--out"), "{text}");
+        assert!(
+            text.contains(&format!("other values of {key}")) && text.contains("--out"),
+            "{text}"
+        );
     };
     refused(&out, &["--set", "seed=7"], "seed");
     std::fs::write(&study, small.replace("300ms", "400ms")).unwrap();
