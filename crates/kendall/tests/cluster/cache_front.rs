@@ -323,7 +323,8 @@ fn what_a_cache_has_that_is_away_is_unavailable() {
         let all: Vec<Digest> = numbers.iter().map(|n| digest(&blob(*n, 900))).collect();
         named(&client.missing(&all).await.unwrap_err());
         // What a worker asks before it takes actions.
-        named(&client.cas.batch_update_blobs(Default::default()).await.unwrap_err());
+        let nothing = re::BatchUpdateBlobsRequest::default();
+        named(&client.cas.batch_update_blobs(nothing).await.unwrap_err());
     });
 }
 
