@@ -1,6 +1,6 @@
 //! Models of JMT's analytical solver (`.jmva`): read as model files, and written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kendall_keys::Lines;
 use kendall_queueing::Model;
@@ -14,6 +14,8 @@ use toml::{Table, Value};
 const MOST_NODES: u32 = 1_000_000;
 /// Most quotation marks in one tag, two of which an attribute has: each attribute is compared with all before it.
 const MOST_MARKS: usize = 2_000;
+/// Most problems that are listed.
+const MOST_SHOWN: usize = 50;
 /// Most service times of a load-dependent station that are written.
 const MOST_ENTRIES: u64 = 10_000;
 
@@ -72,16 +74,43 @@ impl JmvaError {
     }
 }
 
+/// Where the lines of a text end.
+pub(crate) struct Ends(Vec<usize>);
+
+impl Ends {
+    pub(crate) fn of(text: &str) -> Self {
+        Self(text.match_indices('\n').map(|(at, _)| at).collect())
+    }
+
+    pub(crate) fn line(&self, element: Node<'_, '_>) -> usize {
+        self.line_at(element.range().start)
+    }
+
+    fn line_at(&self, at: usize) -> usize {
+        1 + self.0.partition_point(|end| *end < at)
+    }
+}
+
+/// Problems in one list, with the lines of those that have a place in the text (behind its first byte).
+pub(crate) fn listed(text: &str, problems: BTreeSet<(usize, String)>) -> String {
+    let (ends, more) = (Ends::of(text), problems.len().saturating_sub(MOST_SHOWN));
+    let shown = problems.into_iter().take(MOST_SHOWN).map(|(at, what)| match at {
+        0 => what,
+        at => format!("{what} (line {})", ends.line_at(at)),
+    });
+    let rest = (more > 0).then(|| format!("and {more} more"));
+    shown.chain(rest).collect::<Vec<_>>().join("; ")
+}
+
 /// Lines of a table's lists, by the lists and names that elements of the document became.
 pub(crate) fn lines<'a>(
     text: &str,
     table: &Table,
     elements: impl Iterator<Item = (&'static str, Node<'a, 'a>)>,
 ) -> Lines {
-    let newlines: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
-    let line = |at: usize| 1 + newlines.partition_point(|newline| *newline < at);
-    let named = elements
-        .filter_map(|(list, one)| Some(((list, one.attribute("name")?), line(one.range().start))));
+    let ends = Ends::of(text);
+    let named =
+        elements.filter_map(|(list, one)| Some(((list, one.attribute("name")?), ends.line(one))));
     let known: BTreeMap<(&str, &str), usize> = named.collect();
     let mut lines = Vec::new();
     for (list, entries) in table {

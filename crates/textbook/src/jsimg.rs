@@ -11,7 +11,7 @@ use roxmltree::Node;
 use toml::{Table, Value};
 
 use crate::jmva::{
-    Jmva, JmvaError, child, document, elements, lines, list, named, number, tag, wrong,
+    Jmva, JmvaError, child, document, elements, lines, list, listed, named, number, tag, wrong,
 };
 use times::Parameters;
 
@@ -101,21 +101,17 @@ pub(crate) fn read(text: &str) -> Result<Jmva, JmvaError> {
     }
     let table = file.table(sim)?;
     if !file.problems.is_empty() {
-        let place = |(at, what): &(usize, String)| match at {
-            0 => what.clone(),
-            at => format!("{what} (line {})", kendall_keys::line_of(text, *at)),
-        };
-        let problems: Vec<String> = file.problems.iter().map(place).collect();
-        let what = format!("a model file has no place for {}", problems.join("; "));
+        let problems = listed(text, file.problems);
+        let what = format!("a model file has no place for {problems}");
         return Err(wrong("<sim>", what));
     }
-    let listed = elements(sim).filter_map(|one| match one.tag_name().name() {
+    let known = elements(sim).filter_map(|one| match one.tag_name().name() {
         "userClass" => Some(("classes", one)),
         "node" => Some(("stations", one)),
         "blockingRegion" => Some(("pools", one)),
         _ => None,
     });
-    let lines = lines(text, &table, listed);
+    let lines = lines(text, &table, known);
     Ok(Jmva { table, notes: file.notes.into_iter().collect(), lines })
 }
 

@@ -23,6 +23,7 @@ pub mod lqn;
 mod named_outputs;
 mod network;
 mod notation;
+mod pnml;
 mod polling;
 mod regression;
 mod scaling;
@@ -42,14 +43,15 @@ pub use answer::{Answer, Output};
 use jmva::{Jmva, JmvaError};
 use notation::Notation;
 
-/// Reads a file of JMT.
+/// Reads a file of JMT, or a Petri net.
 pub type ReaderOfJmt = fn(&str) -> Result<Jmva, JmvaError>;
 
-/// What reads files of JMT with this ending; none where a file is another's.
+/// What reads files of JMT and Petri nets with this ending; none where a file is another's.
 pub fn reader_of_jmt(ending: &str) -> Option<ReaderOfJmt> {
     match ending {
         "jmva" => Some(jmva::read),
         "jsimg" | "jsim" => Some(jsimg::read),
+        "pnml" => Some(pnml::read),
         _ => None,
     }
 }

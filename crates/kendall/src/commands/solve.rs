@@ -36,7 +36,7 @@ const MOST_POINTS: usize = 100_000;
 /// MODEL is a kind (mm1, mm1k, mmm, mmmk, mmmm, mmmn, mminf, md1, mdm, mg1, mg1ps, mg1sjf, mg1srpt,
 /// gm1, gg1, ggm, mxm1, mmm+m, erlang-a, erlang-b, erlang-c) with its flags, or a model file (.toml or
 /// .json), whose keys docs/models.md describes, or one of JMT (.jmva, .jsimg, .jsim) or
-/// LQNS (.lqnx, .lqn). A number in a file may be a sweep: { from = 1, to = 600, step = 10 }.
+/// LQNS (.lqnx, .lqn), or a Petri net (.pnml). A number in a file may be a sweep: { from = 1, to = 600, step = 10 }.
 /// A file with `kind = "M/M/5"` is a textbook model in its short form; one with a list of `cases` is
 /// solved case by case and compared with the outputs that it expects (exit code 4 when not met).
 /// The answer says which solver gave it, and whether it is exact, a bound, an approximation or an

@@ -536,11 +536,12 @@ fn errors_over_random_layered_models() {
         ("all of these", Kind { second_phases: true, unbound: true, variable: true, ..none }),
         ("forks", Kind { forks: true, ..none }),
     ];
+    let factor = std::env::var("CUSTOMERS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
     let only = std::env::var("KIND").unwrap_or_default();
     for (name, kind) in kinds.into_iter().filter(|(name, _)| name.contains(&only)) {
         let (mut rates, mut times, mut count) = (Vec::new(), Vec::new(), 0);
         for seed in 0..models {
-            let model = random(seed, kind);
+            let model = crowded(random(seed, kind), factor);
             let Some((rate, time)) = errors(&model, cycles) else { continue };
             count += 1;
             rates.extend(rate);
@@ -730,19 +731,23 @@ fn many_customers_come_to_the_capacity_of_the_slowest_layer() {
     }
 }
 
-/// The random models with 300 times as many customers, of each of up to three reference tasks.
+/// So many times as many customers of each reference task.
+fn crowded(mut model: Layered, factor: u64) -> Layered {
+    for task in &mut model.tasks {
+        if let Role::Reference { population, .. } = &mut task.role {
+            *population *= factor;
+        }
+    }
+    model
+}
+
 #[test]
 fn random_layered_models_with_many_customers_settle() {
     let none = Kind { second_phases: false, unbound: false, variable: false, forks: false };
     let kinds =
         [none, Kind { second_phases: true, ..none }, Kind { forks: true, variable: true, ..none }];
     for (seed, kind) in (0..20).flat_map(|seed| kinds.map(|kind| (seed, kind))) {
-        let mut model = random(seed, kind);
-        for task in &mut model.tasks {
-            if let Role::Reference { population, .. } = &mut task.role {
-                *population *= 300;
-            }
-        }
+        let model = crowded(random(seed, kind), 300);
         let found = solve(&model).unwrap_or_else(|error| panic!("{}: {error}", model.name));
         for (result, place) in found.processors.iter().zip(0..) {
             let full = result.utilization.is_some_and(|share| share > 1.0 + 1e-6);

@@ -100,7 +100,7 @@ impl Flags {
             let close = kendall_keys::did_you_mean(&kind, KNOWN);
             bail!(
                 "`{written}` is not a kind of station, and there is no such file{close} (known are \
-                 {}, or a file that ends in .toml, .json, .jmva, .jsimg, .jsim, .lqnx or .lqn)",
+                 {}, or a file that ends in .toml, .json, .jmva, .jsimg, .jsim, .lqnx, .lqn or .pnml)",
                 KNOWN.join(", ")
             );
         }

@@ -74,9 +74,6 @@ impl File {
     pub(super) fn read(name: &str) -> anyhow::Result<Self> {
         let bytes = bytes(name)?;
         let ending = ending(name);
-        if ending == "pnml" {
-            bail!("{name}: a Petri net (PNML) has neither stations nor demands, and is not read");
-        }
         let reader = kendall_textbook::reader_of_jmt(ending);
         let text = match reader {
             Some(_) => kendall_textbook::jmva::decoded(bytes)
