@@ -292,6 +292,29 @@ fn a_network_with_ways_that_part_is_solved_as_it_is_simulated() {
 }
 
 #[test]
+fn hostile_numbers_of_blocking_models_are_solved_or_refused() {
+    let kinds =
+        [WhenFull::BlockAfterService, WhenFull::BlockBeforeService, WhenFull::RepeatService];
+    for (population, room) in [(0, 1), (1, 0), (7, 3), (9_000_000_000_000_000, 2)] {
+        for (rate, think) in [(1.0, 0.0), (1e-300, 1.0), (1e300, 1e-300), (1.0, 1e300)] {
+            for when_full in kinds {
+                let stations = vec![
+                    queue("a", 2, rate, None, WhenFull::Lost),
+                    queue("b", 1, 1.0, Some(room), when_full),
+                ];
+                let classes = vec![Class::closed("c", population, think)];
+                let Ok(model) = Model::new("hostile", classes, stations) else { continue };
+                let Ok(found) = solve(&model, Solver::Auto) else { continue };
+                let class = &found.classes[0];
+                let numbers = [class.throughput, class.number, class.system_response];
+                let fine = numbers.iter().all(|x| x.is_finite() && *x >= 0.0);
+                assert!(fine, "{population} {room} {rate} {think}: {numbers:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_cannot_block_is_refused_by_name() {
     let refusal = |model: &Model| {
         let settings = Settings { most_customers: 100_000, ..Settings::of(model) };
