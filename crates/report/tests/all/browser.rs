@@ -185,6 +185,8 @@ fn the_first_page_is_short() {
         assert!(pixels(telephone("first")) <= 2 * 844, "{name}: {} px", telephone("first"));
         for of in [&desk as &dyn Fn(&str) -> String, &telephone] {
             assert_eq!(of("hidden"), "0", "{name}: tables with hidden columns at {}", of("width"));
+            // Six lines of a table.
+            assert!(pixels(of("row")) < 140, "{name}: a row of {} px", of("row"));
         }
     }
 }
