@@ -24,7 +24,8 @@ pub(crate) fn of(
     };
     let windows: Vec<RunWindow> = seconds.iter().map(window).collect();
     let mut run = within_run(&windows, &Histogram::new(), quantiles, confidence).ok()?;
-    let caveats: Vec<Caveat> = run.caveats.iter().cloned().chain(only.doubts()).collect();
+    let of_run = only.doubts().into_iter().filter(|caveat| !caveat.is_remark());
+    let caveats: Vec<Caveat> = run.caveats.iter().cloned().chain(of_run).collect();
     let told = |estimate: &Estimate, shown: Option<f64>| {
         caveats.iter().cloned().fold(around(estimate, shown), Estimate::doubt)
     };

@@ -275,13 +275,14 @@ impl Configuration {
     }
 
     /// Every kind of caveat of its runs once, with the number of runs that have it; but for too few requests
-    /// in a run for a percentile of that run.
+    /// in a run for a percentile of that run, and what is no doubt.
     fn with_doubts(&self, estimate: Estimate) -> Estimate {
-        let of_percentile = |caveat: &Caveat| match caveat {
+        let of_another = |caveat: &Caveat| match caveat {
             Caveat::InRuns { what, .. } => matches!(**what, Caveat::TooFewSamples { .. }),
             _ => false,
         };
-        let doubts = self.doubts().into_iter().filter(|caveat| !of_percentile(caveat));
+        let is_its = |caveat: &Caveat| !of_another(caveat) && !caveat.is_remark();
+        let doubts = self.doubts().into_iter().filter(is_its);
         doubts.fold(estimate, Estimate::doubt)
     }
 

@@ -504,6 +504,16 @@ pub enum Caveat {
 }
 
 impl Caveat {
+    /// Whether it says what was there, and makes no number less certain.
+    #[must_use]
+    pub fn is_remark(&self) -> bool {
+        match self {
+            Self::Serves { .. } | Self::OthersBeside { .. } => true,
+            Self::InRuns { what, .. } | Self::OfSeries { what, .. } => what.is_remark(),
+            _ => false,
+        }
+    }
+
     /// Whether both say the same thing, whatever the figures: what is counted as one kind.
     #[must_use]
     pub fn is_like(&self, other: &Self) -> bool {
@@ -594,6 +604,12 @@ mod tests {
 
     #[test]
     fn caveats_of_one_kind_are_counted_by_run_and_not_by_spelling() {
+        let beside = Caveat::OthersBeside { programs: Vec::new() };
+        let lists = [std::slice::from_ref(&beside)];
+        assert!(Caveat::in_runs(lists, None)[0].is_remark());
+        let serves =
+            |who: &str| Caveat::Serves { who: who.to_owned(), tier: String::new(), seen: true };
+        assert!(serves("a").is_like(&serves("a")) && !serves("a").is_like(&serves("b")));
         let few = |quantile, effective| Caveat::TooFewSamples { quantile, effective, need: 500.0 };
         let said = |kind: &str, text: &str| Caveat::Remarked {
             generator: None,

@@ -165,9 +165,8 @@ fn without_caveat(data: &Observations, about: &Configuration) -> String {
 }
 
 /// Whether a caveat is about what is answered. That generator and tiers share a machine holds for every
-/// study on one; what serves a tier is a part of the service; others beside it count where they delayed
-/// it; few requests make a percentile unsure, of which few answers are; and an end that was left out
-/// changes little where it was hardly another.
+/// study on one; few requests make a percentile unsure, of which few answers are; and an end that was left
+/// out changes little where it was hardly another.
 fn touches(data: &Observations, caveat: &Caveat) -> bool {
     const HARDLY: f64 = 0.05;
     match caveat {
@@ -175,7 +174,8 @@ fn touches(data: &Observations, caveat: &Caveat) -> bool {
             throughput_change.abs().max(response_time_change.abs()) > HARDLY
         }
         Caveat::InRuns { what, .. } => touches(data, what),
-        Caveat::SharedMachine { .. } | Caveat::Serves { .. } | Caveat::OthersBeside { .. } => false,
+        Caveat::SharedMachine { .. } => false,
+        remark if remark.is_remark() => false,
         Caveat::TooFewSamples { .. } => {
             super::objective(data).is_some_and(|objective| objective.quantile.is_some())
         }
