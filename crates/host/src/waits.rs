@@ -207,11 +207,8 @@ impl std::fmt::Display for Serving {
     }
 }
 
-/// Whom a process and those below it are connected to, but for the processes `own` with those below them, and for what is
-/// at `known` addresses.
-pub fn serving(pid: u32, own: &[u32], known: &[SocketAddr]) -> Vec<Serving> {
-    let mut addresses = called(pid);
-    addresses.retain(|address| !known.contains(address));
+/// Who serves a process at these addresses, but for the processes `own` and those below them.
+pub fn serving(pid: u32, addresses: BTreeSet<SocketAddr>, own: &[u32]) -> Vec<Serving> {
     if addresses.is_empty() {
         return Vec::new();
     }
@@ -368,18 +365,12 @@ mod tests {
         let end = monotonic_ns() + 60_000_000_000;
         while monotonic_ns() < end && !called(std::process::id()).contains(&address) {}
         assert!(called(std::process::id()).contains(&address));
-        let serves = |own: &[u32], known: &[SocketAddr]| {
-            let mut all = serving(std::process::id(), own, known).into_iter();
-            all.find(|one| one.address == address)
-        };
-        while monotonic_ns() < end && serves(&[], &[]).is_none() {}
-        let found = serves(&[], &[]).unwrap();
-        assert_eq!(found.process.as_ref().unwrap().0, std::process::id());
-        assert!(
-            found.to_string().ends_with(&format!("(process {}) at {address}", std::process::id()))
-        );
-        assert_eq!(serves(&[std::process::id()], &[]), None, "of its own");
-        assert_eq!(serves(&[], &[address]), None, "known");
+        let (own, there) = (std::process::id(), BTreeSet::from([address]));
+        while monotonic_ns() < end && listener(address, own).is_none() {}
+        let found = serving(own, there.clone(), &[]).remove(0);
+        assert_eq!(found.process.as_ref().unwrap().0, own);
+        assert!(found.to_string().ends_with(&format!("(process {own}) at {address}")));
+        assert_eq!(serving(own, there, &[own]), [], "of its own");
         let (lock, done) = (Mutex::new(()), AtomicBool::new(false));
         let held = lock.lock().unwrap();
         std::thread::scope(|scope| {

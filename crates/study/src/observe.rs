@@ -667,7 +667,9 @@ impl Watch {
                 self.members.iter().filter_map(|one| one.address.to_socket_addrs().ok());
             let of_others = self.serving.iter().map(|(found, _)| found.address);
             let known: Vec<SocketAddr> = of_members.flatten().chain(of_others).collect();
-            for found in waits::serving(pid, &self.own(), &known) {
+            let mut called = waits::called(pid);
+            called.retain(|address| !known.contains(address));
+            for found in waits::serving(pid, called, &self.own()) {
                 if let Some((pid, command)) = &found.process
                     && !self.own().contains(pid)
                 {

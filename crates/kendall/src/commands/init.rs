@@ -257,7 +257,7 @@ impl Init {
             return Err(exit_with(Exit::Refused, what));
         }
         if let Some(pid) = attached.pid {
-            probe::note_who_serves(study, pid, &[]);
+            probe::note_who_serves(study, pid, kendall_host::waits::called(pid));
         }
         match (&attached.group, attached.pid) {
             (Some(group), _) => output::note(&format!(

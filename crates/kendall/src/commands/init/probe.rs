@@ -137,47 +137,48 @@ fn try_all<'a>(
     }
     let last = running.last().ok_or_else(|| anyhow::anyhow!("there is no command"))?;
     let address = last.address.to_string();
-    let (found, calls) = watched(running, || look_from(&address, path, (end, deadline)));
+    let (found, called) = watched(running, || look_from(&address, path, (end, deadline)));
     let found = found.map_err(|what| last.failed(&what))?;
-    let tiers: Vec<SocketAddr> = running.iter().map(|one| one.address).collect();
-    for one in running.iter() {
-        note_who_serves(&one.looked.name, one.child.id(), &tiers);
+    let mut calls = Calls::new();
+    for (one, called) in running.iter().zip(called) {
+        let name = &one.looked.name;
+        let is_tier = |to: &SocketAddr| running.iter().any(|other| other.address == *to);
+        let (tiers, others): (BTreeSet<SocketAddr>, _) = called.into_iter().partition(is_tier);
+        let of = running.iter().filter(|other| tiers.contains(&other.address));
+        calls.extend(of.map(|other| (name.clone(), other.looked.name.clone())));
+        note_who_serves(name, one.child.id(), others);
     }
     Ok((found, calls))
 }
 
-/// Does something, and looks meanwhile who is connected to whom: a connection may last for one request.
-fn watched<T>(running: &[Started<'_>], work: impl FnOnce() -> T) -> (T, Calls) {
-    let ids: Vec<(&str, u32, SocketAddr)> =
-        running.iter().map(|one| (&*one.looked.name, one.child.id(), one.address)).collect();
-    let of = |(name, pid, _): &(&str, u32, SocketAddr)| {
-        let called = waits::called(*pid);
-        let others = ids.iter().filter(|(_, _, address)| called.contains(address));
-        others.map(|(other, _, _)| ((*name).to_owned(), (*other).to_owned())).collect::<Calls>()
-    };
+/// Does something, and looks meanwhile whom each is connected to: a connection may last for one request.
+fn watched<T>(running: &[Started<'_>], work: impl FnOnce() -> T) -> (T, Vec<BTreeSet<SocketAddr>>) {
+    let ids: Vec<u32> = running.iter().map(|one| one.child.id()).collect();
     let is_done = AtomicBool::new(false);
     let watch = || {
-        let mut calls = Calls::new();
+        let mut called = vec![BTreeSet::new(); ids.len()];
         loop {
             let last = is_done.load(Ordering::Acquire);
-            calls.extend(ids.iter().flat_map(of));
+            for (called, pid) in called.iter_mut().zip(&ids) {
+                called.extend(waits::called(*pid));
+            }
             if last {
-                return calls;
+                return called;
             }
             std::thread::sleep(PAUSE);
         }
     };
     std::thread::scope(|scope| {
-        let calls = scope.spawn(watch);
+        let called = scope.spawn(watch);
         let found = work();
         is_done.store(true, Ordering::Release);
-        (found, calls.join().unwrap_or_default())
+        (found, called.join().unwrap_or_default())
     })
 }
 
 /// Names what a service is connected to that is no tier of the study.
-pub(super) fn note_who_serves(name: &str, pid: u32, tiers: &[SocketAddr]) {
-    for who in waits::serving(pid, &[pid], tiers) {
+pub(super) fn note_who_serves(name: &str, pid: u32, called: BTreeSet<SocketAddr>) {
+    for who in waits::serving(pid, called, &[pid]) {
         output::note(&format!(
             "{who} serves `{name}`: what it needs is measured where it is a tier of the study (--tier)"
         ));
