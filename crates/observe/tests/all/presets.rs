@@ -512,6 +512,30 @@ fn containers_of_other_runtimes_are_counted_once() {
     }
 }
 
+/// The exporter's own connection is to none of the databases that a selector leaves.
+#[test]
+fn busy_connections_of_one_database_have_no_exporter() {
+    let page = "pg_up 1\n\
+        pg_stat_activity_count{datname=\"shop\",state=\"active\"} 3\n\
+        pg_stat_activity_count{datname=\"postgres\",state=\"active\"} 1\n";
+    let busy = |selector: &str| {
+        let text = format!(
+            "name = 'x'\nentry = 'a'\nstep = '15s'\n[tiers.a]\nservers = 4\npreset = 'postgresql'\n\
+             selector = '{selector}'\nqueries.throughput = 'pg_up{{job=\"it\"}}'"
+        );
+        let mut samples = Samples::default();
+        let labels: BTreeMap<String, String> = [("job".to_owned(), "it".to_owned())].into();
+        for scrape in 0..20_u32 {
+            samples.add_page(page, 1_000.5 + 15.0 * f64::from(scrape), &labels).unwrap();
+        }
+        let grid = Grid::new(1_100, 1_280, 15).unwrap();
+        let observed = fetch(&System::parse(&text).unwrap(), &mut samples, grid).unwrap();
+        observed.tiers[0].series[&Quantity::Busy][0]
+    };
+    assert_eq!(busy("job=\"it\"").to_bits(), 3.0_f64.to_bits());
+    assert_eq!(busy("job=\"it\",datname=\"shop\"").to_bits(), 3.0_f64.to_bits());
+}
+
 /// Nothing of a preset goes untested: each of its queries is in a case, or has several series of
 /// which only their being there is looked at.
 #[test]
