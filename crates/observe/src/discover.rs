@@ -15,20 +15,52 @@ const USUAL_SCRAPE_S: u64 = 15;
 /// Processors that a program in Go uses at most: its own, or those of the exporter beside another.
 const GO_PROCESSORS: &str = "go_sched_gomaxprocs_threads";
 
+/// Metrics of the monitoring itself, and of what is pushed to it once, such as by jobs of a night.
+const NO_TIER: [&str; 5] = [
+    "prometheus_build_info",
+    "alertmanager_build_info",
+    "thanos_build_info",
+    "pushgateway_build_info",
+    "push_time_seconds",
+];
+
 /// How runtimes name containers.
 const NAMES: &str = ",\n# with a selector by `pod` (`pod_name` before Kubernetes 1.16), `name` (Docker) or `id` (control groups)";
 
 /// A job of a Prometheus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Value of its label `job`.
+    /// Value of its label `job`, or of `exported_job` where another passes it on.
     pub name: String,
+    /// The job that passes on what another server scraped, whose labels are then `exported_…`.
+    pub passed_by: Option<String>,
     /// Addresses of its targets.
     pub instances: Vec<String>,
     /// Distance of its scrapes, where the server tells it.
     pub scrape_s: Option<u64>,
+    /// Labels of which its targets have several values, though these may be of several systems.
+    pub places: Vec<(String, Vec<String>)>,
     /// Names of its metrics.
     pub metrics: Vec<String>,
+}
+
+impl Job {
+    /// Matchers of its series.
+    pub(crate) fn selector(&self) -> String {
+        match &self.passed_by {
+            None => matcher("job", &self.name),
+            Some(job) => format!("{},{}", matcher("job", job), matcher("exported_job", &self.name)),
+        }
+    }
+
+    pub(crate) fn instance_label(&self) -> &'static str {
+        if self.passed_by.is_some() { "exported_instance" } else { "instance" }
+    }
+
+    /// Matchers of the series of one instance.
+    fn at(&self, instance: &str) -> String {
+        format!("{},{}", self.selector(), matcher(self.instance_label(), instance))
+    }
 }
 
 /// Why there is no system file.
@@ -138,8 +170,8 @@ fn apart(jobs: &[Job]) -> (Vec<&Job>, Vec<(&str, &str)>) {
 /// What one job is: the first preset that counts its requests, and pools beside it; its processors else.
 fn recognized(job: &Job) -> Vec<Found<'_>> {
     let has = |name: &str| job.metrics.iter().any(|metric| metric == name);
-    // The monitoring is no part of what it monitors.
-    if has("prometheus_build_info") || has("alertmanager_build_info") {
+    // The monitoring is no part of what it monitors, and what was pushed is not of now.
+    if NO_TIER.iter().any(|name| has(name)) {
         return Vec::new();
     }
     let known: Vec<&'static Preset> = PRESETS.iter().filter(|preset| has(&preset.sign)).collect();
@@ -186,10 +218,18 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
         let mut called: Vec<String> = called.map(|other| format!("\"{}\"", other.name)).collect();
         let own = processors.filter(|(holder, ..)| *holder == one.name);
         called.extend(own.map(|(_, machine, _)| format!("\"{}\"", machine.name)));
-        let instances = match one.job.instances.len() {
+        let mut instances = match one.job.instances.len() {
             0 | 1 => String::new(),
             count => format!("; the sum of {count} instances"),
         };
+        for (label, values) in &one.job.places {
+            write!(
+                instances,
+                "\n# of several places ({label}: {}): where these are systems of their own, add one of them to the selector",
+                values.join(", ").escape_debug()
+            )
+            .unwrap_or_default();
+        }
         let held = if one.preset.held { "held = true  # while those below work\n" } else { "" };
         write!(
             text,
@@ -197,15 +237,14 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
             one.preset.what,
             one.name,
             one.preset.name,
-            quoted(&matcher("job", &one.job.name)),
+            quoted(&one.job.selector()),
             called.join(", "),
             held,
             servers(one, machines)
         )
         .unwrap_or_default();
         if one.by_its_processor() && !one.gives(Quantity::Busy) {
-            let query =
-                format!("sum(rate({CPU_TIME}{{{}}}[{{window}}]))", matcher("job", &one.job.name));
+            let query = format!("sum(rate({CPU_TIME}{{{}}}[{{window}}]))", one.job.selector());
             writeln!(text, "queries.busy = {}", quoted(&query)).unwrap_or_default();
         }
     }
@@ -231,13 +270,11 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
 
 /// A tier of the processors that workers share.
 fn below_workers((holder, machine, instance): (&str, &Found<'_>, &str)) -> String {
-    let of_host =
-        format!("{},{}", matcher("job", &machine.job.name), matcher("instance", instance));
     format!(
         "\n# the processors of the host of `{holder}`, which its workers share: a guess from their addresses\n\
          [tiers.{}]\npreset = \"host\"\nselector = {}\n",
         machine.name,
-        quoted(&of_host)
+        quoted(&machine.job.at(instance))
     )
 }
 
@@ -259,8 +296,13 @@ fn own_processors<'a>(
 
 /// The job that tells of the host on which all instances of a tier are, and its instance there.
 fn host_of<'a>(one: &Found<'_>, machines: &'a [Found<'a>]) -> Option<(&'a Found<'a>, &'a str)> {
-    let host =
-        |instance: &str| instance.rsplit_once(':').map_or(instance, |(host, _)| host).to_owned();
+    // Exporters of several targets name these by addresses such as `redis://10.0.0.2:6379`.
+    let host = |instance: &str| {
+        let place = instance.split_once("://").map_or(instance, |(_, place)| place);
+        let place = place.split('/').next().unwrap_or(place);
+        let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
+        place.rsplit_once(':').map_or(place, |(host, _)| host).to_owned()
+    };
     let own: Vec<String> = one.job.instances.iter().map(|instance| host(instance)).collect();
     let hosts = machines.iter().filter(|machine| machine.preset.name == "host");
     let mut all = hosts.flat_map(|machine| {
@@ -275,13 +317,12 @@ fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
         return String::new();
     }
     if one.by_its_processor() && one.has(GO_PROCESSORS) {
-        let query = format!("sum({GO_PROCESSORS}{{{}}})", matcher("job", &one.job.name));
+        let query = format!("sum({GO_PROCESSORS}{{{}}})", one.job.selector());
         return format!("queries.servers = {}\n", quoted(&query));
     }
     match host_of(one, machines).filter(|_| !one.preset.held) {
         Some((machine, instance)) => {
-            let job = &machine.job.name;
-            let of_host = format!("{},{}", matcher("job", job), matcher("instance", instance));
+            let of_host = machine.job.at(instance);
             let query = format!("count(node_cpu_seconds_total{{mode=\"idle\",{of_host}}})");
             let guess = if one.by_its_processor() { "" } else { "a guess: " };
             format!("queries.servers = {}  # {guess}the processors of its host\n", quoted(&query))
@@ -291,7 +332,7 @@ fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
     }
 }
 
-fn matcher(label: &str, value: &str) -> String {
+pub(crate) fn matcher(label: &str, value: &str) -> String {
     format!("{label}={value:?}")
 }
 
@@ -308,8 +349,10 @@ mod tests {
     fn job(name: &str, instance: &str, metrics: &[&str]) -> Job {
         Job {
             name: name.to_owned(),
+            passed_by: None,
             instances: vec![instance.to_owned()],
             scrape_s: Some(5),
+            places: Vec::new(),
             metrics: metrics.iter().map(|metric| (*metric).to_owned()).collect(),
         }
     }
@@ -417,6 +460,33 @@ mod tests {
             tier.calls.iter().map(|called| system.tiers[*called].name.as_str()).collect()
         };
         assert_eq!((calls("app-web"), calls("workers")), (vec!["workers"], vec!["db", "cpu"]));
+    }
+
+    /// What a federation passes on, what an exporter of several targets names by addresses, and what was pushed.
+    #[test]
+    fn labels_of_other_monitoring_are_selected_by() {
+        let passed = |one: Job| Job { passed_by: Some("federate".to_owned()), ..one };
+        let redis = ["redis_commands_processed_total", "redis_cpu_user_main_thread_seconds_total"];
+        let mut jobs = vec![
+            passed(job("web", "10.0.0.9:80", &["http_request_duration_seconds_count", CPU_TIME])),
+            passed(job("node", "10.0.0.9:9100", &["node_cpu_seconds_total"])),
+            job("cache", "redis://user@10.0.0.2:6379/1", &redis),
+            job("nightly", "", &["http_request_duration_seconds_count", "push_time_seconds"]),
+        ];
+        jobs[0].places = vec![("namespace".to_owned(), vec!["live".to_owned(), "test".to_owned()])];
+        let text = system_file("http://p:9090", &jobs, None).unwrap();
+        let system = System::parse(&text).unwrap();
+        let names: Vec<&str> = system.tiers.iter().map(|tier| tier.name.as_str()).collect();
+        assert_eq!(names, ["web", "cache"], "{text}");
+        let query = |quantity| system.tiers[0].queries[&quantity].as_str();
+        let both = "{job=\"federate\",exported_job=\"web\"}";
+        assert!(query(Quantity::Throughput).contains(both), "{text}");
+        let at = "job=\"federate\",exported_job=\"node\",exported_instance=\"10.0.0.9:9100\"";
+        assert!(query(Quantity::Servers).contains(at), "{text}");
+        assert!(text.contains("# of several places (namespace: live, test)"), "{text}");
+        let host = job("node", "10.0.0.2:9100", &["node_cpu_seconds_total"]);
+        let [cache, node] = [&jobs[2], &host].map(|job| recognized(job).remove(0));
+        assert!(host_of(&cache, &[node]).is_some());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use kendall_units::exact_f64;
 use serde::Deserialize;
 
-use crate::discover::Job;
+use crate::discover::{Job, matcher};
 use crate::grid::Grid;
 use crate::source::{Series, Source, SourceError, without_credentials};
 
@@ -28,6 +28,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 const SEEN_S: u64 = 600;
 const USUAL_S: [u64; 10] = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300];
 const NEAR: f64 = 0.12;
+
+/// Labels of targets by which systems are told apart that are monitored together.
+const PLACES: [&str; 6] =
+    ["cluster", "env", "environment", "kubernetes_namespace", "namespace", "stage"];
 
 /// Begin of an answer that is shown where it is none of a Prometheus.
 const SHOWN: usize = 60;
@@ -238,33 +242,75 @@ impl Prometheus {
             found => found.map_or_else(|_| Vec::new(), |found: Targets| found.active_targets),
         };
         let names: Vec<String> = self.data("/api/v1/label/job/values", "names of jobs")?;
-        let at_job = |path: &str, name: &str| {
-            let matcher: String =
-                format!("{{job={name:?}}}").bytes().map(|byte| format!("%{byte:02X}")).collect();
-            format!("{path}{matcher}")
-        };
-        let of_job = |name: String| -> Result<Job, SourceError> {
-            let own = targets.iter().filter(|target| target.labels.get("job") == Some(&name));
-            let scrapes = own.clone().filter_map(|target| target.scrape_interval.as_deref());
-            // One that is scraped twice is one.
-            let instances: BTreeSet<String> =
-                own.filter_map(|target| target.labels.get("instance").cloned()).collect();
-            let (mut instances, mut scrape_s) =
-                (instances.into_iter().collect::<Vec<_>>(), scrapes.filter_map(seconds_of).max());
-            if targets.is_empty() {
-                let path = at_job("/api/v1/label/instance/values?match[]=", &name);
-                instances = self.data(&path, "names of instances").unwrap_or_default();
-                scrape_s = self.seen_scrape_s(&name);
-            }
-            let path = at_job("/api/v1/label/__name__/values?match[]=", &name);
-            Ok(Job { instances, scrape_s, metrics: self.data(&path, "names of metrics")?, name })
-        };
         let up = self.now("count by (job) (up)").unwrap_or_default();
         let (there, gone): (Vec<String>, Vec<String>) =
             names.into_iter().partition(|name| self.is_there(name, &up));
         // All of them are gone from a server that scrapes no more.
         let named = if there.is_empty() { gone } else { there };
-        named.into_iter().map(of_job).collect()
+        let jobs = named.iter().map(|name| self.jobs_of(name, &targets));
+        Ok(jobs.collect::<Result<Vec<_>, SourceError>>()?.concat())
+    }
+
+    /// A job; of one that passes on what another server scraped, such as a federation, the jobs of that, too.
+    fn jobs_of(&self, name: &str, targets: &[Target]) -> Result<Vec<Job>, SourceError> {
+        let own: Vec<&Target> = targets
+            .iter()
+            .filter(|one| one.labels.get("job").is_some_and(|job| job == name))
+            .collect();
+        let scrapes =
+            own.iter().filter_map(|target| seconds_of(target.scrape_interval.as_deref()?));
+        let scrape_s = scrapes.max().or_else(|| self.seen_scrape_s(name));
+        // One that is scraped twice is one.
+        let instances: BTreeSet<String> =
+            own.iter().filter_map(|target| target.labels.get("instance").cloned()).collect();
+        let selector = matcher("job", name);
+        let mut metrics: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        let there = self.now(&format!("count by (__name__, exported_job) ({{{selector}}})"));
+        for (mut labels, _) in there.unwrap_or_default() {
+            if let Some(metric) = labels.remove("__name__") {
+                let job = labels.remove("exported_job").unwrap_or_default();
+                metrics.entry(job).or_default().insert(metric);
+            }
+        }
+        if metrics.is_empty() {
+            metrics.insert(String::new(), self.values("__name__", &selector)?);
+        }
+        let places = self.places(&selector);
+        let job = |(exported, metrics): (String, BTreeSet<String>)| {
+            let is_own = exported.is_empty();
+            let mut job = Job {
+                passed_by: (!is_own).then(|| name.to_owned()),
+                name: if is_own { name.to_owned() } else { exported },
+                instances: instances.iter().cloned().collect(),
+                scrape_s,
+                places: if is_own { places.clone() } else { Vec::new() },
+                metrics: metrics.into_iter().collect(),
+            };
+            if !is_own || own.is_empty() {
+                let found = self.values(job.instance_label(), &job.selector());
+                job.instances = found.unwrap_or_default().into_iter().collect();
+            }
+            job
+        };
+        Ok(metrics.into_iter().map(job).collect())
+    }
+
+    /// Values of a label in the series of a selector.
+    fn values(&self, label: &str, selector: &str) -> Result<BTreeSet<String>, SourceError> {
+        let matcher: String =
+            format!("{{{selector}}}").bytes().map(|byte| format!("%{byte:02X}")).collect();
+        self.data(&format!("/api/v1/label/{label}/values?match[]={matcher}"), "values of a label")
+    }
+
+    /// Labels by which the targets of a job are those of several systems, perhaps, with their values.
+    fn places(&self, selector: &str) -> Vec<(String, Vec<String>)> {
+        let query = format!("count by ({}) (up{{{selector}}})", PLACES.join(", "));
+        let found = self.now(&query).unwrap_or_default();
+        let of = |label: &&str| {
+            let values = found.iter().filter_map(|(labels, _)| labels.get(*label).cloned());
+            ((*label).to_owned(), values.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())
+        };
+        PLACES.iter().map(of).filter(|(_, values)| values.len() > 1).collect()
     }
 
     /// Whether a job is there now: names of labels are those of all that was ever kept.

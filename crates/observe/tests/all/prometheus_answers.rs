@@ -113,6 +113,42 @@ fn a_server_without_targets_tells_its_scrapes_by_their_number() {
     assert!(text.contains("the processors of its host"), "{text}");
 }
 
+/// A federation: jobs of the other server are told apart, and so are the namespaces of a job.
+#[test]
+fn what_a_federation_passes_on_is_told_apart() {
+    let url = answering(|asked| {
+        let vector = |result: &str| format!(r#"{{"resultType":"vector","result":[{result}]}}"#);
+        let sample = |labels: &str| format!(r#"{{"metric":{{{labels}}},"value":[1,"1"]}}"#);
+        let data = if asked.contains("/targets") {
+            r#"{"activeTargets":[{"labels":{"job":"federate","instance":"p:9090"},"scrapeInterval":"30s"}]}"#.to_owned()
+        } else if asked.contains("/label/job/") {
+            r#"["federate"]"#.to_owned()
+        } else if asked.contains("/label/exported_instance/") {
+            r#"["10.0.0.1:80","10.0.0.2:80"]"#.to_owned()
+        } else if asked.contains("__name__") && asked.contains("exported_job") {
+            let web = r#""__name__":"http_request_duration_seconds_count","exported_job":"web""#;
+            let db = r#""__name__":"pg_stat_database_xact_commit","exported_job":"db""#;
+            let own = r#""__name__":"prometheus_build_info","exported_job":"prometheus""#;
+            vector(&[web, db, own, r#""__name__":"up""#].map(sample).join(","))
+        } else if asked.contains("cluster") {
+            vector(&[r#""namespace":"a""#, r#""namespace":"b""#].map(sample).join(","))
+        } else {
+            vector(&sample(r#""job":"federate""#))
+        };
+        format!(r#"{{"status":"success","data":{data}}}"#).into_bytes()
+    });
+    let jobs = Prometheus::new(&url, &Authentication::None).jobs().unwrap();
+    let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
+    assert_eq!(names, ["federate", "db", "prometheus", "web"]);
+    assert_eq!(jobs[0].places, [("namespace".to_owned(), vec!["a".to_owned(), "b".to_owned()])]);
+    let text = discover::system_file(&url, &jobs, None).unwrap();
+    let system = System::parse(&text).unwrap();
+    let names: Vec<&str> = system.tiers.iter().map(|tier| tier.name.as_str()).collect();
+    assert_eq!((names, system.scrape_s), (vec!["web", "db"], 30), "{text}");
+    assert!(text.contains(r#"job="federate",exported_job="web""#), "{text}");
+    assert!(text.contains("the sum of 2 instances"), "{text}");
+}
+
 /// A proxy that compresses answers unasked is there.
 #[test]
 fn an_answer_that_is_no_text_is_not_a_missing_server() {
