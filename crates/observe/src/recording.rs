@@ -139,11 +139,21 @@ impl Source for Recorder<'_> {
     }
 }
 
-/// A system file that is analyzed with the answers beside it, with the step that they have. It has neither the address of
-/// the server nor comments, nor credentials in the addresses of its selectors.
+/// A system file that is analyzed with the answers beside it, with the step and the queries that they have: those of a preset
+/// may be others in another version. It has neither the address of the server nor comments, nor credentials in the addresses of its
+/// selectors.
 fn portable(text: &str, system: &System) -> String {
     let mut table: toml::Table = text.parse().unwrap_or_default();
     table.remove("prometheus");
+    for tier in system.tiers.iter().filter(|tier| !tier.of_preset.is_empty()) {
+        let queries = tier.queries.iter();
+        let queries: toml::Table =
+            queries.map(|(what, query)| (what.name().to_owned(), query.as_str().into())).collect();
+        let own = table.get_mut("tiers").and_then(|tiers| tiers.get_mut(&tier.name));
+        if let Some(own) = own.and_then(toml::Value::as_table_mut) {
+            own.insert("queries".to_owned(), queries.into());
+        }
+    }
     let seconds = |seconds: u64| toml::Value::from(format!("{seconds}s"));
     table.insert("recorded".to_owned(), ".".into());
     table.insert("step".to_owned(), seconds(system.step_s));
@@ -193,6 +203,21 @@ mod tests {
                 [("le".into(), "0.5".into()), ("uri".into(), "redis://:secret@r:6379".into())];
             Ok(vec![Series { labels: labels.into(), values }])
         }
+    }
+
+    /// A version with other presets analyzes what the queries of this one were answered; this one, as if they were the preset's.
+    #[test]
+    fn a_recording_keeps_the_queries_of_a_preset() {
+        let text = "name = 'x'\nentry = 'a'\nstep = '5s'\n[tiers.a]\nservers = 1\npreset = 'process'\n\
+                    selector = 'job=\"a\"'\nqueries.throughput = 'sum(rate(x[{window}]))'\n";
+        let system = System::parse(text).unwrap();
+        let kept = portable(text, &system);
+        let again = System::parse(&kept).unwrap();
+        assert_eq!(again.tiers, system.tiers, "{kept}");
+        let other = kept.replace("process_cpu_seconds_total", "process_cpu_seconds");
+        let tier = &System::parse(&other).unwrap().tiers[0];
+        assert!(tier.queries[&crate::Quantity::Busy].contains("process_cpu_seconds{"), "{other}");
+        assert!(tier.of_preset.is_empty());
     }
 
     #[test]

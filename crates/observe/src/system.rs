@@ -45,9 +45,11 @@ pub struct Tier {
 }
 
 impl Tier {
-    /// Whether this query of a preset is one that recordings of older versions lack.
+    /// Whether this query of a preset is one that recordings of older versions may lack, and that nothing else rests on.
     pub(crate) fn is_derived(&self, quantity: Quantity) -> bool {
-        matches!(quantity, Quantity::Each | Quantity::Servers) && self.of_preset.contains(&quantity)
+        use Quantity::{Arrivals, Busy, ResponseTime, Throughput};
+        let needed = matches!(quantity, Arrivals | Throughput | ResponseTime | Busy);
+        !needed && self.of_preset.contains(&quantity)
     }
 
     /// Whether a preset gives all of these.
@@ -314,8 +316,11 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
         }
     }
     for (quantity, template) in &wire.queries {
-        of_preset.remove(quantity);
-        queries.insert(*quantity, filled(template, &wire.selector, &window));
+        let query = filled(template, &wire.selector, &window);
+        // A recording repeats those of its preset.
+        if queries.insert(*quantity, query.clone()) != Some(query) {
+            of_preset.remove(quantity);
+        }
     }
     if let Some(servers) = wire.servers.filter(|m| !(1..=MOST_SERVERS).contains(m)) {
         let (key, servers) = (format!("tiers.{name}.servers"), servers.to_string());
