@@ -126,6 +126,13 @@ impl Look {
             .collect()
     }
 
+    /// Whether it has the same reasons as another, whatever their figures.
+    pub fn is_as(&self, other: &Self) -> bool {
+        let words =
+            |look: &Self| look.reasons().join("\n").replace(|c: char| c.is_ascii_digit(), "");
+        words(self) == words(other)
+    }
+
     fn laws(&self) -> String {
         match self.laws_broken {
             0 if self.laws_checked == 0 => "the monitoring cannot be checked".to_owned(),
@@ -352,6 +359,12 @@ mod tests {
         untold.tiers[0].why = Some("no query gives how busy it is".to_owned());
         let doubt = "Cannot tell whether `db` is scraped twice.";
         assert_eq!(untold.reasons(), ["db: no query gives how busy it is.", doubt]);
+        let mut later = untold.clone();
+        untold.tiers[0].why = Some("it was up to 118 % busy".to_owned());
+        assert!(!untold.is_as(&later));
+        later.tiers[0].why = Some("it was up to 121 % busy".to_owned());
+        assert!(untold.is_as(&later));
+        untold.tiers[0].why = Some("no query gives how busy it is".to_owned());
         untold.doubts.clear();
         assert!(untold.page().ends_with("no query gives how busy it is.\n"), "{}", untold.page());
         assert!(untold.line().contains("3.5000/s; db 50 % busy, 2.00 times"), "{}", untold.line());

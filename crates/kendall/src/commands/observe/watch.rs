@@ -161,7 +161,7 @@ impl Watch<'_> {
                     // Home, and away with what was there.
                     output::result("\x1b[H\x1b[2J");
                     output::result(&look.page());
-                } else if last.is_some_and(|last| last.reasons() == look.reasons()) {
+                } else if last.is_some_and(|last| last.is_as(look)) {
                     output::result(&look.line());
                 } else {
                     output::result(&look.page());
