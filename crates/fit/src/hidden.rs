@@ -307,7 +307,7 @@ impl Shape for Station {
 }
 
 /// Sizes that are tried: all small ones, then some.
-fn sizes(high: f64) -> impl Iterator<Item = u32> {
+pub(crate) fn sizes(high: f64) -> impl Iterator<Item = u32> {
     let some = [20, 24, 28, 32, 40, 48, 64, 80, 96, 128];
     (1..=16).chain(some).filter(move |size| f64::from(*size) <= high)
 }

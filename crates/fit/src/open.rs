@@ -2,6 +2,7 @@
 //! how requests wait there, classes of requests, and answers to what-if.
 
 mod answer;
+mod hidden;
 mod mixes;
 mod monitored;
 mod network;
@@ -9,6 +10,7 @@ mod residence;
 mod variability;
 
 pub use answer::{Answer, ChangeError, Fitted, never_full, timed_inside};
+pub use hidden::Hidden;
 pub use mixes::{ClassNetwork, NOTABLE, NetworkClass, regress_classes};
 pub use monitored::{
     Monitored, MonitoredTier, Monitoring, TOLERANCE, TierMeans, Window, carries_more,

@@ -30,12 +30,6 @@ const FEWEST_WINDOWS: usize = 4;
 pub(crate) const NO_SERVERS: &str =
     "neither the file nor a query says how many servers it has: give it `servers`";
 
-/// The windows with the highest loads, as a share of all, and how many at least; by how much more their response times exceed
-/// what the network says than those of the lower half do, as a share, where something else fills.
-const HIGHEST: usize = 10;
-const FEWEST_HIGHEST: usize = 5;
-const OUTGROWN: f64 = 0.1;
-
 /// A law whose difference is not known to within this is not checked by it.
 const UNTOLD: f64 = 0.25;
 
@@ -72,9 +66,6 @@ pub struct Analysis {
     pub untold: Vec<(String, String)>,
     /// What may be scraped twice, and what would tell.
     pub maybe_twice: Vec<String>,
-    /// By how much response times at the highest loads exceed what the network says, as a share, where they clearly
-    /// outgrow it: what fills is in no tier.
-    pub outgrown: Option<f64>,
     /// Load of now, 1/s: in the last tenth of the time (an hour at most), steady or not.
     pub rate_now_per_s: f64,
     /// Lowest and highest load of a window that is used.
@@ -272,7 +263,6 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         let capacity = network.as_ref().ok().and_then(|it| it.capacity_of_held(index, SEED));
         found.is_held_below(capacity, rate_now_per_s);
     }
-    let outgrown = network.as_ref().ok().and_then(|network| outgrown(network, &monitored));
     let class_network = network
         .as_ref()
         .ok()
@@ -280,7 +270,6 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         .map(|found| found.map(|classes| classes.scaled(rate_now_per_s / sample::mean(steady))));
     Ok(Analysis {
         class_network,
-        outgrown,
         laws,
         untold: untold(system, &flows),
         maybe_twice: observed.tiers.iter().filter_map(|tier| tier.maybe_twice.clone()).collect(),
@@ -297,29 +286,6 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         tiers,
         windows,
     })
-}
-
-/// By how much response times at the highest loads exceed the network's, where they clearly outgrow it.
-fn outgrown(network: &Network, monitored: &Monitored) -> Option<f64> {
-    let mut beside: Vec<(f64, f64)> = (monitored.windows.iter())
-        .filter_map(|window| {
-            let entry = &window.tiers[monitored.entry];
-            let (rate, measured) = (entry.throughput_per_s?, entry.response_time_s?);
-            let said = network.at(rate).ok()?.response_time_s;
-            Some((rate, measured / said - 1.0))
-        })
-        .collect();
-    beside.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let beside: Vec<f64> = beside.into_iter().map(|(_, more)| more).collect();
-    let most = beside.len() / HIGHEST;
-    if most < FEWEST_HIGHEST {
-        return None;
-    }
-    let (rest, highest) = beside.split_at(beside.len() - most);
-    let low = sample::mean_interval(&rest[..beside.len() / 2], CONFIDENCE).ok()?;
-    let high = sample::mean_interval(highest, CONFIDENCE).ok()?;
-    let apart = high.interval?.low > low.interval?.high;
-    (apart && high.center - low.center.max(0.0) > OUTGROWN).then_some(high.center)
 }
 
 /// The windows that are used, and what all of them say of each tier.

@@ -13,7 +13,7 @@ use kendall_report::{ModelFile, REPORT_VERSION, Report};
 use kendall_stats::estimate::Estimate;
 use kendall_units::{Rate, Seconds, counted, exact_f64};
 
-use crate::analysis::{Analysis, FORCED_FLOW, TierAnalysis, off_by, rate};
+use crate::analysis::{Analysis, FORCED_FLOW, Headroom, TierAnalysis, off_by, rate};
 use crate::bins::quantile_bounds;
 use crate::fetch::Observed;
 use crate::system::{Queues, System, Tier};
@@ -188,6 +188,8 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
     }));
     sentences.extend(unexplained(analysis).map(|what| format!("{what}: {UNITS}")));
     sentences.extend(outgrown(analysis).map(|what| format!("{what}: {HIDDEN}.")));
+    let beside = hidden(analysis).filter(|_| fills_first(analysis).is_none());
+    sentences.extend(beside.map(|what| format!("{what}.")));
     sentences.extend((!answers.is_empty()).then(|| rests_on(analysis)));
     for answer in answers {
         sentences.push(match &answer.response_time {
@@ -234,6 +236,9 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
             name(index),
             found.why
         ));
+    }
+    if let Some(what) = fills_first(analysis) {
+        return Some(format!("What saturates first is in no tier. {what}: give it a tier."));
     }
     match &analysis.bottleneck {
         Ok(index) => {
@@ -312,10 +317,37 @@ fn unexplained(analysis: &Analysis) -> Option<String> {
 
 /// That something fills which is in no tier.
 fn outgrown(analysis: &Analysis) -> Option<String> {
-    let more = percent(analysis.outgrown?);
+    let more = percent(analysis.network.as_ref().ok()?.outgrown?);
     Some(format!(
         "At the highest loads the response time is {more} longer than the network of these tiers explains"
     ))
+}
+
+/// What fills that is in no tier, where response times tell how much it carries.
+fn hidden(analysis: &Analysis) -> Option<String> {
+    let found = analysis.network.as_ref().ok()?.hidden.as_ref()?;
+    let capacity = found.capacity();
+    let ratio = capacity.map(|rate| rate / analysis.rate_now_per_s);
+    let servers = match found.sizes() {
+        [least, most] if least == most => counted(most, "server"),
+        [least, most] => format!("{least} to {most} servers"),
+    };
+    Some(format!(
+        "Requests wait for what no tier shows, a pool of workers or connections, or a lock: as response times grow, it has \
+         {servers} and is full at {}, {} times the present load",
+        with_interval(&capacity, per_second),
+        with_interval(&ratio, times)
+    ))
+}
+
+/// The same where it is full before all tiers.
+fn fills_first(analysis: &Analysis) -> Option<String> {
+    let found = analysis.network.as_ref().ok()?.hidden.as_ref()?;
+    let most = found.capacity().interval?.high;
+    let mut tiers = analysis.tiers.iter().filter_map(|tier| tier.headroom.as_ref());
+    let is_later =
+        |tier: &Headroom| tier.capacity_per_s.interval.is_some_and(|interval| interval.low > most);
+    hidden(analysis).filter(|_| tiers.all(is_later))
 }
 
 /// Why the network has no error of its own.
@@ -346,7 +378,7 @@ fn beyond(utilization_seen: f64) -> String {
 
 /// When the bottleneck saturates at the growth that was seen, where days were.
 fn when(system: &System, analysis: &Analysis) -> Option<String> {
-    let index = *analysis.bottleneck.as_ref().ok()?;
+    let index = *analysis.bottleneck.as_ref().ok().filter(|_| fills_first(analysis).is_none())?;
     let growth = analysis.growth.as_ref().ok()?;
     let saturation = analysis.saturation(index)?;
     Some(format!(
@@ -400,9 +432,10 @@ pub(crate) fn doubts(analysis: &Analysis) -> impl Iterator<Item = String> {
     untold(analysis).chain(analysis.maybe_twice.iter().cloned())
 }
 
-/// A doubt, which begins with "cannot".
+/// A doubt, which begins with a small letter.
 pub(crate) fn as_sentence(doubt: &str) -> String {
-    format!("{}.", doubt.replacen('c', "C", 1))
+    let (first, rest) = doubt.split_at(doubt.chars().next().map_or(0, char::len_utf8));
+    format!("{}{rest}.", first.to_uppercase())
 }
 
 /// Tiers that may serve other requests than those of the entry.
@@ -755,6 +788,15 @@ fn network(analysis: &Analysis) -> Section {
         network.fitted_windows,
         seconds(network.elsewhere_s.value)
     ));
+    if let Some(found) = &network.hidden {
+        section.text(format!(
+            "Requests also wait for a station that no tier shows, M/M/{} with holds of {} and {} times its waiting, which was \
+             fitted to the response times. The servers may be held while tiers work.",
+            found.servers,
+            seconds(found.hold_s()),
+            times(found.waiting_factor)
+        ));
+    }
     let mut table = Table::new("centers", "Centers and fitted parameters")
         .column("tier", "Tier", Unit::Text)
         .column("servers", "Servers", Unit::Count)
@@ -785,7 +827,7 @@ fn network(analysis: &Analysis) -> Section {
         load::class_network(&mut section, network, found);
     }
     section.heading("The model as a file");
-    section.text("At the present load, for `kendall solve` (without the waiting factors, with whole service times, longer where a tier has requests of its own).");
+    section.text("At the present load, for `kendall solve` (without the waiting factors and what no tier shows, with whole service times, longer where a tier has requests of its own).");
     section.blocks.push(kendall_report::document::Block::Verbatim(model_file(analysis)));
     section
 }

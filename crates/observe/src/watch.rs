@@ -12,6 +12,9 @@ use crate::growth::Saturation;
 use crate::report::{as_sentence, doubts};
 use crate::system::System;
 
+/// What is said at each look in the same words, since its numbers change.
+const FILLS: &str = "something fills that no tier shows: response times outgrow those of these tiers, whose capacities are the most";
+
 /// Seconds of a day.
 const DAY_S: f64 = 86_400.0;
 
@@ -81,6 +84,9 @@ impl Look {
             }
         });
         let tiers: Vec<TierLook> = tiers.collect();
+        let network = analysis.network.as_ref().ok();
+        let fills = network.filter(|one| one.hidden.is_some() || one.outgrown.is_some());
+        let fills = fills.map(|_| FILLS);
         Self {
             system: system.name.clone(),
             at_s,
@@ -90,7 +96,7 @@ impl Look {
                 .as_ref()
                 .map(|growth| growth.per_day_per_s.clone())
                 .map_err(Clone::clone),
-            doubts: doubts(analysis).collect(),
+            doubts: doubts(analysis).chain(fills.map(str::to_owned)).collect(),
             laws_checked: analysis.laws.len() + busier,
             laws_broken: analysis.laws.iter().filter(|law| !law.holds).count() + busier,
             tiers,

@@ -2,8 +2,8 @@
 
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample::{sorted_quantile, variance};
-use kendall_units::exact_f64;
-use rand::SeedableRng as _;
+use kendall_units::{counted, exact_f64};
+use rand::{RngExt as _, SeedableRng as _};
 use rand_distr::{Distribution as _, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -92,7 +92,7 @@ impl Fitted<'_> {
             arrival_rate_per_s: rate,
             response_time,
             utilizations,
-            condition: room_for_more(self.monitored, &network),
+            condition: condition(self.monitored, &network),
             caveats,
         })
     }
@@ -251,6 +251,13 @@ fn caveats(fitted: &Fitted<'_>, network: &Network, rate: f64) -> Vec<String> {
             ));
         }
     }
+    caveats.extend(network.hidden.iter().map(|hidden| {
+        format!(
+            "requests also wait for what no tier shows, taken as {} that each holds for {:.3} ms: assumed to stay so",
+            counted(hidden.servers, "server"),
+            hidden.hold_s() * 1e3
+        )
+    }));
     let unknown = network.centers.iter().filter(|center| center.unknown);
     caveats.extend(unknown.map(|center| never_full(&center.name)));
     let known = network.centers.iter().filter(|center| !center.unknown);
@@ -274,6 +281,14 @@ pub fn timed_inside(tier: &str) -> String {
          this response time is measured inside the worker, or `busy` is computed from it: take `response_time` at the \
          proxy, the load balancer or the clients"
     )
+}
+
+/// What must hold for an answer, and whether it may be longer.
+fn condition(monitored: &Monitored, network: &Network) -> Option<String> {
+    let least =
+        network.outgrown.map(|_| "or longer, since something fills that no tier shows".to_owned());
+    let all: Vec<String> = least.into_iter().chain(room_for_more(monitored, network)).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// What more servers of a tier need, unless a tier below it that counts no requests, such as a host, has their processors.
@@ -355,6 +370,11 @@ fn drawn(network: &Network, random: &mut Xoshiro256PlusPlus) -> Network {
     }
     drawn.keep_sums(network);
     drawn.elsewhere_s.value = drawn.elsewhere_s.off_by(StandardNormal.sample(random));
+    if let Some(hidden) = &network.hidden {
+        let hidden = hidden.draw(random.random());
+        drawn.elsewhere_s.value = hidden.elsewhere_s;
+        drawn.hidden = Some(hidden);
+    }
     drawn
 }
 
@@ -444,16 +464,20 @@ fn response_time(
             .map_or(reason, |center| format!("it is more than `{}` can carry", center.name));
         format!("at {rate:.4}/s there is no steady state: {why}; the queue grows without end")
     })?;
-    for ((center, tier), used) in
-        network.centers.iter().zip(&monitored.tiers).zip(&point.utilizations)
-    {
-        let seen = tier.utilization_seen;
-        if !center.unknown && *used > seen + BEYOND * (1.0 - seen) {
+    let known = network.centers.iter().zip(&monitored.tiers).zip(&point.utilizations);
+    let known = known.filter(|((center, _), _)| !center.unknown);
+    let known = known
+        .map(|((center, tier), used)| (format!("`{}`", center.name), *used, tier.utilization_seen));
+    let hidden = network.hidden.iter().map(|hidden| {
+        let [used, seen] = [rate, hidden.carried_per_s].map(|rate| rate / hidden.capacity_per_s);
+        ("what no tier shows".to_owned(), used, seen)
+    });
+    for (name, used, seen) in known.chain(hidden) {
+        if used > seen + BEYOND * (1.0 - seen) {
             return Err(format!(
-                "`{}` would be {:.0} % busy and was never seen above {:.0} %: nothing that was \
+                "{name} would be {:.0} % busy and was never seen above {:.0} %: nothing that was \
                  observed says how requests wait there; look at a time with more load, or load a copy \
                  of the system with `kendall run`",
-                center.name,
                 used * 100.0,
                 seen * 100.0
             ));

@@ -3,12 +3,14 @@
 
 use kendall_queueing::model::{Class, Model, Pool, Station};
 use kendall_queueing::solver::{Solution, Solver, StationResult, solve};
+use kendall_stats::sample;
 use kendall_units::exact_f64;
 
+use super::hidden::{Beside, Hidden};
 use super::monitored::{Monitored, Monitoring, TOLERANCE, Window, carries_more, stations};
 use super::residence::Residence;
 use super::variability::Variability;
-use crate::model::{Number, mean_of};
+use crate::model::{CONFIDENCE, Number, mean_of};
 use crate::score::Errors;
 
 /// Share of the windows that the fit may see.
@@ -25,6 +27,15 @@ const MOST_HELD: u64 = 300;
 
 /// Most servers with a queue of their own.
 const MOST_STATIONS: u64 = 1_000;
+
+/// The windows with the highest loads, as a share of all, and how many at least; by how much more their response times exceed
+/// what the network says than those of the lower half do, as a share, where something else fills.
+const HIGHEST: usize = 10;
+const FEWEST_HIGHEST: usize = 5;
+const OUTGROWN: f64 = 0.1;
+
+/// The structure with a station that no tier shows.
+const HIDDEN: &str = "a station that no tier shows";
 
 /// One tier as a center.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -175,6 +186,11 @@ pub struct Network {
     pub centers: Vec<Center>,
     /// Response time at the entry that is in no tier, s.
     pub elsewhere_s: Number,
+    /// What fills that no tier shows, where the windows show it.
+    pub hidden: Option<Hidden>,
+    /// By how much response times at the highest loads exceed what it says, as a share, where they clearly outgrow it: something
+    /// fills that is not in it.
+    pub outgrown: Option<f64>,
     pub fitted_windows: usize,
     /// How it does elsewhere; `None` where there are no such windows or no response time.
     pub score: Option<Errors>,
@@ -211,6 +227,8 @@ impl Network {
             name: monitored.name.clone(),
             centers,
             elsewhere_s,
+            hidden: None,
+            outgrown: None,
             fitted_windows: seen.len(),
             score: None,
             structures: Vec::new(),
@@ -226,7 +244,72 @@ impl Network {
                 Structure { name, score }
             })
             .collect();
-        Ok(network.or_better(structures))
+        let mut found = network.clone().or_better(structures);
+        found.outgrown = found.outgrown_by(monitored);
+        Ok(network.beside_hidden(monitored, seen, kept, &found).unwrap_or(found))
+    }
+
+    /// The same beside a station that no tier shows, where it explains how response times outgrow what was found, or errs by less than
+    /// half as much as that.
+    fn beside_hidden(
+        mut self,
+        monitored: &Monitored,
+        seen: &[Window],
+        kept: &[Window],
+        found: &Self,
+    ) -> Option<Self> {
+        let own = found.score?.median;
+        if found.outgrown.is_none() && own <= TOLERANCE {
+            return None;
+        }
+        self.elsewhere_s = Number::exact(0.0);
+        // What was fitted to a tier that clients call has the waiting for it.
+        let entry = &mut self.centers[monitored.entry];
+        if monitored.tiers[monitored.entry].calls.is_empty() {
+            entry.residence = Residence::station(Number::exact(1.0));
+        }
+        let beside = |window: &Window| {
+            let rate_per_s = monitored.rate(window).filter(|rate| *rate > 0.0)?;
+            let measured_s = window.tiers[monitored.entry].response_time_s?;
+            let missing_s = measured_s - self.at(rate_per_s).ok()?.response_time_s;
+            Some(Beside { rate_per_s, measured_s, missing_s })
+        };
+        let windows: Vec<Beside> = seen.iter().filter_map(beside).collect();
+        let rates = monitored.windows.iter().filter_map(|window| monitored.rate(window));
+        let hidden = Hidden::find(windows, rates.fold(0.0, f64::max))?;
+        self.elsewhere_s = Number::exact(hidden.elsewhere_s);
+        self.hidden = Some(hidden);
+        self.score = self.scored(monitored, kept);
+        self.outgrown = self.outgrown_by(monitored);
+        let score = self.score?;
+        let enough = if found.outgrown.is_some() { own.max(TOLERANCE) } else { own / 2.0 };
+        // Loads at which something else was slow may be left, where less than half of it is.
+        let left = self.outgrown.map_or(0.0, |left| 2.0 * left);
+        self.structures.push(Structure { name: HIDDEN, score: Ok(score) });
+        (left <= found.outgrown.unwrap_or(0.0) && score.median < enough).then_some(self)
+    }
+
+    /// By how much response times at the highest loads exceed its own, where they clearly outgrow these.
+    fn outgrown_by(&self, monitored: &Monitored) -> Option<f64> {
+        let mut beside: Vec<(f64, f64)> = (monitored.windows.iter())
+            .filter_map(|window| {
+                let rate = monitored.rate(window)?;
+                let measured = window.tiers[monitored.entry].response_time_s?;
+                let said = self.at(rate).ok()?.response_time_s;
+                Some((rate, measured / said - 1.0))
+            })
+            .collect();
+        beside.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let beside: Vec<f64> = beside.into_iter().map(|(_, more)| more).collect();
+        let most = beside.len() / HIGHEST;
+        if most < FEWEST_HIGHEST {
+            return None;
+        }
+        let (rest, highest) = beside.split_at(beside.len() - most);
+        let low = sample::mean_interval(&rest[..beside.len() / 2], CONFIDENCE).ok()?;
+        let high = sample::mean_interval(highest, CONFIDENCE).ok()?;
+        let apart = high.interval?.low > low.interval?.high;
+        (apart && high.center - low.center.max(0.0) > OUTGROWN).then_some(high.center)
     }
 
     /// The structure with the smallest error, where the fitted waiting errs by more than scrapes bring in and by more than
@@ -422,7 +505,13 @@ impl Network {
     pub fn at(&self, arrival_rate_per_s: f64) -> Result<NetworkPoint, String> {
         let model = self.model(arrival_rate_per_s)?;
         let solution = solve(&model, Solver::Auto).map_err(|error| error.to_string())?;
-        Ok(self.point(&solution))
+        let mut point = self.point(&solution);
+        if let Some(hidden) = &self.hidden {
+            point.response_time_s += hidden.waiting_s(arrival_rate_per_s).ok_or_else(|| {
+                format!("{HIDDEN} carries {:.4}/s at most", hidden.capacity_per_s)
+            })?;
+        }
+        Ok(point)
     }
 
     fn point(&self, solution: &Solution) -> NetworkPoint {
@@ -602,6 +691,8 @@ mod tests {
                 name: String::new(),
                 centers: Vec::new(),
                 elsewhere_s: Number::exact(median),
+                hidden: None,
+                outgrown: None,
                 fitted_windows: 9,
                 score: Some(score),
                 structures: Vec::new(),

@@ -5,7 +5,8 @@ use kendall_report::answer::{Answer as Card, Trust, TrustLevel};
 use kendall_units::counted;
 
 use super::{
-    HIDDEN, UNITS, first_to_saturate, outgrown, percent, unexplained, unknown, untold, when,
+    HIDDEN, UNITS, fills_first, first_to_saturate, hidden, outgrown, percent, unexplained, unknown,
+    untold, when,
 };
 use crate::analysis::Analysis;
 use crate::system::System;
@@ -108,6 +109,10 @@ fn doubt(analysis: &Analysis) -> Option<(String, &'static str)> {
     let inside = analysis.monitored.tiers.iter().find(|tier| tier.inside);
     let inside = inside.map(|tier| timed_inside(&tier.name));
     let all = [
+        (
+            hidden(analysis),
+            "give it a tier: how busy it is tells more than how response times grow",
+        ),
         (unexplained(analysis), UNITS),
         (outgrown(analysis), HIDDEN),
         (inside, "capacity and utilization do not need it"),
@@ -139,6 +144,10 @@ fn model(analysis: &Analysis) -> Option<String> {
 
 /// What is worth looking at next.
 fn next(system: &System, analysis: &Analysis, answers: &[Answer]) -> String {
+    if fills_first(analysis).is_some() {
+        return "Find what requests wait for, and give it a tier: its `busy` and its `servers`."
+            .to_owned();
+    }
     match &analysis.bottleneck {
         Err(_) => {
             "Analyze a time in which the load varies more, or add a query for `busy` to tiers without one."

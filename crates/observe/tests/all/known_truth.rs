@@ -902,27 +902,78 @@ fn held_workers_are_full_where_those_below_make_them_wait() {
     assert!(interval.low < truth && interval.high < 1.1 * truth, "{found:?} for {truth}");
 }
 
-/// Requests also wait for a pool that no query tells of, and that is full at 145/s, before the database: the response time says so.
+/// Requests also wait for a pool that no query tells of, and that is full at 145/s, before the database: response times say so.
+/// Where the load rises all the time, and something is slow at its end only, nothing that was fitted explains it.
 #[test]
 fn what_fills_before_the_tiers_of_the_file_takes_the_trust() {
-    let said = |pool_s: f64| {
+    let said = |more_s: fn(f64) -> f64, rises: bool| {
         let (system, mut observed) = observed(60, 130.0, 1.0);
+        observed.tiers[0].series.remove(&Quantity::Number);
+        let rates = observed.tiers[0].series[&Quantity::Throughput].clone();
+        let mut order: Vec<usize> = (0..rates.len()).collect();
+        if rises {
+            order.sort_by(|a, b| rates[*a].total_cmp(&rates[*b]));
+        }
+        for values in observed.tiers.iter_mut().flat_map(|tier| tier.series.values_mut()) {
+            *values = order.iter().map(|at| values[*at]).collect();
+        }
         let web = &mut observed.tiers[0].series;
-        web.remove(&Quantity::Number);
         let rates = web[&Quantity::Throughput].clone();
         let times = web.get_mut(&Quantity::ResponseTime).unwrap();
-        for (time, rate) in times.iter_mut().zip(rates) {
-            *time += pool_s / (1.0 - rate / 145.0);
-        }
+        times.iter_mut().zip(rates).for_each(|(time, rate)| *time += more_s(rate));
         let analysis = analyze(&system, &observed).unwrap();
-        let report = report::report(&system, &observed, &analysis, &[]);
+        let changes = [change("rate=110/s", &system).unwrap()];
+        let answer = analysis.fitted().answer(&changes, "rate=110/s", 7).unwrap();
+        let report = report::report(&system, &observed, &analysis, &[answer]);
         (report.summary.join(" "), format!("{:?}", report.answer.unwrap().trust))
     };
-    let (summary, trust) = said(0.002);
-    assert!(summary.contains("At the highest loads the response time is"), "{summary}");
+    let (summary, trust) = said(|rate| 0.002 / (1.0 - rate / 145.0), false);
+    assert!(summary.contains("What saturates first is in no tier"), "{summary}");
+    assert!(!summary.contains("or longer"), "{summary}");
     assert!(trust.contains("Doubt") && trust.contains("a pool of workers"), "{trust}");
-    let (summary, trust) = said(0.0);
-    assert!(!summary.contains("highest loads") && trust.contains("Good"), "{trust}: {summary}");
+    let (summary, trust) = said(|rate| if rate > 120.0 { 0.02 } else { 0.0 }, true);
+    assert!(summary.contains("At the highest loads the response time is"), "{summary}");
+    assert!(summary.contains(", or longer, since something fills"), "{summary}");
+    assert!(trust.contains("Doubt") && trust.contains("a pool of workers"), "{trust}");
+    let (summary, trust) = said(|_| 0.0, false);
+    assert!(!summary.contains("highest loads") && !summary.contains("no tier"), "{summary}");
+    assert!(trust.contains("Good"), "{trust}: {summary}");
+}
+
+/// A pool of three that no query tells of, each held for 20 ms of a request: response times say where it is full, which is before
+/// the database is, and how long requests will wait for it.
+#[test]
+fn a_pool_that_no_tier_shows_is_found_by_how_requests_wait() {
+    let (system, mut observed) = observed(240, 138.0, 1.0);
+    let web = &mut observed.tiers[0].series;
+    web.remove(&Quantity::Number);
+    let waits = |rate: f64| mmm(rate, 3, 0.02) - 0.02;
+    let rates = web[&Quantity::Throughput].clone();
+    let times = web.get_mut(&Quantity::ResponseTime).unwrap();
+    for (time, rate) in times.iter_mut().zip(rates) {
+        *time += waits(rate);
+    }
+    let analysis = analyze(&system, &observed).unwrap();
+    let ask = |text: &str| {
+        let changes = [change(text, &system).unwrap()];
+        analysis.fitted().answer(&changes, text, 7).unwrap()
+    };
+    let answer = ask("rate=140/s");
+    let truth = mmm(140.0, 4, WEB_S) + DB_VISITS * mmm(140.0 * DB_VISITS, 2, DB_S) + waits(140.0);
+    let time = answer.response_time.as_ref().unwrap();
+    // A hundredth of noise on a load of 93 % is a seventh of the wait.
+    assert!((time.center / truth - 1.0).abs() < 0.15, "{time:?} for {truth}");
+    assert!(time.interval.unwrap().contains(truth), "{time:?} for {truth}");
+    let capacity = analysis.network.as_ref().unwrap().hidden.as_ref().unwrap().capacity();
+    assert!(capacity.interval.unwrap().contains(150.0), "{capacity:?}");
+    let refused = ask("rate=160/s").response_time.unwrap_err();
+    assert!(refused.contains("a station that no tier shows carries"), "{refused}");
+    let page = report::report(&system, &observed, &analysis, &[answer]);
+    let summary = page.summary.join(" ");
+    assert!(summary.contains("What saturates first is in no tier"), "{summary}");
+    let card = page.answer.unwrap();
+    assert!(card.trust.why.contains("no tier shows"), "{:?}", card.trust);
+    assert!(card.next.contains("Find what requests wait for"), "{}", card.next);
 }
 
 /// A store of which nothing tells how many servers it has leaves the answer of the others: it has no capacity, and says why.
