@@ -366,7 +366,7 @@ mod tests {
         while monotonic_ns() < end && !called(std::process::id()).contains(&address) {}
         assert!(called(std::process::id()).contains(&address));
         let (own, there) = (std::process::id(), BTreeSet::from([address]));
-        while monotonic_ns() < end && listener(address, own).is_none() {}
+        while monotonic_ns() < end && super::listener(address, own).is_none() {}
         let found = serving(own, there.clone(), &[]).remove(0);
         assert_eq!(found.process.as_ref().unwrap().0, own);
         assert!(found.to_string().ends_with(&format!("(process {own}) at {address}")));

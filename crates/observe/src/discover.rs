@@ -218,18 +218,7 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
         let mut called: Vec<String> = called.map(|other| format!("\"{}\"", other.name)).collect();
         let own = processors.filter(|(holder, ..)| *holder == one.name);
         called.extend(own.map(|(_, machine, _)| format!("\"{}\"", machine.name)));
-        let mut instances = match one.job.instances.len() {
-            0 | 1 => String::new(),
-            count => format!("; the sum of {count} instances"),
-        };
-        for (label, values) in &one.job.places {
-            write!(
-                instances,
-                "\n# of several places ({label}: {}): where these are systems of their own, add one of them to the selector",
-                values.join(", ").escape_debug()
-            )
-            .unwrap_or_default();
-        }
+        let instances = instances(one.job);
         let held = if one.preset.held { "held = true  # while those below work\n" } else { "" };
         write!(
             text,
@@ -262,6 +251,23 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
             one.preset.what,
             one.preset.name,
             if one.preset.name == "container" { NAMES } else { "" }
+        )
+        .unwrap_or_default();
+    }
+    text
+}
+
+/// How many instances a tier is the sum of, and which places.
+fn instances(job: &Job) -> String {
+    let mut text = match job.instances.len() {
+        0 | 1 => String::new(),
+        count => format!("; the sum of {count} instances"),
+    };
+    for (label, values) in &job.places {
+        write!(
+            text,
+            "\n# of several places ({label}: {}): where these are systems of their own, add one of them to the selector",
+            values.join(", ").escape_debug()
         )
         .unwrap_or_default();
     }

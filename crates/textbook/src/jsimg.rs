@@ -182,7 +182,11 @@ impl<'a> File<'a> {
     }
 
     fn problem(&mut self, part: usize, what: String) {
-        self.problems.insert((self.parts[part].element.range().start, what));
+        self.problem_of(self.parts[part].element, what);
+    }
+
+    fn problem_of(&mut self, element: Node<'_, '_>, what: String) {
+        self.problems.insert((element.range().start, what));
     }
 
     /// The first join behind a fork that is not that of a fork in between.
@@ -836,10 +840,7 @@ impl<'a> File<'a> {
                     "globalMemoryConstraint" | "classMemoryConstraint"
                         if most.is_some_and(|most| !matches!(most.trim(), "-1" | "0")) =>
                     {
-                        self.problems.insert((
-                            region.range().start,
-                            format!("a limit of memory of region `{name}`"),
-                        ));
+                        self.problem_of(region, format!("a limit of memory of region `{name}`"));
                     }
                     _ => {}
                 }
@@ -861,10 +862,8 @@ impl<'a> File<'a> {
                         pool.insert("queue_capacity".to_owned(), 0.into());
                     }
                     _ => {
-                        self.problems.insert((
-                            region.range().start,
-                            format!("region `{name}`, which drops some classes only"),
-                        ));
+                        let some = format!("region `{name}`, which drops some classes only");
+                        self.problem_of(region, some);
                     }
                 }
                 pools.push(pool);
@@ -1425,6 +1424,32 @@ mod tests {
         }
     }
 
+    /// A source, a station and a sink.
+    fn good() -> String {
+        let one = |text: String| vec![("c", text)];
+        file(
+            &[
+                open("c"),
+                source(&one(rate("0.5")), &one(random())),
+                station("A", "Server", ("", ""), &one(rate("1")), &one(random())),
+                sink(),
+            ],
+            &[("Source", "A"), ("A", "Sink")],
+        )
+    }
+
+    /// Also of what only a model refuses.
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let lines = good().replace("><", ">\n<");
+        let line = |says: &str| 1 + lines.lines().position(|line| line.contains(says)).unwrap();
+        let error = read(&lines.replace(">1<", ">one<")).unwrap_err().to_string();
+        assert!(error.contains("`one`") && !error.starts_with("line 1,"), "{error}");
+        let found = read(&lines).unwrap();
+        assert_eq!(found.lines.find("stations[0].service"), Some(line("<node name='A'")));
+        assert_eq!(found.lines.find("classes.0"), Some(line("<userClass")));
+    }
+
     #[test]
     fn what_does_not_map_is_listed_and_hostile_bytes_are_refused() {
         let one = |text: String| vec![("c", text)];
@@ -1462,15 +1487,7 @@ mod tests {
         );
         let error = read(&round).unwrap_err().to_string();
         assert!(error.contains("circle"), "{error}");
-        let good = file(
-            &[
-                open("c"),
-                source(&one(rate("0.5")), &one(random())),
-                station("A", "Server", ("", ""), &one(rate("1")), &one(random())),
-                sink(),
-            ],
-            &[("Source", "A"), ("A", "Sink")],
-        );
+        let good = good();
         assert!(read(&good).is_ok());
         for (from, to, says) in [
             ("<sim ", "<model ", "<sim>"),
@@ -1487,14 +1504,6 @@ mod tests {
             let error = read(&text).unwrap_err().to_string();
             assert!(error.contains(says) && error.starts_with("line 1, "), "{from}: {error}");
         }
-        // Where it stands; and where what only a model refuses does.
-        let lines = good.replace("><", ">\n<");
-        let line = |says: &str| 1 + lines.lines().position(|line| line.contains(says)).unwrap();
-        let error = read(&lines.replace(">1<", ">one<")).unwrap_err().to_string();
-        assert!(error.contains("`one`") && !error.starts_with("line 1,"), "{error}");
-        let found = read(&lines).unwrap();
-        assert_eq!(found.lines.find("stations[0].service"), Some(line("<node name='A'")));
-        assert_eq!(found.lines.find("classes.0"), Some(line("<userClass")));
         // Cut anywhere, or with any character changed, it is read or refused.
         for at in (0..good.len()).step_by(3) {
             drop(read(&good[..at]));

@@ -492,8 +492,7 @@ mod tests {
             (good.replace("<net id='n'>", "<net>").replace("<pnml>", "<x>"), "expected"),
         ] {
             let error = read(&text).map(|read| read.table);
-            let error =
-                error.and_then(|table| Ok(Model::read(&table).err().map(|e| e.to_string())));
+            let error = error.map(|table| Model::read(&table).err().map(|e| e.to_string()));
             let error = match error {
                 Ok(refused) => refused.expect("a model that is refused"),
                 Err(error) => error.to_string(),

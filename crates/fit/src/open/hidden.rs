@@ -209,7 +209,7 @@ mod tests {
         // The load reached 93 % of it.
         assert!(interval.contains(150.0) && interval.high < 1.1 * interval.low, "{interval:?}");
         let [least, most] = found.sizes();
-        assert!(least <= 3 && 3 <= most && most <= 8, "{least} to {most}");
+        assert!(least <= 3 && (3..=8).contains(&most), "{least} to {most}");
         let (at, truth) = (found.waiting_s(145.0).unwrap(), 0.2 * erlang_c(2.9, 3).unwrap());
         assert!((at / truth - 1.0).abs() < 0.25, "{at} for {truth} s");
         assert!(found.waiting_s(200.0).is_none());
