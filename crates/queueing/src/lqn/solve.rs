@@ -19,7 +19,7 @@ const REMEMBERED: usize = 5;
 const PATIENCE: u32 = 50;
 /// Relative change from which on it is accelerated.
 const NEAR: f64 = 0.3;
-/// Most customers of a reference task with whom it begins anywhere.
+/// Most customers of a reference task with whom it begins anywhere, and for whom errors are measured.
 const FEW: f64 = 8.0;
 /// Most visits and pairs of all rounds together: some seconds; and of all solutions with a customer less besides.
 const MOST_WORK: usize = 300_000_000;
@@ -59,7 +59,7 @@ pub struct LayeredSolution {
     pub processors: Vec<ProcessorResult>,
     /// Rounds, and the largest relative change in the last.
     pub iterations: (u32, f64),
-    /// How far it was off at most over random models; `None` with more layers than they had.
+    /// How far it was off at most over random models; `None` with more layers or customers than they had.
     pub measured_error: Option<MeasuredError>,
 }
 
@@ -853,6 +853,7 @@ impl<'a> Rounds<'a> {
     fn result(&self, iterations: (u32, f64)) -> Result<LayeredSolution, LayeredError> {
         self.stable(|rounds, station| rounds.open[station].busy())?;
         let model = self.plan.model;
+        let few = self.customers.iter().all(|customers| *customers <= FEW);
         let entries: Vec<EntryResult> =
             (0..model.entries.len()).map(|entry| self.entry(entry)).collect();
         let share = |busy: f64, count: f64| count.is_finite().then(|| busy / count);
@@ -875,7 +876,7 @@ impl<'a> Rounds<'a> {
             processors: processors.collect(),
             entries,
             iterations,
-            measured_error: (self.plan.layers() <= MOST_LAYERS)
+            measured_error: (self.plan.layers() <= MOST_LAYERS && few)
                 .then(|| ERRORS[self.features().min(2)]),
         })
     }

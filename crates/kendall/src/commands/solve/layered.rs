@@ -85,7 +85,8 @@ fn tables(model: &Layered, s: &LayeredSolution) -> [Table; 5] {
 
 fn caveats(s: &LayeredSolution) -> Vec<String> {
     let unknown = || {
-        "error unknown: it was measured on models of up to four layers, and grows with them"
+        "error unknown: it was measured on models of up to four layers and eight customers of a task, and grows with \
+         them (docs/models.md)"
             .to_owned()
     };
     let known = s.measured_error.map(|error| Caveat::MeasuredError(error).to_string());
