@@ -140,6 +140,7 @@ impl<'a> Plan<'a> {
             later: vec![false; model.tasks.len()],
         };
         plan.add_callers(&position)?;
+        plan.free_stations();
         plan.add_visits(&position)?;
         Ok(plan)
     }
@@ -269,6 +270,35 @@ impl<'a> Plan<'a> {
                     let numbers = [*a, a * others];
                     self.siblings.push(Siblings { tasks: [*one; 2], numbers, of });
                 }
+            }
+        }
+    }
+
+    /// Nobody ever waits where there are as many threads or cores as can be asked for at once.
+    fn free_stations(&mut self) {
+        let mut most = vec![0.0; self.model.tasks.len()];
+        for task in self.tasks.clone() {
+            most[task] = match self.model.tasks[task].role {
+                Role::Reference { population, .. } => kendall_units::exact_f64(population),
+                Role::Server(threads) if self.waited[task] && !self.later[task] => {
+                    let above = self.callers[task].iter();
+                    let above: f64 = above.map(|(caller, width)| most[*caller] * width).sum();
+                    if above <= threads.count() {
+                        let station = self.task_station(task);
+                        self.stations[station].servers = f64::INFINITY;
+                    }
+                    threads.count().min(above)
+                }
+                Role::Server(threads) => threads.count(),
+            };
+        }
+        for (processor, station) in
+            self.stations.iter_mut().take(self.model.processors.len()).enumerate()
+        {
+            let tasks = self.model.tasks.iter().zip(&most);
+            let asked = tasks.filter(|(task, _)| task.processor == processor);
+            if asked.map(|(_, most)| most).sum::<f64>() <= station.servers {
+                station.servers = f64::INFINITY;
             }
         }
     }

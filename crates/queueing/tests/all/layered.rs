@@ -731,6 +731,28 @@ fn many_customers_come_to_the_capacity_of_the_slowest_layer() {
     }
 }
 
+/// As many threads and cores as can be asked for at once: nobody waits below, and X is N over all demands. As many cores
+/// as threads with more customers: full, the threads give c/D; waits for cores were added, of 19 % of X at two.
+#[test]
+fn nobody_waits_where_there_are_enough_threads_and_cores() {
+    let customers = |population| Role::Reference { population, think_time: 0.0 };
+    let call: Phases<'_> = &[(0.0, &[(1, 1.0)])];
+    let two = Some(2);
+    let idle = tower(
+        &[(customers(2), None), (threads(2), two), (threads(2), two), (threads(2), two)],
+        &[(0, call), (1, &[(1e-4, &[(2, 1.0)])]), (2, &[(1e-4, &[(3, 1.0)])]), (3, &[(0.1, &[])])],
+    );
+    let found = solve(&idle).unwrap().tasks[0].throughput;
+    assert!((found * 0.1002 / 2.0 - 1.0).abs() < 1e-9, "{found}");
+    for servers in [1, 2, 4, 16] {
+        let all = [(customers(10_000), None), (threads(servers), Some(servers))];
+        let full = tower(&all, &[(0, call), (1, &[(0.01, &[])])]);
+        let found = solve(&full).unwrap().tasks[0].throughput * 0.01;
+        let most = kendall_units::exact_f64(servers);
+        assert!(found <= most * (1.0 + 1e-6) && found > 0.99 * most, "{servers}: {found}");
+    }
+}
+
 /// So many times as many customers of each reference task.
 fn crowded(mut model: Layered, factor: u64) -> Layered {
     for task in &mut model.tasks {
