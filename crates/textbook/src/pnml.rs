@@ -76,16 +76,24 @@ pub(crate) fn read(text: &str) -> Result<Jmva, JmvaError> {
 /// What a part says, in `<value>` as PIPE writes it or in `<text>`.
 fn said<'a>(of: Node<'a, 'a>, key: &str) -> Option<&'a str> {
     let part = child(of, key)?;
-    let text = child(part, "value").or_else(|| child(part, "text"))?.text()?;
-    // Behind the color of the tokens.
-    Some(text.rsplit(',').next().unwrap_or_default().trim())
+    Some(child(part, "value").or_else(|| child(part, "text"))?.text()?.trim())
 }
 
 fn whole(of: Node<'_, '_>, key: &str, missing: i64) -> Result<i64, JmvaError> {
     let Some(text) = said(of, key) else { return Ok(missing) };
+    let place = format!("{}, <{key}>", tag(of));
+    // Numbers behind the colors of the tokens, of which one is read.
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let (text, others) = match parts[..] {
+        [_, first, ref others @ ..] => (first, others),
+        _ => (text, &[][..]),
+    };
+    if let Some(color) = others.chunks(2).find(|color| color.last() != Some(&"0")) {
+        let what = format!("tokens of a second color: `{}`", color.join(","));
+        return Err(wrong(place, what).within(of));
+    }
     let found = text.parse::<f64>().ok().filter(|n| (0.0..=9e15).contains(n) && n.fract() == 0.0);
     let found = found.map(kendall_units::whole_u64).and_then(|n| i64::try_from(n).ok());
-    let place = format!("{}, <{key}>", tag(of));
     found.ok_or_else(|| wrong(place, format!("`{text}` is not a whole number")).within(of))
 }
 
@@ -459,6 +467,8 @@ mod tests {
             transition("u", 2.0, "one", "b", "a"),
         ]);
         assert!(read(&good).is_ok());
+        let two_colors = read(&good.replace("Default,2", "Default,2,Red,0")).unwrap();
+        assert_eq!(two_colors.table, read(&good).unwrap().table);
         let timeless = good.replace("<rate><value>1</value></rate>", "");
         let several = good.replace(
             "source='u' target='a'/>",
@@ -489,6 +499,7 @@ mod tests {
                 good.replace("Default,2", "two"),
                 "line 4, column 1: <place>, <initialMarking>: `two`",
             ),
+            (good.replace("Default,2", "Default,2,Red,1"), "a second color: `Red,1`"),
             (good.replace("<net id='n'>", "<net>").replace("<pnml>", "<x>"), "expected"),
         ] {
             let error = read(&text).map(|read| read.table);
