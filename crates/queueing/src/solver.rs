@@ -346,8 +346,8 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
     let mut solution = if let Some(station) = model.stations.iter().find(blocks) {
         let exact = if solver == Solver::Auto { blocking::solve(model)? } else { None };
         exact.ok_or_else(|| SolveError::NeedsSimulation {
-            feature: "blocking of the stations before, other than of one class with exponential times \
-                      and 20,000 states at most (`auto`),",
+            feature: "blocking of the stations before, other than of one class with exponential \
+                      times, 20,000 states at most and no deadlock (`auto`),",
             station: station.name.clone(),
         })?
     } else {

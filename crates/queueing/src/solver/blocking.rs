@@ -201,6 +201,9 @@ impl<'a> Blocking<'a> {
             ways.map(|(_, flow)| flow).sum()
         };
         let throughput = sum(&|way| way.completes);
+        if throughput <= 0.0 && self.model.classes[0].population() > 0 {
+            return None;
+        }
         let inside = |state: &State| exact_f64(state.numbers[..self.outside()].iter().sum::<u64>());
         let number = chain.mean(&steady, inside);
         let solver = format!("Markov chain of {} states", chain.states.len());
