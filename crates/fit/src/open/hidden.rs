@@ -61,7 +61,7 @@ impl Hidden {
     pub(super) fn find(mut windows: Vec<Beside>, carried_per_s: f64) -> Option<Self> {
         windows.sort_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
         let together = windows.len().div_ceil(GROUPS).max(1);
-        let groups: Vec<Beside> = windows.chunks(together).map(of_group).collect();
+        let groups: Vec<Group> = windows.chunks(together).map(Group::of).collect();
         if groups.len() < FEWEST {
             return None;
         }
@@ -94,8 +94,8 @@ impl Hidden {
     }
 
     /// The same with e by least squares of relative errors, and its weight as a logarithm.
-    fn beside(&self, groups: &[Beside]) -> Option<(Self, f64)> {
-        let waits = groups.iter().map(|group| self.waiting_s(group.rate_per_s));
+    fn beside(&self, groups: &[Group]) -> Option<(Self, f64)> {
+        let waits = groups.iter().map(|group| group.waiting_s(self));
         let waits = waits.collect::<Option<Vec<f64>>>()?;
         let rest = || {
             let both = groups.iter().zip(&waits);
@@ -149,12 +149,31 @@ impl Hidden {
     }
 }
 
-fn of_group(windows: &[Beside]) -> Beside {
-    let of = |pick: fn(&Beside) -> f64| mean(&windows.iter().map(pick).collect::<Vec<f64>>());
-    Beside {
-        rate_per_s: of(|window| window.rate_per_s),
-        measured_s: of(|window| window.measured_s),
-        missing_s: of(|window| window.missing_s),
+/// Windows of neighboring loads.
+struct Group {
+    /// Lowest, mean and highest load.
+    rates_per_s: [f64; 3],
+    measured_s: f64,
+    missing_s: f64,
+}
+
+impl Group {
+    /// Of windows by rising load.
+    fn of(windows: &[Beside]) -> Self {
+        let of = |pick: fn(&Beside) -> f64| mean(&windows.iter().map(pick).collect::<Vec<f64>>());
+        let at = |window: Option<&Beside>| window.map_or(0.0, |window| window.rate_per_s);
+        let middle = of(|window| window.rate_per_s);
+        Self {
+            rates_per_s: [at(windows.first()), middle, at(windows.last())],
+            measured_s: of(|window| window.measured_s),
+            missing_s: of(|window| window.missing_s),
+        }
+    }
+
+    /// The mean wait, by Simpson's rule: it is longer than that at the mean load.
+    fn waiting_s(&self, station: &Hidden) -> Option<f64> {
+        let [low, middle, high] = self.rates_per_s.map(|rate| station.waiting_s(rate));
+        Some((low? + 4.0 * middle? + high?) / 6.0)
     }
 }
 
