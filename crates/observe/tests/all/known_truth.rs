@@ -783,6 +783,23 @@ fn a_response_time_inside_the_worker_is_recognized() {
     assert!((used - 300.0 * DB_S / 2.0).abs() < 0.02, "{answer:?}");
 }
 
+/// At a load at which few wait, R·X is still the very number of busy servers, to all digits.
+#[test]
+fn a_response_time_that_busy_is_made_of_is_recognized_at_any_load() {
+    let text = "name = 'x'\nentry = 'db'\nstep = '10s'\nblock = '60s'\n[tiers.db]\nservers = 2\n\
+                queries = { throughput = 'a', busy = 'b', response_time = 'c' }";
+    let system = System::parse(text).unwrap();
+    // At most 36 % busy: 15 % of the service are waited for.
+    let (_, mut observed) = observed(60, 60.0, 1.0);
+    observed.tiers.remove(0);
+    assert!(!analyze(&system, &observed).unwrap().monitored.tiers[0].inside);
+    let series = &mut observed.tiers[0].series;
+    let (rates, busy) = (series[&Quantity::Throughput].clone(), series[&Quantity::Busy].clone());
+    let times = rates.iter().zip(&busy).map(|(rate, busy)| busy / rate).collect();
+    series.insert(Quantity::ResponseTime, times);
+    assert!(analyze(&system, &observed).unwrap().monitored.tiers[0].inside);
+}
+
 /// Behind a tier that times whole requests, the waiting that such a histogram leaves out is still found.
 #[test]
 fn a_tier_above_tells_the_waiting_that_the_worker_leaves_out() {
