@@ -18,7 +18,10 @@ use crate::source::{Series, Source, SourceError};
 use crate::system::{System, Tier};
 
 /// Moments at which counters are compared, at most.
-const MOMENTS: u64 = 8;
+const MOMENTS: u64 = 32;
+
+/// Moments at which both of two targets must be there: of one that began lately, there are few.
+const FEWEST: u64 = 3;
 
 /// Scrapes from a moment to those before and after it: two scrapes of one counter are less than one apart, and one may fail.
 const APART: u64 = 2;
@@ -108,8 +111,10 @@ impl Target {
             };
             otherwise += u64::from(!within(one[1], two) || !within(two[1], one));
         }
+        let younger = self.there().min(other.there()) as u64;
         counted
-            && 2 * both >= self.at[1].len() as u64
+            && both >= FEWEST.min(self.at[1].len().div_ceil(2) as u64)
+            && 2 * both >= younger
             && exact_f64(otherwise) <= OTHERWISE * exact_f64(both)
     }
 }

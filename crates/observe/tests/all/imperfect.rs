@@ -352,10 +352,20 @@ struct Scraped<'a>(&'a [(&'a str, &'a str)], &'a Truth, Option<f64>);
 
 /// Targets that are scraped two seconds apart: the greatest load, what is left out, and what may be there twice.
 fn of_targets(has_up: bool, targets: &[Scraped]) -> (f64, Option<String>, Option<String>) {
+    of_targets_since(has_up, targets, 0)
+}
+
+/// The same where the last is scraped from a second on.
+fn of_targets_since(
+    has_up: bool,
+    targets: &[Scraped],
+    since: usize,
+) -> (f64, Option<String>, Option<String>) {
     let mut samples = Samples::default();
     for (target, Scraped(labels, truth, start)) in targets.iter().enumerate() {
         let counters = [&truth.arrivals, &truth.completions, &truth.busy_s, &truth.response_s];
-        for second in (2 * (target % 2)..SECONDS).step_by(5) {
+        let since = if target + 1 == targets.len() { since } else { 0 };
+        for second in (since + 2 * (target % 2)..SECONDS).step_by(5) {
             let up = has_up.then_some(("up", 1.0));
             let start = start.map(|start| ("process_start_time_seconds", start));
             let counted = COUNTERS.iter().zip(counters).map(|(name, of)| (*name, of[second]));
@@ -405,6 +415,18 @@ fn an_application_that_is_scraped_twice_counts_once() {
             assert!(said.contains("=\"b\" grow as those"), "{said}");
         }
     }
+}
+
+/// A second replica that was added for the last sixth of the time: all of what is analyzed said nothing of it.
+#[test]
+fn a_replica_that_began_lately_is_found() {
+    let truth = truth(3);
+    let of = |labels| Scraped(labels, &truth, None);
+    let replica = ["a", "b"].map(|name| [("instance", "app:80"), ("replica", name)]);
+    let targets = [of(&replica[0]), of(&replica[1])];
+    let (rate, said, untold) = of_targets_since(true, &targets, SECONDS / 6 * 5);
+    assert!((rate - 80.0).abs() < 8.0 && untold.is_none(), "{rate}: {untold:?}");
+    assert!(said.unwrap().contains("`a` is scraped twice"));
 }
 
 /// Two names of one host, or labels of any name: one process began at one moment, which few others share to a hundredth of a
