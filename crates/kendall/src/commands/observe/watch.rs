@@ -94,10 +94,15 @@ impl Watch<'_> {
         let mut last: Option<Look> = None;
         loop {
             let now = now_s()?;
+            let mut unanswered = None;
             if growth.as_ref().is_none_or(|(at, _)| now >= at + system.day_s / HOURS) {
-                growth = Some((now, self.growth(&system, source, now)));
+                match self.growth(&system, source, now) {
+                    Ok(found) => growth = Some((now, found)),
+                    // Asked again at the next look.
+                    Err(why) => (growth, unanswered) = (None, Some(Err(why))),
+                }
             }
-            let told = growth.as_ref().map(|(_, growth)| growth.clone());
+            let told = unanswered.or_else(|| growth.as_ref().map(|(_, growth)| growth.clone()));
             match self.look(&system, source, now, told) {
                 Ok(look) => {
                     self.print(&look, last.as_ref())?;
@@ -138,19 +143,19 @@ impl Watch<'_> {
         Ok(Look::of(system, &analysis, now_s))
     }
 
-    /// By hours, over weeks.
+    /// By hours, over weeks; an error where that is not answered.
     fn growth(
         &self,
         system: &System,
         source: &mut dyn Source,
         now_s: u64,
-    ) -> Result<Growth, String> {
+    ) -> Result<Result<Growth, String>, String> {
         let hour_s = (system.day_s / HOURS).max(system.step_s);
         let hourly = System::parse_at(self.text, Some(hour_s)).map_err(|e| e.to_string())?;
         let from_s = now_s.saturating_sub(self.growth_s);
         let grid = Grid::new(from_s, now_s, hour_s).map_err(|error| error.to_string())?;
         let observed = fetch_load(&hourly, source, grid).map_err(|error| error.to_string())?;
-        growth_of(&hourly, &observed)
+        Ok(growth_of(&hourly, &observed))
     }
 
     fn print(&self, look: &Look, last: Option<&Look>) -> anyhow::Result<()> {
