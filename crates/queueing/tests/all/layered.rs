@@ -735,7 +735,6 @@ fn many_customers_come_to_the_capacity_of_the_slowest_layer() {
 /// as threads with more customers: full, the threads give c/D; waits for cores were added, of 19 % of X at two.
 #[test]
 fn nobody_waits_where_there_are_enough_threads_and_cores() {
-    let customers = |population| Role::Reference { population, think_time: 0.0 };
     let call: Phases<'_> = &[(0.0, &[(1, 1.0)])];
     let two = Some(2);
     let idle = tower(
