@@ -459,7 +459,7 @@ fn effects_of(analysis: &Analysis) -> impl Iterator<Item = &Term> {
     analysis.fit.terms.iter().filter(|term| !term.factors.is_empty())
 }
 
-/// Whether the largest of the effects is significant even among all of them [Bonferroni].
+/// Whether the largest of the effects is significant even among all of them (Bonferroni).
 fn is_told_among_all(analysis: &Analysis) -> bool {
     let confidence = analysis.fit.mean.interval.map_or(0.95, |interval| interval.confidence);
     let all = exact_f64(effects_of(analysis).count());
