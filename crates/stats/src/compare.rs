@@ -302,7 +302,7 @@ fn pool(
         one.method == Method::StudentT && one.ratio.is_some() && one.p_value.is_some()
     };
     for (one, sides) in comparisons.iter().zip(judged).filter(|(one, _)| by_t(one)) {
-        spreads.entry(one.metric.clone()).or_default().push(sides.spreads());
+        spreads.entry(one.metric.clone()).or_default().extend(sides.spreads());
     }
     let scatters: BTreeMap<String, Scatter> = spreads
         .into_iter()
@@ -513,54 +513,47 @@ impl Sides {
         (Estimate::with_interval(shift.center, interval), Some(shift.p_value))
     }
 
+    fn center(&self) -> f64 {
+        match self {
+            Self::Paired(pairs) => mean(&pairs.iter().map(|(a, b)| b - a).collect::<Vec<f64>>()),
+            Self::Unpaired(a, b) => mean(b) - mean(a),
+        }
+    }
+
+    /// The variance of each mean whose sum is the difference; `None` where one is of a single run.
+    fn spreads(&self) -> Option<Vec<Spread>> {
+        let of = |values: &[f64]| Some(Spread { variance: variance(values)?, runs: values.len() });
+        match self {
+            Self::Paired(pairs) => {
+                Some(vec![of(&pairs.iter().map(|(a, b)| b - a).collect::<Vec<f64>>())?])
+            }
+            Self::Unpaired(a, b) => Some(vec![of(a)?, of(b)?]),
+        }
+    }
+
     /// The same by Student's t.
     fn by_t(&self, confidence: f64) -> (Estimate, Option<f64>) {
-        let (center, squared_error, degrees) = match self {
-            Self::Paired(pairs) => {
-                let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
-                let count = exact_f64(differences.len());
-                let spread = variance(&differences).map(|variance| variance / count);
-                (mean(&differences), spread, count - 1.0)
-            }
-            Self::Unpaired(a, b) => {
-                let (n, m) = (exact_f64(a.len()), exact_f64(b.len()));
-                let parts = variance(a).zip(variance(b)).map(|(va, vb)| (va / n, vb / m));
-                let degrees = parts.map_or(0.0, |(va, vb)| {
-                    (va + vb).powi(2) / (va * va / (n - 1.0) + vb * vb / (m - 1.0))
-                });
-                (mean(b) - mean(a), parts.map(|(va, vb)| va + vb), degrees)
-            }
-        };
-        let Some(squared_error) = squared_error else {
+        let center = self.center();
+        let Some(spreads) = self.spreads() else {
             let caveat = Caveat::TooFewReplications { have: 1, need: 2 };
             return (Estimate::exact(center).doubt(caveat), None);
         };
-        if squared_error <= 0.0 {
+        let (error, degrees) = scatter::welch(spreads.iter().map(|one| one.of_mean()));
+        if error <= 0.0 {
             let interval = Interval::around(center, 0.0, confidence);
             let p_value = if center == 0.0 { 1.0 } else { 0.0 };
             return (Estimate::with_interval(center, interval), Some(p_value));
         }
-        let error = squared_error.sqrt();
         let half_width = t_two_sided(confidence, degrees) * error;
         let interval = Interval::around(center, half_width, confidence);
         (Estimate::with_interval(center, interval), Some(t_p_value(center / error, degrees)))
     }
 
-    /// The variance of each mean whose sum is the difference.
-    fn spreads(&self) -> Vec<Spread> {
-        let of = |values: &[f64]| Some(Spread { variance: variance(values)?, runs: values.len() });
-        match self {
-            Self::Paired(pairs) => {
-                of(&pairs.iter().map(|(a, b)| b - a).collect::<Vec<f64>>()).into_iter().collect()
-            }
-            Self::Unpaired(a, b) => of(a).into_iter().chain(of(b)).collect(),
-        }
-    }
-
     /// By Student's t with the scatter that all configurations show.
     fn by_pooled_t(&self, scatter: &Scatter, confidence: f64) -> (Estimate, Option<f64>) {
-        let center = self.by_t(confidence).0.center;
-        let (half_width, p_value) = scatter.judge(center, &self.spreads(), confidence);
+        let Some(spreads) = self.spreads() else { return self.by_t(confidence) };
+        let center = self.center();
+        let (half_width, p_value) = scatter.judge(center, &spreads, confidence);
         let interval = Interval::around(center, half_width, confidence);
         (Estimate::with_interval(center, interval), Some(p_value))
     }

@@ -40,6 +40,33 @@ impl Spread {
     fn degrees(self) -> f64 {
         exact_f64(self.runs) - 1.0
     }
+
+    /// Variance of the mean of the runs, and its degrees of freedom.
+    pub(super) fn of_mean(self) -> (f64, f64) {
+        (self.variance / exact_f64(self.runs), self.degrees())
+    }
+
+    /// The same with what is believed of its variance.
+    fn of_mean_believing(self, (_, alike, typical): (f64, f64, f64)) -> (f64, f64) {
+        let degrees = alike + self.degrees();
+        let variance = (alike * typical + self.degrees() * self.variance) / degrees;
+        (variance / exact_f64(self.runs), degrees)
+    }
+}
+
+/// The variance that they share, and its degrees of freedom.
+fn pooled(spreads: &[Spread]) -> (f64, f64) {
+    let degrees: f64 = spreads.iter().map(|one| one.degrees()).sum();
+    let squares: f64 = spreads.iter().map(|one| one.degrees() * one.variance).sum();
+    (squares / degrees, degrees)
+}
+
+/// Standard error of a sum of means, by the variance and the degrees of freedom of each, and its degrees of freedom [Welch 1947].
+pub(super) fn welch(means: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
+    let (sum, fourth) = means.fold((0.0, 0.0), |(sum, fourth), (squared, degrees)| {
+        (sum + squared, fourth + squared * squared / degrees)
+    });
+    (sum.sqrt(), sum * sum / fourth)
 }
 
 /// What is believed of the variance of a configuration.
@@ -53,9 +80,7 @@ impl Scatter {
     /// From the variances of each configuration; `None` for fewer than three, and where nothing scatters.
     pub(super) fn of(configurations: &[Vec<Spread>]) -> Option<Self> {
         let spreads: Vec<Spread> = configurations.iter().flatten().copied().collect();
-        let degrees: f64 = spreads.iter().map(|one| one.degrees()).sum();
-        let squares: f64 = spreads.iter().map(|one| one.degrees() * one.variance).sum();
-        let pooled = squares / degrees;
+        let (pooled, _) = pooled(&spreads);
         if configurations.len() < 3 || !(pooled > 0.0 && pooled.is_finite()) {
             return None;
         }
@@ -89,18 +114,17 @@ impl Scatter {
     /// a sum so far from 0 by chance.
     pub(super) fn judge(&self, sum: f64, means: &[Spread], confidence: f64) -> (f64, f64) {
         let lone = self.lone(means);
-        let mut errors: Vec<(f64, f64, f64)> = self
-            .parts
-            .iter()
-            .map(|part| ((1.0 - lone) * part.0, error(means, *part), degrees(means, *part)))
-            .collect();
+        let (_, own) = pooled(means);
+        let of_part = |part: &(f64, f64, f64)| {
+            let (error, degrees) = welch(means.iter().map(|one| one.of_mean_believing(*part)));
+            // What is shared counts once.
+            ((1.0 - lone) * part.0, error, degrees.min(part.1 + own))
+        };
+        let mut errors: Vec<(f64, f64, f64)> = self.parts.iter().map(of_part).collect();
         let typical = self.parts.iter().map(|part| part.0 * part.2).sum::<f64>();
-        let own: Vec<Spread> = means
-            .iter()
-            .map(|one| Spread { variance: one.variance.max(typical), ..*one })
-            .collect();
-        let by_itself = (lone, 0.0, 0.0);
-        errors.push((lone, error(&own, by_itself), degrees(&own, by_itself)));
+        let wide = |one: &Spread| Spread { variance: one.variance.max(typical), ..*one }.of_mean();
+        let (error, degrees) = welch(means.iter().map(wide));
+        errors.push((lone, error, degrees));
         let beyond = |distance: f64| -> f64 {
             errors.iter().map(|(w, error, degrees)| w * t_p_value(distance / error, *degrees)).sum()
         };
@@ -118,10 +142,9 @@ impl Scatter {
 
     /// How likely it is that these means scatter more than all others, by the density of their variance.
     fn lone(&self, means: &[Spread]) -> f64 {
-        let degrees: f64 = means.iter().map(|one| one.degrees()).sum();
-        let squares: f64 = means.iter().map(|one| one.degrees() * one.variance).sum();
+        let (variance, degrees) = pooled(means);
         let density = |(weight, alike, typical): &(f64, f64, f64)| {
-            let ratio = (squares / degrees / typical).max(1.0);
+            let ratio = (variance / typical).max(1.0);
             weight * ratio * log_density(ratio, degrees, *alike).exp()
         };
         LONE / (LONE + self.parts.iter().map(density).sum::<f64>())
@@ -133,24 +156,4 @@ fn log_density(ratio: f64, numerator: f64, denominator: f64) -> f64 {
     let (n, d) = (0.5 * numerator, 0.5 * denominator);
     ln_gamma(n + d) - ln_gamma(n) - ln_gamma(d) + n * (n / d).ln() + (n - 1.0) * ratio.ln()
         - (n + d) * (n / d * ratio).ln_1p()
-}
-
-fn squared(one: Spread, (_, alike, typical): (f64, f64, f64)) -> f64 {
-    let degrees = one.degrees();
-    (alike * typical + degrees * one.variance) / (alike + degrees) / exact_f64(one.runs)
-}
-
-fn error(means: &[Spread], part: (f64, f64, f64)) -> f64 {
-    means.iter().map(|one| squared(*one, part)).sum::<f64>().sqrt()
-}
-
-/// By Welch and Satterthwaite; what is shared counts once.
-fn degrees(means: &[Spread], part: (f64, f64, f64)) -> f64 {
-    let of_each = means.iter().map(|one| {
-        let squared = squared(*one, part);
-        (squared, squared * squared / (part.1 + one.degrees()))
-    });
-    let (sum, fourth) = of_each.fold((0.0, 0.0), |sums, one| (sums.0 + one.0, sums.1 + one.1));
-    let most = part.1 + means.iter().map(|one| one.degrees()).sum::<f64>();
-    (sum * sum / fourth).min(most)
 }
