@@ -21,6 +21,15 @@ fn said(output: &Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
+fn run_mine(folder: &Path) {
+    let run = kendall()
+        .args(["run", "mine.toml", "--toy", "--no-report"])
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+}
+
 /// A command with its own address and workers becomes a study whose short run works; the file is
 /// not replaced unasked.
 #[test]
@@ -46,12 +55,7 @@ fn a_command_becomes_a_study_that_runs() {
     let text = std::fs::read_to_string(folder.path().join("mine.toml")).unwrap();
     assert!(text.contains("workers = 2") && text.contains("\"{address}\""), "{text}");
     assert!(text.contains("\"system.parameters.workers\" = [1, 2, 4]"), "{text}");
-    let run = kendall()
-        .args(["run", "mine.toml", "--toy", "--no-report"])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    run_mine(folder.path());
     let again = init(folder.path(), &[&["-o", "mine.toml"][..], &command[..]].concat());
     assert_eq!(again.status.code(), Some(2), "{}", said(&again));
     assert!(said(&again).contains("--force"));
@@ -87,12 +91,7 @@ fn what_serves_a_service_is_named_and_counted() {
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     let named = format!("`memcached` (process {}) at {address} serves `", server.0.id());
     assert!(said(&output).contains(&named), "{}", said(&output));
-    let run = kendall()
-        .args(["run", "mine.toml", "--toy", "--no-report"])
-        .current_dir(folder.path())
-        .output()
-        .unwrap();
-    assert_eq!(run.status.code(), Some(0), "{}", said(&run));
+    run_mine(folder.path());
     let results = Results::open(&folder.path().join("results/mine")).unwrap();
     let run = results.runs().unwrap().remove(0);
     let counts = |caveat: &String| {

@@ -757,15 +757,20 @@ fn no_network_saturates_below_a_load_that_was_carried() {
     assert!(said.contains("`db`: by its figures it saturates at"), "{said}");
 }
 
+/// The lower tier of [`observed`] without the one above.
+fn database_alone(most: f64) -> (System, Observed) {
+    let text = "name = 'x'\nentry = 'db'\nstep = '10s'\nblock = '60s'\n[tiers.db]\nservers = 2\n\
+                queries = { throughput = 'a', busy = 'b', response_time = 'c' }";
+    let (_, mut observed) = observed(60, most, 1.0);
+    observed.tiers.remove(0);
+    (System::parse(text).unwrap(), observed)
+}
+
 /// A histogram that is made inside the worker says how long it worked, and not how long a request waited for it: the
 /// response time is not answered, capacity and utilization are.
 #[test]
 fn a_response_time_inside_the_worker_is_recognized() {
-    let text = "name = 'x'\nentry = 'db'\nstep = '10s'\nblock = '60s'\n[tiers.db]\nservers = 2\n\
-                queries = { throughput = 'a', busy = 'b', response_time = 'c' }";
-    let system = System::parse(text).unwrap();
-    let (_, mut observed) = observed(60, 140.0, 1.0);
-    observed.tiers.remove(0);
+    let (system, mut observed) = database_alone(140.0);
     let whole = analyze(&system, &observed).unwrap();
     assert!(!whole.monitored.tiers[0].inside);
     let response = observed.tiers[0].series.get_mut(&Quantity::ResponseTime).unwrap();
@@ -786,12 +791,8 @@ fn a_response_time_inside_the_worker_is_recognized() {
 /// At a load at which few wait, R·X is still the very number of busy servers, to all digits.
 #[test]
 fn a_response_time_that_busy_is_made_of_is_recognized_at_any_load() {
-    let text = "name = 'x'\nentry = 'db'\nstep = '10s'\nblock = '60s'\n[tiers.db]\nservers = 2\n\
-                queries = { throughput = 'a', busy = 'b', response_time = 'c' }";
-    let system = System::parse(text).unwrap();
     // At most 36 % busy: 15 % of the service are waited for.
-    let (_, mut observed) = observed(60, 60.0, 1.0);
-    observed.tiers.remove(0);
+    let (system, mut observed) = database_alone(60.0);
     assert!(!analyze(&system, &observed).unwrap().monitored.tiers[0].inside);
     let series = &mut observed.tiers[0].series;
     let (rates, busy) = (series[&Quantity::Throughput].clone(), series[&Quantity::Busy].clone());
