@@ -274,7 +274,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Nobody ever waits where there are as many threads or cores as can be asked for at once.
+    /// Makes a delay of each station that has as many servers as requests can be there at once.
     fn free_stations(&mut self) {
         let mut most = vec![0.0; self.model.tasks.len()];
         for task in self.tasks.clone() {

@@ -731,8 +731,8 @@ fn many_customers_come_to_the_capacity_of_the_slowest_layer() {
     }
 }
 
-/// As many threads and cores as can be asked for at once: nobody waits below, and X is N over all demands. As many cores
-/// as threads with more customers: full, the threads give c/D; waits for cores were added, of 19 % of X at two.
+/// With as many threads and cores as requests nothing waits, and X = N/ΣD. With more customers than threads, and a core a
+/// thread, the threads are always busy: X = c/D. Waits for cores made X 42 % and 19 % too low.
 #[test]
 fn nobody_waits_where_there_are_enough_threads_and_cores() {
     let call: Phases<'_> = &[(0.0, &[(1, 1.0)])];

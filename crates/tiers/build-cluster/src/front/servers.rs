@@ -196,8 +196,8 @@ impl Servers {
         self.when_down == WhenDown::Miss || self.is_up(index)
     }
 
-    /// Digests by the server whose share they are, with their places; only servers that have some. Who asks about none
-    /// wants to know who answers: that is for every server to say.
+    /// Digests by the server whose share they are, with their places; only servers that have some. Without digests all
+    /// servers: the call then asks whether they answer.
     pub(super) fn shares(&self, digests: &[Digest]) -> Result<Vec<(usize, Vec<usize>)>, Status> {
         let mut shares = vec![Vec::new(); self.all.len()];
         if digests.is_empty() {
