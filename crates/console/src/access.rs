@@ -18,7 +18,6 @@ pub enum Grant {
     Run,
 }
 
-/// Tokens of the console.
 pub type Tokens = kendall_tier::serve::Tokens<Grant>;
 
 /// How its file of tokens is written.

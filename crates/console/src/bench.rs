@@ -139,7 +139,6 @@ pub(crate) async fn solve(
     .await
 }
 
-/// Why the bench has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     #[error(

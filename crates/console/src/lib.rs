@@ -74,11 +74,9 @@ pub const CONNECTIONS: usize = 100;
 /// Longest time that a connection stays, whatever it is used for; a browser opens another.
 pub const LONGEST: Duration = Duration::from_secs(600);
 
-/// What a console shows, and to whom.
 #[derive(Debug)]
 pub struct ConsoleOptions {
     pub listen: ListenOptions,
-    /// Folder of results.
     pub folder: PathBuf,
     /// Folder of study and model files.
     pub studies: PathBuf,
@@ -90,7 +88,6 @@ pub struct ConsoleOptions {
     pub tokens: Option<Tokens>,
 }
 
-/// The console cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ConsoleError {
     #[error(transparent)]
@@ -114,7 +111,6 @@ struct Parts {
     live: Live,
     pages: Pages,
     program: Program,
-    /// Models that are solved at a time.
     solving: Arc<Semaphore>,
     tokens: Tokens,
     commits: Option<String>,
@@ -128,7 +124,6 @@ impl std::ops::Deref for Shared {
     }
 }
 
-/// A console that serves.
 #[derive(Debug)]
 pub struct Console {
     serving: Serving,
@@ -138,9 +133,6 @@ pub struct Console {
 
 impl Console {
     /// Starts it.
-    ///
-    /// # Errors
-    /// [`ConsoleError`]: an address taken or open to anyone, a folder that is not there.
     pub fn start(options: ConsoleOptions) -> Result<Self, ConsoleError> {
         let (own, tokens) = allowed(&options.listen, options.tokens)?;
         let folder = options.folder;

@@ -52,7 +52,6 @@ struct Job {
     lines: VecDeque<String>,
 }
 
-/// What is to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 pub(crate) struct What {
@@ -105,7 +104,6 @@ impl Live {
         }
     }
 
-    /// Follows a process to its end.
     fn follow(&self, number: u64, mut child: Child) {
         let (all, ended) = (Arc::clone(&self.all), Arc::clone(&self.ended));
         let (output, told) = (child.stdout.take(), child.stderr.take());

@@ -236,7 +236,6 @@ fn told(folder: &Path) -> Option<Value> {
     Some(json!({ "name": told.name, "title": told.title, "answer": told.answer }))
 }
 
-/// Names of the fitted models.
 fn models(folder: &Path) -> Vec<String> {
     let models = folder.join("models");
     let own = fs::symlink_metadata(&models).is_ok_and(|found| found.is_dir());

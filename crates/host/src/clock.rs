@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of `CLOCK_MONOTONIC`.
 pub fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }

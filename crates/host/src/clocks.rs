@@ -19,7 +19,6 @@ const MOST_DRIFT: f64 = 1e-3;
 /// A drift that is not known better than this is not fitted.
 const KNOWN_DRIFT: f64 = 2e-4;
 
-/// One question and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ping {
     /// Before it was asked, by the clock here.

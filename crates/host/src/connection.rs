@@ -442,7 +442,6 @@ impl Connection {
         }
     }
 
-    /// Asks, and waits for the answer.
     pub fn ask<T: DeserializeOwned>(&self, what: What) -> Result<T, HostError> {
         let ticket = self.send(what);
         self.wait(ticket, PROMPT, &|| false)
@@ -480,7 +479,6 @@ impl Connection {
         Duration::from_nanos(self.shared.state().longest_silence_ns)
     }
 
-    /// How a process there ended, if it has.
     pub fn ended(&self, process: u32) -> Option<End> {
         self.shared.state().ended.get(&process).cloned()
     }

@@ -16,7 +16,6 @@ pub const FULL_BYTES: u64 = 1 << 20;
 pub struct Full {
     /// The host; none for this machine.
     pub host: Option<String>,
-    /// A folder on that disk.
     pub folder: String,
     pub free_bytes: u64,
 }

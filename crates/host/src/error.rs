@@ -1,6 +1,5 @@
 //! A host that cannot be used.
 
-/// A host that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
     #[error("host {host} cannot be used: {what}")]

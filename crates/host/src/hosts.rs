@@ -34,14 +34,12 @@ pub struct Pods {
 
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct HostSpec {
-    /// Its name in the study.
     pub name: String,
     pub target: String,
     /// Its address on the measured network, where the file states it.
     pub address: Option<String>,
     /// Labels of the node that a pod is to run on.
     pub node: BTreeMap<String, String>,
-    /// Cores that a pod has.
     pub cpu: Option<f64>,
     /// Memory that a pod has.
     pub memory_bytes: Option<u64>,

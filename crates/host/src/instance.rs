@@ -61,7 +61,6 @@ impl From<HostError> for ProcessError {
     }
 }
 
-/// A process that was started.
 #[derive(Debug)]
 pub struct Instance {
     name: String,
@@ -122,7 +121,6 @@ impl Instance {
         self.limit.as_ref().map_or(&[], Limit::processors)
     }
 
-    /// How it ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.child.try_wait().ok().flatten();

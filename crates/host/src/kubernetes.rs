@@ -45,7 +45,6 @@ while kill -0 "$p" 2>/dev/null; do sleep 1 & wait $!; done"#;
 /// Where a pod keeps the program and its files.
 const WORK: &str = "/kendall";
 
-/// The pods of one study.
 #[derive(Debug)]
 pub(crate) struct Kubernetes {
     pods: Pods,

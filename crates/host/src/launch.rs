@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What a process is to be.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Launch {
     /// For messages: `proxies 0`.
@@ -47,7 +46,6 @@ pub enum Ready {
     Announced,
 }
 
-/// The signal that asks a process to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StopSignal {

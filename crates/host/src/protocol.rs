@@ -11,7 +11,6 @@ use crate::sample::{Accounting, Sampled};
 /// Bytes of a file in one answer.
 pub const PIECE: u64 = 256 << 10;
 
-/// Longest line that is read.
 pub const LONGEST_LINE: u64 = 256 << 20;
 
 /// A request of the study. Answers bear its number and may come in any order.
@@ -88,7 +87,6 @@ pub enum Outcome {
     Error(String),
 }
 
-/// Who an agent is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
     pub version: String,

@@ -78,7 +78,6 @@ impl Limit {
         }
     }
 
-    /// The folder of its group, if it has one.
     pub fn group(&self) -> Option<&Path> {
         match self {
             Self::Group(quota) => Some(quota.folder()),
@@ -86,7 +85,6 @@ impl Limit {
         }
     }
 
-    /// Its processors, if it has some of its own.
     pub fn processors(&self) -> &[usize] {
         match self {
             Self::Group(_) => &[],

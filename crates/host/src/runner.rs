@@ -103,7 +103,6 @@ impl Runner {
         })
     }
 
-    /// How it ended, if it has.
     pub fn ended(&self) -> Option<End> {
         self.agent.ended(self.process)
     }

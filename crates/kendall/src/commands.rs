@@ -185,7 +185,6 @@ impl Kendall {
         }
     }
 
-    /// Runs the command that was asked for.
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
         self.command.run()
     }

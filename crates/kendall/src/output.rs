@@ -74,7 +74,6 @@ pub(crate) fn written(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
-/// Prints a result as JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     result(&serde_json::to_string_pretty(value)?);
     Ok(())
@@ -98,7 +97,6 @@ pub(crate) fn document(document: &Section) {
     result(&crate::text::document(document));
 }
 
-/// Writes a result into a file.
 pub(crate) fn file(path: &Path, text: &str) -> anyhow::Result<()> {
     let what = |error| format!("{} cannot be written: {error}", path.display());
     std::fs::write(path, text).map_err(|error| exit_with(Exit::NotReady, what(error)))

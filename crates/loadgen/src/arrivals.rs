@@ -39,7 +39,6 @@ pub enum ArrivalPlan {
 /// A rate that lasts for an exponential time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct State {
-    /// Arrivals a second.
     pub rate: f64,
     /// Mean time, in seconds.
     pub lasts: f64,
@@ -59,7 +58,6 @@ pub struct Steps {
     pub poisson: bool,
 }
 
-/// A text that is not an arrival schedule.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrivalError {
     #[error(
@@ -92,10 +90,6 @@ pub enum ArrivalError {
 
 impl ArrivalPlan {
     /// Reads a kind of arrivals with the rate that goes with it.
-    ///
-    /// # Errors
-    /// [`ArrivalError`] when it is none, lacks its rate or has one that cannot be sent, or its file cannot
-    /// be read.
     pub fn parse(text: &str, rate: Option<f64>) -> Result<Self, ArrivalError> {
         Self::parse_kind(text, rate)?.if_not_too_dense()
     }
@@ -234,7 +228,6 @@ impl Steps {
         fits.then_some(Self { from, to, by, every, poisson })
     }
 
-    /// The rate at a moment.
     fn rate(self, at_s: f64) -> f64 {
         (at_s / self.every).floor().mul_add(self.by, self.from).min(self.to)
     }

@@ -81,7 +81,6 @@ pub struct BuildPlan {
     pub longest: Duration,
 }
 
-/// A build that gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(

@@ -32,7 +32,6 @@ use crate::recorder::Recorder;
 use crate::refusals::Said;
 use crate::tasks::{self, Client};
 
-/// What a load of calls sends, and how.
 #[derive(Debug, Clone)]
 pub struct CallPlan {
     /// `package.Service/Method`.
@@ -89,9 +88,6 @@ struct Calls {
 }
 
 /// Runs a load test of calls.
-///
-/// # Errors
-/// [`CallError`] when a target cannot be reached, or the call cannot be made. What happens later is counted.
 pub fn run(
     plan: &LoadPlan,
     calls: &CallPlan,

@@ -3,10 +3,8 @@
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Nanoseconds in one second.
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
-/// Nanoseconds in one millisecond.
 pub(crate) const MILLISECOND_NS: u64 = 1_000_000;
 
 /// Now, in nanoseconds. Costs no system call (vDSO).

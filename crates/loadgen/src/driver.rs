@@ -60,7 +60,6 @@ pub trait Driver: Send {
 pub struct Progress {
     /// Bytes of the input that are done with.
     pub consumed: usize,
-    /// The reply, once it is complete.
     pub reply: Option<Reply>,
 }
 

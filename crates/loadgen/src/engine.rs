@@ -81,7 +81,6 @@ pub(crate) struct Generator<'a, D: Driver> {
 }
 
 impl<'a, D: Driver> Generator<'a, D> {
-    /// Connects all connections.
     pub(crate) fn connect(
         plan: ThreadPlan<'a>,
         driver: D,

@@ -96,7 +96,6 @@ pub(crate) struct Connection {
     /// Bytes that may be under way to the client; the library's own where it is `None`.
     window: Option<u32>,
     sender: RefCell<Option<SendRequest<Sending>>>,
-    /// How often it was opened.
     opened: Cell<u64>,
     /// Held while it is opened, so that it is opened once.
     opening: Mutex<()>,

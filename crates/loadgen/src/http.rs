@@ -14,10 +14,8 @@ use crate::driver::{Driver, Progress, Reply};
 use crate::random::Random;
 use reply::ReplyReader;
 
-/// What an HTTP load sends.
 #[derive(Debug, Clone)]
 pub struct HttpPlan {
-    /// Method, such as `GET`.
     pub method: String,
     /// Path and query, which may hold placeholders.
     pub path: String,

@@ -26,7 +26,6 @@ const FILLER_STARTS: usize = 4_096;
 /// Marks the number of a key that was never stored.
 const ABSENT: u64 = 1 << 63;
 
-/// A size of keys or values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Size {
     Fixed(usize),
@@ -63,7 +62,6 @@ impl Size {
     }
 }
 
-/// How the key of a request is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum KeyChoice {
     /// Every key as likely.
@@ -148,19 +146,16 @@ impl Chooser {
     }
 }
 
-/// What a keyspace is made from.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct KeyspacePlan {
     pub keys: u64,
     pub key_size: Size,
     pub value_size: Size,
-    /// How a key is chosen.
     pub choice: KeyChoice,
     /// What sizes and contents follow from.
     pub seed: u64,
 }
 
-/// A keyspace that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyspaceError {
     #[error("`{text}` is not a size; write it like `1KiB`, `uniform:10B..2KiB` or `etc`")]
@@ -190,7 +185,6 @@ pub struct Keyspace {
 }
 
 impl Keyspace {
-    /// Makes the keyspace of a plan.
     pub fn new(plan: KeyspacePlan) -> Result<Self, KeyspaceError> {
         const MOST_KEYS: u64 = 100_000_000;
         let keys = usize::try_from(plan.keys).unwrap_or(usize::MAX);
@@ -259,7 +253,6 @@ impl Keyspace {
         *first == letter && text.len() == self.key_bytes(key) && number == Some(key & !ABSENT)
     }
 
-    /// Size of the value of a key.
     pub fn value_bytes(&self, key: u64) -> usize {
         match self.plan.value_size {
             Size::Fixed(bytes) => bytes,
@@ -267,7 +260,6 @@ impl Keyspace {
         }
     }
 
-    /// Appends the value of a key.
     pub fn write_value(&self, key: u64, out: &mut Vec<u8>) {
         let bytes = self.value_bytes(key);
         let tagged = bytes.min(TAG_BYTES);
@@ -301,7 +293,6 @@ impl Keyspace {
     }
 }
 
-/// Draws the sizes of one key and its value.
 fn draw_sizes(plan: &KeyspacePlan, digits: usize, random: &mut Random) -> (u8, u32) {
     let mut draw = |size: Size, etc: fn(f64) -> f64, largest: usize| match size {
         Size::Fixed(bytes) => bytes,

@@ -53,16 +53,13 @@ pub struct LoadPlan {
     pub requests: Option<NonZeroU64>,
     /// How long a reply is waited for, in nanoseconds.
     pub timeout_ns: u64,
-    /// When requests are due.
     pub pace: PacePlan,
-    /// Seed of all draws.
     pub seed: u64,
     /// Threads stay awake for this long before a moment: more precise, and it costs up to a core
     /// each. `None` to choose by the density of the arrivals and the cores that there are.
     pub spin_ns: Option<u64>,
     /// Starts at this moment of `CLOCK_MONOTONIC`, or at once where it has passed.
     pub start_at_ns: Option<u64>,
-    /// When a run is rejected.
     pub limits: Limits,
 }
 
@@ -344,7 +341,6 @@ impl Place<'_> {
         }
     }
 
-    /// When the load ends that starts at `started_ns`.
     pub(crate) fn ends_ns(&self, started_ns: u64) -> u64 {
         started_ns.saturating_add(self.plan.duration_ns)
     }

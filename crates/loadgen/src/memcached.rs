@@ -14,7 +14,6 @@ use crate::weighted::{Weighted, weights};
 use reply::ReplyReader;
 
 named! {
-    /// A command that a mix may hold.
     pub enum Command {
         /// `get` of one key.
         Get = "get",
@@ -42,10 +41,8 @@ impl Command {
     }
 }
 
-/// What a memcached load sends.
 #[derive(Debug, Clone)]
 pub struct MemcachedPlan {
-    /// Commands with their weights.
     pub mix: Vec<(Command, f64)>,
     pub keys_per_multi_get: usize,
     /// Share of retrievals that ask for keys that were never stored.
@@ -60,9 +57,6 @@ pub struct MemcachedPlan {
 
 /// Reads a mix such as `set=1,get=10`. With more than one key a multi-get, `get` means
 /// `multi-get`, unless the mix names both.
-///
-/// # Errors
-/// [`MixError`] for an unknown command, a weight that is not a positive number, or an empty mix.
 pub fn parse_mix(text: &str, multiget: usize) -> Result<Vec<(Command, f64)>, MixError> {
     let refuse = || MixError { text: text.to_owned() };
     let mut mix = weights(text, Some(1.0), Command::named).ok_or_else(refuse)?;

@@ -103,10 +103,6 @@ struct Shared {
 }
 
 /// Runs a load test of PostgreSQL.
-///
-/// # Errors
-/// [`PostgresLoadError`] when a target cannot be reached, or refuses the user or a statement. What happens
-/// later is counted.
 pub fn run(
     plan: &LoadPlan,
     postgres: &PostgresPlan,

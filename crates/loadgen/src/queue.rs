@@ -87,7 +87,6 @@ pub struct QueuePlan {
     /// How middlewares are reached. A token is an administrator's: the load has clients of many names.
     pub access: Access,
     pub calls: Calls,
-    /// Operations and their weights.
     pub mix: Vec<(QueueOperation, f64)>,
     /// Name of the queue; made where it does not exist. Of several, they are numbered from 1.
     pub queue: String,
@@ -108,7 +107,6 @@ pub struct QueuePlan {
     pub prefill: u64,
 }
 
-/// A plan that cannot be.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum QueuePlanError {
     #[error(
@@ -215,10 +213,6 @@ struct Crowd {
 }
 
 /// Runs a load test of the message queue.
-///
-/// # Errors
-/// [`QueueLoadError`] when no target can be reached or the clients cannot say hello. What happens
-/// later is counted.
 pub fn run(
     plan: &LoadPlan,
     queue: &QueuePlan,
@@ -268,7 +262,6 @@ fn prepare(plan: &LoadPlan, queue: &QueuePlan) -> Result<Crowd, QueueLoadError> 
     tasks::block_on(work).map_err(LoadError::Thread)?
 }
 
-/// The path of a method of the service.
 fn path(method: &str) -> String {
     format!("/{SERVICE}/{method}")
 }

@@ -67,7 +67,6 @@ impl Mix {
         self.parts.iter().any(|(one, _)| *one == operation)
     }
 
-    /// Whether actions are executed.
     pub fn executes(&self) -> bool {
         self.has(ReapiOperation::Execute) || self.has(ReapiOperation::ExecuteCached)
     }
@@ -76,7 +75,6 @@ impl Mix {
 /// What a load of a build cache sends.
 #[derive(Debug, Clone)]
 pub struct ReapiPlan {
-    /// Operations and their weights.
     pub mix: Mix,
     /// How long each action takes, in seconds; the distribution's draws belong to the actions.
     pub action_time: Distribution,
@@ -93,7 +91,6 @@ pub struct ReapiPlan {
     pub instance: String,
 }
 
-/// A plan that cannot be.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ReapiPlanError {
     #[error(
@@ -171,10 +168,6 @@ pub enum ReapiLoadError {
 }
 
 /// Runs a load test of a build cache.
-///
-/// # Errors
-/// [`ReapiLoadError`] when a target cannot be reached or does not take the stock. What happens
-/// later is counted.
 pub fn run(
     plan: &LoadPlan,
     reapi: &ReapiPlan,
@@ -403,7 +396,6 @@ fn connection(target: std::net::SocketAddr) -> Connection {
     Connection::new(target, Access::default()).with_window(WINDOW)
 }
 
-/// The path of an operation's method.
 fn path(operation: ReapiOperation) -> &'static str {
     match operation {
         ReapiOperation::FindMissing => {

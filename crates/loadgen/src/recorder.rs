@@ -17,7 +17,6 @@ const ROOM_NS: u64 = 10 * SECOND_NS;
 /// Status codes that are counted lie below this.
 pub(crate) const STATUSES: usize = 600;
 
-/// Counters of one operation in one window.
 #[derive(Debug, Clone)]
 pub(crate) struct OperationRecord {
     pub(crate) sent: u64,
@@ -80,7 +79,6 @@ pub(crate) const DRAINED: usize = usize::MAX;
 /// One window of one thread.
 #[derive(Debug)]
 pub(crate) struct WindowRecord {
-    /// Number of the thread.
     pub(crate) thread: usize,
     /// Seconds since the start of the load, or [`DRAINED`].
     pub(crate) index: usize,

@@ -31,10 +31,8 @@ use reply::{Meaning, ReplyReader};
 /// Redirects that one command follows.
 const MOST_REDIRECTS: u8 = 5;
 
-/// What a Redis load sends.
 #[derive(Debug, Clone)]
 pub struct RedisPlan {
-    /// Commands with their weights.
     pub commands: Vec<(RedisCommand, f64)>,
     /// Commands of each request.
     pub pipeline: usize,

@@ -12,7 +12,6 @@ use kendall_units::{counted, exact_f64, whole_u64};
 
 const SECOND_NS: f64 = 1e9;
 
-/// Days that a replay may last.
 const MOST_DAYS: f64 = 366.0;
 
 /// What an access log asks for.
@@ -26,7 +25,6 @@ pub struct Replay {
     pub left_out: usize,
 }
 
-/// A log that cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     #[error("{path}: cannot be read")]
@@ -46,9 +44,6 @@ pub enum ReplayError {
 impl Replay {
     /// Reads a log. Times are divided by `speed`; the requests of one second are spread evenly over it, since logs
     /// do not tell more.
-    ///
-    /// # Errors
-    /// [`ReplayError`] where it cannot be read, or holds no request that could be sent.
     pub fn read(path: &Path, speed: f64) -> Result<Self, ReplayError> {
         let name = path.display().to_string();
         let text = kendall_tier::read_file(path, kendall_tier::LARGEST_FILE)

@@ -47,7 +47,6 @@ const NOT_IN_URLS: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// Sequences, as a file has them.
 #[derive(Debug)]
 pub struct SequencePlan {
     sequences: Vec<Sequence>,
@@ -113,9 +112,6 @@ struct Shared {
 }
 
 /// Runs a load test of sequences; `web` has the host, how it is reached, and further headers.
-///
-/// # Errors
-/// [`LoadError`] when a target cannot be reached at the start. What happens later is counted.
 pub fn run(
     plan: &LoadPlan,
     web: &WebPlan,

@@ -25,7 +25,6 @@ pub struct Stage {
     pub to: f64,
 }
 
-/// A text that is not a list of stages.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` {what}; write stages like `30s:100/s,1m:500/s`, or of clients `30s:10,1m:50`")]
 pub struct StagesError {
@@ -55,12 +54,10 @@ impl Stages {
         Ok(stages)
     }
 
-    /// How long all of them last.
     pub fn length(&self) -> Seconds {
         Seconds::new(self.list.iter().map(|stage| stage.length.get()).sum())
     }
 
-    /// The highest level.
     pub fn highest(&self) -> f64 {
         self.list.iter().map(|stage| stage.to).fold(0.0, f64::max)
     }

@@ -166,9 +166,6 @@ pub fn is_cut(error: &str) -> bool {
 
 impl Tls {
     /// The same for servers whose certificate has this name.
-    ///
-    /// # Errors
-    /// [`TlsError`] when a file cannot be read, or is not what it should be.
     pub fn of(&self, name: &str, protocols: &[&[u8]]) -> Result<Secure, TlsError> {
         let config = Arc::new(self.config(protocols)?);
         let name =

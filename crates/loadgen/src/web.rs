@@ -39,9 +39,6 @@ pub fn alpn(http2: bool) -> &'static [u8] {
 }
 
 /// Runs a load test over TLS or HTTP/2.
-///
-/// # Errors
-/// [`LoadError`] when a target cannot be reached at the start. What happens later is counted.
 pub fn run(
     plan: &LoadPlan,
     web: &WebPlan,

@@ -6,7 +6,6 @@ use kendall_store::{FactorLevel, Run, TUPLE, keys_of};
 
 use crate::Configuration;
 
-/// A factor that was varied.
 #[derive(Debug, Clone)]
 pub struct Factor {
     /// Dotted key in the study file.

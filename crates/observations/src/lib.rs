@@ -63,7 +63,6 @@ pub struct Observations {
 }
 
 impl Observations {
-    /// Reads a folder of results.
     pub fn read(results: &Results) -> Result<Self, StoreError> {
         Self::read_with(results, &[])
     }

@@ -2,7 +2,6 @@
 
 use kendall_units::Seconds;
 
-/// An objective for the response time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Objective {
     pub text: String,

@@ -22,7 +22,6 @@ pub(crate) fn is_station(tier: &MeasuredTier) -> bool {
     tier.role == Role::Tier && !tier.period.requests.is_empty()
 }
 
-/// The operating point of one run.
 pub fn of(measured: &Measured) -> OperatingPoint {
     let closed = measured.generators.iter().all(|generator| generator.r#loop == "closed");
     let mut names: Vec<&str> = Vec::new();

@@ -21,7 +21,6 @@ const MOST_PERIODS: u64 = 60;
 /// One run, period by period.
 #[derive(Debug, Clone)]
 pub struct Trace {
-    /// Number of the repetition.
     pub repetition: u32,
     /// Length of a period.
     pub width_s: u64,

@@ -51,7 +51,6 @@ pub use rows::{
 pub use schema::SCHEMA_VERSION;
 pub use tables::{Column, Values};
 
-/// Name of the database in the folder of results.
 pub const DATABASE_FILE: &str = "results.db";
 
 /// How long to wait for another program that holds the database, such as a report being made.
@@ -166,7 +165,6 @@ impl Results {
         Self::open(folder)
     }
 
-    /// Whether a folder holds results.
     pub fn exists(folder: &Path) -> bool {
         folder.join(DATABASE_FILE).exists()
     }
@@ -270,7 +268,6 @@ impl Results {
         Ok(())
     }
 
-    /// Whether the file can only be read.
     pub fn is_read_only(&self) -> Result<bool, StoreError> {
         Ok(self.connection.is_readonly(rusqlite::MAIN_DB)?)
     }

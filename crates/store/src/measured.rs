@@ -98,9 +98,7 @@ pub struct ProcessUse {
     pub host: String,
     /// Time between the two samples used, which lie nearest the window's edges.
     pub length_s: f64,
-    /// CPU time in user mode.
     pub cpu_user_s: f64,
-    /// CPU time in the kernel.
     pub cpu_system_s: f64,
     /// Time that its threads were ready and had no core.
     pub run_queue_wait_s: f64,
@@ -220,7 +218,6 @@ impl HostUse {
 }
 
 impl Results {
-    /// The measured window of one run.
     pub fn measured(&self, id: RunId) -> Result<Measured, StoreError> {
         let run = self.run(id)?;
         let window = run.measured.clone().ok_or(StoreError::NotMeasured(id.0))?;

@@ -11,7 +11,6 @@ use crate::rows::{
 use crate::{Results, StoreError};
 
 impl Results {
-    /// The study that the results belong to.
     pub fn study(&self) -> Result<Study, StoreError> {
         let found = select(&self.connection, "study", [])?.pop();
         found.ok_or_else(|| StoreError::Corrupt { what: "there is no study in it".to_owned() })
@@ -186,7 +185,6 @@ impl Results {
         Ok(())
     }
 
-    /// Resources of the processes of a run.
     pub fn processes(&self, id: RunId) -> Result<Vec<Process>, StoreError> {
         let query = "process_samples WHERE run = ?1 ORDER BY role, name, instance, at_ns";
         let mut processes: Vec<Process> = Vec::new();
@@ -211,7 +209,6 @@ impl Results {
         Ok(processes)
     }
 
-    /// Resources of the hosts of a run.
     pub fn hosts(&self, id: RunId) -> Result<Vec<HostSample>, StoreError> {
         select(&self.connection, "host_samples WHERE run = ?1 ORDER BY host, at_ns", [id.0])
     }

@@ -31,7 +31,6 @@ pub struct Study {
     pub confidence: f64,
     /// How many runs the design asks for; `None` where the data decide (adaptive, a stopping rule).
     pub planned_runs: Option<u64>,
-    /// When the folder was made.
     pub created_unix_ns: u64,
 }
 
@@ -184,7 +183,6 @@ pub fn keys_of(factor: &str) -> impl Iterator<Item = &str> {
     factor.split(TUPLE)
 }
 
-/// The level of one factor in one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FactorLevel {
     /// Dotted key of the study file, such as `system.workers`; of a tuple its keys ([`keys_of`]).
@@ -236,7 +234,6 @@ impl Purpose {
 /// What was asked of the model of a study, and what it answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredPrediction {
-    /// When, by the wall clock.
     pub made_unix_ns: u64,
     /// Keys and values as they were asked.
     pub asked: Vec<(String, String)>,
@@ -280,9 +277,7 @@ pub struct Run {
     pub settings: Value,
     /// Machine, versions, revision and seed, as one JSON object.
     pub environment: Value,
-    /// Start by the wall clock.
     pub started_unix_ns: u64,
-    /// End by the wall clock.
     pub ended_unix_ns: u64,
     /// Start, `CLOCK_MONOTONIC`.
     pub started_ns: u64,
@@ -393,7 +388,6 @@ pub struct RunRecord {
     pub speeds: Vec<SpeedSample>,
 }
 
-/// One load generator of a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Generator {
     /// Number of the generator, from 0.
@@ -409,7 +403,6 @@ pub struct Generator {
     pub clients: u64,
     pub started_ns: u64,
     pub ended_ns: u64,
-    /// Mean think time that was asked for.
     pub think_time_mean_ns: u64,
     /// Open loop: the rate that was asked for.
     pub arrival_rate_per_s: Option<f64>,
@@ -481,7 +474,6 @@ impl OperationCounts {
     }
 }
 
-/// One instance of a tier.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Tier {
     /// Name of the tier in the study's topology, such as `proxies`; of a link who it lies between.
@@ -548,7 +540,6 @@ pub struct TierPeriod {
 }
 
 impl TierPeriod {
-    /// Length of the period in seconds.
     pub fn length_s(&self) -> f64 {
         kendall_units::Seconds::from_nanos(self.to_ns.saturating_sub(self.from_ns)).get()
     }

@@ -13,7 +13,6 @@ pub enum Values {
     Bytes(Vec<Option<Vec<u8>>>),
 }
 
-/// A column of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Column {
     /// Ends in the unit, where there is one.

@@ -79,7 +79,6 @@ fn environment(connection: &Connection, run: &Run) -> Result<i64, StoreError> {
     Ok(connection.query_row(query, [&description[0]], |row| row.get(0))?)
 }
 
-/// The system's graph of one run.
 fn graph(connection: &Connection, run: i64, graph: &Graph) -> Result<(), StoreError> {
     for (position, node) in (0_u32..).zip(&graph.tiers) {
         insert(connection, "graph_tiers", &[("run", &run), ("position", &position)], node)?;

@@ -17,7 +17,6 @@ pub struct Endpoint {
     ending: bool,
 }
 
-/// What a read found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
     Bytes(usize),
@@ -26,7 +25,6 @@ pub enum Read {
     Reset,
 }
 
-/// What a write did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
     Bytes(usize),
@@ -60,7 +58,6 @@ impl Endpoint {
         self.writable
     }
 
-    /// Reads into `buffer` what is there.
     pub fn read(&mut self, buffer: &mut [u8]) -> Read {
         match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
             Ok((0, _)) => {
@@ -114,7 +111,6 @@ impl Endpoint {
         sockopt::set_socket_linger(&self.socket, Some(Duration::ZERO)).unwrap_or_default();
     }
 
-    /// The outcome of a connect that did not block.
     pub fn connect_outcome(&self) -> Result<(), Errno> {
         sockopt::socket_error(self.socket.as_fd()).unwrap_or(Ok(()))
     }

@@ -5,7 +5,6 @@ use std::fmt::{Display, Write as _};
 /// Names and values of labels.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
 
-/// A page of metrics.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,

@@ -72,7 +72,6 @@ pub(crate) fn increase(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
 }
 
-/// Chunk and cell of a value.
 #[inline]
 fn position(value: u64) -> (usize, usize) {
     // Bits above the ten that a cell number has, with its leading one.

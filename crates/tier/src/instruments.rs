@@ -186,7 +186,6 @@ impl Instruments {
         Self { shared: Arc::new(shared) }
     }
 
-    /// The clock that the tier stamps with.
     pub fn clock(&self) -> &Clock {
         &self.shared.clock
     }
@@ -341,7 +340,6 @@ impl Recorder {
         increase(&self.block.outcomes[outcome.0], count);
     }
 
-    /// Counts that a bound was hit.
     #[inline]
     pub fn limit_hit(&mut self, limit: Limit) {
         increase(&self.block.limits[limit.0], 1);
@@ -373,7 +371,6 @@ impl Recorder {
         self.backends[backend].backend_time.record(nanoseconds);
     }
 
-    /// Counts a request that a backend failed.
     #[inline]
     pub fn backend_failed(&mut self, backend: usize) {
         increase(&self.backends[backend].errors, 1);

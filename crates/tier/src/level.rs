@@ -41,7 +41,6 @@ impl LevelWriter {
         Self { cell, state }
     }
 
-    /// The level of this writer's part.
     pub fn current(&self) -> u64 {
         self.state[CURRENT]
     }

@@ -26,7 +26,6 @@ use crate::serve::{
 const CONNECTIONS: usize = 64;
 /// Requests answered at once.
 const ANSWERING: usize = 8;
-/// Bytes of a request's head and body.
 const HEAD_BYTES: u32 = 8 << 10;
 const BODY_BYTES: usize = 64 << 10;
 /// Time for the head of a request, and for all of it with its answer.
@@ -82,7 +81,6 @@ pub struct Routes {
     for_browsers: bool,
 }
 
-/// The page cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     #[error(transparent)]
@@ -193,9 +191,6 @@ struct Content {
 impl Page {
     /// Serves the page at the address of an option, which refusals name as it is written; `/health` answers 503 until
     /// [`announce`](Self::announce).
-    ///
-    /// # Errors
-    /// [`PageError`] when the address cannot be bound or the system is out of resources.
     pub fn start(
         option: &'static str,
         address: SocketAddr,

@@ -23,7 +23,6 @@ pub struct WorkerPool<T> {
 }
 
 impl<T: Send + 'static> WorkerPool<T> {
-    /// Starts `workers` threads.
     pub fn start(
         name: &'static str,
         queue: RequestQueue<T>,

@@ -38,7 +38,6 @@ pub(crate) fn usage() -> Usage {
     }
 }
 
-/// Descriptors that this process may have.
 pub(crate) fn descriptor_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }

@@ -80,7 +80,6 @@ impl<T> RequestQueue<T> {
         self.lock().waiting.len()
     }
 
-    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -68,7 +68,6 @@ impl Token {
         EventData::new_u64(self.number())
     }
 
-    /// The token of an event.
     #[expect(clippy::cast_possible_truncation, reason = "the halves of 64 bits have 32 each")]
     pub const fn of(number: u64) -> Self {
         let (generation, low) = ((number >> 32) as u32, number as u32);
@@ -159,7 +158,6 @@ impl<T> ConnectionTable<T> {
         self.places.len() - self.free.len()
     }
 
-    /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -267,12 +265,10 @@ impl<E: Ord> Default for Deadlines<E> {
 }
 
 impl<E: Ord> Deadlines<E> {
-    /// Something is to be done at `at_ns`.
     pub fn push(&mut self, at_ns: u64, event: E) {
         self.0.push(Reverse((at_ns, event)));
     }
 
-    /// When the next is due.
     #[must_use]
     pub fn next_ns(&self) -> Option<u64> {
         self.0.peek().map(|Reverse((at_ns, _))| *at_ns)

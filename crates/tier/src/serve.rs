@@ -44,14 +44,12 @@ use open::{LOOK, Open};
 /// Wait after a connection could not be accepted: others may close some.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// How a tier listens.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     /// Address for clients.
     pub address: SocketAddr,
     /// The option that names another, as it is written, for the message where it is taken.
     pub option: &'static str,
-    /// Connections that may be open.
     pub connections: usize,
     /// What becomes of further ones where none can make room.
     pub when_full: WhenFull,
@@ -69,7 +67,6 @@ pub struct ListenOptions {
     pub farewell: Duration,
     /// Headers of a request in HTTP/1.1.
     pub headers: usize,
-    /// Bytes of the head of a request.
     pub head_bytes: u32,
     /// Serves TLS alone.
     pub tls: Option<Tls>,
@@ -83,7 +80,6 @@ pub enum WhenFull {
     Close,
 }
 
-/// A bound of the edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EdgeLimit {
     /// Connections; only where further ones are closed.
@@ -115,7 +111,6 @@ impl ListenOptions {
     }
 }
 
-/// The tier cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
     #[error("cannot listen on {address}; choose another with {option}")]
@@ -199,7 +194,6 @@ impl<S: Serve> ServeConnection for S {
     }
 }
 
-/// A bound listener.
 pub struct Listener {
     listener: TcpListener,
     address: SocketAddr,
@@ -217,9 +211,6 @@ pub struct Serving {
 }
 
 /// Threads of this name for all that a tier does.
-///
-/// # Errors
-/// Where the system gives none.
 pub fn threads(name: &str, threads: usize) -> io::Result<Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(threads.max(1)).thread_name(name).enable_all().build()
@@ -277,9 +268,6 @@ impl std::fmt::Debug for Listener {
 
 impl Listener {
     /// Binds the address and reads the certificate.
-    ///
-    /// # Errors
-    /// [`ListenError`]: an address taken, a certificate that cannot be used.
     pub fn bind(options: ListenOptions) -> Result<Self, ListenError> {
         let (listener, address) = bind(options.address, options.option)?;
         let acceptor = options.tls.as_ref().map(|tls| tls.acceptor(&["h2", "http/1.1"]));
@@ -496,7 +484,6 @@ impl OneASecond {
     }
 }
 
-/// Returns when the stop is asked for.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that who could ask for it is gone, which means the same.
     drop(stop.wait_for(|stop| *stop).await);

@@ -120,7 +120,6 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Asks for the stop.
     pub fn request(&self) {
         let wakers = self.shared.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.requested.store(true, Ordering::SeqCst);
@@ -132,13 +131,11 @@ impl Stop {
         self.shared.changed.notify_all();
     }
 
-    /// Whether the stop was asked for.
     #[inline]
     pub fn requested(&self) -> bool {
         self.shared.requested.load(Ordering::Relaxed)
     }
 
-    /// Waits until the stop is asked for.
     pub fn wait(&self) {
         while !self.wait_for(Duration::from_secs(3600)) {}
     }

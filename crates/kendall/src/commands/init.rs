@@ -202,7 +202,6 @@ impl Init {
         Ok(Some(Source::Commands(tiers)))
     }
 
-    /// A study that starts commands.
     fn started(&self, tiers: &[Looked], study: &str) -> anyhow::Result<String> {
         for note in tiers.iter().flat_map(|looked| &looked.notes) {
             output::note(note);

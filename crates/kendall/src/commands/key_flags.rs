@@ -13,7 +13,6 @@ use toml::{Table, Value};
 /// A key whose flag has another name, and what its value is called.
 pub(super) type Named = (&'static str, &'static str, &'static str);
 
-/// The flag of a key.
 pub(super) fn name(key: &str, named: &[Named]) -> String {
     let other = named.iter().find(|(of, _, _)| *of == key);
     other.map_or_else(|| key.replace('_', "-"), |(_, name, _)| (*name).to_owned())

@@ -3,7 +3,6 @@
 
 use serde::Deserialize;
 
-/// A task that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Task {
     pub(super) ended_ns: u64,

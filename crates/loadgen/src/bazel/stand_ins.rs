@@ -36,7 +36,6 @@ const RULES: [(&str, &str, &[&str]); 3] = [
     ("rules_proto", "proto", &["proto_lang_toolchain", "proto_library"]),
 ];
 
-/// The repository of the tools for coverage.
 const COVERAGE_TOOLS: &str = "remote_coverage_tools";
 
 /// What tests need of the tools for coverage: that they are there.

@@ -64,7 +64,6 @@ impl DescriptorError {
     }
 }
 
-/// The service and the method of a call.
 fn parts(call: &str) -> Result<(&str, &str), DescriptorError> {
     let parts = call.trim_start_matches('/').split_once('/');
     parts

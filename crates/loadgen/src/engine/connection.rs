@@ -43,7 +43,6 @@ pub(super) struct Connection<P> {
     /// Where requests go that the driver sends nowhere else.
     home: SocketAddr,
     target: SocketAddr,
-    /// TLS, where there is any.
     secure: Option<Secure>,
     socket: Option<Socket>,
     /// Nothing was sent on the socket yet.

@@ -31,9 +31,6 @@ pub enum AccessError {
 
 impl Access {
     /// With this token, and over TLS with a middleware whose certificate has this name.
-    ///
-    /// # Errors
-    /// [`AccessError`] when a file cannot be read, or is not what it should be.
     pub fn new(token: Option<&str>, tls: Option<(&str, &Tls)>) -> Result<Self, AccessError> {
         let token = match token {
             None => None,

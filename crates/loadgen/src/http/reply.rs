@@ -5,7 +5,6 @@ use crate::driver::{ErrorKind, Progress, Reply};
 /// Longest head of a reply, and longest line of a chunked body.
 const LONGEST_HEAD: usize = 16 << 10;
 
-/// Most headers of a reply.
 const MOST_HEADERS: usize = 96;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,7 +23,6 @@ enum Next {
     UntilClosed,
 }
 
-/// Reads the reply to one request.
 #[derive(Debug, Default)]
 pub(super) struct ReplyReader {
     head_only: bool,

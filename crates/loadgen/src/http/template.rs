@@ -25,7 +25,6 @@ pub enum Values {
 /// Stands between a distribution and the largest number that is sent.
 const AT_MOST: &str = " at most ";
 
-/// A placeholder that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceholderError {
     #[error(
@@ -150,10 +149,6 @@ pub struct Template {
 
 impl Template {
     /// Takes a head (request line and headers, without the empty line) and a body apart.
-    ///
-    /// # Errors
-    /// [`PlaceholderError::Unused`] for a placeholder that stands nowhere, [`PlaceholderError::Twice`] for one
-    /// that is given twice.
     pub fn new(
         head: &[u8],
         body: Option<&Vec<u8>>,

@@ -67,7 +67,6 @@ impl Collector {
         Some(self.close(index, &records))
     }
 
-    /// All that was counted.
     pub(super) fn finish(mut self, ended_ns: u64) -> Collected {
         for (index, (_, records)) in std::mem::take(&mut self.partial) {
             if index == DRAINED {

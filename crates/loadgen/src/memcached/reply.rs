@@ -10,7 +10,6 @@ const LONGEST_LINE: usize = 2_048;
 /// Longest value that is taken for one: memcached's own limit of an item is 1 GiB.
 const LONGEST_VALUE: usize = 1 << 30;
 
-/// Reads the reply to one request.
 #[derive(Debug, Default)]
 pub(super) struct ReplyReader {
     command: Option<Command>,

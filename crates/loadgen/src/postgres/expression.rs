@@ -11,7 +11,6 @@ use crate::random::Random;
 /// Parentheses and signs inside one another.
 const DEEPEST: usize = 50;
 
-/// Operators of one expression.
 const MOST_OPERATORS: usize = 200;
 
 /// Operators between two values, from those that bind least on. Of two with the same beginning, the longer comes first.

@@ -48,7 +48,6 @@ pub(super) enum Does {
 pub(super) struct Statement {
     pub(super) sql: String,
     pub(super) parameters: Vec<usize>,
-    /// Which of the script's statements it is.
     pub(super) number: usize,
     /// Of `\gset`: its one row is stored in variables that are called like the columns, behind this.
     pub(super) stores: Option<String>,
@@ -71,10 +70,6 @@ struct Piece<'a> {
 
 impl Script {
     /// Reads a script. `given` are the variables that every script has.
-    ///
-    /// # Errors
-    /// [`ScriptError`] for a command or an expression that is not supported, an unknown variable, and a
-    /// script without a statement.
     pub fn parse(
         (name, weight): (&str, f64),
         text: &str,
@@ -180,7 +175,6 @@ struct Branch {
     ends: Vec<usize>,
 }
 
-/// A script that is being read.
 struct Reader {
     script: Script,
     line: usize,

@@ -21,7 +21,6 @@ use crate::random::Random;
 use crate::tasks::Client;
 use crate::weighted::furthest_behind;
 
-/// One client of the load.
 pub(super) struct QueueClient {
     crowd: Arc<Crowd>,
     way: Way,
@@ -41,7 +40,6 @@ enum Way {
     Stream(Rc<Conversation>),
 }
 
-/// The request that a client sends next.
 struct Next {
     /// `None` for the acknowledgement of what was leased.
     operation: Option<QueueOperation>,

@@ -374,7 +374,6 @@ pub(super) fn batch_done(messages: &[Bytes], count: usize) -> Result<Reply, Erro
     }
 }
 
-/// How many digests are missing.
 pub(super) fn count_missing(messages: &[Bytes]) -> Result<usize, ErrorKind> {
     let [message] = messages else { return Err(ErrorKind::Garbage) };
     let answer = re::FindMissingBlobsResponse::decode(message.clone());

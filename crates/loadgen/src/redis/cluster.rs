@@ -22,7 +22,6 @@ impl Slots {
         self.of.is_empty()
     }
 
-    /// Nodes that are known.
     pub fn nodes(&self) -> usize {
         self.nodes.len()
     }
@@ -68,7 +67,6 @@ impl Slots {
         }
     }
 
-    /// The node of a key, where it is known.
     pub(super) fn node_of(&self, key: &[u8]) -> Option<SocketAddr> {
         if self.of.is_empty() {
             return None;

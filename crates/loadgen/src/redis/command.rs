@@ -24,7 +24,6 @@ pub struct RedisCommand {
     pub(super) retrieves: bool,
 }
 
-/// Commands that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RedisPlanError {
     #[error("`{text}` is not a mix; write it like `set=1,get=10`; --command takes other commands")]

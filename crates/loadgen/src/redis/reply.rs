@@ -10,7 +10,6 @@ const LONGEST_LINE: usize = 16 << 10;
 /// Longest value, by the default limit of Redis.
 const LONGEST_BULK: u64 = 512 << 20;
 
-/// Most values of one list.
 const MOST_VALUES: u64 = 1 << 31;
 
 /// What one reply means to the load.
@@ -30,7 +29,6 @@ pub(super) enum Meaning {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Garbage;
 
-/// Reads one reply after the other.
 #[derive(Debug, Default)]
 pub(super) struct ReplyReader {
     /// Bytes of a value and its line end that are still to come.

@@ -6,7 +6,6 @@ use hyper::header::HeaderValue;
 /// Cookies that are kept; further ones take the place of the oldest.
 const MOST_COOKIES: usize = 64;
 
-/// Bytes of a cookie.
 const MOST_BYTES: usize = 4 << 10;
 
 #[derive(Debug, Default)]

@@ -12,10 +12,8 @@ use super::{Data, Sequence, SequencePlan, Step};
 use crate::distribution::{Distribution, Unit};
 use crate::http::{HttpPlan, Part, Values, split};
 
-/// Bytes of a file of sequences.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Bytes of the file of data.
 const MOST_DATA: u64 = 256 << 20;
 
 /// Requests of all sequences.
@@ -24,7 +22,6 @@ pub const MOST_STEPS: usize = 1_000;
 /// Beyond it sums of weights lose small ones.
 const MOST_WEIGHT: f64 = 1e6;
 
-/// Keys of the whole file.
 pub const FILE: &[Key] = &[
     Key::new("headers", Form::Named(&Form::Text), "headers of every request").optional(),
     Key::new(
@@ -96,9 +93,6 @@ pub enum SequenceError {
 
 impl SequencePlan {
     /// Reads a file of sequences, and the data that it names. `varied` are further values.
-    ///
-    /// # Errors
-    /// [`SequenceError`], which says where and what to write instead.
     pub fn read(path: &Path, varied: Vec<(String, Values)>) -> Result<Self, SequenceError> {
         let text = contents(path, MOST_BYTES)?;
         Self::parse(&text, path, varied)

@@ -77,7 +77,6 @@ pub(crate) struct Connection {
     target: SocketAddr,
     shared: bool,
     sender: RefCell<Option<Sender>>,
-    /// How often it was opened.
     opened: Cell<u64>,
     /// Held while it is opened, so that it is opened once.
     opening: Mutex<()>,

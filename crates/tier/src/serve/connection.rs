@@ -99,7 +99,6 @@ pub(super) async fn serve<S: ServeConnection>(
     }
 }
 
-/// How a connection ended.
 enum End {
     /// Its first request did not come in time.
     Late,
@@ -130,7 +129,6 @@ async fn drive<S: ServeConnection, I: AsyncRead + AsyncWrite + Unpin + Send + 's
     if end == Enough::Idle && never { End::Late } else { End::Other }
 }
 
-/// A connection that is served.
 pub struct Served {
     pub protocol: Protocol,
     /// It, among those that are open.

@@ -67,7 +67,6 @@ impl Bounds {
     }
 }
 
-/// All connections that are open.
 #[derive(Debug)]
 pub(super) struct Open {
     all: Account,

@@ -21,7 +21,6 @@ const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Wait for the rest of a preface whose beginning came alone.
 const REST: Duration = Duration::from_millis(5);
 
-/// What a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     Http1,
@@ -47,7 +46,6 @@ pub(super) async fn protocol(stream: &TcpStream) -> Option<Protocol> {
     }
 }
 
-/// What TLS agreed on.
 pub(super) fn negotiated(stream: &TlsStream<TcpStream>) -> Protocol {
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         Protocol::Http2
@@ -61,7 +59,6 @@ pub(super) fn negotiated(stream: &TlsStream<TcpStream>) -> Protocol {
 pub struct Tls {
     /// The certificate, with those between it and its root.
     pub certificate: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
     /// Clients must show a certificate that comes from this one.
     pub client_certificate: Option<PathBuf>,
@@ -123,9 +120,6 @@ impl Tls {
 
 /// Makes something with the certificate, those between it and its root, and the key of two PEM files. Warns where one
 /// of them is not valid now.
-///
-/// # Errors
-/// [`TlsError`] when a file cannot be read, is of something else, or does not fit the other.
 pub fn with_identity<T>(
     certificate: &Path,
     key: &Path,
@@ -167,9 +161,6 @@ fn place(chain: &[CertificateDer<'static>], key: &PrivateKeyDer<'static>) -> Opt
 
 /// The authorities in a PEM file, without those that the library does not understand. Their dates are not checked: the
 /// library trusts an authority that has expired.
-///
-/// # Errors
-/// [`TlsError`] when the file cannot be read, or is of something else.
 pub fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let wanted = "an authority's certificate (PEM)";
     let authorities: Vec<CertificateDer<'static>> = parts(path, wanted)?;

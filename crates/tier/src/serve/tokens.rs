@@ -37,7 +37,6 @@ impl<G> Tokens<G> {
         Self { known: HashMap::from([(hash(token.as_bytes()), grant)]), without: None }
     }
 
-    /// Reads a file.
     pub fn read(path: &Path, line: &TokenLine<G>) -> Result<Self, TokensError> {
         let (path, form) = (path.to_owned(), line.form);
         let text = match crate::read_text(&path, crate::LARGEST_FILE) {

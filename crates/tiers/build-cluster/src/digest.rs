@@ -24,7 +24,6 @@ pub enum Function {
 /// The name of a blob: what its content hashes to, and how long it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest {
-    /// How it is hashed.
     pub function: Function,
     pub hash: [u8; HASH_BYTES],
     /// The length in bytes.
@@ -81,7 +80,6 @@ impl Function {
         Self::ALL.into_iter().find(|function| function.name().eq_ignore_ascii_case(name))
     }
 
-    /// The hash of `content`.
     pub fn hash(self, content: &[u8]) -> [u8; HASH_BYTES] {
         match self {
             Self::Sha256 => sha2::Sha256::digest(content).into(),
@@ -89,7 +87,6 @@ impl Function {
         }
     }
 
-    /// The digest of `content`.
     pub fn digest(self, content: &[u8]) -> Digest {
         Digest { function: self, hash: self.hash(content), size: content.len() as u64 }
     }
@@ -161,7 +158,6 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A hash in the making.
 #[derive(Debug, Clone)]
 pub struct Hasher(State);
 
@@ -173,7 +169,6 @@ enum State {
 }
 
 impl Hasher {
-    /// Takes in more content.
     pub fn update(&mut self, content: &[u8]) {
         match &mut self.0 {
             State::Sha256(state) => sha2::Digest::update(state, content),
@@ -183,7 +178,6 @@ impl Hasher {
         }
     }
 
-    /// The hash of all that was taken in.
     pub fn finish(self) -> [u8; HASH_BYTES] {
         match self.0 {
             State::Sha256(state) => state.finalize().into(),

@@ -14,7 +14,6 @@ const LOST: &str = "lost+found";
 /// Parts that one of these tiers has, and another may not take.
 const PARTS: [&str; 3] = ["files", "segments", "slots"];
 
-/// A folder cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     #[error("{0} is in use by another process; give each a folder of its own with --data DIR")]

@@ -45,7 +45,6 @@ const SERVED: [&str; 4] = [
     bytestream::byte_stream_server::SERVICE_NAME,
 ];
 
-/// How the front runs.
 #[derive(Debug, Clone)]
 pub struct FrontOptions {
     pub listen: ListenOptions,
@@ -69,7 +68,6 @@ struct Front {
     uploads: OpenUploads,
 }
 
-/// A running front.
 #[derive(Debug)]
 pub struct CacheFront {
     instruments: Instruments,

@@ -114,7 +114,6 @@ impl Families {
         Self::default()
     }
 
-    /// The count of these labels.
     pub fn counter(&self, name: &'static str, help: &'static str, labels: Labels<'_>) -> Counter {
         let counter = Counter::default();
         self.add(name, help, "counter", labels, Series::Counter(counter.clone()));
@@ -223,7 +222,6 @@ impl Durations {
         self.0.sum.fetch_add(value, Ordering::Relaxed);
     }
 
-    /// The sum of all that were recorded.
     pub fn sum(&self) -> u64 {
         self.0.sum.load(Ordering::Relaxed)
     }

@@ -22,7 +22,6 @@ use tonic::Status;
 use tonic::codegen::Service as _;
 use tonic::service::Routes;
 
-/// How a tier of the cluster listens.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     /// Address, TLS, and bounds of connections.
@@ -54,7 +53,6 @@ pub(crate) trait Serve: Clone + Send + Sync + Unpin + 'static {
     /// Whether it answers plain HTTP, too; requests that are not gRPC are refused otherwise.
     const PLAIN: bool = false;
 
-    /// Answers a request.
     fn serve(
         &self,
         request: Request<Incoming>,

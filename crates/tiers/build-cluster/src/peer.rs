@@ -153,9 +153,6 @@ impl From<SocketAddr> for Peer {
 impl Peer {
     /// A connection to it that is made when it is needed, and again when it broke. To be called on a
     /// runtime.
-    ///
-    /// # Panics
-    /// Never: a socket address is a valid authority, and [`Trust`] was tried when it was read.
     pub fn calls(&self) -> Calls {
         let endpoint = self.trust.endpoint(self.address);
         let channel = endpoint.expect("tried when the files were read").connect_lazy();

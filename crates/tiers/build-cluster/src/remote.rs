@@ -64,7 +64,6 @@ pub struct Known {
     pub blobs: HashMap<Digest, Vec<u8>>,
 }
 
-/// What the cache could not do.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     #[error("{} blobs are missing from the cache", .0.len())]
@@ -208,7 +207,6 @@ impl Remote {
         }
     }
 
-    /// Which of these are not there.
     pub async fn missing(
         &self,
         instance: &str,
@@ -469,7 +467,6 @@ impl Remote {
         }
     }
 
-    /// Stores the result of an action.
     pub async fn store_result(
         &self,
         instance: &str,

@@ -51,7 +51,6 @@ const EXECUTIONS: usize = 32 << 10;
 /// Longest message of a worker: a result.
 const MESSAGE_BYTES: usize = 64 << 20;
 
-/// How a scheduler runs.
 #[derive(Debug, Clone)]
 pub struct SchedulerOptions {
     /// Where it listens, for clients and workers.
@@ -61,7 +60,6 @@ pub struct SchedulerOptions {
     pub front: bool,
     /// Bounds of queues and waits.
     pub limits: Limits,
-    /// Bounds of actions.
     pub actions: ActionLimits,
     /// Longest time between two messages of a worker, in milliseconds.
     pub beat_ms: u32,
@@ -70,7 +68,6 @@ pub struct SchedulerOptions {
     pub threads: usize,
 }
 
-/// A running scheduler.
 #[derive(Debug)]
 pub struct Scheduler {
     instruments: Instruments,

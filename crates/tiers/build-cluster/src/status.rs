@@ -59,7 +59,6 @@ pub fn precondition(text: &str, violations: Vec<Violation>) -> Status {
     Status::with_details(code, text, status.encode_to_vec().into())
 }
 
-/// The violations that a status carries.
 pub fn violations(status: &Status) -> Vec<Violation> {
     let Ok(details) = rpc::Status::decode(status.details()) else { return Vec::new() };
     details

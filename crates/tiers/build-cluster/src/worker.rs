@@ -50,7 +50,6 @@ use crate::instruments::Families;
 use crate::peer::Peer;
 use crate::remote::Remote;
 
-/// How a worker runs.
 #[derive(Debug, Clone)]
 pub struct WorkerOptions {
     /// Name for people, unique in the cluster.
@@ -68,15 +67,12 @@ pub struct WorkerOptions {
     /// Bytes of inputs kept between actions.
     pub store_bytes: u64,
     pub folders_known: NonZeroUsize,
-    /// How slots are started.
     pub slot: SlotProgram,
     /// Whether actions run as another user than the worker.
     pub other_user: bool,
     /// Whether slots have a root of their own.
     pub own_root: bool,
-    /// Bounds of inputs.
     pub inputs: TreeLimits,
-    /// Bounds of outputs.
     pub outputs: OutputLimits,
     pub log_bytes: u64,
     /// How long the cache may be away.
@@ -84,7 +80,6 @@ pub struct WorkerOptions {
     pub threads: usize,
 }
 
-/// The worker cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     #[error("cannot use the folder {folder}; choose another with --data")]
@@ -97,7 +92,6 @@ pub enum WorkerError {
     Threads(#[source] io::Error),
 }
 
-/// A running worker.
 #[derive(Debug)]
 pub struct Worker {
     runtime: Runtime,

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::request::Asked;
 
-/// Bounds of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct CacheLimits {
     pub entries: usize,

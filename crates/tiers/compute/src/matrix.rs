@@ -112,7 +112,6 @@ impl Matrix {
         })
     }
 
-    /// Bytes that it takes in memory.
     pub fn bytes(&self) -> usize {
         self.entries.len().saturating_mul(size_of::<u32>())
     }

@@ -39,7 +39,6 @@ pub struct Recorded {
     pub cache_hit_rate: Option<f64>,
 }
 
-/// Bytes of one network interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct InterfaceBytes {
     pub received: u64,

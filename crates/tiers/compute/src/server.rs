@@ -24,16 +24,13 @@ use crate::service::{
     LIMIT_READ_TIME, MOST_WORKERS, QUEUE_FULL, REFUSED, Shared,
 };
 
-/// What a compute service is asked to be.
 #[derive(Debug, Clone)]
 pub struct ComputeOptions {
     /// Where it listens; port 0 is any free one.
     pub listen: SocketAddr,
     /// Workers, queue and cache at the start; all of them can be changed while it runs.
     pub change: Change,
-    /// Bounds of one request.
     pub request_limits: RequestLimits,
-    /// Bounds of the cache.
     pub cache_limits: CacheLimits,
     /// Bounds of the network side.
     pub limits: Limits,

@@ -118,13 +118,9 @@ pub struct State {
     pub queue_length: usize,
     /// Whether the cache answers.
     pub cache: bool,
-    /// Results in the cache.
     pub cache_entries: usize,
-    /// Bytes in the cache.
     pub cache_bytes: usize,
-    /// Bounds of the cache.
     pub cache_limits: CacheLimits,
-    /// Bounds of a request.
     pub request_limits: RequestLimits,
     /// Whether a recording is open.
     pub recording: bool,
@@ -277,7 +273,6 @@ impl Asked {
 }
 
 impl Control {
-    /// The state of the service.
     pub fn state(&self) -> State {
         let shared = &self.shared;
         let cache = shared.cache();

@@ -9,7 +9,6 @@ pub(crate) const CLIENT: usize = 0;
 /// The side that the link connected to.
 pub(crate) const SERVER: usize = 1;
 
-/// A connection that is relayed.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) route: usize,
@@ -40,12 +39,10 @@ impl Connection {
         }
     }
 
-    /// Bytes that it holds.
     pub(crate) fn held(&self) -> usize {
         self.lines.iter().map(DelayLine::len).sum()
     }
 
-    /// Resets both ends when they are closed.
     pub(crate) fn reset_on_close(&self) {
         for end in &self.ends {
             end.reset_on_close();

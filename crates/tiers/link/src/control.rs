@@ -21,7 +21,6 @@ pub struct LinkState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteState {
     pub listen: SocketAddr,
-    /// Where it connects to.
     pub to: SocketAddr,
     pub delay_ns: u64,
     /// Such as `normal:100000ns`.
@@ -34,7 +33,6 @@ pub struct RouteState {
     pub fault: Fault,
 }
 
-/// A change that was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     #[error(transparent)]

@@ -100,17 +100,14 @@ impl DelayLine {
         *self = Self { end: self.end, ..Self::default() };
     }
 
-    /// Bytes that it holds.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Pieces that it holds.
     pub(crate) fn pieces(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Whether its end was read.
     pub(crate) fn is_ended(&self) -> bool {
         self.end.is_some()
     }

@@ -22,14 +22,12 @@ use crate::control::Control;
 use crate::delay_line::{End, Wire};
 use crate::shape::{Fault, Shape, numbers};
 
-/// What a link is asked to be.
 #[derive(Debug, Clone)]
 pub struct LinkOptions {
     /// What listens where, and where it leads.
     pub routes: Vec<Route>,
     /// What all routes do to their bytes at the start.
     pub shape: Shape,
-    /// Seed of the jitter.
     pub seed: u64,
     pub limits: Limits,
 }
@@ -39,7 +37,6 @@ pub struct LinkOptions {
 pub struct Route {
     /// Where it listens; port 0 is any free one.
     pub listen: String,
-    /// Where it connects to.
     pub to: String,
 }
 
@@ -135,7 +132,6 @@ struct Listening {
 }
 
 impl Link {
-    /// Resolves and binds all addresses.
     pub fn bind(options: &LinkOptions) -> Result<Self, LinkError> {
         if options.routes.is_empty() {
             return Err(LinkError::NoRoutes);

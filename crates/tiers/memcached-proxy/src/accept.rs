@@ -65,7 +65,6 @@ impl Engine {
         }
     }
 
-    /// Resumes a client's input.
     pub(crate) fn client_resumed(&mut self, index: usize) {
         self.feed_input(index);
         self.clients.was_resumed(index);

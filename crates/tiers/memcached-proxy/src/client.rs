@@ -12,7 +12,6 @@ use crate::poller::{Interest, Watched};
 use crate::request::Done;
 use crate::socket::{Moved, Stream};
 
-/// What a client's input waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waits {
     /// More of it: all that is whole was taken.
@@ -248,7 +247,6 @@ impl Client {
         self.closing || self.input.len() < self.needed.max(1)
     }
 
-    /// Whether it has all its answers.
     fn is_settled(&self) -> bool {
         self.pending.is_empty() && !self.has_output() && !self.stream.has_backlog()
     }

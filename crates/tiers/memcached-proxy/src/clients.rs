@@ -81,7 +81,6 @@ impl Clients {
         }
     }
 
-    /// Takes a new one.
     pub(crate) fn add(&mut self, stream: Stream, value_bytes: usize, tools: &mut Tools) {
         tools.progress += 1;
         self.generation += 1;

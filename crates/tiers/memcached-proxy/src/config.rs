@@ -74,7 +74,6 @@ pub const SETTINGS: &[Key] = &[
     Key::quantity("max_value", &SIZE, "longest value; as memcached's -I").or("\"1MiB\""),
 ];
 
-/// Keys of `[tls]`.
 pub const TLS: &[Key] = &[
     Key::text("certificate", "file of the certificate chain (PEM)"),
     Key::text("key", "file of its private key (PEM)"),
@@ -121,13 +120,11 @@ pub const POOL: &[Key] = &[
     Key::new("shadow", Form::Table(&[SHADOW]), "who gets copies of the requests").optional(),
 ];
 
-/// Keys of a pool's `warm_up`.
 pub const WARM_UP: &[Key] = &[
     Key::text("from", "the pool that has the items"),
     Key::quantity("longest", &TIME, "longest time to live of a copied item").optional(),
 ];
 
-/// Keys of a pool's `shadow`.
 pub const SHADOW: &[Key] = &[
     Key::text("pool", "the pool that gets copies"),
     Key::quantity("share", &SHARE, "of how many keys").or("\"100%\""),
@@ -150,9 +147,6 @@ pub struct Config {
 
 impl Config {
     /// Reads a file, and those of certificates and keys that it names.
-    ///
-    /// # Errors
-    /// [`ConfigError`], which says where and what to write instead.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let read = |source| ConfigError::Read { path: path.to_owned(), source };
         let text = kendall_tier::read_text(path, kendall_tier::LARGEST_FILE).map_err(read)?;

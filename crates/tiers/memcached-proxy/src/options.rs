@@ -28,7 +28,6 @@ pub enum Placement {
     Hash,
 }
 
-/// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     Tcp(SocketAddr),
@@ -58,7 +57,6 @@ impl fmt::Display for Address {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Server {
-    /// Where it listens.
     pub address: Address,
     /// Its share of the keys with [`Placement::Hash`], beside the weights of the others.
     pub weight: u32,
@@ -79,7 +77,6 @@ pub struct Pool {
     pub servers: Vec<Server>,
     /// Servers for failover: with [`Placement::Hash`] for those that are ejected, else when all are.
     pub failover: Vec<Server>,
-    /// Where keys are.
     pub placement: Placement,
     /// With [`Placement::Hash`], the marks around the part of a key that places it.
     pub hash_tag: Option<[u8; 2]>,
@@ -150,18 +147,15 @@ impl Pool {
 pub struct Route {
     /// What they begin with. The longest prefix counts.
     pub prefix: Vec<u8>,
-    /// The name of the pool.
     pub pool: String,
 }
 
 /// All choices, with the bounds that protect the proxy and its servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Where clients connect.
     pub listen: SocketAddr,
     /// Where clients of this machine connect besides: a socket in the file system.
     pub listen_unix: Option<PathBuf>,
-    /// TLS for clients that connect to `listen`.
     pub client_tls: Option<ClientTls>,
     /// Network threads. Workers, the queue and clients are divided among them.
     pub threads: u32,
@@ -171,7 +165,6 @@ pub struct Options {
     pub value_bytes: usize,
     /// Requests that may wait for a worker.
     pub queue_length: usize,
-    /// Clients that may be connected.
     pub connections: usize,
     /// The pools. The first has the keys for which there is no route.
     pub pools: Vec<Pool>,
@@ -264,7 +257,6 @@ pub(crate) const REQUESTS_TOTAL: usize = 256 << 20;
 pub(crate) const GATHER_BYTES: usize = 64 << 20;
 /// Longest line of `get` and `gets`.
 pub(crate) const GET_LINE_BYTES: usize = 1 << 20;
-/// Bytes read at once.
 pub(crate) const READ_BYTES: usize = 64 << 10;
 /// A buffer that grew beyond this is given back when it is empty.
 pub(crate) const KEEP_BYTES: usize = 16 << 10;

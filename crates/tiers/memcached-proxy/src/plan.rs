@@ -55,7 +55,6 @@ pub enum ReloadError {
     Stuck,
 }
 
-/// One pool of a plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Planned {
     /// The same in two plans where its connections stay.

@@ -51,7 +51,6 @@ impl Slot {
     }
 }
 
-/// The pool of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     One(usize),
@@ -222,7 +221,6 @@ impl Pools {
         }
     }
 
-    /// The number of the plan.
     #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.plan.number
@@ -232,7 +230,6 @@ impl Pools {
         self.slots.len()
     }
 
-    /// Some pool is warmed up, or has a shadow.
     #[inline]
     pub(crate) fn have_company(&self) -> bool {
         self.has_company

@@ -15,7 +15,6 @@ use crate::plan::{PlanError, Planner, Reloader};
 use crate::report;
 use crate::socket;
 
-/// The proxy cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot listen at {address}; choose another with --listen HOST:PORT")]
@@ -28,7 +27,6 @@ pub enum StartError {
     Plan(#[from] PlanError),
 }
 
-/// A proxy that listens.
 #[derive(Debug)]
 pub struct Proxy {
     engines: Vec<Engine>,
@@ -41,9 +39,6 @@ pub struct Proxy {
 impl Proxy {
     /// Listens, and connects to the servers. A server that cannot be reached is probed until it
     /// can.
-    ///
-    /// # Errors
-    /// [`StartError`] when the address cannot be used or the system is out of descriptors.
     pub fn bind(options: Options, clock: Clock) -> Result<Self, StartError> {
         kendall_tier::raise_descriptor_limit();
         let address = options.listen;
@@ -95,9 +90,6 @@ impl Proxy {
 
     /// Serves until the stop is asked for, and then until every request that was read is
     /// answered.
-    ///
-    /// # Errors
-    /// When waiting for events fails, or a thread cannot be started.
     pub fn run(mut self, stop: &Stop) -> io::Result<()> {
         for engine in &self.engines {
             stop.register(engine.waker());

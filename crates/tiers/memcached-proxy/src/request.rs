@@ -153,7 +153,6 @@ impl Entry {
         }
     }
 
-    /// Its answer is dropped.
     pub(crate) fn forget_answer(&mut self) {
         self.reply = Buffer::default();
         for part in self.gather.iter_mut().flat_map(|gather| &mut gather.parts) {

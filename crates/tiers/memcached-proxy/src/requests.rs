@@ -74,7 +74,6 @@ impl Requests {
         self.entries.try_remove(id)
     }
 
-    /// Whether requests are served by workers.
     pub(crate) fn have_workers(&self) -> bool {
         self.workers > 0
     }

@@ -41,7 +41,6 @@ impl Routes {
         self.prefixes.is_empty()
     }
 
-    /// The pool of a key, if a prefix fits.
     pub(crate) fn pool(&self, key: &[u8]) -> Option<usize> {
         let behind = self.prefixes.partition_point(|prefix| prefix.bytes.as_slice() <= key);
         let mut candidate = behind.checked_sub(1);

@@ -75,7 +75,6 @@ pub(crate) struct Servers {
     /// Where lanes are shared: so many for each size of answers. 0 where each has a worker of its own.
     lanes_a_size: usize,
     pub(crate) backends: Vec<Backend>,
-    /// Servers that are asked.
     live: Vec<usize>,
     ring: Ring,
     failover_ring: Ring,
@@ -146,7 +145,6 @@ impl Servers {
         servers
     }
 
-    /// No server at all.
     pub(crate) fn none() -> Self {
         let policy = Policy {
             placement: Placement::Replicate,

@@ -20,9 +20,6 @@ pub struct ServerTls {
 impl ServerTls {
     /// Trusting one authority, and with the name that the servers' certificates have; their address
     /// without one.
-    ///
-    /// # Errors
-    /// [`TlsError`] when the file cannot be read, or is not what it should be.
     pub fn from_files(authority: &Path, name: Option<&str>) -> Result<Self, TlsError> {
         let host = |name: &str| {
             ServerName::try_from(name.to_owned()).map_err(|_| TlsError::Name(name.to_owned()))
@@ -53,9 +50,6 @@ pub struct ClientTls(pub(crate) Arc<ServerConfig>);
 
 impl ClientTls {
     /// With a certificate, its key, and, where clients have to show one too, the authority of theirs.
-    ///
-    /// # Errors
-    /// [`TlsError`] when a file cannot be read, or is not what it should be.
     pub fn new(files: &Tls) -> Result<Self, TlsError> {
         files.config(&[]).map(Self)
     }

@@ -59,7 +59,6 @@ struct Answers {
     written: u64,
     /// Streams that were reset before their answer came.
     reset: VecDeque<u32>,
-    /// The connection has ended.
     closed: bool,
 }
 

@@ -118,7 +118,6 @@ impl Console {
         })
     }
 
-    /// Serves until the stop.
     pub(crate) async fn serve(
         self,
         listener: Listener,

@@ -37,7 +37,6 @@ use crate::ticket::Ticket;
 pub(crate) const STAGES: &[&str] = &["connection_wait_time"];
 const CONNECTION_WAIT: Stage = Stage(0);
 
-/// Outcomes of operations.
 pub(crate) const OUTCOMES: &[&str] =
     &["done", "no-message", "refused", "error", "abandoned", "too-late"];
 const DONE: Outcome = Outcome(0);
@@ -179,7 +178,6 @@ impl Line {
     }
 }
 
-/// A batch that is under way.
 struct UnderWay<'a> {
     dispatcher: &'a Dispatcher,
     lane: Lane,
@@ -556,7 +554,6 @@ impl Dispatcher {
             .collect()
     }
 
-    /// Requests that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().requests
     }

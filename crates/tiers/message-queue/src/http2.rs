@@ -31,7 +31,6 @@ use crate::dispatcher::Dispatcher;
 const STREAMS: u32 = 1024;
 /// Bytes that a client may send before they are read: of a request, and of all of a connection.
 const WINDOW: u32 = 1 << 20;
-/// Bytes of one request's headers.
 const HEADERS: u32 = 16 << 10;
 /// Bytes of one answer that wait to be written.
 const UNSENT: usize = 400 << 10;
@@ -39,7 +38,6 @@ const UNSENT: usize = 400 << 10;
 const PING: Duration = Duration::from_secs(30);
 const PONG: Duration = Duration::from_secs(20);
 
-/// Serves connections by HTTP/2.
 #[derive(Debug, Clone)]
 pub(crate) struct Http2<S> {
     pub(crate) service: S,

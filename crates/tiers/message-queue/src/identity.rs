@@ -15,7 +15,6 @@ const TOKEN_CHARACTERS: usize = 22;
 /// Tokens, and whose each is.
 pub(crate) type Tokens = serve::Tokens<Arc<Identity>>;
 
-/// A line of the file.
 pub(crate) const LINE: TokenLine<Arc<Identity>> = TokenLine {
     form: "`TOKEN client NAME` or `TOKEN admin`, and a token has 22 characters or more (openssl rand -hex 16)",
     read: |line| {

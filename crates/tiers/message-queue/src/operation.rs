@@ -9,11 +9,9 @@ use uuid::Uuid;
 /// Bounds that both tiers enforce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Characters of a message's content.
     pub content_characters: usize,
     /// Queues that may exist.
     pub queues: usize,
-    /// Messages in one batch request.
     pub batch_messages: usize,
     /// Longest wait of a receive, in milliseconds.
     pub wait_ms: u64,
@@ -190,7 +188,6 @@ pub(crate) struct QueueChange {
     pub(crate) paused: Option<bool>,
 }
 
-/// What an operation answered.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Answer {
     Done,
@@ -208,7 +205,6 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
-    /// The message, if it is one.
     pub(crate) fn into_message(self) -> Option<Message> {
         if let Self::Message(Some((message, _))) = self { Some(message) } else { None }
     }

@@ -56,17 +56,11 @@ pub struct PrivatePostgres {
 
 impl PrivatePostgres {
     /// Makes the cluster in `folder` where there is none, and starts its server.
-    ///
-    /// # Errors
-    /// [`PrivatePostgresError`]: not installed, no such folder, in use, or it does not come up.
     pub fn start(folder: &Path) -> Result<Self, PrivatePostgresError> {
         Self::start_with(folder, &PrivateOptions::default())
     }
 
     /// As [`start`](Self::start), with options.
-    ///
-    /// # Errors
-    /// [`PrivatePostgresError`]: not installed, no such folder, in use, or it does not come up.
     pub fn start_with(
         folder: &Path,
         options: &PrivateOptions,

@@ -36,7 +36,6 @@ pub(crate) struct Taking {
     pub(crate) due_ns: Option<u64>,
 }
 
-/// A queue that is to be made, checked.
 pub(crate) fn checked_queue(request: wire::CreateQueueRequest) -> Result<Operation, Status> {
     let max_deliveries = deliveries(request.max_deliveries)?;
     let retention_ms = milliseconds(request.retention_ms, "retention_ms")?;
@@ -130,7 +129,6 @@ pub(crate) fn checked_read(request: wire::ReadRequest) -> Result<Operation, Stat
     selector(client_id, queue_id, sender_id, order).map(Operation::Read)
 }
 
-/// An acknowledgement, checked.
 pub(crate) fn checked_acknowledge(request: wire::AcknowledgeRequest) -> Result<Operation, Status> {
     let held = held(request.client_id, request.message_id, request.lease_id)?;
     let once = request_id(
@@ -144,7 +142,6 @@ pub(crate) fn checked_acknowledge(request: wire::AcknowledgeRequest) -> Result<O
     })
 }
 
-/// A lease that is to be longer, checked.
 pub(crate) fn checked_extend(request: wire::ExtendLeaseRequest) -> Result<Operation, Status> {
     let held = held(request.client_id, request.message_id, request.lease_id)?;
     Ok(Operation::ExtendLease(held, lease(request.lease_ms)?))
@@ -229,7 +226,6 @@ pub(crate) fn request_id(
     Ok(Some(RequestId { id, operation, digest }))
 }
 
-/// Headers as JSON.
 pub(crate) fn headers(headers: &BTreeMap<String, String>) -> Result<Option<String>, Status> {
     if headers.is_empty() {
         return Ok(None);

@@ -43,7 +43,6 @@ const WAY: Duration = Duration::from_millis(5);
 const TIMEOUT_HEADER: &str = "grpc-timeout";
 /// Many calls on one stream.
 const CONVERSE: &str = "/kendall.queue.v1.MessageQueue/Converse";
-/// Methods whose requests are streams.
 const STREAMS: [&str; 3] = [
     CONVERSE,
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
@@ -286,7 +285,6 @@ struct Held {
     prefix_bytes: usize,
     /// Bytes that the message lacks.
     lacking: usize,
-    /// Its parts so far.
     parts: Parts,
     /// Runs while a message is awaited.
     patience: Option<Pin<Box<Sleep>>>,

@@ -67,37 +67,29 @@ pub enum Database {
     Private(PathBuf),
 }
 
-/// How the middleware runs.
 #[derive(Debug, Clone)]
 pub struct QueueOptions {
-    /// Address for clients.
     pub listen: SocketAddr,
-    /// Where the messages are kept.
     pub database: Database,
     /// The certificate that PostgreSQL's must come from; without it the URL says, or the system.
     pub root_certificate: Option<PathBuf>,
     /// Workers: operations of as many batches are in service at once.
     pub workers: usize,
-    /// Connections of the pool.
     pub connections: usize,
     /// Operations that share a commit; 1 turns batching off.
     pub batch: usize,
-    /// Requests that may wait.
     pub queue_capacity: usize,
-    /// Client connections that may be open.
     pub client_connections: usize,
     /// Longest wait for a connection of the pool.
     pub database_timeout: Duration,
     /// How long PostgreSQL may take for a usual operation; ten times as long for those that go through a
     /// queue's messages.
     pub operation_timeout: Duration,
-    /// Threads of the network side.
     pub threads: usize,
     /// Address of the management console, if there shall be one.
     pub console: Option<SocketAddr>,
     /// Bounds that both tiers enforce.
     pub limits: Limits,
-    /// Who may come in.
     pub access: Access,
 }
 
@@ -134,7 +126,6 @@ pub enum ServerError {
     Reflection(#[source] tonic_reflection::server::Error),
 }
 
-/// A running middleware.
 #[derive(Debug)]
 pub struct Server {
     runtime: Runtime,

@@ -7,9 +7,7 @@ use kendall_tier::{Endpoint, Moments, Read, Write};
 
 use crate::station::Visit;
 
-/// Bytes of a request's head.
 const HEAD_BYTES: usize = 8 * 1024;
-/// Headers of a request.
 const HEADERS: usize = 64;
 /// Bytes of a body, which is read and forgotten.
 const BODY_BYTES: usize = 64 * 1024;

@@ -17,7 +17,6 @@ use crate::connection::{Alive, Connection, Found, READ_BYTES, as_u64};
 use crate::service_time::{ServiceTime, numbers};
 use crate::station::{Station, Visit};
 
-/// What a synthetic tier is asked to be.
 #[derive(Debug, Clone)]
 pub struct SyntheticOptions {
     /// Where it listens; port 0 is any free one.
@@ -25,7 +24,6 @@ pub struct SyntheticOptions {
     /// Distribution of service times.
     pub service_time: ServiceTime,
     pub servers: u32,
-    /// Seed of the service times.
     pub seed: u64,
     /// Number of the run: each has service times of its own, all from one seed.
     pub run: u64,
@@ -81,7 +79,6 @@ pub struct Synthetic {
 }
 
 impl Synthetic {
-    /// Binds the address.
     pub fn bind(options: &SyntheticOptions) -> Result<Self, SyntheticError> {
         if options.servers == 0 {
             return Err(SyntheticError::NoServers);
@@ -201,7 +198,6 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Does what is due.
     fn fire(&mut self) {
         while let Some((at_ns, event)) = self.events.pop_due(self.clock.now_ns()) {
             match event {

@@ -31,9 +31,6 @@ impl Station {
     }
 
     /// Takes a visit that arrives at `arrived_ns`, not before the one that came before it.
-    ///
-    /// # Panics
-    /// Never: there is at least one server.
     pub fn take(&mut self, arrived_ns: u64, service_ns: u64) -> Visit {
         let mut first = self.free_at_ns.peek_mut().expect("a station has at least one server");
         let begins_ns = first.0.max(arrived_ns);

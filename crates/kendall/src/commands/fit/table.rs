@@ -7,7 +7,6 @@ use anyhow::anyhow;
 use crate::csv;
 use crate::exit::refused;
 
-/// Unit of the times of a file.
 #[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
 pub(super) enum TimeUnit {
     #[default]
@@ -136,7 +135,6 @@ impl Measurements {
         Ok(numbers.into_iter().map(|time| time * unit.in_seconds()).collect())
     }
 
-    /// Line of the file of a row.
     pub(super) fn line(&self, row: usize) -> usize {
         self.rows.get(row).map_or(0, |(line, _)| *line)
     }
@@ -146,7 +144,6 @@ impl Measurements {
         refused(anyhow!("{}: {message}", self.path.display()))
     }
 
-    /// A refusal of one row.
     pub(super) fn refuse_row(&self, row: usize, message: &str) -> anyhow::Error {
         let at = format!("{}:{}", self.path.display(), self.line(row));
         refused(anyhow!("{at}: {message}"))

@@ -21,7 +21,6 @@ pub(super) struct Looked {
 /// Placeholders that a user may write.
 const KNOWN: [&str; 6] = ["address", "port", "host", "folder", "workers", "instance"];
 
-/// Flags whose value is an address.
 const ADDRESS_FLAGS: [&str; 10] = [
     "-b",
     "--bind",
@@ -35,7 +34,6 @@ const ADDRESS_FLAGS: [&str; 10] = [
     "-addr",
 ];
 
-/// Flags whose value is a port.
 const PORT_FLAGS: [&str; 6] = ["-p", "--port", "--http-port", "--listen-port", "-port", "-P"];
 
 /// Flags whose value is a number of workers.

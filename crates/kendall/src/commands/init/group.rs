@@ -14,7 +14,6 @@ const ENGINES: [&str; 3] = ["docker", "podman", "nerdctl"];
 /// Digits of an id from which it is taken for one.
 const ID_DIGITS: usize = 12;
 
-/// What a service runs as.
 pub(super) enum RunsAs<'a> {
     Unit(&'a str),
     Container(&'a str),

@@ -26,7 +26,6 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Requests that are timed.
 const TIMED: u32 = 5;
 
 /// What a service speaks.

@@ -36,7 +36,6 @@ pub(super) struct Requests {
 /// Finds requests in a document.
 type Read = fn(&Value) -> Result<Found, String>;
 
-/// What was found in a file.
 #[derive(Debug, Default)]
 struct Found {
     /// Scheme, host and port; without them, of any.

@@ -9,7 +9,6 @@ use super::probe::{Attached, Calls, Found, HEALTH, Protocol};
 pub(super) struct Asked<'a> {
     /// As it was typed, behind `kendall init`.
     pub(super) arguments: String,
-    /// Name of the study.
     pub(super) study: &'a str,
     pub(super) path: &'a str,
     pub(super) ready_deadline: Seconds,

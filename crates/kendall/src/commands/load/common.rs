@@ -122,7 +122,6 @@ pub(crate) struct Common {
     live: LiveFlag,
 }
 
-/// How the result of a load is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub(crate) enum LoadFormat {
     /// Tables for people.
@@ -134,10 +133,8 @@ pub(crate) enum LoadFormat {
     Csv,
 }
 
-/// Clients where no number is given.
 const USUAL_CLIENTS: u32 = 64;
 
-/// Clients that a load may have.
 const MOST_CLIENTS: u32 = 100_000;
 
 /// Duration of a load without `--duration`.

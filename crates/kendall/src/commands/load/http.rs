@@ -156,7 +156,6 @@ impl LoadHttp {
         print(result)
     }
 
-    /// How https is encrypted.
     fn secure(&self, url: &Url) -> anyhow::Result<Option<Secure>> {
         if !url.tls {
             return self.trust.refuse_without("a URL of https").map(|()| None);
@@ -184,7 +183,6 @@ impl LoadHttp {
         )))
     }
 
-    /// The log to replay.
     fn replay(&self, url: &Url) -> anyhow::Result<Option<Replay>> {
         let Some(log) = &self.replay else { return Ok(None) };
         if !(self.speed > 0.0 && self.speed.is_finite()) {

@@ -288,7 +288,6 @@ pub(crate) struct ClientCertificate {
 }
 
 impl ClientCertificate {
-    /// The files of the certificate and of its key.
     pub(crate) fn files(&self) -> Option<(PathBuf, PathBuf)> {
         self.client_certificate.clone().zip(self.client_key.clone())
     }

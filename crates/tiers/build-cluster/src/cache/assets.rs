@@ -20,7 +20,6 @@ use crate::wire::asset::{
 };
 use crate::wire::{protobuf, re, rpc};
 
-/// URIs of one request.
 const URIS: usize = 256;
 
 /// What is kept of an asset.

@@ -34,7 +34,6 @@ fn addressed(message: &[u8], function_field: u32) -> Result<(&str, Function), St
     Ok((instance, function))
 }
 
-/// `FindMissingBlobs`.
 pub(crate) fn find_missing(call: &Call, message: &Bytes) -> Answered {
     let (instance, function) = addressed(message, 3)?;
     let partition = call.partition(instance)?;
@@ -112,7 +111,6 @@ impl<'a> Sent<'a> {
     }
 }
 
-/// `BatchUpdateBlobs`.
 pub(crate) fn batch_update(call: &Call, message: &Bytes) -> Answered {
     call.may_write()?;
     let (instance, function) = addressed(message, 5)?;
@@ -252,7 +250,6 @@ impl<'a> Reading<'a> {
 
 type Asked<'a> = Vec<(Digest, &'a [u8])>;
 
-/// `BatchReadBlobs`.
 pub(crate) fn batch_read(call: &Call, message: &Bytes) -> Answered {
     let (mut reading, asked) = Reading::begin(call, message)?;
     for (digest, wire) in asked {

@@ -12,7 +12,6 @@ use super::read::BATCH_BYTES;
 use crate::digest::Function;
 use crate::wire::{re, semver};
 
-/// `GetCapabilities`.
 pub(crate) fn get(call: &Call, message: &Bytes) -> Answered {
     let request =
         re::GetCapabilitiesRequest::decode(message.clone()).map_err(|_| proto::Malformed)?;

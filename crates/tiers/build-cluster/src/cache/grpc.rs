@@ -99,7 +99,6 @@ pub(crate) struct Messages {
     parts: VecDeque<Bytes>,
     length: usize,
     held: Held,
-    /// Bytes that were read.
     pub(crate) read: u64,
 }
 
@@ -248,7 +247,6 @@ pub(crate) trait More: Send {
     fn ended(&mut self, code: Code);
 }
 
-/// The body of an answer.
 pub(crate) struct Answer {
     parts: VecDeque<Bytes>,
     more: Option<Box<dyn More>>,

@@ -42,7 +42,6 @@ impl Instances {
         }
     }
 
-    /// All stores, with their names.
     pub(crate) fn stores(&self) -> Vec<(&str, &Store)> {
         match self {
             Self::Shared(store) => vec![("", store)],

@@ -146,7 +146,6 @@ impl Metrics {
         }
     }
 
-    /// Counts an operation that ended.
     pub(crate) fn ended(&self, operation: Operation, code: Code, nanoseconds: u64) {
         match code {
             Code::Ok => self.ok[operation as usize].record(nanoseconds),

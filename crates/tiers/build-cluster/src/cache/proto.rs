@@ -24,7 +24,6 @@ const GROUPS: usize = 100;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
-/// Not a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -126,7 +125,6 @@ pub(crate) fn function(number: u64) -> Result<Function, Status> {
     Ok(Function::from_wire(i32::try_from(number).unwrap_or(i32::MAX))?)
 }
 
-/// The digest that `bytes` encode.
 pub(crate) fn digest(function: Function, bytes: &[u8]) -> Result<Digest, Status> {
     // As every client writes it: the hash first, then the size.
     if let [0x0a, 64, rest @ ..] = bytes
@@ -177,7 +175,6 @@ pub(crate) fn put_head(out: &mut BytesMut, number: u32, length: usize) {
     put_varint(out, length as u64);
 }
 
-/// Appends a field of bytes.
 pub(crate) fn put_bytes(out: &mut BytesMut, number: u32, bytes: &[u8]) {
     put_head(out, number, bytes.len());
     out.put_slice(bytes);

@@ -25,7 +25,6 @@ pub(crate) const BATCH_BYTES: u64 = 4 << 20;
 /// A single blob may be larger: a message such as a tree, which is only of use whole.
 pub(crate) const LONE_BYTES: u64 = 4 * BATCH_BYTES;
 
-/// `ByteStream.Read`.
 pub(crate) async fn read(mut call: Call, mut messages: Messages, room: &Room) -> Response<Answer> {
     let awaited = room.wait();
     let message = messages.only().await;

@@ -4,7 +4,6 @@ use tonic::Status;
 
 use crate::digest::{Digest, DigestError, Function, parse_hash};
 
-/// What a resource name says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resource<'a> {
     pub(crate) instance: &'a str,

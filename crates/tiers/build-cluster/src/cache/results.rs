@@ -22,7 +22,6 @@ const INLINE_BYTES: u64 = 1 << 20;
 const DIRECTORIES: usize = 100_000;
 const DIRECTORY_BYTES: u64 = 256 << 20;
 
-/// `GetActionResult`.
 pub(crate) fn get(call: &Call, message: &Bytes) -> Answered {
     let (mut instance, mut action, mut function) = ("", None, Function::Sha256);
     let mut inline = false;
@@ -287,7 +286,6 @@ fn inlined(
     Ok(result)
 }
 
-/// `UpdateActionResult`.
 pub(crate) fn update(call: &Call, message: &Bytes) -> Answered {
     call.may_write()?;
     if call.shared().read_only_results {

@@ -29,7 +29,6 @@ use crate::listen::{Guarded, ListenOptions, StartError, UploadBounds};
 const HELD_BYTES: usize = 512 << 20;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How the cache runs.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
     pub listen: ListenOptions,
@@ -46,7 +45,6 @@ pub struct CacheOptions {
     pub behind_front: bool,
 }
 
-/// A running cache.
 #[derive(Debug)]
 pub struct Cache {
     address: SocketAddr,
@@ -62,9 +60,6 @@ pub struct Cache {
 
 impl Cache {
     /// Opens the stores and serves.
-    ///
-    /// # Errors
-    /// [`StartError`]: an address taken, a folder that cannot be used.
     pub fn start(options: &CacheOptions, clock: Clock) -> Result<Self, StartError> {
         super::memory::keep();
         let mut listen = options.listen.clone();

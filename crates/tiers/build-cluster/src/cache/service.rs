@@ -61,7 +61,6 @@ impl Serve for Service {
 
 type Unary = fn(&Call, &bytes::Bytes) -> Answered;
 
-/// How a method is served.
 enum Served {
     Unary(Unary),
     Read,

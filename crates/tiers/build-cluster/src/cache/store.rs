@@ -47,7 +47,6 @@ const ALIVE_EIGHTHS: u64 = 7;
 /// How often the housekeeper checks whether it shall stop.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How the store is kept.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreOptions {
     /// Folder; made when it is not there.
@@ -58,7 +57,6 @@ pub(crate) struct StoreOptions {
     pub(crate) lanes: usize,
 }
 
-/// The store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
     #[error("cannot use {path}")]
@@ -94,7 +92,6 @@ pub(crate) enum ReadError {
     Disk(#[from] io::Error),
 }
 
-/// What happened in the store.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StoreCounts {
     pub(crate) evicted: Counter,
@@ -141,7 +138,6 @@ struct Inner {
 
 use index::Index;
 
-/// A content to be stored.
 #[derive(Debug, Clone)]
 pub(crate) struct Content {
     pub(crate) key: Key,
@@ -236,7 +232,6 @@ impl Store {
         [load(&self.0.used), load(&self.0.alive), self.0.quota]
     }
 
-    /// The largest content that can be kept.
     pub(crate) fn largest(&self) -> u64 {
         let limit = self.0.limit();
         limit / 8 * ALIVE_EIGHTHS - limit / 16

@@ -122,7 +122,6 @@ impl Uploads {
 }
 
 impl Upload {
-    /// Bytes that came.
     pub(crate) fn committed(&self) -> u64 {
         self.committed
     }

@@ -67,7 +67,6 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// `ByteStream.Write`.
 pub(crate) async fn write(call: &Call, mut messages: Messages) -> Answered {
     call.may_write()?;
     let Some(parts) = messages.next().await? else {
@@ -131,7 +130,6 @@ fn begin<'a>(
     Ok(Guard { call, name: name.to_owned(), upload: Some(upload), place })
 }
 
-/// `QueryWriteStatus`.
 pub(crate) fn query(call: &Call, message: &Bytes) -> Answered {
     let request = QueryWriteStatusRequest::decode(message.clone()).map_err(|_| proto::Malformed)?;
     let resource = Resource::parse(&request.resource_name, true)?;

@@ -38,7 +38,6 @@ enum Frame {
     Unknown,
 }
 
-/// Most bytes of a frame's header.
 const FRAME_HEADER: usize = 18;
 
 impl Frame {

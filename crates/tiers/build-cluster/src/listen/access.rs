@@ -46,7 +46,6 @@ impl Access {
 /// Tokens, and what each allows.
 pub type Tokens = serve::Tokens<Access>;
 
-/// A line of the file.
 pub const LINE: TokenLine<Access> = TokenLine {
     form: "`read TOKEN`, `write TOKEN` or `work TOKEN`, with * for those without a token",
     read: |line| {

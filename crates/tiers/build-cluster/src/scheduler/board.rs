@@ -41,7 +41,6 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The default limits of a scheduler.
     pub const USUAL: Self = Self {
         queue_length: 100_000,
         operations: 200_000,

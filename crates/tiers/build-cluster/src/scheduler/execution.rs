@@ -34,7 +34,6 @@ const PAGE: usize = 1000;
 /// Largest actions and commands.
 const MESSAGE_BYTES: u64 = crate::remote::SMALL_BYTES;
 
-/// Bounds of actions.
 #[derive(Debug, Clone)]
 pub struct ActionLimits {
     /// For actions that state no time limit.

@@ -18,7 +18,6 @@ const QUEUE_FULL: Limit = Limit(0);
 const OPERATIONS: Limit = Limit(1);
 const NO_WORKER: Limit = Limit(2);
 
-/// The scheduler's layout.
 pub(super) fn layout(cache: String) -> Layout {
     Layout {
         tier: "build-scheduler",

@@ -28,7 +28,6 @@ pub(super) struct Answer {
     pub(super) response: Vec<u8>,
 }
 
-/// The board, shared by all requests.
 #[derive(Debug)]
 pub(super) struct SharedBoard {
     state: Mutex<State>,
@@ -61,7 +60,6 @@ struct Known {
 /// What a worker's stream carries: messages, and at last why it ends.
 pub(super) type Said = Result<FromScheduler, Status>;
 
-/// An operation that is watched.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) id: OperationId,
@@ -385,7 +383,6 @@ impl State {
     }
 }
 
-/// The answer to an operation that ended.
 pub(super) fn response(ending: &Ending<Answer>) -> Vec<u8> {
     let failed = |status: Status| {
         prost::Message::encode_to_vec(&re::ExecuteResponse {

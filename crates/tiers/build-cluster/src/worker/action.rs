@@ -32,14 +32,12 @@ const INLINE_BYTES: u64 = 16 << 10;
 /// What every action of a worker needs.
 #[derive(Debug)]
 pub(super) struct Kitchen {
-    /// Name of the worker.
     pub name: String,
     pub remote: Remote,
     /// Files on this disk.
     pub store: Store,
     /// Directories in memory.
     pub folders: Folders,
-    /// Bounds of outputs.
     pub outputs: OutputLimits,
     /// Bytes of each of an action's two logs.
     pub log_bytes: u64,
@@ -48,7 +46,6 @@ pub(super) struct Kitchen {
     pub clock: kendall_tier::Clock,
 }
 
-/// How an action went.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// It has a result, or a reason why it cannot have one.

@@ -1,6 +1,5 @@
 //! What one action may use at most, and the answer for one that uses more.
 
-/// Most that one action may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ActionBounds {
     /// Bytes of memory of all its processes.

@@ -55,7 +55,6 @@ pub(super) struct Table {
     unserved: AtomicBool,
 }
 
-/// Who the worker is.
 #[derive(Debug, Clone)]
 pub(super) struct Identity {
     pub(super) name: String,

@@ -22,7 +22,6 @@ pub(super) struct Had {
 }
 
 impl Had {
-    /// The bound that this is beyond, if any.
     pub(super) fn beyond(self, bounds: &ActionBounds) -> Option<Beyond> {
         if self.processes > bounds.processes {
             return Some(Beyond::Processes);

@@ -21,7 +21,6 @@ use crate::wire::{protobuf, re};
 const UNASKED_BYTES: u64 = 64 << 10;
 const UNASKED_BLOBS: usize = 32;
 
-/// Outputs that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OutputError {
     #[error(transparent)]
@@ -40,7 +39,6 @@ pub(super) enum OutputError {
     Read { path: String, source: io::Error },
 }
 
-/// Bounds of an action's outputs.
 #[derive(Debug, Clone, Copy)]
 pub struct OutputLimits {
     /// Bytes of all files.
@@ -118,7 +116,6 @@ impl Expected {
     }
 }
 
-/// Searches for outputs.
 #[derive(Debug)]
 pub(super) struct Finder {
     root: Root,
@@ -137,9 +134,6 @@ pub(super) struct Finder {
 
 impl Finder {
     /// For the outputs of a command below `root`.
-    ///
-    /// # Errors
-    /// When the root cannot be opened.
     pub(super) fn new(
         root: &Path,
         seen_at: &str,

@@ -1,6 +1,5 @@
 //! Paths that clients and actions name: only what stays inside the input root.
 
-/// A path that is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PathError {
     #[error("the path {0:?} is absolute; paths are relative to the working directory")]

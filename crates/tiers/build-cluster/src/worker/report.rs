@@ -15,7 +15,6 @@ const EXIT_STATUS: kendall_tier::Outcome = kendall_tier::Outcome(1);
 const REFUSED: kendall_tier::Outcome = kendall_tier::Outcome(2);
 const GIVEN_BACK: kendall_tier::Outcome = kendall_tier::Outcome(3);
 
-/// The worker's layout.
 pub(super) fn layout() -> Layout {
     Layout {
         tier: "build-worker",

@@ -32,7 +32,6 @@ pub struct Sandbox {
     pub visible: Vec<PathBuf>,
     /// Largest file that an action may write.
     pub file_bytes: u64,
-    /// What one action may use.
     pub bounds: ActionBounds,
     /// Most processes of the user of actions, of whatever slot: where the kernel does not count those of a slot.
     pub processes: u64,
@@ -78,9 +77,6 @@ impl Sandbox {
     }
 
     /// Makes the root and enters it. What could be left out is returned as notes.
-    ///
-    /// # Errors
-    /// When a mount fails that the place cannot be without.
     pub fn enter(&self) -> Result<String, SandboxError> {
         let mut notes = String::new();
         let root = self.folder.join("root");

@@ -29,11 +29,9 @@ pub struct SlotProgram {
     pub owner: Option<(u32, u32)>,
     /// Whether actions have a root of their own, in which they cannot replace the folders that they write to.
     pub own_root: bool,
-    /// Most bytes that one action has on the disk.
     pub disk_bytes: u64,
 }
 
-/// A slot that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SlotFailure {
     #[error("cannot start {program} for a slot")]

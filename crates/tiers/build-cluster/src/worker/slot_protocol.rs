@@ -66,16 +66,13 @@ pub(super) struct Ended {
     /// See `began_ns`.
     #[prost(uint64, tag = "7")]
     pub ended_ns: u64,
-    /// CPU time.
     #[prost(uint64, tag = "8")]
     pub user_us: u64,
-    /// CPU time.
     #[prost(uint64, tag = "9")]
     pub system_us: u64,
     /// Largest memory of one of its processes.
     #[prost(uint64, tag = "10")]
     pub memory_bytes: u64,
-    /// Bytes on its outputs.
     #[prost(uint64, tag = "11")]
     pub stdout_bytes: u64,
     /// See `stdout_bytes`.
@@ -124,7 +121,6 @@ pub(super) fn checked_length(bytes: [u8; 4]) -> io::Result<usize> {
     Ok(usize::try_from(length).unwrap_or(usize::MAX))
 }
 
-/// The message of those bytes.
 pub(super) fn decode<M: Message + Default>(body: &[u8]) -> io::Result<M> {
     M::decode(body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

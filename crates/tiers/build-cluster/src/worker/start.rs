@@ -20,7 +20,6 @@ use super::usage;
 /// Space for a few system calls, in words of 16 bytes, by which stacks are aligned: 64 KiB.
 const STACK: usize = 4096;
 
-/// What is to be started.
 #[derive(Debug)]
 pub(super) struct Program {
     path: CString,
@@ -32,9 +31,6 @@ pub(super) struct Program {
 impl Program {
     /// The program at `path` in `directory`, with all its arguments, the first of which is its name, and its whole
     /// environment.
-    ///
-    /// # Errors
-    /// When a text has a zero in it.
     pub(super) fn new<'a>(
         path: &Path,
         directory: &Path,

@@ -68,9 +68,6 @@ pub(super) struct StoreCounts {
 impl Store {
     /// An empty store in `folder`: what an earlier process left there is deleted, since it is unknown
     /// whether all of it reached the disk.
-    ///
-    /// # Errors
-    /// When the folder cannot be made.
     pub(super) fn new(folder: PathBuf, quota: u64, link: bool) -> io::Result<Self> {
         if folder.exists() {
             fs::remove_dir_all(&folder)?;

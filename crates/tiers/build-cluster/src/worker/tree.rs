@@ -11,7 +11,6 @@ use crate::digest::{Digest, DigestError};
 use crate::remote::{Remote, RemoteError};
 use crate::wire::re;
 
-/// Bounds of one input tree.
 #[derive(Debug, Clone, Copy)]
 pub struct TreeLimits {
     /// Files, directories and links.
@@ -22,7 +21,6 @@ pub struct TreeLimits {
     pub depth: usize,
 }
 
-/// A tree that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TreeError {
     #[error("the directory {0} is malformed")]
@@ -39,7 +37,6 @@ pub(super) enum TreeError {
     Remote(#[from] RemoteError),
 }
 
-/// A file of the tree.
 #[derive(Debug, Clone)]
 pub(super) struct InputFile {
     pub name: String,

@@ -17,7 +17,6 @@ pub(super) struct Used {
     pub(super) major_faults: u64,
 }
 
-/// Waits for a child.
 pub(super) fn wait(pid: Pid) -> io::Result<Used> {
     let (status, usage) = wait4(pid)?;
     let micros = |time: libc::timeval| {

@@ -5,12 +5,10 @@ use tokio_postgres::Error;
 use tokio_postgres::error::{Severity, SqlState};
 use tonic::Status;
 
-/// The schema of the tables.
 pub(super) const SCHEMA: &str = "kendall_queue";
 /// The version of `tables.sql`. A change of the tables raises it.
 pub(super) const VERSION: i32 = 1;
 
-/// The database cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
     #[error("`{url}` is not a PostgreSQL URL; write it like postgres://user@host:5432/database")]

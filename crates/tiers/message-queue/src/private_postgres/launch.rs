@@ -56,7 +56,6 @@ pub(super) struct Launch {
     pub(super) sockets: PathBuf,
     pub(super) log: PathBuf,
     pub(super) options: PrivateOptions,
-    /// It counts its statements.
     pub(super) counts: bool,
     pub(super) nearly_full: Arc<AtomicBool>,
 }

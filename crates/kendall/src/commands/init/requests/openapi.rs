@@ -188,7 +188,6 @@ impl<'a> Examples<'a> {
         Ok(request)
     }
 
-    /// A body of a kind that can be made.
     fn body(&mut self, request: &mut Request, kinds: &'a Map<String, Value>) {
         let bare = |kind: &'a str| kind.split(';').next().unwrap_or_default();
         let is = |kind: &'a str, wanted: &str| bare(kind) == wanted;

@@ -17,7 +17,6 @@ const ZEROS: [u64; 64] = {
     powers
 };
 
-/// The checksum of `bytes`.
 #[inline(never)]
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     crc_fast::crc64_nvme(bytes)

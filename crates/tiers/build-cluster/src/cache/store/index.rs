@@ -41,7 +41,6 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The name of a blob.
     pub(crate) fn blob(digest: &Digest) -> Self {
         Self { kind: Kind::Blob, function: digest.function, hash: digest.hash }
     }

@@ -13,7 +13,6 @@ use super::checksum::{Running, checksum};
 use super::index::{Key, Kind};
 use crate::digest::{Function, HASH_BYTES};
 
-/// Bytes of a head.
 pub(crate) const HEAD: usize = 80;
 /// Content that one checksum covers: what a read with an offset reads at least.
 pub(crate) const PIECE: usize = 64 << 10;
@@ -41,7 +40,6 @@ pub(crate) fn pieces(stored: u64) -> u64 {
 }
 
 impl Head {
-    /// Bytes of the whole record.
     pub(crate) fn record_bytes(&self) -> u64 {
         record_bytes(self.stored)
     }
@@ -87,7 +85,6 @@ impl Head {
     }
 }
 
-/// Bytes of the record of a content of `stored` bytes.
 pub(crate) fn record_bytes(stored: u64) -> u64 {
     HEAD as u64 + stored + table_bytes(stored)
 }

@@ -15,12 +15,10 @@ use super::{Inner, Prepared, lock};
 /// What is read at once when a segment is read from its beginning.
 const STEP: usize = 256 << 10;
 
-/// Path of a segment.
 pub(super) fn path(folder: &Path, number: u32) -> PathBuf {
     folder.join("segments").join(format!("{number:08x}"))
 }
 
-/// Path of the heads of a sealed segment.
 pub(super) fn heads_path(folder: &Path, number: u32) -> PathBuf {
     folder.join("segments").join(format!("{number:08x}.heads"))
 }

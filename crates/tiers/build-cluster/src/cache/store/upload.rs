@@ -81,7 +81,6 @@ impl Spill {
         Ok(())
     }
 
-    /// Keeps it under `key`.
     pub(crate) fn keep(mut self, key: Key, size: u64, encoded: bool) -> Result<(), PutError> {
         let sums = std::mem::replace(&mut self.sums, Checksums::new());
         let (checksum, table) = sums.finish();

@@ -8,7 +8,6 @@ use super::{ActionKey, Board, LeaseId, OperationId};
 pub struct QueueLine {
     /// What its actions ask for.
     pub platform: String,
-    /// Tasks that wait.
     pub waiting: usize,
     /// Workers that could take them.
     pub workers: usize,
@@ -17,11 +16,9 @@ pub struct QueueLine {
 #[derive(Debug, Clone)]
 pub struct InvocationLine {
     pub name: Arc<str>,
-    /// Tasks that wait.
     pub waiting: u64,
     /// Tasks that execute.
     pub executing: u64,
-    /// Slot time so far.
     pub slot_time_ns: u128,
 }
 
@@ -34,7 +31,6 @@ pub struct WorkerLine {
     pub actions: Vec<(LeaseId, ActionKey, &'static str, u64)>,
     /// Whether it takes no more.
     pub draining: bool,
-    /// Whether it is connected.
     pub connected: bool,
 }
 
@@ -47,7 +43,6 @@ pub struct OperationLine {
 /// Sums over everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Totals {
-    /// Tasks that wait.
     pub waiting: usize,
     /// Leases, those that are being stopped included.
     pub executing: usize,

@@ -10,7 +10,6 @@ use super::{Board, Effect, Ending, INVOCATION_NS, OperationId, Stage, TaskId};
 pub struct Unknown;
 
 impl<P, R> Board<P, R> {
-    /// Where an operation is.
     pub fn stage(&self, id: OperationId) -> Result<Stage<R>, Unknown> {
         let operation = self.operations.get(&id).ok_or(Unknown)?;
         if let Some(ending) = &operation.ending {
@@ -21,7 +20,6 @@ impl<P, R> Board<P, R> {
         Ok(if executing { Stage::Executing } else { Stage::Queued })
     }
 
-    /// A client watches an operation.
     pub fn watch(&mut self, id: OperationId) -> Result<(), Unknown> {
         self.operations.get_mut(&id).ok_or(Unknown)?.watchers += 1;
         Ok(())

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::TaskId;
 
-/// Number of an invocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct InvocationId(u64);
 
