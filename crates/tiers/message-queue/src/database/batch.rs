@@ -1,5 +1,4 @@
-//! Operations as statements: those of one kind share a statement, those of several kinds share a
-//! transaction.
+//! Operations as statements: sends share one, as takes and acknowledgements do; the rest share a transaction.
 
 mod message;
 mod uniform;
@@ -15,13 +14,14 @@ use tonic::Status;
 use self::message::{extra_of, with_extra};
 use super::error::status;
 use crate::operation::{
-    Answer, COUNT_LIMIT, Held, Limits, Listing, Operation, PutBack, QueueChange, RequestId,
-    Selector, Send, Take,
+    Answer, COUNT_LIMIT, Held, Limits, Listing, Operation, PutBack, RequestId, Selector, Send, Take,
 };
 use crate::refusal::{NOTHING_THERE, Refusal};
 
 type Connection = deadpool_postgres::Object;
 type Answers = Vec<Result<Answer, Status>>;
+/// What PostgreSQL says of each operation.
+type Outcomes = Vec<Result<Answer, Refusal>>;
 
 const SEND: &str = "SELECT codes, ids FROM send_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
 const TAKE: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, content, \
@@ -38,34 +38,6 @@ const PURGE_STEP: i32 = 10_000;
 const REDRIVE_STEP: i32 = 1000;
 /// Bytes of contents from which a listing reads no more: what goes into an answer.
 const LISTED_BYTES: i64 = 4 << 20;
-
-/// Places of the operations of each kind in the batch.
-#[derive(Default)]
-struct Kinds {
-    sends: Vec<usize>,
-    acknowledgements: Vec<usize>,
-    others: Vec<usize>,
-}
-
-impl Kinds {
-    fn of(operations: &[&Operation]) -> Self {
-        let mut kinds = Self::default();
-        for (place, operation) in operations.iter().enumerate() {
-            match operation {
-                Operation::Send(_) => kinds.sends.push(place),
-                Operation::Acknowledge(_) => kinds.acknowledgements.push(place),
-                _ => kinds.others.push(place),
-            }
-        }
-        kinds
-    }
-
-    /// Number of statements.
-    fn statements(&self) -> usize {
-        let groups = [&self.sends, &self.acknowledgements];
-        groups.iter().filter(|group| !group.is_empty()).count() + self.others.len()
-    }
-}
 
 /// Why operations were not performed.
 #[derive(Debug)]
@@ -106,44 +78,51 @@ async fn in_time<T>(
     }
 }
 
-/// Performs operations; a failure means that none of them was committed, unless the connection
-/// broke. `executed` is called where only the commit is left.
+/// Performs operations of one lane; a failure means that none of them was committed, unless the
+/// connection broke. `executed` is called where only the commit is left.
 pub(super) async fn perform(
     connection: &Connection,
     operations: &[&Operation],
     (limits, patience): (&Limits, Duration),
     executed: &(dyn Fn() + Sync),
 ) -> Result<Answers, Failure> {
-    let patience = operations.iter().map(|operation| operation.patience(patience)).max();
-    let patience = patience.unwrap_or_default();
-    if !operations.is_empty()
-        && operations.iter().all(|operation| matches!(operation, Operation::Take(_)))
-    {
-        return take_all(connection, operations, (limits, patience), executed).await;
-    }
-    in_time(patience, perform_together(connection, operations, limits, executed)).await
+    let longest = operations.iter().map(|operation| operation.patience(patience)).max();
+    let patience = longest.unwrap_or_default();
+    let done = if let Some(takes) = all(operations, as_take) {
+        take_all(connection, &takes, patience, executed).await?
+    } else if let Some(sends) = all(operations, as_send) {
+        in_time(patience, send_all(connection, &sends, executed)).await?
+    } else if let Some(held) = all(operations, as_acknowledgement) {
+        in_time(patience, acknowledge_all(connection, &held)).await?
+    } else {
+        in_time(patience, one_by_one(connection, operations)).await?
+    };
+    let mut answers = done.into_iter();
+    let next = |_: &&Operation| match answers.next() {
+        Some(answer) => answer.map_err(|refusal| refusal.status(limits)),
+        None => Err(Status::internal("an operation had no answer")),
+    };
+    Ok(operations.iter().map(next).collect())
 }
 
 /// Takes messages in two steps: removed messages are read here before the commit, so that a failed
 /// commit loses none.
 async fn take_all(
     connection: &Connection,
-    operations: &[&Operation],
-    (limits, patience): (&Limits, Duration),
+    takes: &[&Take],
+    patience: Duration,
     executed: &(dyn Fn() + Sync),
-) -> Result<Answers, Failure> {
-    let takes: Vec<&Take> = operations.iter().copied().filter_map(as_take).collect();
+) -> Result<Outcomes, Failure> {
     if takes.iter().all(|take| take.lease_ms > 0) {
         // A lease that was not answered expires by itself.
-        let (taken, _) = in_time(patience, take_any(connection, &takes)).await?;
-        return Ok(statuses(taken, limits));
+        return Ok(in_time(patience, take_any(connection, takes)).await?.0);
     }
     let step = async {
         // Sent together; the transaction begins before the takes.
         let (begun, taken) = tokio::join!(
             biased;
             connection.batch_execute("BEGIN"),
-            take_any(connection, &takes),
+            take_any(connection, takes),
         );
         begun?;
         if taken.is_err() && !connection.is_closed() {
@@ -154,9 +133,9 @@ async fn take_all(
     let (taken, marker) = in_time(patience, step).await?;
     executed();
     match in_time(patience, connection.batch_execute("COMMIT")).await {
-        Ok(()) => Ok(statuses(taken, limits)),
+        Ok(()) => Ok(taken),
         Err(mut failure) => {
-            let removed = operations.iter().zip(taken).filter(|(operation, _)| operation.removes());
+            let removed = takes.iter().zip(taken).filter(|(take, _)| take.lease_ms == 0);
             let messages: Vec<Message> =
                 removed.filter_map(|(_, answer)| answer.ok()?.into_message()).collect();
             failure.undecided = marker
@@ -171,102 +150,83 @@ async fn take_all(
 async fn take_any(
     connection: &Connection,
     takes: &[&Take],
-) -> Result<(Vec<Result<Answer, Refusal>>, Option<String>), Error> {
+) -> Result<(Outcomes, Option<String>), Error> {
     if let Some(done) = uniform::take(connection, takes).await? {
         return Ok(done);
     }
-    let call = Call::prepare(connection, take(takes)).await?;
-    let rows = Call::run(call.as_ref(), connection).await?;
+    let parameters = vec![
+        column(takes, |take| take.selector.client),
+        column(takes, |take| take.selector.queue),
+        column(takes, |take| take.selector.sender),
+        column(takes, |take| take.selector.by_priority),
+        column(takes, |take| take.lease_ms),
+    ];
+    let rows = Call::prepare(connection, TAKE, parameters).await?.run(connection).await?;
     // Once a statement, and only where it gives rows.
     let marker = rows.first().and_then(|row| row.get(13));
     Ok((found(&rows, takes.len()), marker))
 }
 
-fn statuses(answers: Vec<Result<Answer, Refusal>>, limits: &Limits) -> Answers {
-    answers.into_iter().map(|answer| answer.map_err(|refusal| refusal.status(limits))).collect()
+async fn send_all(
+    connection: &Connection,
+    sends: &[&Send],
+    executed: &(dyn Fn() + Sync),
+) -> Result<Outcomes, Error> {
+    if let Some(done) = uniform::send(connection, sends, executed).await? {
+        return Ok(done);
+    }
+    let parameters = vec![
+        column(sends, |send| send.client),
+        column(sends, |send| send.queue),
+        column(sends, |send| send.receiver),
+        column(sends, |send| send.content.as_str()),
+        column(sends, |send| send.priority),
+        column(sends, |send| send.delay_ms),
+        some_column(sends, |send| send.data.as_deref()),
+        some_column(sends, |send| send.headers.as_deref()),
+        some_column(sends, |send| send.request.map(|request| request.id)),
+        some_column(sends, |send| send.request.map(|request| request.digest)),
+    ];
+    let rows = Call::prepare(connection, SEND, parameters).await?.run(connection).await?;
+    Ok(sent(&rows, sends.len()))
 }
 
-async fn perform_together(
-    connection: &Connection,
-    operations: &[&Operation],
-    limits: &Limits,
-    executed: &(dyn Fn() + Sync),
-) -> Result<Answers, Error> {
-    let kinds = Kinds::of(operations);
-    let mut answers = Gathered::new(operations.len(), limits);
-    if kinds.sends.len() == operations.len()
-        && let Some(done) =
-            uniform::send(connection, &chosen(operations, &kinds.sends, as_send), executed).await?
-    {
-        answers.put(&kinds.sends, done);
-        return Ok(answers.all());
+async fn acknowledge_all(connection: &Connection, held: &[&Held]) -> Result<Outcomes, Error> {
+    let parameters = vec![
+        column(held, |held| held.client),
+        column(held, |held| held.message),
+        column(held, |held| held.lease),
+    ];
+    let rows = Call::prepare(connection, ACKNOWLEDGE, parameters).await?.run(connection).await?;
+    Ok(rows.iter().map(|row| coded(row, |_| Answer::Done)).collect())
+}
+
+/// Performs operations that have no statement together: in one transaction.
+async fn one_by_one(connection: &Connection, operations: &[&Operation]) -> Result<Outcomes, Error> {
+    if let [operation] = operations {
+        return Ok(vec![single(connection, operation).await?]);
     }
-    let calls = Calls {
-        send: Call::prepare(connection, send_many(&chosen(operations, &kinds.sends, as_send)))
-            .await?,
-        acknowledge: Call::prepare(
-            connection,
-            acknowledge_many(&chosen(operations, &kinds.acknowledgements, as_acknowledgement)),
-        )
-        .await?,
-    };
-    let rows = if kinds.statements() == 1 {
-        let rows = calls.run(connection).await?;
-        answers.put(&kinds.others, singles(connection, operations, &kinds.others).await?);
-        rows
-    } else {
-        connection.batch_execute("BEGIN").await?;
-        let done = async {
-            let rows = calls.run(connection).await?;
-            Ok((rows, singles(connection, operations, &kinds.others).await?))
-        };
-        match done.await {
-            Ok((rows, others)) => {
-                connection.batch_execute("COMMIT").await?;
-                answers.put(&kinds.others, others);
-                rows
-            }
+    connection.batch_execute("BEGIN").await?;
+    let mut done = Vec::with_capacity(operations.len());
+    for operation in operations {
+        match single(connection, operation).await {
+            Ok(outcome) => done.push(outcome),
             Err(error) => {
                 connection.batch_execute("ROLLBACK").await?;
                 return Err(error);
             }
         }
-    };
-    answers.put(&kinds.sends, sent(&rows.send, kinds.sends.len()));
-    answers.put(&kinds.acknowledgements, acknowledged(&rows.acknowledge));
-    Ok(answers.all())
+    }
+    connection.batch_execute("COMMIT").await?;
+    Ok(done)
 }
 
-/// Answers at the places of their operations.
-struct Gathered<'a> {
-    answers: Vec<Option<Result<Answer, Status>>>,
-    limits: &'a Limits,
-}
-
-impl<'a> Gathered<'a> {
-    fn new(operations: usize, limits: &'a Limits) -> Self {
-        Self { answers: vec![None; operations], limits }
-    }
-
-    fn put(&mut self, places: &[usize], rows: Vec<Result<Answer, Refusal>>) {
-        for (place, row) in places.iter().zip(rows) {
-            self.answers[*place] = Some(row.map_err(|refusal| refusal.status(self.limits)));
-        }
-    }
-
-    fn all(self) -> Answers {
-        let missing = || Err(Status::internal("an operation had no answer"));
-        self.answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
-    }
-}
-
-/// The operations of one kind.
-fn chosen<'a, T>(
+/// The operations as those of one kind, if they all are.
+fn all<'a, T>(
     operations: &[&'a Operation],
-    places: &[usize],
     as_kind: fn(&'a Operation) -> Option<&'a T>,
-) -> Vec<&'a T> {
-    places.iter().filter_map(|place| as_kind(operations[*place])).collect()
+) -> Option<Vec<&'a T>> {
+    operations.iter().map(|operation| as_kind(operation)).collect()
 }
 
 fn as_send(operation: &Operation) -> Option<&Send> {
@@ -281,8 +241,6 @@ fn as_acknowledgement(operation: &Operation) -> Option<&Held> {
     if let Operation::Acknowledge(held) = operation { Some(held) } else { None }
 }
 
-/// A statement and what goes with it.
-type Written<'a> = Option<(&'static str, Vec<Parameter<'a>>)>;
 type Parameter<'a> = Box<dyn ToSql + Sync + std::marker::Send + 'a>;
 
 /// One value of each of them, as an array.
@@ -302,61 +260,26 @@ fn some_column<'a, T, V: ToSql + Sync + std::marker::Send + 'a>(
     Box::new(values.iter().any(Option::is_some).then_some(values))
 }
 
-/// A statement that PostgreSQL knows.
+/// A statement that PostgreSQL knows, and what goes with it.
 struct Call<'a> {
     statement: Statement,
     parameters: Vec<Parameter<'a>>,
 }
 
 impl<'a> Call<'a> {
-    async fn prepare(connection: &Connection, written: Written<'a>) -> Result<Option<Self>, Error> {
-        let Some((text, parameters)) = written else { return Ok(None) };
-        let statement = connection.prepare_cached(text).await?;
-        Ok(Some(Self { statement, parameters }))
+    async fn prepare(
+        connection: &Connection,
+        text: &str,
+        parameters: Vec<Parameter<'a>>,
+    ) -> Result<Self, Error> {
+        Ok(Self { statement: connection.prepare_cached(text).await?, parameters })
     }
 
-    /// No rows where there is no call.
-    async fn run(call: Option<&Self>, connection: &Connection) -> Result<Vec<Row>, Error> {
-        let Some(Self { statement, parameters }) = call else { return Ok(Vec::new()) };
+    async fn run(&self, connection: &Connection) -> Result<Vec<Row>, Error> {
         let parameters: Vec<&(dyn ToSql + Sync)> =
-            parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect();
-        connection.query(statement, &parameters).await
+            self.parameters.iter().map(|parameter| &**parameter as &(dyn ToSql + Sync)).collect();
+        connection.query(&self.statement, &parameters).await
     }
-}
-
-/// What a batch calls, and what comes back.
-struct Calls<'a> {
-    send: Option<Call<'a>>,
-    acknowledge: Option<Call<'a>>,
-}
-
-struct Rows {
-    send: Vec<Row>,
-    acknowledge: Vec<Row>,
-}
-
-impl Calls<'_> {
-    /// All of them, in this order, without waiting for one to send the next.
-    async fn run(&self, connection: &Connection) -> Result<Rows, Error> {
-        let (send, acknowledge) = tokio::join!(
-            biased;
-            Call::run(self.send.as_ref(), connection),
-            Call::run(self.acknowledge.as_ref(), connection),
-        );
-        Ok(Rows { send: send?, acknowledge: acknowledge? })
-    }
-}
-
-async fn singles(
-    connection: &Connection,
-    operations: &[&Operation],
-    places: &[usize],
-) -> Result<Vec<Result<Answer, Refusal>>, Error> {
-    let mut answers = Vec::with_capacity(places.len());
-    for place in places {
-        answers.push(single(connection, operations[*place]).await?);
-    }
-    Ok(answers)
 }
 
 async fn query(
@@ -368,27 +291,8 @@ async fn query(
     connection.query(&statement, parameters).await
 }
 
-fn send_many<'a>(sends: &[&'a Send]) -> Written<'a> {
-    if sends.is_empty() {
-        return None;
-    }
-    let parameters = vec![
-        column(sends, |send| send.client),
-        column(sends, |send| send.queue),
-        column(sends, |send| send.receiver),
-        column(sends, |send| send.content.as_str()),
-        column(sends, |send| send.priority),
-        column(sends, |send| send.delay_ms),
-        some_column(sends, |send| send.data.as_deref()),
-        some_column(sends, |send| send.headers.as_deref()),
-        some_column(sends, |send| send.request.map(|request| request.id)),
-        some_column(sends, |send| send.request.map(|request| request.digest)),
-    ];
-    Some((SEND, parameters))
-}
-
 /// The row of `send_many`: no codes where all went well.
-fn sent(rows: &[Row], count: usize) -> Vec<Result<Answer, Refusal>> {
+fn sent(rows: &[Row], count: usize) -> Outcomes {
     let Some(row) = rows.first() else { return Vec::new() };
     let codes: Option<Vec<i32>> = row.get(0);
     let ids: Vec<Option<i64>> = row.get(1);
@@ -400,24 +304,8 @@ fn sent(rows: &[Row], count: usize) -> Vec<Result<Answer, Refusal>> {
     codes.into_iter().zip(ids).map(answer).collect()
 }
 
-fn take<'a>(takes: &[&'a Take]) -> Written<'a> {
-    if takes.is_empty() {
-        return None;
-    }
-    let leases = column(takes, |take| take.lease_ms);
-    let clients = column(takes, |take| take.selector.client);
-    let parameters = vec![
-        clients,
-        column(takes, |take| take.selector.queue),
-        column(takes, |take| take.selector.sender),
-        column(takes, |take| take.selector.by_priority),
-        leases,
-    ];
-    Some((TAKE, parameters))
-}
-
 /// The rows of `take_many` at their places; where there is none, no message was there.
-fn found(rows: &[Row], count: usize) -> Vec<Result<Answer, Refusal>> {
+fn found(rows: &[Row], count: usize) -> Outcomes {
     let mut answers: Vec<_> = (0..count).map(|_| Ok(Answer::Message(None))).collect();
     for row in rows {
         let place: i64 = row.get(12);
@@ -453,28 +341,11 @@ fn one_taken(row: &Row) -> (Message, u64) {
     (with_extra(plain, row.get(10), row.get(11)), id(row.get(9)))
 }
 
-fn acknowledge_many<'a>(held: &[&'a Held]) -> Written<'a> {
-    if held.is_empty() {
-        return None;
-    }
-    let parameters = vec![
-        column(held, |held| held.client),
-        column(held, |held| held.message),
-        column(held, |held| held.lease),
-    ];
-    Some((ACKNOWLEDGE, parameters))
-}
-
-fn acknowledged(rows: &[Row]) -> Vec<Result<Answer, Refusal>> {
-    rows.iter().map(|row| coded(row, |_| Answer::Done)).collect()
-}
-
 /// Operations that come one at a time.
 async fn single(
     connection: &Connection,
     operation: &Operation,
 ) -> Result<Result<Answer, Refusal>, Error> {
-    let done = |_: &Row| Answer::Done;
     let (text, parameters): (&str, Vec<&(dyn ToSql + Sync)>) = match operation {
         Operation::Hello { name } => ("SELECT 0, hello_soon($1)", vec![name]),
         Operation::Goodbye { client } => ("SELECT goodbye($1)", vec![client]),
@@ -486,6 +357,18 @@ async fn single(
                 &queue.dead_letter,
                 &queue.retention_ms,
                 &queue.archive_ms,
+            ],
+        ),
+        Operation::ChangeQueue(change) => (
+            "SELECT change_queue($1, $2, $3, $4, $5, $6, $7)",
+            vec![
+                &change.queue,
+                &change.name,
+                &change.max_deliveries,
+                &change.dead_letter,
+                &change.retention_ms,
+                &change.archive_ms,
+                &change.paused,
             ],
         ),
         Operation::DeleteQueue { queue, with_messages } => {
@@ -504,7 +387,6 @@ async fn single(
             "SELECT return_message($1, $2, $3, $4, $5)",
             vec![&held.client, &held.message, &held.lease, ms, why],
         ),
-        Operation::ChangeQueue(change) => return change_queue(connection, change).await,
         Operation::PutBack(back) => return put_back(connection, back).await,
         Operation::TakeOnce(take, at_most, request) => {
             return take_once(connection, take, *at_most, request).await;
@@ -529,28 +411,9 @@ async fn single(
         }
     };
     let rows = query(connection, text, &parameters).await?;
-    let Some(row) = rows.first() else { return Ok(Err(Refusal(-1))) };
     let numbered = matches!(operation, Operation::Hello { .. } | Operation::CreateQueue(_));
-    let answer = |row: &Row| if numbered { Answer::Number(id(row.get(1))) } else { done(row) };
-    Ok(coded(row, answer))
-}
-
-async fn change_queue(
-    connection: &Connection,
-    change: &QueueChange,
-) -> Result<Result<Answer, Refusal>, Error> {
-    let text = "SELECT change_queue($1, $2, $3, $4, $5, $6, $7)";
-    let parameters: [&(dyn ToSql + Sync); 7] = [
-        &change.queue,
-        &change.name,
-        &change.max_deliveries,
-        &change.dead_letter,
-        &change.retention_ms,
-        &change.archive_ms,
-        &change.paused,
-    ];
-    let rows = query(connection, text, &parameters).await?;
-    Ok(rows.first().map_or(Err(Refusal(-1)), |row| coded(row, |_| Answer::Done)))
+    let answer = |row: &Row| if numbered { Answer::Number(id(row.get(1))) } else { Answer::Done };
+    Ok(rows.first().map_or(Err(Refusal(-1)), |row| coded(row, answer)))
 }
 
 async fn put_back(

@@ -8,9 +8,8 @@ use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Error, Row};
 
 use super::message::with_extra;
-use super::{Call, Connection, Parameter, Written, column, id, some_column};
+use super::{Call, Connection, Outcomes, Parameter, column, id, some_column};
 use crate::operation::{Answer, Send, Take};
-use crate::refusal::Refusal;
 
 const SEND: &str = "SELECT done, ids FROM \
     send_together($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
@@ -21,15 +20,13 @@ const TAKE: &str = "SELECT done, places, ids, sender_ids, receiver_ids, prioriti
 /// From the beginning of PostgreSQL's time, 2000, to that of Unix's, in microseconds.
 const EPOCH_US: i64 = 946_684_800_000_000;
 
-type Answers = Vec<Result<Answer, Refusal>>;
-
 /// Sends that are all plain. `None`, and nothing done, where they are not, or when one of them is not to
 /// succeed: the statement for any sends says which.
 pub(super) async fn send(
     connection: &Connection,
     sends: &[&Send],
     executed: &(dyn Fn() + Sync),
-) -> Result<Option<Answers>, Error> {
+) -> Result<Option<Outcomes>, Error> {
     if sends.is_empty() || sends.iter().any(|send| send.request.is_some()) {
         return Ok(None);
     }
@@ -48,9 +45,9 @@ pub(super) async fn send(
         some_column(sends, |send| send.headers.as_deref()),
     ];
     let row = if sends.len() == 1 {
-        run(connection, (SEND, parameters)).await?
+        done(Call::prepare(connection, SEND, parameters).await?.run(connection).await)?
     } else {
-        run_and_commit(connection, (SEND, parameters), executed).await?
+        run_and_commit(connection, parameters, executed).await?
     };
     let Some(row) = row else { return Ok(None) };
     let ids: Vec<i64> = row.get(1);
@@ -61,7 +58,7 @@ pub(super) async fn send(
 pub(super) async fn take(
     connection: &Connection,
     takes: &[&Take],
-) -> Result<Option<(Answers, Option<String>)>, Error> {
+) -> Result<Option<(Outcomes, Option<String>)>, Error> {
     let Some(first) = takes.first() else { return Ok(None) };
     let queue = first.selector.queue;
     let alike = |take: &&Take| {
@@ -78,7 +75,7 @@ pub(super) async fn take(
         column(takes, |take| take.selector.client),
         if leases { column(takes, |take| take.lease_ms) } else { Box::new(None::<Vec<i64>>) },
     ];
-    let row = run(connection, (TAKE, parameters)).await?;
+    let row = done(Call::prepare(connection, TAKE, parameters).await?.run(connection).await)?;
     Ok(row.map(|row| (taken(&row, id(Some(queue)), takes.len()), row.get(12))))
 }
 
@@ -89,25 +86,16 @@ fn different(ids: impl Iterator<Item = i64>) -> Parameter<'static> {
     Box::new(ids)
 }
 
-/// The row, unless it says that nothing was done.
-async fn run(
-    connection: &Connection,
-    (text, parameters): (&'static str, Vec<Parameter<'_>>),
-) -> Result<Option<Row>, Error> {
-    let call = Call::prepare(connection, Some((text, parameters)) as Written<'_>).await?;
-    done(Call::run(call.as_ref(), connection).await)
-}
-
-/// The same in a transaction, all of which is sent together; says when only its commit is left.
+/// Sends in a transaction, all of which is sent together; says when only its commit is left.
 async fn run_and_commit(
     connection: &Connection,
-    (text, parameters): (&'static str, Vec<Parameter<'_>>),
+    parameters: Vec<Parameter<'_>>,
     executed: &(dyn Fn() + Sync),
 ) -> Result<Option<Row>, Error> {
     // Known before: it would be asked for within the transaction, and behind the commit.
-    let call = Call::prepare(connection, Some((text, parameters)) as Written<'_>).await?;
+    let call = Call::prepare(connection, SEND, parameters).await?;
     let run = async {
-        let rows = Call::run(call.as_ref(), connection).await;
+        let rows = call.run(connection).await;
         executed();
         rows
     };
@@ -124,6 +112,7 @@ async fn run_and_commit(
     Ok(row)
 }
 
+/// The row, unless it says that nothing was done.
 fn done(rows: Result<Vec<Row>, Error>) -> Result<Option<Row>, Error> {
     match rows {
         Ok(rows) => Ok(rows.into_iter().next().filter(|row| row.get(0))),
@@ -138,7 +127,7 @@ fn breaks_a_key(error: &Error) -> bool {
 }
 
 /// What each taker got.
-fn taken(row: &Row, queue_id: u64, takers: usize) -> Answers {
+fn taken(row: &Row, queue_id: u64, takers: usize) -> Outcomes {
     let places: Option<Vec<i64>> = row.get(1);
     let leases: Option<Vec<Option<i64>>> = row.get(9);
     let mut leases = leases.unwrap_or_default().into_iter();
