@@ -172,8 +172,6 @@ pub enum Effect<P> {
     Started { waited_ns: u64 },
     /// For the instruments: a task left the queue without a worker.
     Dropped,
-    /// For the instruments: a lease ended; the task may be queued again after it.
-    Ended,
     /// For the instruments: a task ended for good, with a worker's answer or without. It was submitted, and its
     /// last lease began, at these moments.
     Completed { queued_ns: u64, started_ns: u64, answered: bool },

@@ -226,8 +226,7 @@ impl Report {
             | Effect::Lost { .. }
             | Effect::Began(_)
             | Effect::Changed(_)
-            | Effect::Forgotten(_)
-            | Effect::Ended => {}
+            | Effect::Forgotten(_) => {}
         }
     }
 

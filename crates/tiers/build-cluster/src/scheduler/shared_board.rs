@@ -328,7 +328,6 @@ impl State {
                     Effect::Queued { .. }
                     | Effect::Started { .. }
                     | Effect::Dropped
-                    | Effect::Ended
                     | Effect::Completed { .. } => {}
                 }
             }

@@ -506,8 +506,7 @@ impl World {
                 }
                 Effect::Queued { .. } => self.queued += 1,
                 Effect::Started { .. } | Effect::Dropped => self.queued -= 1,
-                Effect::Ended
-                | Effect::Lost { .. }
+                Effect::Lost { .. }
                 | Effect::Completed { .. }
                 | Effect::Began(_)
                 | Effect::Changed(_) => {}

@@ -140,7 +140,6 @@ impl<P, R> Board<P, R> {
         if self.orphans.get(&lease.key) == Some(&id) {
             self.orphans.remove(&lease.key);
         }
-        self.effects.push(Effect::Ended);
         Some(lease)
     }
 
