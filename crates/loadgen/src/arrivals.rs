@@ -5,10 +5,10 @@
 
 use std::path::Path;
 
+use kendall_tier::distribution::{Distribution, unit_interval};
 use rand_distr::Distribution as _;
 
 use crate::clock::SECOND_NS;
-use crate::distribution::{Distribution, unit_interval};
 use crate::random::{Purpose, Random, stream};
 use crate::stages::Stages;
 
@@ -78,7 +78,7 @@ pub enum ArrivalError {
     )]
     TooDense { rate: f64 },
     #[error("the distribution of the gaps")]
-    Gaps(#[source] crate::distribution::DistributionError),
+    Gaps(#[source] kendall_tier::distribution::DistributionError),
     #[error("cannot read the arrivals of `{path}`")]
     File { path: String, source: std::io::Error },
     #[error(
@@ -134,7 +134,7 @@ impl ArrivalPlan {
             ("poisson", None) => Ok(Self::Poisson { rate: with_rate()? }),
             ("constant", None) => Ok(Self::Constant { rate: with_rate()? }),
             ("gaps", Some(gaps)) => {
-                let gaps = Distribution::parse(gaps, crate::distribution::Unit::Time)
+                let gaps = Distribution::parse(gaps, kendall_tier::distribution::Unit::Time)
                     .map_err(ArrivalError::Gaps)?;
                 match gaps.mean() {
                     Some(mean) if mean > 0.0 => own(Self::Gaps(gaps)),

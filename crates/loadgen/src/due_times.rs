@@ -1,9 +1,9 @@
 //! When requests are due.
 
+use kendall_tier::distribution::Distribution;
 use kendall_units::Seconds;
 
 use crate::arrivals::Arrivals;
-use crate::distribution::Distribution;
 use crate::random::Random;
 use crate::stages::Stages;
 

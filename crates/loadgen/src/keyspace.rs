@@ -3,9 +3,9 @@
 //! Everything about a key follows from its number and the seed, so any thread, and a later run
 //! with the same seed, can write a value and check one without remembering it.
 
+use kendall_tier::distribution::{index_below, unit_interval};
 use rand_distr::Distribution as _;
 
-use crate::distribution::{index_below, unit_interval};
 use crate::random::{Purpose, Random, stream};
 
 /// Longest key of the protocol.

@@ -8,7 +8,6 @@ pub mod calls;
 mod checks;
 mod clock;
 mod cost;
-pub mod distribution;
 pub mod driver;
 mod due_times;
 mod engine;

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use kendall_protocols::snapshot::EncodedHistogram;
 use kendall_stats::histogram::Histogram;
+use kendall_tier::distribution::Distribution;
 
 use crate::arrivals::ArrivalPlan;
 use crate::checks;
 use crate::clock::{MILLISECOND_NS, now_ns};
 use crate::cost::Account;
-use crate::distribution::Distribution;
 use crate::driver::Driver;
 use crate::due_times::{Pace, Turns};
 use crate::engine::{Generator, ThreadPlan};

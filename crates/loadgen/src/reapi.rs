@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
+use kendall_tier::distribution::{Distribution, Unit, index_below, unit_interval};
 use rand::Rng as _;
 
-use crate::distribution::{Distribution, Unit, index_below, unit_interval};
 use crate::driver::{ErrorKind, Reply, named};
 use crate::grpc::{self, Access, Connection, Refusal};
 use crate::keyspace::{Chooser, KeyChoice};

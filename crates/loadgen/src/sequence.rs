@@ -18,9 +18,9 @@ use hyper::{HeaderMap, Method};
 use kendall_protocols::load_result::LoadResult;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
+use kendall_tier::distribution::Distribution;
 pub use file::{FILE, MOST_STEPS, REQUEST, SEQUENCE, SequenceError};
 
-use crate::distribution::Distribution;
 use crate::http::{Part, Url, Values};
 use crate::load::{LoadError, LoadPlan, LoadProgress, Operations, Start, run_threads};
 use crate::random::Random;

@@ -47,6 +47,7 @@
 
 mod any_certificate;
 mod clock;
+pub mod distribution;
 mod endpoint;
 mod exposition;
 mod files;

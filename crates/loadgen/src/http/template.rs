@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::distribution::{Distribution, DistributionError, Unit, index_below};
+use kendall_tier::distribution::{Distribution, DistributionError, Unit, index_below};
+
 use crate::random::Random;
 
 /// What a placeholder stands for.

@@ -2,10 +2,10 @@
 
 use std::cmp::Ordering;
 
+use kendall_tier::distribution::{index_below, unit_interval};
 use kendall_units::{exact_f64, printable};
 use rand_distr::Distribution as _;
 
-use crate::distribution::{index_below, unit_interval};
 use crate::random::Random;
 
 /// Parentheses and signs inside one another.

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use hyper::{Method, Uri};
 use kendall_keys::{Form, Key, Lines, Problem, Section, line_of, text_of};
+use kendall_tier::distribution::{Distribution, Unit};
 use toml::{Table, Value};
 
 use super::extract::Extraction;
 use super::{Data, Sequence, SequencePlan, Step};
-use crate::distribution::{Distribution, Unit};
 use crate::http::{HttpPlan, Part, Values, split};
 
 const MOST_BYTES: u64 = 16 << 20;

@@ -16,5 +16,4 @@ mod station;
 pub use connection::fuzz as fuzz_head;
 
 pub use server::{Limits, Synthetic, SyntheticError, SyntheticOptions};
-pub use service_time::{ServiceTime, ServiceTimeError};
 pub use station::{Station, Visit};

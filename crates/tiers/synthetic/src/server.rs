@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 
+use kendall_tier::distribution::Distribution;
 use kendall_tier::serve::{self, ListenError};
 use kendall_tier::{
     ACCEPT_PAUSE_NS, Accepted, Clock, ConnectionTable, Deadlines, Instruments, Key, Layout, Limit,
@@ -14,15 +15,14 @@ use rustix::event::epoll::{self, EventFlags};
 use rustix::io::Errno;
 
 use crate::connection::{Alive, Connection, Found, READ_BYTES, as_u64};
-use crate::service_time::{ServiceTime, numbers};
+use crate::service_time::{draw_ns, numbers};
 use crate::station::{Station, Visit};
 
 #[derive(Debug, Clone)]
 pub struct SyntheticOptions {
     /// Where it listens; port 0 is any free one.
     pub listen: SocketAddr,
-    /// Distribution of service times.
-    pub service_time: ServiceTime,
+    pub service_time: Distribution,
     pub servers: u32,
     pub seed: u64,
     /// Number of the run: each has service times of its own, all from one seed.
@@ -138,7 +138,7 @@ struct EventLoop {
     listener: Option<TcpListener>,
     stop: Waker,
     station: Station,
-    service_time: ServiceTime,
+    service_time: Distribution,
     rng: Xoshiro256PlusPlus,
     events: Deadlines<Event>,
     sequence: u64,
@@ -282,7 +282,7 @@ impl EventLoop {
         }
         let now_ns = self.clock.now_ns();
         self.recorder.arrived(REQUEST);
-        let visit = self.station.take(now_ns, self.service_time.draw_ns(&mut self.rng));
+        let visit = self.station.take(now_ns, draw_ns(&self.service_time, &mut self.rng));
         let sequence = self.sequence;
         self.sequence += 1;
         if visit.begins_ns > now_ns {

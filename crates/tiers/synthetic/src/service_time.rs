@@ -1,11 +1,8 @@
-//! Distributions of service times, and how they are written.
+//! Numbers that service times are drawn from.
 
-use std::fmt;
-use std::str::FromStr;
-
-use kendall_units::{QuantityError, Seconds, parse_seconds};
+use kendall_tier::distribution::Distribution;
+use kendall_units::Seconds;
 use rand::{Rng, RngExt as _, SeedableRng as _};
-use rand_distr::{Distribution as _, Exp1, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Sets the numbers of service times apart from those of a load with the same seed, whose gaps between
@@ -18,128 +15,16 @@ pub(crate) fn numbers(seed: u64, run: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(of_seed ^ run)
 }
 
-/// A distribution of service times. A draw below zero counts as zero.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum ServiceTime {
-    /// Always the same: D.
-    Constant(Seconds),
-    /// Exponential with this mean: M.
-    Exponential(Seconds),
-    /// Uniform between two times.
-    Uniform(Seconds, Seconds),
-    /// Normal with mean and standard deviation, cut off at 0.
-    Normal(Seconds, Seconds),
-    /// Erlang with a number of stages and the mean of their sum: E_k.
-    Erlang(u32, Seconds),
-    /// Hyperexponential of two branches with balanced means, with the mean of all and the squared
-    /// coefficient of variation: H_2.
-    Hyperexponential(Seconds, f64),
-}
-
-/// A text that is not a distribution of service times.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ServiceTimeError {
-    #[error(
-        "`{text}` is not a distribution of service times; write it like `5ms`, \
-         `exponential:5ms`, `uniform:4ms..6ms`, `normal:5ms,1ms`, `erlang:4,5ms` or \
-         `hyperexponential:5ms,4` (mean and squared coefficient of variation, at least 1)"
-    )]
-    Form { text: String },
-    #[error(transparent)]
-    Time(#[from] QuantityError),
-}
-
-impl FromStr for ServiceTime {
-    type Err = ServiceTimeError;
-
-    fn from_str(text: &str) -> Result<Self, ServiceTimeError> {
-        let refused = || ServiceTimeError::Form { text: text.to_owned() };
-        let Some((name, parameters)) = text.trim().split_once(':') else {
-            return parse_seconds(text).map(Self::Constant).map_err(|_| refused());
-        };
-        let two = |separator| parameters.split_once(separator).ok_or_else(refused);
-        match name {
-            "constant" => Ok(Self::Constant(parse_seconds(parameters)?)),
-            "exponential" => Ok(Self::Exponential(parse_seconds(parameters)?)),
-            "uniform" => {
-                let (low, high) = two("..")?;
-                let (low, high) = (parse_seconds(low)?, parse_seconds(high)?);
-                (low <= high).then_some(Self::Uniform(low, high)).ok_or_else(refused)
-            }
-            "normal" => {
-                let (mean, deviation) = two(",")?;
-                Ok(Self::Normal(parse_seconds(mean)?, parse_seconds(deviation)?))
-            }
-            "erlang" => {
-                let (stages, mean) = two(",")?;
-                let stages = stages.trim().parse().ok().filter(|k| (1..=1000).contains(k));
-                Ok(Self::Erlang(stages.ok_or_else(refused)?, parse_seconds(mean)?))
-            }
-            "hyperexponential" => {
-                let (mean, scv) = two(",")?;
-                let scv = scv.trim().parse().ok().filter(|scv: &f64| (1.0..1e6).contains(scv));
-                Ok(Self::Hyperexponential(parse_seconds(mean)?, scv.ok_or_else(refused)?))
-            }
-            _ => Err(refused()),
-        }
-    }
-}
-
-impl ServiceTime {
-    /// A draw, in nanoseconds.
-    pub fn draw_ns(&self, rng: &mut impl Rng) -> u64 {
-        let mut exponential = |mean: Seconds| -> Seconds {
-            let unit: f64 = Exp1.sample(rng);
-            mean * unit
-        };
-        let time = match *self {
-            Self::Constant(time) => time,
-            Self::Exponential(mean) => exponential(mean),
-            Self::Uniform(low, high) => {
-                let share: f64 = rng.random();
-                low + (high - low) * share
-            }
-            Self::Normal(mean, deviation) => {
-                let unit: f64 = StandardNormal.sample(rng);
-                mean + deviation * unit
-            }
-            Self::Erlang(stages, mean) => {
-                let stage = mean / f64::from(stages);
-                (0..stages).fold(Seconds::ZERO, |sum, _| sum + exponential(stage))
-            }
-            Self::Hyperexponential(mean, scv) => {
-                // Balanced means, p₁/μ₁ = p₂/μ₂ [Bolch et al. 2006, §1.2.1.4].
-                let first = f64::midpoint(1.0, ((scv - 1.0) / (scv + 1.0)).sqrt());
-                let chosen: f64 = rng.random();
-                let share = if chosen < first { first } else { 1.0 - first };
-                let unit: f64 = Exp1.sample(rng);
-                mean * (unit / (2.0 * share))
-            }
-        };
-        time.as_nanos()
-    }
-}
-
-impl fmt::Display for ServiceTime {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Constant(time) => write!(f, "constant {time}"),
-            Self::Exponential(mean) => write!(f, "exponential, mean {mean}"),
-            Self::Uniform(low, high) => write!(f, "uniform from {low} to {high}"),
-            Self::Normal(mean, deviation) => {
-                write!(f, "normal, mean {mean}, standard deviation {deviation}")
-            }
-            Self::Erlang(stages, mean) => write!(f, "Erlang-{stages}, mean {mean}"),
-            Self::Hyperexponential(mean, scv) => {
-                write!(f, "hyperexponential, mean {mean}, squared coefficient of variation {scv}")
-            }
-        }
-    }
+/// A service time, in nanoseconds.
+pub(crate) fn draw_ns(service_time: &Distribution, rng: &mut impl Rng) -> u64 {
+    Seconds::new(service_time.sample(rng)).as_nanos()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kendall_tier::distribution::Unit;
+    use rand_distr::{Distribution as _, Exp1};
 
     /// A load draws the gaps between its arrivals from the numbers of the seed itself. Correlations of
     /// 10,000 independent pairs have a standard deviation of 0.01; the tolerance is five of these.
@@ -183,7 +68,7 @@ mod tests {
             "hyperexponential:5ms,nan",
             "gamma:5ms,1",
         ] {
-            assert!(text.parse::<ServiceTime>().is_err(), "{text}");
+            assert!(Distribution::parse(text, Unit::Time).is_err(), "{text}");
         }
     }
 
@@ -202,9 +87,9 @@ mod tests {
         ];
         for (text, scv) in cases {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(11);
-            let distribution: ServiceTime = text.parse().unwrap();
+            let distribution = Distribution::parse(text, Unit::Time).unwrap();
             let draws: Vec<f64> = (0..100_000)
-                .map(|_| kendall_units::exact_f64(distribution.draw_ns(&mut rng)) / 5e6)
+                .map(|_| kendall_units::exact_f64(draw_ns(&distribution, &mut rng)) / 5e6)
                 .collect();
             let count = 1e5_f64;
             let mean = draws.iter().sum::<f64>() / count;

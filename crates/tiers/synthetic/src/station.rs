@@ -43,8 +43,9 @@ impl Station {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ServiceTime;
+    use crate::service_time::draw_ns;
     use kendall_queueing::station::mmm;
+    use kendall_tier::distribution::{Distribution, Unit};
     use kendall_units::exact_f64;
     use rand::SeedableRng as _;
     use rand_xoshiro::Xoshiro256PlusPlus;
@@ -66,9 +67,9 @@ mod tests {
     fn exponential_gaps_and_services_give_mmm() {
         for (servers, load) in [(1, 0.5), (1, 0.8), (2, 0.7), (8, 0.9)] {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
-            let service: ServiceTime = "exponential:1ms".parse().unwrap();
+            let service = Distribution::parse("exponential:1ms", Unit::Time).unwrap();
             let gap = format!("exponential:{}s", 1e-3 / (load * f64::from(servers)));
-            let gap: ServiceTime = gap.parse().unwrap();
+            let gap = Distribution::parse(&gap, Unit::Time).unwrap();
             let mut station = Station::new(servers);
             let mut now_ns = 0;
             let batches: Vec<f64> = (0..310)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use kendall_stats::histogram::Histogram;
 use kendall_synthetic::{Limits, Synthetic, SyntheticError, SyntheticOptions};
 use kendall_testing::wait_until;
+use kendall_tier::distribution::{Distribution, Unit};
 use kendall_tier::{Clock, Instruments, Stop};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -24,7 +25,7 @@ impl Running {
     fn start(service: &str, servers: u32, limits: Limits) -> Self {
         let options = SyntheticOptions {
             listen: "127.0.0.1:0".parse().unwrap(),
-            service_time: service.parse().unwrap(),
+            service_time: Distribution::parse(service, Unit::Time).unwrap(),
             servers,
             seed: 5,
             run: 0,

@@ -5,7 +5,6 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::num::NonZeroU64;
 
 use kendall_loadgen::arrivals::ArrivalPlan;
-use kendall_loadgen::distribution::{Distribution, Unit};
 use kendall_loadgen::http::Values;
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, LoadProgress, PacePlan};
 use kendall_loadgen::stages::{Level, Stages};
@@ -14,6 +13,7 @@ use kendall_observations::{Condition, Holds};
 use kendall_protocols::load_result::LoadResult;
 use kendall_report::document::Table;
 use kendall_stats::within_run::WithinRun;
+use kendall_tier::distribution::{Distribution, Unit};
 use kendall_units::{QuantityError, Rate, Seconds, parse_rate, parse_seconds, parse_share};
 use serde_json::{Value, json};
 

@@ -1,6 +1,7 @@
 //! `kendall serve synthetic`: a station whose service times are known.
 
-use kendall_synthetic::{Limits, ServiceTime, Synthetic, SyntheticError, SyntheticOptions};
+use kendall_synthetic::{Limits, Synthetic, SyntheticError, SyntheticOptions};
+use kendall_tier::distribution::{Distribution, DistributionError, Unit};
 use kendall_tier::{Routes, Stop};
 
 use super::{Running, TierFlags, at_least_one};
@@ -20,8 +21,8 @@ pub(crate) struct SyntheticFlags {
     #[arg(long)]
     workers: u32,
 
-    #[arg(long, value_name = "DISTRIBUTION")]
-    service: ServiceTime,
+    #[arg(long, value_name = "DISTRIBUTION", value_parser = time)]
+    service: Distribution,
 
     /// Requests that may wait; further ones are answered with 503
     #[arg(long, value_name = "REQUESTS", default_value_t = Limits::default().waiting)]
@@ -37,6 +38,10 @@ pub(crate) struct SyntheticFlags {
     /// Number of the run: others have other service times from the same seed
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     run: u64,
+}
+
+fn time(text: &str) -> Result<Distribution, DistributionError> {
+    Distribution::parse(text, Unit::Time)
 }
 
 impl SyntheticFlags {

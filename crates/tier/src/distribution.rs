@@ -1,4 +1,4 @@
-//! Distributions that a load draws from, and how they are written.
+//! Distributions that loads and stations draw from, and how they are written.
 
 use std::path::Path;
 
@@ -19,18 +19,22 @@ pub enum Distribution {
     Normal(rand_distr::Normal<f64>),
     /// Pareto: scale (smallest value) and shape.
     Pareto(f64, f64),
+    /// Erlang: a number of stages, and the mean of their sum.
+    Erlang(u32, f64),
+    /// Two exponential branches with balanced means: the mean of all, and the squared coefficient of variation.
+    Hyperexponential(f64, f64),
     /// Ranks from 1 with probabilities that fall with a power.
     Zipf(rand_distr::Zipf<f64>),
     /// One of these, each as likely.
     Empirical(Vec<f64>),
 }
 
-/// A text that is not a distribution.
 #[derive(Debug, thiserror::Error)]
 pub enum DistributionError {
     #[error(
         "`{text}` is not a distribution; write {example}, `exponential:MEAN`, `uniform:LOW..HIGH`, \
-         `normal:MEAN,DEVIATION`, `pareto:SCALE,SHAPE`, `zipf:RANKS,EXPONENT` or `file:PATH`"
+         `normal:MEAN,DEVIATION`, `pareto:SCALE,SHAPE`, `erlang:STAGES,MEAN`, `hyperexponential:MEAN,SCV`, \
+         `zipf:RANKS,EXPONENT` or `file:PATH`"
     )]
     Form { text: String, example: &'static str },
     #[error("`{text}`: {reason}")]
@@ -119,6 +123,22 @@ impl Distribution {
                     Err(wrong("its scale and shape are above 0"))
                 }
             }
+            "erlang" => {
+                let (stages, mean) = pair(",")?;
+                let stages =
+                    stages.trim().parse().ok().filter(|stages| (1..=1000).contains(stages));
+                let stages = stages.ok_or_else(|| wrong("it has 1 to 1000 stages"))?;
+                Ok(Self::Erlang(stages, unit.parse(mean).ok_or_else(form)?))
+            }
+            "hyperexponential" => {
+                let (mean, scv) = pair(",")?;
+                let (mean, scv) = (unit.parse(mean).ok_or_else(form)?, bare(scv)?);
+                if (1.0..1e6).contains(&scv) {
+                    Ok(Self::Hyperexponential(mean, scv))
+                } else {
+                    Err(wrong("its squared coefficient of variation is 1 or more"))
+                }
+            }
             "zipf" => {
                 let (ranks, exponent) = pair(",")?;
                 rand_distr::Zipf::new(bare(ranks)?, bare(exponent)?)
@@ -133,7 +153,7 @@ impl Distribution {
     /// One value a line; empty lines and lines that start with `#` are skipped.
     fn from_file(path: &Path, unit: Unit) -> Result<Self, DistributionError> {
         let name = path.display().to_string();
-        let text = kendall_tier::read_text(path, kendall_tier::LARGEST_FILE)
+        let text = crate::read_text(path, crate::LARGEST_FILE)
             .map_err(|source| DistributionError::File { path: name.clone(), source })?;
         let mut values = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -160,14 +180,21 @@ impl Distribution {
     pub fn sample(&self, rng: &mut impl Rng) -> f64 {
         match self {
             Self::Constant(value) => *value,
-            Self::Exponential(mean) => {
-                let unit: f64 = rand_distr::Exp1.sample(rng);
-                unit * mean
-            }
+            Self::Exponential(mean) => exponential(rng) * mean,
             Self::Uniform(low, high) => unit_interval(rng).mul_add(high - low, *low),
             Self::Normal(normal) => normal.sample(rng).max(0.0),
             // The inverse of the distribution function, at 1 − u so that 0 is not drawn.
             Self::Pareto(scale, shape) => scale * (1.0 - unit_interval(rng)).powf(-1.0 / shape),
+            Self::Erlang(stages, mean) => {
+                let stage = mean / f64::from(*stages);
+                (0..*stages).fold(0.0, |sum, _| sum + stage * exponential(rng))
+            }
+            Self::Hyperexponential(mean, scv) => {
+                // Balanced means, p₁/μ₁ = p₂/μ₂ [Bolch et al. 2006, §1.2.1.4].
+                let first = f64::midpoint(1.0, ((scv - 1.0) / (scv + 1.0)).sqrt());
+                let share = if unit_interval(rng) < first { first } else { 1.0 - first };
+                mean * (exponential(rng) / (2.0 * share))
+            }
             Self::Zipf(zipf) => zipf.sample(rng),
             Self::Empirical(values) => values[index_below(rng, values.len())],
         }
@@ -178,7 +205,9 @@ impl Distribution {
     pub fn mean(&self) -> Option<f64> {
         match self {
             Self::Constant(value) => Some(*value),
-            Self::Exponential(mean) => Some(*mean),
+            Self::Exponential(mean) | Self::Erlang(_, mean) | Self::Hyperexponential(mean, _) => {
+                Some(*mean)
+            }
             Self::Pareto(scale, shape) if *shape > 1.0 => Some(scale * shape / (shape - 1.0)),
             Self::Pareto(..) => Some(f64::INFINITY),
             Self::Zipf(_) => None,
@@ -189,6 +218,11 @@ impl Distribution {
             }
         }
     }
+}
+
+/// A number of the exponential distribution with mean 1.
+fn exponential(rng: &mut impl Rng) -> f64 {
+    rand_distr::Exp1.sample(rng)
 }
 
 /// A number from 0 to 1 (excluded) with 53 random bits.
