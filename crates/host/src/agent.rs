@@ -6,6 +6,10 @@
 //! its children have asked the kernel to end with it, and its reaper, which it tells once a second
 //! that it lives, ends them and removes the folder.
 
+#[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/inside/agent.rs"]
+pub(crate) mod fuzzing;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
@@ -127,35 +131,6 @@ fn within(folder: &Path, file: &str) -> Result<PathBuf, String> {
         Ok(folder.join(file))
     } else {
         Err(format!("`{file}` is not below the agent's folder"))
-    }
-}
-
-/// Reads lines as an agent does, and does nothing of what they ask. For `fuzzing`.
-pub fn understand(bytes: &[u8]) {
-    let mut input = bytes;
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let got = (&mut input).take(LONGEST_LINE).read_until(b'\n', &mut line);
-        if !matches!(got, Ok(length) if length > 0) {
-            return;
-        }
-        let Ok(request) = serde_json::from_slice::<Request>(&line) else { continue };
-        // Said again it is the same; a share of a core may differ in its last digit.
-        let said =
-            serde_json::to_vec(&request).map(|said| serde_json::from_slice::<Request>(&said));
-        let shared = matches!(&request.what, What::Start(start) if start.cores.is_some());
-        assert!(shared || matches!(&said, Ok(Ok(again)) if *again == request), "{request:?}");
-        let folder = Path::new("/agent");
-        let (What::Measure { file } | What::Read { file, .. } | What::Remove { folder: file }) =
-            &request.what
-        else {
-            continue;
-        };
-        if let Ok(path) = within(folder, file) {
-            let below = path.strip_prefix(folder).is_ok_and(|below| below != Path::new(""));
-            assert!(below && !path.components().any(|part| part == Component::ParentDir), "{file}");
-        }
     }
 }
 

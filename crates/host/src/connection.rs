@@ -1,5 +1,9 @@
 //! The near end: one agent on one host, in this process or at the other end of a pipe.
 
+#[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/inside/connection.rs"]
+pub(crate) mod fuzzing;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write};
 use std::path::{Path, PathBuf};
@@ -638,39 +642,6 @@ impl State {
                     *answer = Some(outcome);
                 }
             }
-        }
-    }
-}
-
-/// Reads what an agent, or what stands before it, may send in answer to the requests 0 to 15, and takes
-/// each answer for all that it can be. For `fuzzing`.
-pub fn hear(bytes: &[u8]) {
-    let shared = Shared::default();
-    {
-        let mut state = shared.state();
-        let now = monotonic_ns();
-        state.complained = true;
-        state.heard_ns = now;
-        for id in 0..16 {
-            state.answers.insert(id, None);
-            state.asked_ns.insert(id, now);
-        }
-    }
-    read(Box::new(std::io::Cursor::new(bytes.to_vec())), &shared, &Mutex::new(None));
-    let state = std::mem::take(&mut *shared.state());
-    assert!(state.lost.is_some(), "a pipe that has ended is lost");
-    assert!(
-        state.words.len() <= MOST_WORDS && state.answers.len() == 16 && state.pings.len() <= 16
-    );
-    if let Some(fit) = ClockFit::of(&state.pings) {
-        assert!(fit.bound_ns >= 0.0, "{fit:?}");
-        for moment in [0, monotonic_ns(), u64::MAX] {
-            std::hint::black_box((fit.here(moment), fit.there(moment), fit.json()));
-        }
-    }
-    for outcome in state.answers.into_values().flatten() {
-        if let Outcome::Ok(value) = outcome {
-            crate::protocol::read_as_any(&value);
         }
     }
 }

@@ -1,5 +1,9 @@
 //! One process that a study started: from the spawn, over being ready, to its end.
 
+#[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/inside/instance.rs"]
+pub(crate) mod fuzzing;
+
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -378,20 +382,6 @@ fn last_lines(text: &[u8]) -> String {
     let whole = start == 0 || text[start - 1] == b'\n';
     let line = tail.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     String::from_utf8_lossy(if whole { tail } else { &tail[line..] }).into_owned()
-}
-
-/// For fuzzing: what a program writes when it is ready, and when it ends.
-pub fn fuzz(bytes: &[u8]) {
-    // Bytes that are no text are three each.
-    assert!(last_lines(bytes).len() <= 3 * TAIL_BYTES);
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Some(found) = announced(text) {
-        assert!(text.contains("ready ") && text.contains('\n'));
-        assert!(found.listen.iter().all(|address| text.contains(address.as_str())));
-    }
-    if let Some(found) = listening(text, "127.0.0.1") {
-        assert!(found.listen[0].starts_with("127.0.0.1:"));
-    }
 }
 
 #[cfg(test)]

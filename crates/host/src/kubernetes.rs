@@ -4,6 +4,10 @@
 //! whatever becomes of the agent, of Kendall or of the connection, the container ends, and the kernel
 //! ends all that runs in it. The Job goes away by itself a moment later.
 
+#[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/inside/kubernetes.rs"]
+pub(crate) mod fuzzing;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -335,20 +339,6 @@ fn state(pods: &Json, job: &str) -> State {
         return State::Runs(Pod { name: text(&pod["metadata"]["name"]), address });
     }
     State::Comes(Some(both(waiting)).filter(|why| !why.is_empty()).unwrap_or(phase))
-}
-
-/// For fuzzing: what `kubectl` prints.
-pub(crate) fn fuzz(text: &str) {
-    let said = for_people(text);
-    assert_eq!(said.is_empty(), text.trim().is_empty(), "{text:?}");
-    let pods: Json = serde_json::from_str(text).unwrap_or_default();
-    let found = state(&pods, "a-0");
-    if let State::Runs(pod) = &found {
-        assert!(!pod.address.is_empty() && !pod.address.contains(':'), "{pod:?}");
-    } else {
-        let forever = given_up(found, READY_DEADLINE + PATIENCE + Duration::from_secs(1), "a-0");
-        assert!(forever.is_some(), "{text}");
-    }
 }
 
 #[cfg(test)]

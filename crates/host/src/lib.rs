@@ -12,7 +12,8 @@ pub mod connection;
 pub mod disk;
 mod error;
 mod exchanges;
-#[doc(hidden)]
+#[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/inside/host.rs"]
 pub mod fuzzing;
 pub mod hosts;
 pub mod http;

@@ -160,29 +160,3 @@ pub struct Measured {
     /// SHA-256, hexadecimal.
     pub sha256: String,
 }
-
-/// Takes an answer for each kind of answer that there is. For `fuzzing`.
-pub fn read_as_any(value: &Json) {
-    fn one<T: serde::de::DeserializeOwned>(value: &Json) -> Option<T> {
-        serde_json::from_value(value.clone()).ok()
-    }
-    if let Some(looked) = one::<Looked>(value) {
-        for snapshot in looked.snapshots.into_iter().flatten() {
-            serde_json::from_str::<kendall_protocols::snapshot::TierSnapshot>(&snapshot)
-                .map(drop)
-                .unwrap_or_default();
-        }
-    }
-    if let Some(piece) = one::<String>(value) {
-        let engine = base64::engine::general_purpose::STANDARD;
-        base64::Engine::decode(&engine, piece).map(drop).unwrap_or_default();
-    }
-    one::<StartedProcess>(value);
-    one::<ReadyAnswer>(value);
-    one::<Measured>(value);
-    one::<Vec<String>>(value);
-    one::<Option<String>>(value);
-    one::<Vec<u64>>(value);
-    one::<u16>(value);
-    one::<bool>(value);
-}

@@ -41,7 +41,8 @@ mod solve;
 mod version;
 
 #[doc(hidden)]
-pub use init::fuzz_requests;
+#[cfg(feature = "fuzzing")]
+pub use init::fuzzing;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 

@@ -23,8 +23,8 @@ use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use crate::commands::Kendall;
 use crate::exit::Exit;
 
-#[doc(hidden)]
-pub use crate::commands::fuzz_requests;
+#[cfg(feature = "fuzzing")]
+pub use crate::commands::fuzzing;
 pub use crate::commands::{Refusal, calculate};
 pub use crate::export::{Tables, unit};
 

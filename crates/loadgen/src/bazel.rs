@@ -5,6 +5,9 @@
 //!
 //! Left out: what is built. Tasks sleep, count, and write a line.
 
+#[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/inside/bazel.rs"]
+pub(crate) mod fuzzing;
 mod profile;
 pub mod stand_ins;
 mod workspace;
@@ -354,24 +357,6 @@ impl Processes {
         }
         processes
     }
-}
-
-/// For fuzzing: what Bazel prints, and its profile.
-///
-/// # Panics
-/// When a task is in no second of the build, in two, or ended after it.
-pub(crate) fn fuzz(bytes: &[u8]) {
-    let said = String::from_utf8_lossy(bytes).into_owned();
-    let Processes { hits, remote, local } = Processes::read(&said);
-    assert!(said.contains(" process") || hits.max(remote).max(local) == 0);
-    let built = Built { started_ns: SECOND_NS, ended_ns: 3 * SECOND_NS + 7, said };
-    let Ok(tasks) = profile::tasks(bytes, (built.started_ns, built.ended_ns)) else { return };
-    let within = built.started_ns..=built.ended_ns;
-    assert!(tasks.iter().all(|task| within.contains(&task.ended_ns)));
-    let windows = windows(&built, &tasks);
-    let counted = windows.iter().flat_map(|window| window.operations.values());
-    let counted: u64 = counted.map(|operation| operation.completed).sum();
-    assert_eq!(u64::try_from(tasks.len()), Ok(counted), "each task is in one second");
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! TLS and HTTP/2 are not here: see the module `web`, which leaves both to libraries.
 
-mod reply;
+pub(crate) mod reply;
 mod template;
 mod url;
 
@@ -134,10 +134,4 @@ impl Driver for Http<'_> {
     fn end_of_input(&mut self, pending: &mut HttpPending) -> Option<Reply> {
         pending.reader.end_of_input()
     }
-}
-
-/// For `fuzz/`: reads one reply, to HEAD or not.
-pub(crate) fn fuzz_reader(head_only: bool) -> impl FnMut(&[u8]) -> crate::driver::Progress {
-    let mut reader = ReplyReader::new(head_only, true);
-    move |input| reader.read(input)
 }

@@ -11,7 +11,8 @@ mod cost;
 pub mod driver;
 mod due_times;
 mod engine;
-#[doc(hidden)]
+#[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/inside/loads.rs"]
 pub mod fuzzing;
 mod grpc;
 pub mod http;

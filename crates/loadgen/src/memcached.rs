@@ -1,7 +1,7 @@
 //! The memcached driver: text protocol, mixes of commands, keys and values that can be checked.
 
 mod prefill;
-mod reply;
+pub(crate) mod reply;
 
 pub use crate::keyspace::{KeyChoice, Keyspace, KeyspaceError, KeyspacePlan, Size};
 pub use prefill::{PrefillError, prefill};
@@ -164,12 +164,4 @@ impl Driver for Memcached<'_> {
 fn write_number(out: &mut Vec<u8>, number: u64) {
     out.push(b' ');
     keyspace::write_decimal(out, number, 1);
-}
-
-/// For `fuzz/`: reads one reply to a command of a number.
-pub(crate) fn fuzz_reader(kind: u8, keys: u8) -> impl FnMut(&[u8]) -> crate::driver::Progress {
-    let command = Command::ALL[usize::from(kind) % Command::ALL.len()];
-    let keys = if command == Command::MultiGet { usize::from(keys % 8) + 1 } else { 1 };
-    let mut reader = ReplyReader::new(command, keys);
-    move |input| reader.read(input, None)
 }

@@ -6,6 +6,9 @@
 
 mod client;
 mod expression;
+#[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/inside/postgres.rs"]
+pub(crate) mod fuzzing;
 mod script;
 
 use std::cell::RefCell;
@@ -67,30 +70,6 @@ pub enum PostgresLoadError {
     Tls(#[from] TlsError),
     #[error("{script}, line {line}: {target} cannot prepare the statement: {said}")]
     Statement { target: SocketAddr, script: String, line: usize, said: String },
-}
-
-/// For `fuzz/`: a script, with a value in place of each that a query would give.
-pub(crate) fn fuzz_script(text: &str) {
-    let given = given(&[("a".to_owned(), String::new())], &[]);
-    let script = match Script::parse(("fuzz", 1.0), text, &given) {
-        Ok(script) => script,
-        Err(error) => {
-            assert!(!error.what.is_empty());
-            return;
-        }
-    };
-    let mut random = stream(1, Purpose::Requests, 0);
-    let (mut values, mut actions) = (vec![Value::Whole(3); given.len()], Vec::new());
-    let mut at = 0;
-    while !script.is_over(at) {
-        let Ok(next) = script.draw(at, &mut values, &mut random, &mut actions) else { return };
-        assert!(next > at, "step {at} leads back to {next}");
-        at = next;
-        values
-            .iter_mut()
-            .filter(|one| **one == Value::Unset)
-            .for_each(|one| *one = Value::Whole(7));
-    }
 }
 
 /// What the clients of a load share.

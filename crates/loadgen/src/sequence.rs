@@ -9,16 +9,18 @@ mod client;
 mod cookies;
 mod extract;
 mod file;
+#[cfg(feature = "fuzzing")]
+#[path = "../../../fuzz/inside/sequence.rs"]
+pub(crate) mod fuzzing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hyper::header::{HeaderValue, SET_COOKIE};
-use hyper::{HeaderMap, Method};
+use hyper::Method;
 use kendall_protocols::load_result::LoadResult;
+use kendall_tier::distribution::Distribution;
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-use kendall_tier::distribution::Distribution;
 pub use file::{FILE, MOST_STEPS, REQUEST, SEQUENCE, SequenceError};
 
 use crate::http::{Part, Url, Values};
@@ -30,8 +32,7 @@ use crate::tasks::{self, Timer};
 use crate::web::{Connector, WebPlan, connect_all};
 use crate::weighted::Weighted;
 use client::SequenceClient;
-use cookies::Jar;
-use extract::{Answer, Extraction};
+use extract::Extraction;
 
 /// What a URL cannot hold. Values may be whole paths and queries, so that their signs stay.
 const NOT_IN_URLS: &AsciiSet = &CONTROLS
@@ -194,33 +195,6 @@ impl SequencePlan {
             sequence.weight * pauses.filter_map(Distribution::mean).sum::<f64>()
         };
         self.sequences.iter().map(of).sum::<f64>() / weights
-    }
-
-    /// For `fuzz/`: fills what is sent.
-    pub(crate) fn fuzz(&self) {
-        for sequence in &self.sequences {
-            let values = vec![b"a b\xff".to_vec(); sequence.names];
-            for step in &sequence.steps {
-                assert!(address(&step.path, &values).is_ascii());
-                step.headers.iter().for_each(|(_, value)| drop(fill(value, &values)));
-                step.body.iter().for_each(|body| drop(fill(body, &values)));
-            }
-        }
-    }
-}
-
-/// For `fuzz/`: takes a value from a reply.
-pub(crate) fn fuzz_reply(from: &[u8], cookie: &[u8], body: &[u8]) {
-    let (mut headers, mut jar) = (HeaderMap::new(), Jar::default());
-    if let Ok(cookie) = HeaderValue::from_bytes(cookie) {
-        jar.take(&cookie);
-        headers.insert(SET_COOKIE, cookie);
-        jar.header("/a/b?c");
-    }
-    let answer = Answer { headers: &headers, jar: &jar, body };
-    let from = Extraction::parse(&String::from_utf8_lossy(from));
-    if let Err(what) = from.and_then(|from| from.take(&answer)) {
-        assert!(!what.is_empty());
     }
 }
 

@@ -19,7 +19,8 @@ use self::command::Looked;
 use self::group::RunsAs;
 use self::probe::{Attached, Found};
 use self::requests::Requests;
-pub use self::requests::fuzz_requests;
+#[cfg(feature = "fuzzing")]
+pub use self::requests::fuzzing;
 use super::run::exit_of;
 use crate::exit::{Exit, exit_with, refused};
 use crate::output;

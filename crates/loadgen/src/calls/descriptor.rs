@@ -197,14 +197,7 @@ pub(crate) fn described(
     Ok(pool)
 }
 
-/// For `fuzz/`: the first method of a description, found by its name.
-pub(crate) fn fuzz_method(pool: &DescriptorPool) -> Option<MethodDescriptor> {
-    let method = pool.services().find_map(|service| service.methods().next())?;
-    let call = format!("{}/{}", method.parent_service().full_name(), method.name());
-    find(pool, &call).ok()
-}
-
-fn find(pool: &DescriptorPool, call: &str) -> Result<MethodDescriptor, DescriptorError> {
+pub(crate) fn find(pool: &DescriptorPool, call: &str) -> Result<MethodDescriptor, DescriptorError> {
     let (service, method) = parts(call)?;
     let found = pool.get_service_by_name(service).ok_or_else(|| {
         no_service(service, pool.services().map(|one| one.full_name().to_owned()).collect())

@@ -24,7 +24,7 @@ enum Next {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct ReplyReader {
+pub(crate) struct ReplyReader {
     head_only: bool,
     next: Next,
     error: Option<ErrorKind>,
@@ -33,11 +33,11 @@ pub(super) struct ReplyReader {
 }
 
 impl ReplyReader {
-    pub(super) fn new(head_only: bool, keep_alive: bool) -> Self {
+    pub(crate) fn new(head_only: bool, keep_alive: bool) -> Self {
         Self { head_only, close: !keep_alive, ..Self::default() }
     }
 
-    pub(super) fn read(&mut self, input: &[u8]) -> Progress {
+    pub(crate) fn read(&mut self, input: &[u8]) -> Progress {
         let mut consumed = 0;
         loop {
             let rest = &input[consumed..];

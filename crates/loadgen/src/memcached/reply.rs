@@ -11,7 +11,7 @@ const LONGEST_LINE: usize = 2_048;
 const LONGEST_VALUE: usize = 1 << 30;
 
 #[derive(Debug, Default)]
-pub(super) struct ReplyReader {
+pub(crate) struct ReplyReader {
     command: Option<Command>,
     keys: usize,
     found: usize,
@@ -25,12 +25,12 @@ pub(super) struct ReplyReader {
 }
 
 impl ReplyReader {
-    pub(super) fn new(command: Command, keys: usize) -> Self {
+    pub(crate) fn new(command: Command, keys: usize) -> Self {
         Self { command: Some(command), keys, ..Self::default() }
     }
 
     /// Reads on. With `expected`, values are compared with those of its keys.
-    pub(super) fn read(&mut self, input: &[u8], expected: Option<(&Keyspace, &[u64])>) -> Progress {
+    pub(crate) fn read(&mut self, input: &[u8], expected: Option<(&Keyspace, &[u64])>) -> Progress {
         let mut consumed = 0;
         loop {
             let rest = &input[consumed..];

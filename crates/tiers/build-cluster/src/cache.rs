@@ -4,7 +4,8 @@ mod assets;
 mod blobs;
 mod capabilities;
 mod context;
-#[doc(hidden)]
+#[cfg(feature = "fuzzing")]
+#[path = "../../../../fuzz/inside/cache.rs"]
 pub mod fuzzing;
 mod grpc;
 mod http;

@@ -5,7 +5,8 @@ mod action;
 mod bounds;
 mod connection;
 mod disk;
-#[doc(hidden)]
+#[cfg(feature = "fuzzing")]
+#[path = "../../../../fuzz/inside/worker.rs"]
 pub mod fuzzing;
 mod loopback;
 mod meter;

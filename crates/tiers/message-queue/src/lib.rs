@@ -13,7 +13,8 @@ mod console;
 mod conversation;
 mod database;
 mod dispatcher;
-#[doc(hidden)]
+#[cfg(feature = "fuzzing")]
+#[path = "../../../../fuzz/inside/queue.rs"]
 pub mod fuzzing;
 mod health;
 mod http2;

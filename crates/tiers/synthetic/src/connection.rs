@@ -1,5 +1,9 @@
 //! One client connection: bytes in, requests found, answers in their order, bytes out.
 
+#[cfg(feature = "fuzzing")]
+#[path = "../../../../fuzz/inside/head.rs"]
+pub mod fuzzing;
+
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
@@ -222,21 +226,6 @@ fn parse(input: &[u8]) -> Option<(Found, usize, bool)> {
     };
     let whole = head + body.unwrap_or(0);
     (input.len() >= whole).then_some((found, whole, close))
-}
-
-/// For `fuzz/`: the head of a request.
-///
-/// # Panics
-/// When it takes more bytes than there are, or a part of a request for the whole.
-pub fn fuzz(bytes: &[u8]) {
-    let Some((found, used, _)) = parse(bytes) else { return };
-    assert!(used > 0 && used <= bytes.len());
-    if !matches!(found, Found::Refused(..)) {
-        for cut in [1, used / 2, used - 1] {
-            let part = parse(&bytes[..cut]);
-            assert!(part.is_none(), "{found:?}, and {part:?} of {cut} bytes");
-        }
-    }
 }
 
 pub(crate) fn as_u64(count: usize) -> u64 {

@@ -12,8 +12,7 @@ mod server;
 mod service_time;
 mod station;
 
-#[doc(hidden)]
-pub use connection::fuzz as fuzz_head;
-
+#[cfg(feature = "fuzzing")]
+pub use connection::fuzzing;
 pub use server::{Limits, Synthetic, SyntheticError, SyntheticOptions};
 pub use station::{Station, Visit};

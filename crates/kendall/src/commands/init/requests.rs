@@ -1,6 +1,9 @@
 //! Sequences of requests from what others wrote down: a browser's recording (HAR), a service's description
 //! (OpenAPI).
 
+#[cfg(any(test, feature = "fuzzing"))]
+#[path = "../../../../../fuzz/inside/requests.rs"]
+pub mod fuzzing;
 mod har;
 mod openapi;
 
@@ -82,28 +85,6 @@ impl Requests {
             out = out.display(),
         ));
         Ok(Some(Exit::Done))
-    }
-}
-
-/// For `fuzz/`: a document as a recording and as a description, and what is written of it.
-///
-/// # Panics
-/// When it is refused without a word, or what is written is no sequence.
-pub fn fuzz_requests(bytes: &[u8]) {
-    let Ok(document) = serde_json::from_slice::<Value>(bytes) else { return };
-    for read in [har::read as Read, openapi::read] {
-        check(read, &document);
-    }
-}
-
-fn check(read: Read, document: &Value) {
-    match read(document).and_then(usable) {
-        Err(what) => assert!(!what.is_empty()),
-        Ok(found) => {
-            let text = text(&found, "a\nb");
-            let plan = SequencePlan::parse(&text, Path::new("a"), Vec::new());
-            assert!(plan.is_ok(), "{text}: {plan:?}");
-        }
     }
 }
 
@@ -283,7 +264,7 @@ mod tests {
     use kendall_loadgen::sequence::SequencePlan;
     use serde_json::{Value, json};
 
-    use super::{Read, check, har, openapi, text, usable};
+    use super::{Read, fuzzing, har, openapi, text, usable};
 
     /// The document with each of its values replaced, one after the other.
     fn changed(document: &Value, by: &Value, with: &mut dyn FnMut(&Value)) {
@@ -323,7 +304,9 @@ mod tests {
             json!([{}]),
             json!({ "$ref": "#" }),
         ] {
-            changed(document, &by, &mut |document| check(read, document));
+            changed(document, &by, &mut |document| {
+                fuzzing::requests(document.to_string().as_bytes())
+            });
         }
     }
 

@@ -1,4 +1,4 @@
-//! For `fuzz/`: what clients name, without a worker around it. No interface for programs.
+//! For `fuzz/`: what clients name, without a worker around it.
 
 use super::paths;
 use super::tree::Folder;

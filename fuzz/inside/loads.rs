@@ -1,17 +1,18 @@
-//! For `fuzz/`: what servers answer, without a connection around it, what Bazel prints, and files of requests. No
-//! interface for programs.
+//! For `fuzz/`: what servers answer, without a connection around it, what Bazel prints, and files of requests.
 
 use std::path::Path;
 
-use prost_reflect::DescriptorPool;
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorSet;
+use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor};
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
-use crate::calls::descriptor::{described, fuzz_method};
-use crate::calls::fuzz_message;
+use crate::calls::descriptor::{described, find};
+use crate::calls::write_message;
 use crate::driver::{ErrorKind, Progress, Reply};
+use crate::grpc::PREFIX_BYTES;
+use crate::memcached::Command;
 use crate::sequence::{self, SequencePlan};
 use crate::{http, memcached, postgres, redis};
 
@@ -24,7 +25,10 @@ const PIECES: [usize; 3] = [usize::MAX, 1, 7];
 /// When what is found in it depends on the pieces in which it came.
 pub fn http_reply(bytes: &[u8]) {
     let Some((kind, input)) = bytes.split_first() else { return };
-    same(input, || http::fuzz_reader(kind % 2 == 1));
+    same(input, || {
+        let mut reader = http::reply::ReplyReader::new(kind % 2 == 1, true);
+        move |input: &[u8]| reader.read(input)
+    });
 }
 
 /// A memcached reply; the first two bytes say to which command, of how many keys.
@@ -33,7 +37,12 @@ pub fn http_reply(bytes: &[u8]) {
 /// When what is found in it depends on the pieces in which it came.
 pub fn memcached_reply(bytes: &[u8]) {
     let [kind, keys, input @ ..] = bytes else { return };
-    same(input, || memcached::fuzz_reader(*kind, *keys));
+    let command = Command::ALL[usize::from(*kind) % Command::ALL.len()];
+    let keys = if command == Command::MultiGet { usize::from(keys % 8) + 1 } else { 1 };
+    same(input, || {
+        let mut reader = memcached::reply::ReplyReader::new(command, keys);
+        move |input: &[u8]| reader.read(input, None)
+    });
 }
 
 /// Redis replies; the first byte says to how many commands.
@@ -42,7 +51,7 @@ pub fn memcached_reply(bytes: &[u8]) {
 /// When what is found in them depends on the pieces in which they came.
 pub fn redis_reply(bytes: &[u8]) {
     let Some((commands, input)) = bytes.split_first() else { return };
-    same(input, || redis::fuzz_reader(*commands));
+    same(input, || redis::fuzzing::reader(*commands));
 }
 
 /// What Bazel prints, or its profile.
@@ -50,7 +59,7 @@ pub fn redis_reply(bytes: &[u8]) {
 /// # Panics
 /// When the seconds of the build do not have each of its tasks once.
 pub fn bazel(bytes: &[u8]) {
-    crate::bazel::fuzz(bytes);
+    crate::bazel::fuzzing::printed(bytes);
 }
 
 /// A file of sequences, which names no other file.
@@ -65,7 +74,7 @@ pub fn sequence(bytes: &[u8]) {
         return;
     }
     match SequencePlan::parse(text, Path::new("sequence.toml"), Vec::new()) {
-        Ok(plan) => plan.fuzz(),
+        Ok(plan) => sequence::fuzzing::plan(&plan),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
@@ -76,7 +85,7 @@ pub fn sequence(bytes: &[u8]) {
 /// When it is refused without a word, or does not come to its end.
 pub fn postgres_script(bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
-        postgres::fuzz_script(text);
+        postgres::fuzzing::script(text);
     }
 }
 
@@ -87,7 +96,7 @@ pub fn postgres_script(bytes: &[u8]) {
 pub fn sequence_reply(bytes: &[u8]) {
     let mut lines = bytes.splitn(3, |byte| *byte == b'\n');
     if let (Some(from), Some(cookie), Some(body)) = (lines.next(), lines.next(), lines.next()) {
-        sequence::fuzz_reply(from, cookie, body);
+        sequence::fuzzing::reply(from, cookie, body);
     }
 }
 
@@ -133,9 +142,9 @@ fn compiled(text: &str) -> Result<DescriptorPool, protox::Error> {
 /// When a message of its first method is none.
 pub fn grpc_proto(bytes: &[u8]) {
     if let Ok(pool) = compiled(&String::from_utf8_lossy(bytes))
-        && let Some(method) = fuzz_method(&pool)
+        && let Some(method) = method(&pool)
     {
-        fuzz_message(&method, b"{}");
+        message(&method, b"{}");
     }
 }
 
@@ -146,9 +155,9 @@ pub fn grpc_proto(bytes: &[u8]) {
 pub fn grpc_description(bytes: &[u8]) {
     let Ok(set) = FileDescriptorSet::decode(bytes) else { return };
     if let Ok(pool) = described(set.file)
-        && let Some(method) = fuzz_method(&pool)
+        && let Some(method) = method(&pool)
     {
-        fuzz_message(&method, b"{}");
+        message(&method, b"{}");
     }
 }
 
@@ -160,8 +169,24 @@ pub fn grpc_message(bytes: &[u8]) {
     thread_local! {
         static POOL: DescriptorPool = compiled(PROTO).expect("a file without mistakes");
     }
-    let method = POOL.with(fuzz_method).expect("it has a method");
-    fuzz_message(&method, bytes);
+    let method = POOL.with(method).expect("it has a method");
+    message(&method, bytes);
+}
+
+/// The first method of a description, found by its name.
+fn method(pool: &DescriptorPool) -> Option<MethodDescriptor> {
+    let method = pool.services().find_map(|service| service.methods().next())?;
+    let call = format!("{}/{}", method.parent_service().full_name(), method.name());
+    find(pool, &call).ok()
+}
+
+/// What is made of JSON is a message of the type.
+fn message(method: &MethodDescriptor, json: &[u8]) {
+    let mut body = Vec::new();
+    if write_message(&method.input(), json, &mut body).is_ok() {
+        let made = DynamicMessage::decode(method.input(), &body[PREFIX_BYTES..]);
+        assert!(made.is_ok(), "{}: {made:?}", String::from_utf8_lossy(json));
+    }
 }
 
 fn same<R: FnMut(&[u8]) -> Progress>(input: &[u8], reader: impl Fn() -> R) {

@@ -1,4 +1,4 @@
-//! For `fuzz/`: what is read from outside, without a server around it. No interface for programs.
+//! For `fuzz/`: what is read from outside, without a server around it.
 
 use kendall_protocols::queue as wire;
 use prost::Message;

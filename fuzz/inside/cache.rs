@@ -1,4 +1,4 @@
-//! For `fuzz/`: what clients of the cache send, without a server around it. No interface for programs.
+//! For `fuzz/`: what clients of the cache send, without a server around it.
 
 use prost::Message as _;
 
