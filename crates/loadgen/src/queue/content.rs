@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use rand::{Rng as _, SeedableRng as _};
+use rand_xoshiro::SplitMix64;
+
 /// Digits of the number that stands first.
 const DIGITS: usize = 16;
 
@@ -11,9 +14,9 @@ pub(super) fn write(sender: u64, number: u64, length: usize) -> String {
     let mut text = String::with_capacity(length + 8);
     // Writing to a string does not fail.
     write!(text, "{number:016x}").unwrap_or_default();
-    let mut state = number ^ sender.rotate_left(32);
+    let mut letters = letters(sender, number);
     while text.len() < length {
-        for byte in next(&mut state).to_le_bytes() {
+        for byte in letters.next_u64().to_le_bytes() {
             text.push(letter(byte));
         }
     }
@@ -30,20 +33,15 @@ pub(super) fn matches(sender: u64, content: &str) -> bool {
     }
     let number = std::str::from_utf8(digits).ok().and_then(|t| u64::from_str_radix(t, 16).ok());
     let Some(number) = number else { return false };
-    let mut state = number ^ sender.rotate_left(32);
+    let mut letters = letters(sender, number);
     rest.chunks(8).all(|piece| {
-        let expected = next(&mut state).to_le_bytes().map(letter);
+        let expected = letters.next_u64().to_le_bytes().map(letter);
         piece.iter().zip(expected).all(|(found, expected)| char::from(*found) == expected)
     })
 }
 
-/// `SplitMix64`.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut x = *state;
-    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    x ^ (x >> 31)
+fn letters(sender: u64, number: u64) -> SplitMix64 {
+    SplitMix64::from_seed((number ^ sender.rotate_left(32)).to_le_bytes())
 }
 
 /// One of 64 letters, of which none needs care anywhere.
