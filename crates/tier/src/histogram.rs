@@ -38,31 +38,25 @@ impl SharedHistogram {
 
     /// Sum of what was recorded so far, to the width of a cell (a thousandth), and how many values.
     pub(crate) fn sum(&self) -> (f64, u64) {
-        let mut sum = (0.0, 0);
-        for (chunk, cells) in self.chunks.iter().enumerate() {
-            let Some(cells) = cells.get() else { continue };
-            for (cell, count) in cells.iter().enumerate() {
-                let count = count.load(Ordering::Relaxed);
-                if count > 0 {
-                    sum.0 += exact_f64(value(chunk, cell)) * exact_f64(count);
-                    sum.1 += count;
-                }
-            }
-        }
-        sum
+        self.cells().fold((0.0, 0), |(sum, all), (value, count)| {
+            (sum + exact_f64(value) * exact_f64(count), all + count)
+        })
     }
 
     /// Adds what was recorded so far to `total`.
     pub(crate) fn add_to(&self, total: &mut Histogram) {
-        for (chunk, cells) in self.chunks.iter().enumerate() {
-            let Some(cells) = cells.get() else { continue };
-            for (cell, count) in cells.iter().enumerate() {
-                let count = count.load(Ordering::Relaxed);
-                if count > 0 {
-                    total.record_n(value(chunk, cell), count);
-                }
-            }
-        }
+        self.cells().for_each(|(value, count)| total.record_n(value, count));
+    }
+
+    /// The smallest value of each cell that has any, and how many it has.
+    fn cells(&self) -> impl Iterator<Item = (u64, u64)> {
+        let chunks = self.chunks.iter().enumerate();
+        let met = chunks.filter_map(|(chunk, cells)| Some((chunk, cells.get()?)));
+        let cells = met.flat_map(|(chunk, cells)| {
+            let counts = cells.iter().map(|count| count.load(Ordering::Relaxed));
+            counts.enumerate().map(move |(cell, count)| (value(chunk, cell), count))
+        });
+        cells.filter(|(_, count)| *count > 0)
     }
 }
 
