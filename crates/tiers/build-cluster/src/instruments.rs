@@ -60,54 +60,28 @@ struct Buckets {
 
 /// Upper bounds of durations in nanoseconds: 10 µs to 10,000 s, three a decade, so that a hit in
 /// memory and an hour of compiling are both seen.
-pub const DURATION_BOUNDS_NS: &[u64] = &[
-    10_000,
-    20_000,
-    50_000,
-    100_000,
-    200_000,
-    500_000,
-    1_000_000,
-    2_000_000,
-    5_000_000,
-    10_000_000,
-    20_000_000,
-    50_000_000,
-    100_000_000,
-    200_000_000,
-    500_000_000,
-    1_000_000_000,
-    2_000_000_000,
-    5_000_000_000,
-    10_000_000_000,
-    20_000_000_000,
-    50_000_000_000,
-    100_000_000_000,
-    200_000_000_000,
-    500_000_000_000,
-    1_000_000_000_000,
-    2_000_000_000_000,
-    5_000_000_000_000,
-    10_000_000_000_000,
-];
+pub const DURATION_BOUNDS_NS: &[u64] = &{
+    let (mut bounds, mut decade) = ([0; 28], 10_000);
+    let mut at = 0;
+    while at < bounds.len() {
+        bounds[at] = [1, 2, 5][at % 3] * decade;
+        at += 1;
+        if at % 3 == 0 {
+            decade *= 10;
+        }
+    }
+    bounds
+};
 
 /// Upper bounds of sizes in bytes: powers of four from 64 B to 4 GiB.
-pub const SIZE_BOUNDS: &[u64] = &[
-    1 << 6,
-    1 << 8,
-    1 << 10,
-    1 << 12,
-    1 << 14,
-    1 << 16,
-    1 << 18,
-    1 << 20,
-    1 << 22,
-    1 << 24,
-    1 << 26,
-    1 << 28,
-    1 << 30,
-    1 << 32,
-];
+pub const SIZE_BOUNDS: &[u64] = &{
+    let (mut bounds, mut at) = ([0; 14], 0);
+    while at < bounds.len() {
+        bounds[at] = 64 << (2 * at);
+        at += 1;
+    }
+    bounds
+};
 
 impl Families {
     pub fn new() -> Self {
