@@ -5,13 +5,13 @@ use std::fs;
 use std::hash::{Hash as _, Hasher as _};
 use std::io::{self, Write as _};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Query, State};
 use kendall_study::{Plan, Refusal, StudyFile};
 use kendall_units::exact_f64;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -146,7 +146,7 @@ pub(crate) async fn save(
         if path.symlink_metadata().is_ok() && !is_file(&path) {
             return Err(Failure::refused(format!("`{name}` is no regular file")));
         }
-        let _saving = shared.files.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let _saving = shared.files.saving.lock();
         let there = match read_text(&path, MOST_BYTES) {
             Ok(there) => version(&there),
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),

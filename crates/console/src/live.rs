@@ -6,13 +6,14 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{Path, State};
+use parking_lot::{Condvar, Mutex};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -77,13 +78,9 @@ enum Event {
 }
 
 impl Live {
-    fn all(&self) -> MutexGuard<'_, VecDeque<Job>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether a study is being measured.
     pub(crate) fn runs(&self) -> bool {
-        self.all().iter().any(|job| job.pid.is_some())
+        self.all.lock().iter().any(|job| job.pid.is_some())
     }
 
     /// Stops what runs as Ctrl-C does, and waits for it: so long, and then at most so long after each harder signal. One
@@ -92,15 +89,12 @@ impl Live {
         type Step = (fn(&mut Job), Duration);
         let steps: [Step; 3] = [(Job::interrupt, first), (Job::terminate, then), (Job::kill, then)];
         let running = |all: &mut VecDeque<Job>| all.iter().any(|job| job.pid.is_some());
-        let mut all = self.all();
+        let mut all = self.all.lock();
         for (signal, patience) in steps {
             all.iter_mut().for_each(signal);
-            let waited = self.ended.wait_timeout_while(all, patience, running);
-            let (then, late) = waited.unwrap_or_else(PoisonError::into_inner);
-            if !late.timed_out() {
+            if !self.ended.wait_while_for(&mut all, running, patience).timed_out() {
                 return;
             }
-            all = then;
         }
     }
 
@@ -109,7 +103,7 @@ impl Live {
         let (output, told) = (child.stdout.take(), child.stderr.take());
         thread::spawn(move || {
             let with = |change: &dyn Fn(&mut Job)| {
-                let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = all.lock();
                 all.iter_mut().filter(|job| job.number == number).for_each(change);
             };
             thread::scope(|scope| {
@@ -117,7 +111,7 @@ impl Live {
                 lines(told, |line| with(&|job: &mut Job| job.take_in(line)));
             });
             // Its number is its own until it was waited for: it must not be signaled after that.
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = all.lock();
             let code = child.wait().ok().and_then(|status| status.code());
             for job in all.iter_mut().filter(|job| job.number == number) {
                 let stopped = job.state == "stopping" && code != Some(0);
@@ -212,7 +206,7 @@ fn lines(from: Option<impl Read>, mut each: impl FnMut(&str)) {
 }
 
 pub(crate) async fn list(State(shared): State<Shared>) -> Answered {
-    let all = shared.live.all();
+    let all = shared.live.all.lock();
     Ok(Json(json!({ "runs": all.iter().rev().collect::<Vec<_>>() })))
 }
 
@@ -235,7 +229,7 @@ pub(crate) async fn start(
         command.process_group(0);
         // Held as long as the console lives, which may be killed.
         command.arg("--until-input-ends").stdin(Stdio::piped());
-        let mut all = shared.live.all();
+        let mut all = shared.live.all.lock();
         if let Some(other) = all.iter().find(|job| job.pid.is_some()) {
             let what = format!(
                 "`{}` is running, and two at a time would disturb each other: stop it first",
@@ -261,7 +255,7 @@ pub(crate) async fn stop(
     number: Result<Path<u64>, PathRejection>,
 ) -> Answered {
     let Path(number) = number?;
-    let mut all = shared.live.all();
+    let mut all = shared.live.all.lock();
     let Some(job) = all.iter_mut().find(|job| job.number == number) else {
         return Err(Failure::not_found(format!("run {number} is not known")));
     };
@@ -289,7 +283,7 @@ mod tests {
         let pid = Pid::from_child(&child);
         let what =
             What { file: String::new(), out: String::new(), toy: false, retry_failed: false };
-        live.all().push_back(Job::new(1, what, &child));
+        live.all.lock().push_back(Job::new(1, what, &child));
         live.follow(1, child);
         (live, pid)
     }
@@ -302,17 +296,17 @@ mod tests {
         while live.runs() {
             thread::yield_now();
         }
-        assert_eq!(live.all()[0].code, None, "a signal ended it");
+        assert_eq!(live.all.lock()[0].code, None, "a signal ended it");
     }
 
     #[test]
     fn a_study_that_only_a_second_signal_ends_gets_it() {
         let (live, _) =
             running("trap '' INT; trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done");
-        while live.all()[0].lines.is_empty() {
+        while live.all.lock()[0].lines.is_empty() {
             thread::yield_now();
         }
         live.stop_all(Duration::from_millis(10), Duration::from_secs(60));
-        assert_eq!(live.all()[0].code, Some(7));
+        assert_eq!(live.all.lock()[0].code, Some(7));
     }
 }

@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 
 use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
@@ -13,6 +12,7 @@ use axum::extract::{Path as InPath, State};
 use axum::http::header;
 use axum::response::IntoResponse;
 use kendall_tier::serve::random_token;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ impl Pages {
     }
 
     fn keep(&self, page: String) -> String {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = self.made.lock();
         made.0 += 1;
         let number = made.0;
         made.1.push_back((number, page));
@@ -61,7 +61,7 @@ impl Pages {
     }
 
     fn kept(&self, number: &str) -> Option<String> {
-        let made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = self.made.lock();
         made.1.iter().find(|(known, _)| known.to_string() == number).map(|(_, page)| page.clone())
     }
 }

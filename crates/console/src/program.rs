@@ -5,8 +5,10 @@ use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::failure::Failure;
 
@@ -33,7 +35,7 @@ struct Place<'a>(&'a Program);
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        *self.0.running.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *self.0.running.lock() -= 1;
         self.0.ended.notify_one();
     }
 }
@@ -102,11 +104,8 @@ impl Program {
     }
 
     fn place(&self) -> Result<Place<'_>, Failure> {
-        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut running, _) = self
-            .ended
-            .wait_timeout_while(running, PATIENCE, |running| *running >= AT_A_TIME)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut running = self.running.lock();
+        self.ended.wait_while_for(&mut running, |running| *running >= AT_A_TIME, PATIENCE);
         if *running >= AT_A_TIME {
             return Err(Failure::busy(format!("{AT_A_TIME} answers are being made; ask again")));
         }

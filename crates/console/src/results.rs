@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use axum::Json;
@@ -15,6 +14,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use kendall_store::{DATABASE_FILE, Results as Stored, Run, Status};
 use kendall_study::FIRST_PASS;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ impl Results {
                 }
             }
         }
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+        *self.seen.lock() = seen;
         let folder = self.root.display().to_string();
         Ok(json!({ "folder": folder, "studies": studies, "all": left > 0 }))
     }
@@ -146,7 +146,7 @@ impl Results {
             let found = fs::symlink_metadata(folder.join(name)).ok()?;
             Some((found.len(), found.modified().ok()?))
         });
-        let before = self.seen.lock().unwrap_or_else(PoisonError::into_inner).remove(folder);
+        let before = self.seen.lock().remove(folder);
         let value = match before {
             Some((known, value)) if known == stamp => value,
             _ => described(&self.root, folder),

@@ -13,12 +13,13 @@ pub(crate) mod fuzzing;
 use std::collections::BTreeMap;
 use std::io::{BufRead, Read as _, Seek as _, SeekFrom, Write};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::Engine as _;
+use parking_lot::Mutex;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::Serialize;
 use serde_json::Value as Json;
@@ -31,7 +32,6 @@ use crate::instance::{Instance, ProcessError, free_port, wait_ready};
 use crate::keeper::Keeper;
 use crate::launch::{AwaitReady, Launch};
 use crate::lease::{BEAT, Beats, Due, LOOK, in_seconds};
-use crate::lock::locked;
 use crate::program::{self, is_there};
 use crate::protocol::{
     End, Hello, LONGEST_LINE, Line, Looked, Measured, Outcome, PIECE, ReadyAnswer, Request,
@@ -82,7 +82,7 @@ where
     let agent = Agent::new(keeper, Some(folder.clone()), move |line| {
         let Ok(mut text) = serde_json::to_vec(&line) else { return };
         text.push(b'\n');
-        let mut output = locked(&output);
+        let mut output = output.lock();
         // The study is gone: the input ends as well, and with it the agent.
         output.write_all(&text).and_then(|()| output.flush()).unwrap_or_default();
     });
@@ -109,7 +109,7 @@ where
         }
         match beats.due(heard.load(Ordering::Relaxed), monotonic_ns()) {
             Due::Nothing => {}
-            Due::Beat => locked(&agent.keeper).beat(),
+            Due::Beat => agent.keeper.lock().beat(),
             Due::GiveUp => {
                 let silent = in_seconds(lease);
                 break Some(format!("nothing was received from the study for {silent}"));
@@ -228,7 +228,7 @@ impl Agent {
             What::Signal { process, signal } => {
                 if let Some(kept) = self.kept(process) {
                     kept.unwanted.store(true, Ordering::Relaxed);
-                    locked(&kept.instance).ask_to_stop(signal);
+                    kept.instance.lock().ask_to_stop(signal);
                 }
                 self.answer(id, Ok(true));
             }
@@ -247,7 +247,7 @@ impl Agent {
                 self.answer(id, Ok(missing));
             }
             What::Check { arguments } => {
-                let program = locked(&self.keeper).program().to_owned();
+                let program = self.keeper.lock().program().to_owned();
                 self.answer(id, Ok(program::check(&program, &arguments).err()));
             }
             What::FreePort { address } => {
@@ -263,7 +263,7 @@ impl Agent {
             }
             What::Tail { process } => {
                 let kept = self.kept(process).ok_or("no such process".to_owned());
-                self.answer(id, kept.map(|kept| locked(&kept.instance).tail()));
+                self.answer(id, kept.map(|kept| kept.instance.lock().tail()));
             }
             What::Measure { file } => self.answer(id, self.within(&file).and_then(measure)),
             What::Read { file, offset } => {
@@ -287,7 +287,7 @@ impl Agent {
     }
 
     fn kept(&self, process: u32) -> Option<Arc<Kept>> {
-        locked(&self.processes).get(&process).map(Arc::clone)
+        self.processes.lock().get(&process).map(Arc::clone)
     }
 
     fn within(&self, file: &str) -> Result<PathBuf, String> {
@@ -297,12 +297,12 @@ impl Agent {
     fn start(self: &Arc<Self>, launch: Launch) -> Result<StartedProcess, String> {
         let number = 1 + self.last.fetch_add(1, Ordering::Relaxed);
         let launch = Launch { folder: self.within(&launch.folder.to_string_lossy())?, ..launch };
-        let instance = Instance::spawn(&mut locked(&self.keeper), &launch)
+        let instance = Instance::spawn(&mut self.keeper.lock(), &launch)
             .map_err(|error| kendall_units::chain(&error))?;
         let (pid, processors) = (instance.pid(), instance.processors().to_vec());
         let kept =
             Arc::new(Kept { instance: Mutex::new(instance), unwanted: AtomicBool::new(false) });
-        locked(&self.processes).insert(number, Arc::clone(&kept));
+        self.processes.lock().insert(number, Arc::clone(&kept));
         let agent = Arc::clone(self);
         std::thread::spawn(move || agent.tell_the_end(number, pid, &kept));
         Ok(StartedProcess { process: number, pid, processors })
@@ -314,7 +314,7 @@ impl Agent {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         // An error says that it was waited for already: it has ended as well.
         pid.map(|pid| waitid(WaitId::Pid(pid), options).is_ok()).unwrap_or_default();
-        let end = locked(&kept.instance).end();
+        let end = kept.instance.lock().end();
         if let Some(end) = end {
             (self.say)(Line::Ended { process, end });
         }
@@ -323,7 +323,7 @@ impl Agent {
     fn ready(&self, wanted: &AwaitReady) -> Result<ReadyAnswer, String> {
         let kept = self.kept(wanted.process).ok_or("no such process")?;
         let unwanted = || kept.unwanted.load(Ordering::Relaxed);
-        let answer = wait_ready(&mut locked(&kept.instance), wanted, &unwanted);
+        let answer = wait_ready(&mut kept.instance.lock(), wanted, &unwanted);
         Ok(answer.map_err(|error| {
             let what = kendall_units::chain(&error);
             if matches!(error, ProcessError::Ended { .. }) {
@@ -336,17 +336,17 @@ impl Agent {
 
     /// Whether it had to be killed.
     fn finish(&self, process: u32, deadline_ms: u64) -> bool {
-        let Some(kept) = locked(&self.processes).remove(&process) else { return false };
+        let Some(kept) = self.processes.lock().remove(&process) else { return false };
         kept.unwanted.store(true, Ordering::Relaxed);
-        let mut instance = locked(&kept.instance);
+        let mut instance = kept.instance.lock();
         let killed = instance.end_by(Duration::from_millis(deadline_ms));
-        locked(&self.keeper).ended(instance.pid());
+        self.keeper.lock().ended(instance.pid());
         killed
     }
 
     /// Ends everything at once.
     fn clear(&self) {
-        let all: Vec<u32> = locked(&self.processes).keys().copied().collect();
+        let all: Vec<u32> = self.processes.lock().keys().copied().collect();
         for process in all {
             self.finish(process, 0);
         }

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
@@ -23,7 +24,6 @@ use crate::error::HostError;
 use crate::hosts::LOCALHOST;
 use crate::keeper::Keeper;
 use crate::lease::{Beats, Due, LEASE, LOOK, in_seconds};
-use crate::lock::locked;
 use crate::protocol::{End, Hello, LONGEST_LINE, Line, Outcome, Request, What};
 
 /// How long a host may take until its first word; until it takes more of the program, and until its agent
@@ -84,10 +84,6 @@ struct Shared {
 }
 
 impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
-    }
-
     /// Waits until `found` finds something; `None` after the deadline.
     fn until<T>(
         &self,
@@ -96,7 +92,7 @@ impl Shared {
         mut found: impl FnMut(&mut State) -> Option<T>,
     ) -> Option<T> {
         let end = Until::after(deadline);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         loop {
             if let Some(found) = found(&mut state) {
                 return Some(found);
@@ -107,8 +103,7 @@ impl Shared {
             }
             // Short, so that an interruption is noticed.
             let wait = left.min(Duration::from_millis(100));
-            let waited = self.changed.wait_timeout(state, wait);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, wait);
         }
     }
 }
@@ -171,9 +166,9 @@ impl Connection {
     /// connection.
     pub fn start(name: &str, mut pipe: Pipe) -> Result<Self, HostError> {
         let shared = Arc::new(Shared::default());
-        shared.state().heard_ns = monotonic_ns();
+        shared.state.lock().heard_ns = monotonic_ns();
         let error = pipe.carrier.as_mut().and_then(|child| child.stderr.take());
-        shared.state().complained = error.is_none();
+        shared.state.lock().complained = error.is_none();
         let connection = Self {
             name: name.to_owned(),
             shared,
@@ -197,10 +192,10 @@ impl Connection {
     pub fn in_process(keeper: Keeper) -> Self {
         let shared = Arc::new(Shared::default());
         let hello = hello(keeper.program(), Path::new(""));
-        shared.state().hello = Some(hello.clone());
+        shared.state.lock().hello = Some(hello.clone());
         let hearing = Arc::clone(&shared);
         let agent = Agent::new(keeper, None, move |line| {
-            hearing.state().take_in(line, monotonic_ns());
+            hearing.state.lock().take_in(line, monotonic_ns());
             hearing.changed.notify_all();
         });
         Self {
@@ -284,8 +279,8 @@ impl Connection {
         let packed = program.packed().map_err(|error| error.to_string())?;
         let (shared, input) = (Arc::clone(&self.shared), Arc::clone(&self.input));
         thread(move || {
-            let sent = write_out(&packed, &mut locked(&input), &shared);
-            shared.state().sent = Some(sent);
+            let sent = write_out(&packed, &mut input.lock(), &shared);
+            shared.state.lock().sent = Some(sent);
             shared.changed.notify_all();
         })
         .map_err(|error| error.to_string())?;
@@ -323,7 +318,7 @@ impl Connection {
                     return;
                 }
                 let heard_ns = {
-                    let state = shared.state();
+                    let state = shared.state.lock();
                     state.hello.as_ref().map(|_| state.heard_ns)
                 };
                 let Some(heard_ns) = heard_ns else { continue };
@@ -338,12 +333,8 @@ impl Connection {
                 }
                 // Where a request is being written that the host does not take, only the silence is
                 // watched: its end frees who writes.
-                match input.try_lock() {
-                    Ok(mut pipe) => send(&shared, &mut pipe, number, What::Clock),
-                    Err(TryLockError::Poisoned(pipe)) => {
-                        send(&shared, &mut pipe.into_inner(), number, What::Clock);
-                    }
-                    Err(TryLockError::WouldBlock) => {}
+                if let Some(mut pipe) = input.try_lock() {
+                    send(&shared, &mut pipe, number, What::Clock);
                 }
             }
         })
@@ -378,7 +369,7 @@ impl Connection {
 
     /// The error of a host that is gone, if it is.
     pub fn check(&self) -> Result<(), HostError> {
-        match &self.shared.state().lost {
+        match &self.shared.state.lock().lost {
             None => Ok(()),
             Some(what) => Err(self.lost_error(what.clone())),
         }
@@ -387,20 +378,20 @@ impl Connection {
     /// Sends a request, whose answer is fetched later.
     pub fn send(&self, what: What) -> Ticket {
         let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.shared.state().answers.insert(id, None);
-        send(&self.shared, &mut locked(&self.input), id, what);
+        self.shared.state.lock().answers.insert(id, None);
+        send(&self.shared, &mut self.input.lock(), id, what);
         Ticket(id)
     }
 
     /// Sends a request whose answer is not waited for.
     pub fn tell(&self, what: What) {
         let id = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        send(&self.shared, &mut locked(&self.input), id, what);
+        send(&self.shared, &mut self.input.lock(), id, what);
     }
 
     /// The answer, if it has come.
     pub fn fetch<T: DeserializeOwned>(&self, ticket: Ticket) -> Option<Result<T, HostError>> {
-        let outcome = self.take(&mut self.shared.state(), ticket)?;
+        let outcome = self.take(&mut self.shared.state.lock(), ticket)?;
         Some(self.read_answer(outcome))
     }
 
@@ -435,7 +426,7 @@ impl Connection {
         match got {
             Some(outcome) => self.read_answer(outcome),
             None => {
-                self.shared.state().answers.remove(&ticket.0);
+                self.shared.state.lock().answers.remove(&ticket.0);
                 let seconds = deadline.as_secs();
                 Err(if interrupted() {
                     HostError::Interrupted
@@ -468,37 +459,37 @@ impl Connection {
 
     /// Drops the pings of earlier runs, at the start of a run.
     pub fn forget_pings(&self) {
-        let mut state = self.shared.state();
+        let mut state = self.shared.state.lock();
         state.pings.clear();
         state.longest_silence_ns = 0;
     }
 
     /// The pings since, in the order of their answers.
     pub fn pings(&self) -> Vec<Ping> {
-        self.shared.state().pings.clone()
+        self.shared.state.lock().pings.clone()
     }
 
     /// The longest time without a word since.
     pub fn longest_silence(&self) -> Duration {
-        Duration::from_nanos(self.shared.state().longest_silence_ns)
+        Duration::from_nanos(self.shared.state.lock().longest_silence_ns)
     }
 
     pub fn ended(&self, process: u32) -> Option<End> {
-        self.shared.state().ended.get(&process).cloned()
+        self.shared.state.lock().ended.get(&process).cloned()
     }
 
     /// Shuts down the agent and waits for its processes. Does nothing where no agent has connected: there would be
     /// no answer.
     pub fn close(&self) {
-        let arrived = self.shared.state().hello.is_some();
+        let arrived = self.shared.state.lock().hello.is_some();
         if arrived && self.check().is_ok() {
             let ticket = self.send(What::Bye);
-            self.shared.state().closing = true;
+            self.shared.state.lock().closing = true;
             self.wait::<bool>(ticket, PROMPT, &|| false).map(drop).unwrap_or_default();
         }
-        self.shared.state().closing = true;
+        self.shared.state.lock().closing = true;
         // Else a host that takes nothing of the program may hold the lock.
-        let input = arrived.then(|| std::mem::replace(&mut *locked(&self.input), Input::Closed));
+        let input = arrived.then(|| std::mem::replace(&mut *self.input.lock(), Input::Closed));
         if matches!(input, Some(Input::Pipe(_))) {
             drop(input);
             // The agent ends by itself now, and removes its folder before that.
@@ -517,7 +508,7 @@ impl Drop for Connection {
 
 /// Ends the engine's program with all that it started here, and takes its status.
 fn end_carrier(carrier: &Mutex<Option<Child>>) {
-    let child = locked(carrier).take();
+    let child = carrier.lock().take();
     if let Some(mut child) = child {
         if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             kill_process_group(group, Signal::KILL).unwrap_or_default();
@@ -527,7 +518,7 @@ fn end_carrier(carrier: &Mutex<Option<Child>>) {
 }
 
 fn lose(shared: &Shared, what: String) {
-    shared.state().lost.get_or_insert(what);
+    shared.state.lock().lost.get_or_insert(what);
     shared.changed.notify_all();
 }
 
@@ -541,7 +532,7 @@ fn send(shared: &Shared, input: &mut Input, id: u64, what: What) {
     let Ok(mut text) = serde_json::to_vec(&request) else { return };
     text.push(b'\n');
     if request.what == What::Clock {
-        shared.state().asked_ns.insert(id, monotonic_ns());
+        shared.state.lock().asked_ns.insert(id, monotonic_ns());
     }
     // A broken pipe shows as the end of the output, with its reason.
     pipe.write_all(&text).and_then(|()| pipe.flush()).unwrap_or_default();
@@ -553,7 +544,7 @@ fn write_out(packed: &[u8], input: &mut Input, shared: &Shared) -> std::io::Resu
     writeln!(pipe, "{}", packed.len())?;
     for piece in packed.chunks(CARRIED_PIECE) {
         pipe.write_all(piece)?;
-        shared.state().carried += piece.len();
+        shared.state.lock().carried += piece.len();
         shared.changed.notify_all();
     }
     pipe.flush()
@@ -563,12 +554,12 @@ fn write_out(packed: &[u8], input: &mut Input, shared: &Shared) -> std::io::Resu
 fn complaints(mut error: impl std::io::Read, shared: &Shared) {
     let mut buffer = [0; 4_096];
     while let Ok(got @ 1..) = error.read(&mut buffer) {
-        let mut state = shared.state();
+        let mut state = shared.state.lock();
         state.complaints.extend_from_slice(&buffer[..got]);
         let surplus = state.complaints.len().saturating_sub(TAIL_BYTES);
         state.complaints.drain(..surplus);
     }
-    shared.state().complained = true;
+    shared.state.lock().complained = true;
     shared.changed.notify_all();
 }
 
@@ -582,7 +573,7 @@ fn read(mut output: Box<dyn BufRead + Send>, shared: &Shared, carrier: &Mutex<Op
         if !matches!(got, Ok(length) if length > 0) {
             break;
         }
-        let mut state = shared.state();
+        let mut state = shared.state.lock();
         let silent = now.saturating_sub(state.heard_ns);
         state.longest_silence_ns = state.longest_silence_ns.max(silent);
         state.heard_ns = now;
@@ -601,13 +592,13 @@ fn read(mut output: Box<dyn BufRead + Send>, shared: &Shared, carrier: &Mutex<Op
 }
 
 fn last_words(shared: &Shared, carrier: &Mutex<Option<Child>>) -> String {
-    if let Some(why) = shared.state().why.clone() {
+    if let Some(why) = shared.state.lock().why.clone() {
         return format!("its agent ended: {why}");
     }
     // The program that carries the pipe says why, on its standard error and by its status.
     shared.until(Duration::from_secs(1), &|| false, |state| state.complained.then_some(()));
-    let complaints = String::from_utf8_lossy(&shared.state().complaints).trim().to_owned();
-    let status = locked(carrier).as_mut().and_then(|child| {
+    let complaints = String::from_utf8_lossy(&shared.state.lock().complaints).trim().to_owned();
+    let status = carrier.lock().as_mut().and_then(|child| {
         (0..100).find_map(|_| {
             let status = child.try_wait().ok().flatten();
             if status.is_none() {
@@ -618,7 +609,7 @@ fn last_words(shared: &Shared, carrier: &Mutex<Option<Child>>) -> String {
     });
     let status = status.map_or_else(String::new, |status| format!(" ({status})"));
     let said = if complaints.is_empty() { String::new() } else { format!(": {complaints}") };
-    match shared.state().hello {
+    match shared.state.lock().hello {
         Some(_) => format!("its agent ended unexpectedly{status}{said}"),
         None => format!("the connection ended before the agent had started{status}{said}"),
     }

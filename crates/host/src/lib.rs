@@ -22,7 +22,6 @@ pub mod keeper;
 mod kubernetes;
 pub mod launch;
 pub mod lease;
-mod lock;
 pub mod machine;
 pub mod machines;
 pub mod probe;

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Where control groups are mounted.
@@ -100,13 +101,9 @@ pub struct Processors {
 }
 
 impl Processors {
-    fn taken(&self) -> MutexGuard<'_, BTreeSet<usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The first of the allowed ones that are free; none where there are too few.
     fn take(&self, count: usize, allowed: &[usize]) -> Option<Pinned> {
-        let mut taken = self.taken();
+        let mut taken = self.taken.lock();
         let free = allowed.iter().copied().filter(|one| !taken.contains(one));
         let own: Vec<usize> = free.take(count).collect();
         if own.len() < count {
@@ -126,7 +123,7 @@ pub struct Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let mut taken = self.all.taken();
+        let mut taken = self.all.taken.lock();
         for one in &self.own {
             taken.remove(one);
         }

@@ -294,10 +294,10 @@ fn wait_of(call: &str) -> Option<Wait> {
 
 #[cfg(test)]
 mod tests {
+    use parking_lot::Mutex;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd as _;
     use std::os::unix::net::{UnixListener, UnixStream};
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
@@ -372,7 +372,7 @@ mod tests {
         assert!(found.to_string().ends_with(&format!("(process {own}) at {address}")));
         assert_eq!(serving(own, there, &[own]), [], "of its own");
         let (lock, done) = (Mutex::new(()), AtomicBool::new(false));
-        let held = lock.lock().unwrap();
+        let held = lock.lock();
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| drop(lock.lock()));

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kendall_console::LIVE_PAGE;
 use kendall_tier::{Clock, Exposition, Instruments, Layout, Page, PageResponse, Routes};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -70,8 +71,8 @@ impl LivePage {
         let routes = Routes::new()
             .for_browsers()
             .with("GET", "/", |_| PageResponse::html(LIVE_PAGE))
-            .with("GET", "/live", move |_| PageResponse::json(&*locked(&live)))
-            .with("GET", "/metrics", move |_| PageResponse::text(200, locked(&metrics).metrics()));
+            .with("GET", "/live", move |_| PageResponse::json(&*live.lock()))
+            .with("GET", "/metrics", move |_| PageResponse::text(200, metrics.lock().metrics()));
         let layout = Layout { tier: "live", ..Layout::default() };
         let instruments = Instruments::new(layout, Clock::monotonic());
         let page = Page::start("--live=HOST:PORT", address, instruments, routes)
@@ -86,13 +87,13 @@ impl LivePage {
 
     /// Another run: seconds begin anew.
     pub(crate) fn begins(&self, what: &str) {
-        let mut shown = locked(&self.shown);
+        let mut shown = self.shown.lock();
         what.clone_into(&mut shown.now);
         shown.seconds.clear();
     }
 
     pub(crate) fn second(&self, second: Value) {
-        let mut shown = locked(&self.shown);
+        let mut shown = self.shown.lock();
         for (total, (field, ..)) in shown.totals.iter_mut().zip(TOTALS) {
             *total += second[field].as_f64().unwrap_or(0.0);
         }
@@ -101,12 +102,8 @@ impl LivePage {
 
     /// What came of a run.
     pub(crate) fn line(&self, line: &str) {
-        keep(&mut locked(&self.shown).lines, line.to_owned(), LINES);
+        keep(&mut self.shown.lock().lines, line.to_owned(), LINES);
     }
-}
-
-fn locked(shown: &Mutex<Shown>) -> MutexGuard<'_, Shown> {
-    shown.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn keep<T>(all: &mut VecDeque<T>, one: T, most: usize) {

@@ -1,9 +1,9 @@
 //! What the service said when it refused: the first of each operation, for who reads the result.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use kendall_protocols::load_result::{LoadResult, Remark, RemarkKind};
+use parking_lot::Mutex;
 
 /// Characters of a refusal that are kept.
 const LONGEST: usize = 200;
@@ -17,7 +17,7 @@ pub(crate) struct Said {
 impl Said {
     /// Keeps what the service said, if it is the first of this operation.
     pub(crate) fn note(&self, operation: &str, text: &str) {
-        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.first.lock();
         if !first.contains_key(operation) {
             let text = text.chars().take(LONGEST).collect();
             first.insert(operation.to_owned(), text);
@@ -26,14 +26,14 @@ impl Said {
 
     /// What was said at first, of any operation.
     pub(crate) fn first(&self) -> Option<String> {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = self.first.lock();
         first.values().next().cloned()
     }
 
     /// Rejects a load of which an operation was always refused, since the others found another
     /// queue than they would have: without sends there is nothing to receive. Otherwise adds a caveat.
     pub(crate) fn tell(&self, result: &mut LoadResult) {
-        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = self.first.lock();
         for (name, text) in first.iter() {
             let Some(operation) = result.operations.get(name) else { continue };
             let failed: u64 = operation.errors.values().sum();

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use kendall_protocols::snapshot::{
     BackendSnapshot, EncodedHistogram, LevelSnapshot, RequestSnapshot, SNAPSHOT_VERSION,
     TierSnapshot, stage,
 };
 use kendall_stats::histogram::Histogram;
+use parking_lot::Mutex;
 
 use crate::clock::Clock;
 use crate::histogram::{SharedHistogram, increase};
@@ -194,13 +195,13 @@ impl Instruments {
     /// come and go.
     #[must_use]
     pub fn recorder(&self) -> Recorder {
-        let mut blocks = self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = self.shared.blocks.lock();
         let block = blocks.free.pop().unwrap_or_else(|| {
             let block = Arc::new(Block::new(&self.shared.layout));
             blocks.all.push(Arc::clone(&block));
             block
         });
-        let backends = block.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let backends = block.backends.lock().clone();
         Recorder {
             queue_length: LevelWriter::new(Arc::clone(&block.queue_length)),
             workers_busy: LevelWriter::new(Arc::clone(&block.workers_busy)),
@@ -215,7 +216,7 @@ impl Instruments {
     /// The number of a backend that is called so, by which recorders count it once they are told of it
     /// ([`Recorder::knows_backends`]). A name keeps its number, and what was counted stays.
     pub fn backend(&self, name: &str) -> usize {
-        let mut backends = self.shared.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut backends = self.shared.backends.lock();
         let known = backends.iter().position(|known| known == name);
         known.unwrap_or_else(|| {
             backends.push(name.to_owned());
@@ -235,7 +236,7 @@ impl Instruments {
 
     /// Adds up what all threads recorded.
     pub(crate) fn totals(&self) -> Totals {
-        let blocks = self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
+        let blocks = self.shared.blocks.lock().all.clone();
         let mut totals = Totals::new(&self.shared);
         for block in &blocks {
             totals.add(block);
@@ -245,7 +246,7 @@ impl Instruments {
 
     /// Counts without histograms: cheap enough for every second.
     pub(crate) fn counts(&self) -> Counts {
-        let blocks = self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
+        let blocks = self.shared.blocks.lock().all.clone();
         let mut counts = Counts {
             at_ns: self.shared.clock.now_ns(),
             outcomes: self.names(),
@@ -267,7 +268,7 @@ impl Instruments {
     /// Nanoseconds and requests in the stages that all tiers have, in their order, of all types of
     /// request: reads every cell of the histograms.
     pub(crate) fn stage_sums(&self) -> [(f64, u64); COMMON_STAGES.len()] {
-        let blocks = self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
+        let blocks = self.shared.blocks.lock().all.clone();
         let each = COMMON_STAGES.len() + self.shared.layout.stages.len();
         let mut sums = [(0.0, 0); COMMON_STAGES.len()];
         for stages in blocks.iter().flat_map(|block| block.stages.chunks(each)) {
@@ -378,7 +379,7 @@ impl Recorder {
 
     /// Makes room for so many backends: call it before one with a new number is counted.
     pub fn knows_backends(&mut self, count: usize) {
-        let mut cells = self.block.backends.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cells = self.block.backends.lock();
         while cells.len() < count {
             cells.push(Arc::new(BackendCell::new()));
         }
@@ -388,7 +389,7 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        let mut blocks = self.shared.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut blocks = self.shared.blocks.lock();
         blocks.free.push(Arc::clone(&self.block));
     }
 }
@@ -450,7 +451,7 @@ fn sum(counters: &[AtomicU64]) -> u64 {
 impl Totals {
     fn new(shared: &Shared) -> Self {
         let layout = &shared.layout;
-        let names = shared.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let names = shared.backends.lock().clone();
         let stages = || COMMON_STAGES.iter().chain(layout.stages).map(|s| (*s, Histogram::new()));
         let named = |names: &[&'static str]| names.iter().map(|name| (*name, 0)).collect();
         let request = || RequestTotals { arrivals: 0, completions: 0, stages: stages().collect() };
@@ -490,7 +491,7 @@ impl Totals {
                 cell.add_to(histogram);
             }
         }
-        let backends = block.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let backends = block.backends.lock().clone();
         for (backend, cell) in self.backends.iter_mut().zip(&backends) {
             backend.requests += cell.requests.load(Ordering::Relaxed);
             backend.keys += cell.keys.load(Ordering::Relaxed);

@@ -7,13 +7,14 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode, Version};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::instruments::Instruments;
@@ -233,7 +234,7 @@ impl Page {
 
     /// States that the tier is ready, or that it no longer is.
     pub fn announce(&self, announcement: Announcement) {
-        *self.announcement.lock().unwrap_or_else(PoisonError::into_inner) = Some(announcement);
+        *self.announcement.lock() = Some(announcement);
     }
 }
 
@@ -338,7 +339,7 @@ impl Content {
         if self.routes.works.as_ref().is_some_and(|works| !works()) {
             return PageResponse::text(503, "it was started and does not work\n");
         }
-        let announcement = self.announcement.lock().unwrap_or_else(PoisonError::into_inner);
+        let announcement = self.announcement.lock();
         match announcement.as_ref() {
             Some(announcement) => {
                 let status = if announcement.ready { 200 } else { 503 };

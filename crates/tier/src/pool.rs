@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
 
 use crate::queue::RequestQueue;
 
@@ -38,7 +40,7 @@ impl<T: Send + 'static> WorkerPool<T> {
     /// Changes the number of workers. Workers beyond it end after the request that they serve;
     /// returns when they have.
     pub fn resize(&self, workers: usize) -> io::Result<()> {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock();
         self.queue.set_workers(workers);
         let kept = workers.min(threads.len());
         for ended in threads.drain(kept..) {
@@ -71,7 +73,7 @@ impl<T: Send + 'static> WorkerPool<T> {
     /// Lets the workers finish what waits, refuses what comes, and returns when all have ended.
     pub fn drain(&self) {
         self.queue.drain();
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock();
         for thread in threads.drain(..) {
             join(thread);
         }

@@ -2,7 +2,9 @@
 //! threads.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Clock;
 use crate::instruments::{Instruments, Recorder};
@@ -63,7 +65,7 @@ impl<T> RequestQueue<T> {
     /// # Errors
     /// [`Full`] with the request when as many wait as may, or when the queue is being drained.
     pub fn push(&self, item: T) -> Result<(), Full<T>> {
-        let mut state = self.lock();
+        let mut state = self.shared.state.lock();
         let waiting = state.waiting.len();
         if waiting >= self.shared.capacity || state.draining {
             return Err(Full { item, waiting });
@@ -77,7 +79,7 @@ impl<T> RequestQueue<T> {
     }
 
     pub fn len(&self) -> usize {
-        self.lock().waiting.len()
+        self.shared.state.lock().waiting.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -87,7 +89,7 @@ impl<T> RequestQueue<T> {
     /// The next request and the moment at which worker `index` took it; `None` when the worker
     /// shall end. `busy` is whether the worker comes back from a request.
     pub(crate) fn take(&self, index: usize, busy: bool) -> Option<(T, u64)> {
-        let mut state = self.lock();
+        let mut state = self.shared.state.lock();
         if busy {
             let now_ns = self.shared.clock.now_ns();
             state.levels.workers_busy.subtract(now_ns, 1);
@@ -105,22 +107,18 @@ impl<T> RequestQueue<T> {
             if state.draining {
                 return None;
             }
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.shared.changed.wait(&mut state);
         }
     }
 
     pub(crate) fn set_workers(&self, workers: usize) {
-        self.lock().workers = workers;
+        self.shared.state.lock().workers = workers;
         self.shared.changed.notify_all();
     }
 
     pub(crate) fn drain(&self) {
-        self.lock().draining = true;
+        self.shared.state.lock().draining = true;
         self.shared.changed.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

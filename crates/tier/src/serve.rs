@@ -23,13 +23,14 @@ pub use tokens::{TokenLine, Tokens, TokensError, random_token};
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::Body;
 use hyper::{Request, Response};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -344,7 +345,7 @@ impl Listener {
             };
             let place = places.iter().min_by_key(|p| p.open.load(Ordering::Relaxed));
             let place = place.unwrap_or(first);
-            let client = shared.peers.lock().unwrap_or_else(PoisonError::into_inner).client(peer);
+            let client = shared.peers.lock().client(peer);
             let counted = Counted::new(&shared, &place.open, client, permit);
             let task = connection::serve(stream, place.service.connected(), counted, stop.clone());
             tasks.spawn_on(task, &place.handle);
@@ -406,7 +407,7 @@ impl Counted {
 
     fn level(&self, change: impl FnOnce(&mut Recorder, u64)) {
         let Some((recorder, instruments)) = &self.shared.counter else { return };
-        let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorder = recorder.lock();
         // Read under the lock: the level's moments must not go back.
         change(&mut recorder, instruments.clock().now_ns());
     }

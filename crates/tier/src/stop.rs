@@ -3,10 +3,11 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use procfs::process::Process;
 use rustix::event::{EventfdFlags, eventfd};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -121,7 +122,7 @@ impl Stop {
     }
 
     pub fn request(&self) {
-        let wakers = self.shared.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let wakers = self.shared.wakers.lock();
         self.shared.requested.store(true, Ordering::SeqCst);
         for waker in wakers.iter() {
             waker.wake();
@@ -143,13 +144,8 @@ impl Stop {
     /// Waits until the stop is asked for, or for `time`; says whether it was.
     #[must_use]
     pub fn wait_for(&self, time: Duration) -> bool {
-        let wakers = self.shared.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(
-            self.shared
-                .changed
-                .wait_timeout_while(wakers, time, |_| !self.requested())
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        let mut wakers = self.shared.wakers.lock();
+        self.shared.changed.wait_while_for(&mut wakers, |_| !self.requested(), time);
         self.requested()
     }
 
@@ -167,7 +163,7 @@ impl Stop {
 
     /// Has `waker` woken when the stop is asked for.
     pub fn register(&self, waker: &Waker) {
-        let mut wakers = self.shared.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakers = self.shared.wakers.lock();
         wakers.push(waker.clone());
         if self.requested() {
             waker.wake();

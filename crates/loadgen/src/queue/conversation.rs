@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf as _, Bytes, BytesMut};
@@ -23,6 +23,7 @@ use kendall_protocols::queue as wire;
 use kendall_protocols::queue::OPEN_CALLS;
 use kendall_protocols::queue::call::Operation;
 use kendall_protocols::queue::reply::Answer;
+use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -67,7 +68,7 @@ impl Conversation {
 
     /// Breaks the stream: calls under way fail, and a later one opens another.
     pub fn close(&self) {
-        drop(lock(&self.line).take());
+        drop(self.line.lock().take());
     }
 
     /// Asks, and waits for the answer; opens the stream first where there is none.
@@ -89,7 +90,7 @@ impl Conversation {
 
     async fn gathering(&self) -> Result<Arc<Gathering>, Refusal> {
         let present = || {
-            let line = lock(&self.line);
+            let line = self.line.lock();
             let line = line.as_ref().filter(|line| !line.gathering.places.is_closed());
             line.map(|line| Arc::clone(&line.gathering))
         };
@@ -102,7 +103,7 @@ impl Conversation {
         }
         let line = Line::open(self.target, &self.access).await?;
         let gathering = Arc::clone(&line.gathering);
-        *lock(&self.line) = Some(line);
+        *self.line.lock() = Some(line);
         Ok(gathering)
     }
 }
@@ -111,10 +112,6 @@ impl std::fmt::Debug for Conversation {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Conversation").field("target", &self.target).finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// An open stream; dropped, its connection is closed.
@@ -224,7 +221,7 @@ impl Gathering {
         let bytes = Arc::clone(&self.bytes).acquire_many_owned(bytes).await;
         let Ok(bytes) = bytes else { return Err(call) };
         let (caller, reply) = oneshot::channel();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if state.ended {
             return Err(call);
         }
@@ -242,7 +239,7 @@ impl Gathering {
 
     /// What is to be sent next, with its prefix; nothing while there is nothing.
     fn take(&self, context: &Context<'_>) -> Poll<Option<Bytes>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let state = &mut *state;
         let mut message = wire::Calls::default();
         let mut bytes = 0;
@@ -272,7 +269,7 @@ impl Gathering {
     /// Hands replies to their callers.
     fn answer(&self, replies: wire::Replies) -> Result<(), Refusal> {
         let mut answered = Vec::with_capacity(replies.replies.len());
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         for reply in replies.replies {
             let open = state.open.remove(&reply.tag);
             // A reply without a request: the stream is out of step.
@@ -295,7 +292,7 @@ impl Gathering {
     fn end(&self, why: &Refusal) {
         self.places.close();
         self.bytes.close();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.ended = true;
         let (open, waker) = (std::mem::take(&mut state.open), state.waker.take());
         state.unsent.clear();

@@ -1,7 +1,8 @@
 //! Which messages were taken, for the whole load, in the memory of those that are missing between.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// A set of ids as ranges: ids are given out in order and messages are taken nearly so, so that an
 /// hour's millions are a few ranges.
@@ -14,7 +15,7 @@ pub(super) struct Taken {
 impl Taken {
     /// Whether the id is new.
     pub(super) fn insert(&self, id: u64) -> bool {
-        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = self.ranges.lock();
         let before = ranges.range(..=id).next_back().map(|(first, last)| (*first, *last));
         if before.is_some_and(|(_, last)| id <= last) {
             return false;
@@ -40,7 +41,7 @@ mod tests {
         let ids = || (0..1000_u64).map(|step| step * 101 % 1000);
         assert!(ids().all(|id| taken.insert(id)));
         assert!(ids().all(|id| !taken.insert(id)));
-        assert_eq!(taken.ranges.lock().unwrap().len(), 1);
+        assert_eq!(taken.ranges.lock().len(), 1);
         assert!(taken.insert(u64::MAX) && !taken.insert(u64::MAX));
     }
 }

@@ -6,12 +6,13 @@
 //! have begun need. While anything waits, a connection ends whose client is waited for and takes nothing.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use hyper::http::Extensions;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::client::{Account, Client, Level, Turn};
@@ -126,10 +127,6 @@ impl Open {
         Self { all, answers, requests, clock, connections, next }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Connections> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a connection, until [`Self::remove`].
     pub(super) fn add(self: &Arc<Self>, client: Client) -> Arc<Connection> {
         let now_ns = self.clock.now_ns();
@@ -149,12 +146,12 @@ impl Open {
             end: Notify::new(),
         });
         let seen = Seen { connection: Arc::clone(&connection), since_ns: None, taken: 0 };
-        self.lock().seen.insert(connection.number, seen);
+        self.connections.lock().seen.insert(connection.number, seen);
         connection
     }
 
     pub(super) fn remove(&self, connection: &Connection) {
-        self.lock().seen.remove(&connection.number);
+        self.connections.lock().seen.remove(&connection.number);
         connection.client.peer.connections.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -162,7 +159,7 @@ impl Open {
     /// address that has most; else one whose client takes nothing.
     pub(super) fn end_one(&self) -> bool {
         let now_ns = self.clock.now_ns();
-        let open = self.lock();
+        let open = self.connections.lock();
         if open.one_ends() {
             return true;
         }
@@ -183,7 +180,7 @@ impl Open {
     /// hold most; of one address, where that is given.
     fn end_silent(&self, of: Option<&Arc<Account>>) -> bool {
         let now_ns = self.clock.now_ns();
-        let mut open = self.lock();
+        let mut open = self.connections.lock();
         open.look(now_ns);
         if open.one_ends() {
             return true;
@@ -207,7 +204,7 @@ impl Open {
         if self.all.requests.held() <= self.requests.whole.saturating_mul(2) {
             return;
         }
-        let open = self.lock();
+        let open = self.connections.lock();
         let all = open.seen.values().map(|seen| &seen.connection);
         let most = all.max_by_key(|one| one.client.connection.requests.held());
         if let Some(one) = most
@@ -682,7 +679,7 @@ mod tests {
             if left.all(|request| request.part.is_none()) {
                 self.since[client] = None;
                 // As a look at this moment finds it.
-                self.open.lock().look(self.now);
+                self.open.connections.lock().look(self.now);
             }
         }
 

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use kendall_tier::{Exposition, Labels, Metric};
 use kendall_units::exact_f64;
+use parking_lot::Mutex;
 
 /// Series that are counted. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -144,7 +145,7 @@ impl Families {
         labels: Labels<'_>,
         series: Series,
     ) {
-        let mut families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut families = self.families.lock();
         let new = || Family { help, kind, series: BTreeMap::new() };
         let family = families.entry(name).or_insert_with(new);
         assert_eq!(family.kind, kind, "{name} is of one kind");
@@ -154,7 +155,7 @@ impl Families {
 
     /// All of it as Prometheus text.
     pub fn text(&self) -> String {
-        let families = self.families.lock().unwrap_or_else(PoisonError::into_inner);
+        let families = self.families.lock();
         let mut page = Exposition::default();
         for (name, family) in families.iter() {
             let mut metric = page.metric(name, family.kind, family.help);

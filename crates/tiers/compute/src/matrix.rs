@@ -3,8 +3,6 @@
 //! Entries are whole numbers modulo [`MODULUS`], so that a result is exact, can be checked, and
 //! costs the same whatever the numbers are.
 
-use std::fmt;
-
 /// Largest prime below 10⁹ + 8. Products of two entries stay below 2^60, so that eight of them
 /// and a rest add up in 64 bits; as a JSON number it is exact in every language.
 pub const MODULUS: u32 = 1_000_000_007;
@@ -13,7 +11,7 @@ pub const MODULUS: u32 = 1_000_000_007;
 const UNREDUCED: usize = 8;
 
 /// A square matrix of numbers below [`MODULUS`], row by row.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Matrix {
     size: usize,
     entries: Vec<u32>,
@@ -114,12 +112,6 @@ impl Matrix {
 
     pub fn bytes(&self) -> usize {
         self.entries.len().saturating_mul(size_of::<u32>())
-    }
-}
-
-impl fmt::Debug for Matrix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Matrix({0}×{0})", self.size)
     }
 }
 

@@ -2,11 +2,11 @@
 //! core, network bytes, cache hit rate.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use kendall_protocols::snapshot::TierSnapshot;
 use kendall_tier::Instruments;
 use kendall_units::ratio;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 /// What was found over a period.
@@ -68,22 +68,22 @@ struct CoreTicks {
 impl Recording {
     /// Begins a period; a period that was open is forgotten.
     pub(crate) fn start(&self, instruments: &Instruments) {
-        *self.begin.lock().unwrap_or_else(PoisonError::into_inner) = Some(Moment::now(instruments));
+        *self.begin.lock() = Some(Moment::now(instruments));
     }
 
     /// What the open period holds so far; `None` when there is none.
     pub(crate) fn so_far(&self, instruments: &Instruments) -> Option<Recorded> {
-        let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let begin = self.begin.lock().clone()?;
         Some(Moment::now(instruments).since(&begin))
     }
 
     pub(crate) fn stop(&self, instruments: &Instruments) -> Option<Recorded> {
-        let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+        let begin = self.begin.lock().take()?;
         Some(Moment::now(instruments).since(&begin))
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.begin.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.begin.lock().is_some()
     }
 }
 

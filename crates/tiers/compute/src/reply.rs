@@ -1,12 +1,13 @@
 //! Bodies of answers, and the moment at which each has been handed to the kernel.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use kendall_tier::{Moments, RequestType};
+use parking_lot::Mutex;
 
 use crate::service::Shared;
 
@@ -25,12 +26,12 @@ pub(crate) struct PendingReply {
 impl Pending {
     /// Counts the answers. The library flushes when it has written all that it had: they are in the kernel.
     pub(crate) fn completed(&self, shared: &Shared) {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.0.lock();
         if pending.is_empty() {
             return;
         }
         let replied_ns = shared.clock.now_ns();
-        let mut recorder = shared.network();
+        let mut recorder = shared.network.lock();
         for PendingReply { request, arrived_ns, dequeued_ns } in pending.drain(..) {
             let moments = Moments { arrived_ns, dequeued_ns, backend: None, replied_ns };
             recorder.completed(request, &moments);
@@ -82,7 +83,7 @@ impl Drop for Reply {
     /// The library drops a body when it has put all of it into its buffer, before it flushes.
     fn drop(&mut self) {
         if let (None, Some((pending, reply))) = (&self.data, self.stamp.take()) {
-            pending.0.lock().unwrap_or_else(PoisonError::into_inner).push(reply);
+            pending.0.lock().push(reply);
         }
     }
 }

@@ -188,11 +188,11 @@ impl ConnectionHooks for Service {
     }
 
     fn received(&self, bytes: usize) {
-        self.shared.network().bytes_in(u64::try_from(bytes).unwrap_or(u64::MAX));
+        self.shared.network.lock().bytes_in(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
     fn sent(&self, bytes: usize) {
-        self.shared.network().bytes_out(u64::try_from(bytes).unwrap_or(u64::MAX));
+        self.shared.network.lock().bytes_out(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
     fn flushed(&self) {
@@ -200,7 +200,7 @@ impl ConnectionHooks for Service {
     }
 
     fn limit_hit(&self, limit: EdgeLimit) {
-        self.shared.network().limit_hit(match limit {
+        self.shared.network.lock().limit_hit(match limit {
             EdgeLimit::Connections => LIMIT_CONNECTIONS,
             EdgeLimit::Descriptors => LIMIT_DESCRIPTORS,
             EdgeLimit::ReadTime => LIMIT_READ_TIME,
@@ -244,7 +244,7 @@ async fn compute(
     };
     let arrived_ns = shared.clock.now_ns();
     let kind = asked.request_type();
-    shared.network().arrived(kind);
+    shared.network.lock().arrived(kind);
     if let Some(result) = shared.cached(&asked) {
         let reply = PendingReply { request: kind, arrived_ns, dequeued_ns: arrived_ns };
         let data = document(&result, true, 0, 0);
@@ -271,7 +271,7 @@ async fn compute(
 }
 
 fn queue_full(shared: &Shared, waiting: usize) -> Refusal {
-    let mut recorder = shared.network();
+    let mut recorder = shared.network.lock();
     recorder.limit_hit(LIMIT_QUEUE);
     recorder.outcome(QUEUE_FULL, 1);
     let detail = format!("{waiting} requests wait already; ask again later");
@@ -290,7 +290,7 @@ async fn read_body(
     check_content_type(request.headers())?;
     let most = shared.request_limits.body_bytes;
     let too_large = || {
-        shared.network().limit_hit(LIMIT_BODY);
+        shared.network.lock().limit_hit(LIMIT_BODY);
         let detail = format!("the body exceeds {most} bytes");
         Refusal { problem: Problem::new(413, "body-too-large", detail), header: None, close: true }
     };
@@ -309,7 +309,7 @@ async fn read_body(
             Err(Refusal { problem, header: None, close: true })
         }
         Err(_) => {
-            shared.network().limit_hit(LIMIT_READ_TIME);
+            shared.network.lock().limit_hit(LIMIT_READ_TIME);
             let detail = format!("the body did not come within {} s", read.as_secs_f64());
             let problem = Problem::new(408, "body-too-slow", detail);
             Err(Refusal { problem, header: None, close: true })
@@ -347,7 +347,7 @@ fn json(body: Reply) -> Response<Reply> {
 }
 
 fn refused(shared: &Shared, refusal: &Refusal) -> Response<Reply> {
-    shared.network().outcome(REFUSED, 1);
+    shared.network.lock().outcome(REFUSED, 1);
     let body = serde_json::to_vec(&refusal.problem).unwrap_or_default();
     let mut response = Response::new(Reply::plain(body));
     *response.status_mut() =

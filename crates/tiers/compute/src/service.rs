@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use kendall_tier::{
     Clock, Full, Instruments, Layout, Limit, Outcome, Recorder, RequestQueue, RequestType, Stage,
     WorkerPool,
 };
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -156,7 +157,7 @@ pub(crate) struct Shared {
     cache_limits: CacheLimits,
     recording: Recording,
     /// Counts what the network thread sees. Only that thread takes the lock.
-    network: Mutex<Recorder>,
+    pub(crate) network: Mutex<Recorder>,
 }
 
 impl Shared {
@@ -195,18 +196,13 @@ impl Shared {
         })
     }
 
-    /// The recorder of the network thread.
-    pub(crate) fn network(&self) -> MutexGuard<'_, Recorder> {
-        self.network.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What the cache holds for `asked`, counted as hit or miss; `None` also when it is off.
     pub(crate) fn cached(&self, asked: &Asked) -> Option<Bytes> {
         if !self.cache_on.load(Ordering::Relaxed) {
             return None;
         }
-        let found = self.cache().get(asked);
-        self.network().outcome(if found.is_some() { HITS } else { MISSES }, 1);
+        let found = self.cache.lock().get(asked);
+        self.network.lock().outcome(if found.is_some() { HITS } else { MISSES }, 1);
         found
     }
 
@@ -216,9 +212,9 @@ impl Shared {
     }
 
     pub(crate) fn keep(&self, asked: Asked, result: Bytes) {
-        let dropped = self.cache().put(asked, result);
+        let dropped = self.cache.lock().put(asked, result);
         for _ in 0..dropped {
-            self.network().limit_hit(LIMIT_CACHE);
+            self.network.lock().limit_hit(LIMIT_CACHE);
         }
     }
 
@@ -237,10 +233,6 @@ impl Shared {
     /// Lets the workers finish what waits, and ends them.
     pub(crate) fn drain(&self) {
         self.pool.drain();
-    }
-
-    fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -275,7 +267,7 @@ impl Asked {
 impl Control {
     pub fn state(&self) -> State {
         let shared = &self.shared;
-        let cache = shared.cache();
+        let cache = shared.cache.lock();
         State {
             workers: shared.workers.load(Ordering::Relaxed),
             queue: match shared.queue_bound.load(Ordering::Relaxed) {
@@ -318,7 +310,7 @@ impl Control {
         if let Some(on) = change.cache {
             self.shared.cache_on.store(on, Ordering::Relaxed);
             if !on {
-                self.shared.cache().clear();
+                self.shared.cache.lock().clear();
             }
         }
         Ok(self.state())

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_tier::Waker;
 use kendall_units::QuantityError;
+use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
 use crate::shape::{Fault, Shape, ShapeChange};
@@ -83,7 +84,7 @@ impl Control {
 
     /// The state that the link has, or is about to take.
     pub fn state(&self) -> LinkState {
-        let shapes = self.lock();
+        let shapes = self.shared.shapes.lock();
         let routes = self.shared.routes.iter().zip(&shapes.wanted);
         LinkState {
             routes: routes
@@ -103,7 +104,7 @@ impl Control {
     /// Changes one route or all of them: all that is asked for, or nothing when a part is refused.
     /// When it returns, the running link has taken the change over (or was busy for a second).
     pub fn change(&self, change: &ShapeChange) -> Result<LinkState, ControlError> {
-        let mut shapes = self.lock();
+        let mut shapes = self.shared.shapes.lock();
         let mut wanted = shapes.wanted.clone();
         let routes = wanted.len();
         let changed = match change.route {
@@ -118,9 +119,8 @@ impl Control {
         shapes.version += 1;
         let version = shapes.version;
         self.shared.waker.wake();
-        let waited =
-            self.shared.applied.wait_timeout_while(shapes, TAKEN_OVER, |s| s.applied < version);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
+        self.shared.applied.wait_while_for(&mut shapes, |s| s.applied < version, TAKEN_OVER);
+        drop(shapes);
         Ok(self.state())
     }
 
@@ -131,7 +131,7 @@ impl Control {
 
     /// The shapes, when they are newer than `version`, which is brought up to date.
     pub(crate) fn newer_than(&self, version: &mut u64) -> Option<Vec<Shape>> {
-        let shapes = self.lock();
+        let shapes = self.shared.shapes.lock();
         (shapes.version != *version).then(|| {
             *version = shapes.version;
             shapes.wanted.clone()
@@ -140,11 +140,7 @@ impl Control {
 
     /// The loop has taken over the shapes of `version`.
     pub(crate) fn taken_over(&self, version: u64) {
-        self.lock().applied = version;
+        self.shared.shapes.lock().applied = version;
         self.shared.applied.notify_all();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shapes> {
-        self.shared.shapes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,11 +2,12 @@
 //! configuration follows another.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use kendall_tier::{Instruments, Waker, bound_connections, share_of_descriptors};
+use parking_lot::Mutex;
 
 use crate::options::{
     FILES_SPARE, MILLION, Mode, Options, POOL_CONNECTIONS, POOL_SERVERS, POOLS, PREFIX_BYTES, Pool,
@@ -105,12 +106,12 @@ impl Inbox {
     }
 
     pub(crate) fn put(&self, plan: Arc<Plan>) {
-        *self.plan.lock().unwrap_or_else(PoisonError::into_inner) = Some(plan);
+        *self.plan.lock() = Some(plan);
         self.waker.wake();
     }
 
     pub(crate) fn take(&self) -> Option<Arc<Plan>> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.plan.lock().take()
     }
 }
 
@@ -398,7 +399,7 @@ impl Reloader {
     /// # Errors
     /// [`ReloadError`]; then the options of before hold, unless a thread stood still.
     pub fn reload(&self, options: Options) -> Result<(), ReloadError> {
-        let mut planner = self.planner.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut planner = self.planner.lock();
         let plan = planner.follow(options)?;
         for inbox in &self.inboxes {
             inbox.put(Arc::clone(&plan));

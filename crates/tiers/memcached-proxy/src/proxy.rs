@@ -3,9 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use kendall_tier::{Clock, Instruments, Stop};
+use parking_lot::Mutex;
 
 use crate::engine::{Engine, Shared};
 use crate::listener::Listener;

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use kendall_protocols::queue::Message;
 use kendall_tier::Clock;
 use kendall_tier::serve::{self, Begun};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -138,12 +139,6 @@ fn bytes(messages: &[Message]) -> usize {
     messages.iter().map(|message| message.content.len() + message.data.len()).sum()
 }
 
-impl Entry {
-    fn answers(&self) -> MutexGuard<'_, Answers> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// An answer that is being sent; dropped before that was done, its messages go back to their queue.
 #[derive(Debug)]
 pub(crate) struct Unsent {
@@ -163,7 +158,7 @@ impl Unsent {
 impl Drop for Unsent {
     fn drop(&mut self) {
         if !self.sent {
-            let messages = self.entry.answers().take(self.stream).unwrap_or_default();
+            let messages = self.entry.answers.lock().take(self.stream).unwrap_or_default();
             self.entry.dispatcher.put_back(messages.into_iter());
         }
     }
@@ -229,7 +224,7 @@ impl Peer {
 
     /// Keeps the messages of an answer that is about to be sent.
     pub(crate) fn answers(&self, stream: u32, messages: Vec<Message>) -> Unsent {
-        let unread = self.entry.answers().keep(stream, messages);
+        let unread = self.entry.answers.lock().keep(stream, messages);
         self.entry.dispatcher.put_back(unread.into_iter());
         Unsent { entry: Arc::clone(&self.entry), stream, sent: false }
     }
@@ -247,12 +242,12 @@ impl Peer {
 
     /// The number of answers with messages that were written so far.
     pub(crate) fn written(&self) -> u64 {
-        self.entry.answers().written
+        self.entry.answers.lock().written
     }
 
     /// The first `count` of them have arrived.
     pub(crate) fn arrived(&self, count: u64) {
-        self.entry.answers().arrived(count);
+        self.entry.answers.lock().arrived(count);
     }
 
     /// Says that a request has begun.
@@ -294,7 +289,7 @@ impl<I> Watched<I> {
         let entry = &self.entry;
         self.written.pass(bytes, |kind, flags, stream| {
             if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
-                entry.answers().written(stream);
+                entry.answers.lock().written(stream);
             }
         });
     }
@@ -302,7 +297,7 @@ impl<I> Watched<I> {
 
 impl<I> Drop for Watched<I> {
     fn drop(&mut self) {
-        let unwritten = self.entry.answers().close();
+        let unwritten = self.entry.answers.lock().close();
         self.entry.dispatcher.put_back(unwritten.into_iter());
     }
 }
@@ -319,7 +314,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
         let entry = &this.entry;
         this.read.pass(&buffer.filled()[before..], |kind, _, stream| {
             if kind == RESET {
-                let unread = entry.answers().reset(stream);
+                let unread = entry.answers.lock().reset(stream);
                 entry.dispatcher.put_back(unread.into_iter());
             }
         });

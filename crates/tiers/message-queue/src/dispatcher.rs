@@ -18,13 +18,14 @@
 //! large ones. When no batch is under way, or one takes long, waiting requests begin at once.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use kendall_protocols::queue::Message;
 use kendall_protocols::snapshot::{CountedTime, counted};
 use kendall_tier::{Clock, Exchange, Instruments, Limit, Moments, Outcome, Recorder, Stage};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tonic::Status;
 
@@ -196,7 +197,7 @@ impl<'a> UnderWay<'a> {
         if self.committing.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut state = self.dispatcher.lock();
+        let mut state = self.dispatcher.state.lock();
         state.lanes[self.lane as usize].committing += 1;
         if state.requests > 0 && state.wakes(self.dispatcher.batch) {
             self.dispatcher.work.notify_one();
@@ -354,7 +355,7 @@ impl Dispatcher {
         let due_ns = due_ns.filter(|_| removes);
         let pending = Pending { operations, arrived_ns, due_ns, reply: Reply::Caller(reply) };
         let wakes = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             state.enter(pending, self.capacity).map_err(|(status, _)| status)?;
             state.wakes(self.batch)
         };
@@ -382,7 +383,7 @@ impl Dispatcher {
         if operations.is_empty() {
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.unlogged += operations.len();
         for operation in operations {
             let operations = vec![operation];
@@ -405,7 +406,7 @@ impl Dispatcher {
             );
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.gave_up {
             tracing::error!(message_id, queue_id, %status, "a message could not be put back: it is lost");
             return;
@@ -426,7 +427,7 @@ impl Dispatcher {
         loop {
             ticks.tick().await;
             let now_ns = self.clock.now_ns();
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             if state.unlogged > 0 && now_ns >= log_ns {
                 let messages = std::mem::take(&mut state.unlogged);
                 log_ns = now_ns + nanoseconds(PUT_BACK_LOG);
@@ -455,7 +456,7 @@ impl Dispatcher {
 
     /// Gives up what could not be put back; the ids of the messages, which are lost.
     pub(crate) fn give_up(&self) -> Vec<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.gave_up = true;
         let unreturned = std::mem::take(&mut state.unreturned);
         let lost = unreturned.iter().flat_map(|(_, pending)| &pending.operations);
@@ -472,7 +473,7 @@ impl Dispatcher {
             return;
         }
         let arrived_ns = self.clock.now_ns();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for (operation, ticket) in asked {
             let reply = Reply::Stream(ticket);
             let operations = vec![operation];
@@ -494,7 +495,7 @@ impl Dispatcher {
     }
 
     fn count_through(&self, operations: &[&Operation], answers: &[Result<Answer, Status>]) {
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = self.done.lock();
         let Done { through, heard } = &mut *done;
         for (operation, answer) in operations.iter().zip(answers) {
             if answer.is_ok()
@@ -525,23 +526,23 @@ impl Dispatcher {
 
     /// What went through each queue.
     pub(crate) fn through(&self) -> HashMap<i64, Through> {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).through.clone()
+        self.done.lock().through.clone()
     }
 
     /// Clients with requests since the last call.
     pub(crate) fn heard(&self) -> Vec<i64> {
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut done = self.done.lock();
         done.heard.drain().collect()
     }
 
     /// Clients with requests that could not be stored.
     pub(crate) fn still_heard(&self, clients: Vec<i64>) {
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).heard.extend(clients);
+        self.done.lock().heard.extend(clients);
     }
 
     /// Batches by lane since the start.
     pub(crate) fn counted(&self) -> Vec<CountedTime> {
-        let state = self.lock();
+        let state = self.state.lock();
         let lanes = Lane::ALL.into_iter().map(|lane| (lane, &state.lanes[lane as usize]));
         lanes
             .map(|(lane, line)| CountedTime {
@@ -555,17 +556,17 @@ impl Dispatcher {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.lock().requests
+        self.state.lock().requests
     }
 
     /// Counts a client that was not allowed to wait for a message.
     pub(crate) fn refused_to_wait(&self) {
-        self.lock().recorder.limit_hit(WAITING_FULL);
+        self.state.lock().recorder.limit_hit(WAITING_FULL);
     }
 
     /// Lets no more requests in.
     pub(crate) fn drain(&self) {
-        self.lock().draining = true;
+        self.state.lock().draining = true;
     }
 
     /// Returns when all admitted requests are answered.
@@ -573,7 +574,7 @@ impl Dispatcher {
         let mut looks = tokio::time::interval(Duration::from_millis(5));
         loop {
             looks.tick().await;
-            let state = self.lock();
+            let state = self.state.lock();
             if state.requests == 0 && state.lanes.iter().all(|line| line.under_way == 0) {
                 return;
             }
@@ -582,7 +583,7 @@ impl Dispatcher {
 
     /// Lets the workers end, when nothing waits and all is put back.
     pub(crate) fn finish(&self) {
-        self.lock().finishing = true;
+        self.state.lock().finishing = true;
         self.work.notify_waiters();
         self.work.notify_one();
     }
@@ -602,7 +603,7 @@ impl Dispatcher {
                     let freed_ns = self.clock.now_ns();
                     recorder.workers_busy.subtract(freed_ns, 1);
                     recorder.held(freed_ns.saturating_sub(dequeued_ns));
-                    let mut state = self.lock();
+                    let mut state = self.state.lock();
                     let line = &mut state.lanes[lane as usize];
                     line.ended(&batch);
                     if let Some((operations, took_ns)) = answered {
@@ -615,7 +616,7 @@ impl Dispatcher {
                 }
                 First::Held => {
                     patient = tokio::time::timeout(PATIENCE, waiting).await.is_ok();
-                    self.lock().watching -= 1;
+                    self.state.lock().watching -= 1;
                 }
                 First::Nothing if self.drained() => {
                     // Wakes the next worker, which ends too.
@@ -687,7 +688,7 @@ impl Dispatcher {
         batch: Vec<(Pending, u64)>,
         recorder: &mut Recorder,
     ) -> Vec<(Pending, u64)> {
-        let answered_ns = self.clock.now_ns() + self.lock().lanes[lane as usize].slow_ns;
+        let answered_ns = self.clock.now_ns() + self.state.lock().lanes[lane as usize].slow_ns;
         let mut wanted = Vec::with_capacity(batch.len());
         for (pending, dequeued_ns) in batch {
             if pending.reply.is_closed() {
@@ -695,7 +696,7 @@ impl Dispatcher {
             } else if pending.due_ns.is_some_and(|due_ns| due_ns < answered_ns) {
                 recorder.outcome(TOO_LATE, 1);
                 // Takes may be faster by now, and none is tried.
-                self.lock().lanes[lane as usize].forget();
+                self.state.lock().lanes[lane as usize].forget();
                 pending.reply.send(vec![Err(too_late())]);
             } else {
                 wanted.push((pending, dequeued_ns));
@@ -744,7 +745,7 @@ impl Dispatcher {
 
     /// The first request of the lane that may begin and has waited longest.
     fn take_first(&self, patient: bool) -> First {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let busy = state.is_busy();
         let may_begin = |line: &Line| !patient || line.may_begin(busy, self.batch);
         let front = |line: &Line| line.waiting.front().map(|pending| pending.arrived_ns);
@@ -773,7 +774,7 @@ impl Dispatcher {
     /// Adds what waits in the batch's lane.
     fn take_more(&self, under_way: &UnderWay<'_>, batch: &mut Vec<(Pending, u64)>, now_ns: u64) {
         let lane = under_way.lane;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let mut taken: usize = batch.iter().map(|(pending, _)| pending.operations.len()).sum();
         while taken < self.batch
             && let Some(pending) = state.next(lane, now_ns)
@@ -791,12 +792,8 @@ impl Dispatcher {
     }
 
     fn drained(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.finishing && state.requests == 0 && state.unreturned.is_empty()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -909,14 +906,14 @@ mod tests {
         let dispatcher = Dispatcher::new(&instruments, 100, BATCH);
         let come = || {
             let operations = vec![Operation::Goodbye { client: 1 }];
-            let mut state = dispatcher.lock();
+            let mut state = dispatcher.state.lock();
             let reply = Reply::Nobody;
             state.admit(Pending { operations, arrived_ns: 0, due_ns: None, reply });
             state.wakes(BATCH)
         };
         assert!(come(), "nothing is under way");
         let First::Taken(lane, ..) = dispatcher.take_first(true) else { panic!("it may begin") };
-        dispatcher.lock().lanes[lane as usize].last_batch = 4;
+        dispatcher.state.lock().lanes[lane as usize].last_batch = 4;
         assert!(come(), "nobody looks again by itself");
         assert!(matches!(dispatcher.take_first(true), First::Held));
         for _ in 2..BATCH {
@@ -924,7 +921,7 @@ mod tests {
         }
         assert!(come(), "a full batch waits for nobody");
         // An urgent batch is taken whatever is under way, and another worker is woken for the rest.
-        dispatcher.lock().watching -= 1;
+        dispatcher.state.lock().watching -= 1;
         assert!(matches!(dispatcher.take_first(false), First::Taken(..)));
         assert!(come());
     }

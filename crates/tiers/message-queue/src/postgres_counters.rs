@@ -5,11 +5,12 @@
 //! the last query, with its moment. All middlewares of a database would get the same, so one of them queries.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_protocols::snapshot::{CountedTime, counted};
 use kendall_tier::{Clock, Exposition};
+use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio_postgres::error::SqlState;
@@ -155,19 +156,15 @@ impl Inside {
     /// PostgreSQL's last answer; empty where there is none, or where another middleware queries. The first reader
     /// waits for the first answer, so network threads must not call this.
     pub(crate) fn counted(&self) -> Told {
-        let mut state = self.lock();
+        let mut state = self.shared.state.lock();
         state.read(self.clock.now_ns());
-        if state.held.is_none() {
-            let waited =
-                self.shared.looked.wait_timeout_while(state, FIRST, |state| state.held.is_none());
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        self.shared.looked.wait_while_for(&mut state, |state| state.held.is_none(), FIRST);
         state.held.clone().unwrap_or_default()
     }
 
     /// Why PostgreSQL did not answer, or not to all queries.
     pub(crate) fn untold(&self) -> Option<String> {
-        self.lock().untold.clone()
+        self.shared.state.lock().untold.clone()
     }
 
     /// Queries PostgreSQL, for ever.
@@ -178,7 +175,7 @@ impl Inside {
         loop {
             ticks.tick().await;
             let now_ns = self.clock.now_ns();
-            let wanted = self.lock().wanted(now_ns);
+            let wanted = self.shared.state.lock().wanted(now_ns);
             match wanted {
                 Wanted::Look => {}
                 Wanted::NotYet => continue,
@@ -193,13 +190,9 @@ impl Inside {
                 Err(_) => Err("it does not answer".to_owned()),
             };
             let at_ns = now_ns.midpoint(self.clock.now_ns());
-            self.lock().looked(at_ns, told);
+            self.shared.state.lock().looked(at_ns, told);
             self.shared.looked.notify_all();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

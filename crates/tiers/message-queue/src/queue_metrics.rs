@@ -4,11 +4,12 @@
 //! To count, PostgreSQL reads up to ten thousand rows of each queue, so that it is done only while
 //! the page is read, every few seconds, over a connection of its own.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kendall_tier::{Clock, Exposition};
+use parking_lot::Mutex;
 
 use crate::database::Databases;
 use crate::dispatcher::{Dispatcher, Through};
@@ -56,7 +57,7 @@ impl QueueMetrics {
             ticks.tick().await;
             let read_ns = self.read_ns.load(Ordering::Relaxed);
             if read_ns == 0 || self.clock.now_ns().saturating_sub(read_ns) > READ_NS {
-                self.lock().clear();
+                self.held.lock().clear();
                 continue;
             }
             let held = match databases.look(LOOK, &[&QUEUES, &COUNTED]).await {
@@ -67,7 +68,7 @@ impl QueueMetrics {
                     Vec::new()
                 }
             };
-            *self.lock() = held;
+            *self.held.lock() = held;
         }
     }
 
@@ -75,11 +76,7 @@ impl QueueMetrics {
     pub(crate) fn text(&self) -> String {
         self.read_ns.store(self.clock.now_ns().max(1), Ordering::Relaxed);
         let through = self.dispatcher.through();
-        written(&self.lock(), |queue| through.get(&queue).copied().unwrap_or_default())
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Held>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        written(&self.held.lock(), |queue| through.get(&queue).copied().unwrap_or_default())
     }
 }
 

@@ -1,12 +1,13 @@
 //! The answers to the calls of one stream: each call has a ticket, and what is answered gathers until the stream takes it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use kendall_protocols::queue as wire;
 use kendall_protocols::queue::call::Operation as Asked;
 use kendall_protocols::queue::reply::Answer as Said;
+use parking_lot::Mutex;
 use prost::Message as _;
 use tonic::Status;
 
@@ -50,13 +51,9 @@ impl Ready {
 }
 
 impl Gathering {
-    fn lock(&self) -> MutexGuard<'_, Gathered> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the message to the queue when the reply cannot be sent.
     fn add(&self, ready: Ready) -> Option<wire::Message> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.closed {
             return ready.into_message();
         }
@@ -71,14 +68,14 @@ impl Gathering {
 
     /// Answers cannot be sent from now on; returns the unacknowledged messages.
     pub(crate) fn close(&self) -> Vec<wire::Message> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.closed = true;
         state.replies.drain(..).filter_map(Ready::into_message).collect()
     }
 
     /// What has gathered, as far as it fits into one message; where nothing has, the stream is woken when something does.
     pub(crate) fn take(&self, context: &Context<'_>) -> Vec<wire::Reply> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.replies.is_empty() {
             state.waker = Some(context.waker().clone());
         }
@@ -120,7 +117,7 @@ pub(crate) enum Kind {
 impl Ticket {
     /// Whether the reader of the answer is gone.
     pub(crate) fn is_closed(&self) -> bool {
-        self.gathering.lock().closed
+        self.gathering.state.lock().closed
     }
 
     /// Answers; returns the message if its reader is gone and the database no longer has it.

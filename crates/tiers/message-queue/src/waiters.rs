@@ -6,8 +6,9 @@
 //! nothing it waits on, and when it is gone the wake passes to the next.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// Clients that wait, by queue, longest first.
@@ -61,7 +62,7 @@ impl Waiters {
         sender: Option<i64>,
         most: usize,
     ) -> Option<Place> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.waiting >= most {
             return None;
         }
@@ -76,12 +77,12 @@ impl Waiters {
 
     /// Queues with waiting receives.
     pub(crate) fn queues(&self) -> Vec<i64> {
-        self.lock().queues.keys().copied().collect()
+        self.state.lock().queues.keys().copied().collect()
     }
 
     /// Wakes the first client who may take this message.
     pub(crate) fn arrived(&self, arrival: Arrival) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(line) = state.queues.get_mut(&arrival.queue) else { return };
         while let Some(at) = line.iter().position(|waiting| waiting.may_take(&arrival)) {
             let Some(first) = line.remove(at) else { break };
@@ -94,7 +95,7 @@ impl Waiters {
 
     /// Wakes everyone: notifications may have been lost.
     pub(crate) fn wake_all(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         for (queue, line) in state.queues.drain() {
             for waiting in line {
                 let arrival = Arrival { queue, sender: None, receiver: None };
@@ -102,10 +103,6 @@ impl Waiters {
                 waiting.wake.send(arrival).unwrap_or_default();
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -143,7 +140,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut state = self.waiters.lock();
+        let mut state = self.waiters.state.lock();
         state.waiting = state.waiting.saturating_sub(1);
         if let Some(line) = state.queues.get_mut(&self.queue) {
             line.retain(|waiting| waiting.number != self.number);

@@ -76,8 +76,8 @@ mod tests {
                 .map(|_| {
                     let sum: u64 = (0..2000)
                         .map(|_| {
-                            now_ns += gap.draw_ns(&mut rng);
-                            let visit = station.take(now_ns, service.draw_ns(&mut rng));
+                            now_ns += draw_ns(&gap, &mut rng);
+                            let visit = station.take(now_ns, draw_ns(&service, &mut rng));
                             visit.ends_ns - visit.arrived_ns
                         })
                         .sum();

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_observe::watch::Look;
@@ -11,6 +11,7 @@ use kendall_observe::{
 };
 use kendall_tier::{Clock, Exposition, Instruments, Layout, Page, PageResponse, Routes, Stop};
 use kendall_units::exact_f64;
+use parking_lot::Mutex;
 
 use crate::exit::{Exit, exit_with, refused};
 use crate::output::{self, Format};
@@ -106,7 +107,7 @@ impl Watch<'_> {
             match self.look(&system, source, now, told) {
                 Ok(look) => {
                     self.print(&look, last.as_ref())?;
-                    let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut shown = shown.lock();
                     shown.succeeded(look.exposition(), now);
                     last = Some(look);
                 }
@@ -115,7 +116,7 @@ impl Watch<'_> {
                     output::error(&error);
                     // It failed for what growth may have failed for too.
                     growth = None;
-                    shown.lock().unwrap_or_else(PoisonError::into_inner).failed();
+                    shown.lock().failed();
                 }
             }
             looks += 1;
@@ -182,9 +183,8 @@ fn serve(address: SocketAddr, shown: &Arc<Mutex<Shown>>) -> anyhow::Result<Page>
     let layout = Layout { tier: "observe", ..Layout::default() };
     let text = Arc::clone(shown);
     // In place of the metrics of a tier, which this is not.
-    let routes = Routes::new().with("GET", "/metrics", move |_| {
-        PageResponse::text(200, text.lock().unwrap_or_else(PoisonError::into_inner).text())
-    });
+    let routes =
+        Routes::new().with("GET", "/metrics", move |_| PageResponse::text(200, text.lock().text()));
     let page = Page::start("--metrics HOST:PORT", address, Instruments::new(layout, clock), routes)
         .map_err(|error| exit_with(Exit::NotReady, error))?;
     output::note(&format!("ready metrics={}", page.address()));

@@ -1,10 +1,11 @@
 //! What every method of the cache works with: what they share, and the request that is answered.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use hyper::Response;
 use hyper::http::Extensions;
 use kendall_tier::{Clock, Moments, Recorder, RequestType};
+use parking_lot::Mutex;
 use tonic::{Code, Status};
 
 use super::grpc::{self, Answer, Budget};
@@ -58,7 +59,7 @@ impl Context {
     /// A request that has come.
     pub(crate) fn begin(&self, operation: Operation, extensions: &Extensions) -> Call {
         let arrived_ns = self.shared.clock.now_ns();
-        let mut recorder = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recorder = self.recorder.lock();
         recorder.arrived(RequestType(operation as usize));
         recorder.workers_busy.add(arrived_ns, 1);
         drop(recorder);
@@ -92,13 +93,9 @@ impl Call {
 
     /// Counts bytes that came and went.
     pub(crate) fn bytes(&self, read: u64, written: u64) {
-        let mut recorder = self.recorder();
+        let mut recorder = self.context.recorder.lock();
         recorder.bytes_in(read);
         recorder.bytes_out(written);
-    }
-
-    fn recorder(&self) -> std::sync::MutexGuard<'_, Recorder> {
-        self.context.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Called once, with the outcome.
@@ -110,7 +107,7 @@ impl Call {
         let arrived_ns = self.arrived_ns;
         let metrics = &self.context.shared.metrics;
         metrics.ended(self.operation, code, replied_ns.saturating_sub(arrived_ns));
-        let mut recorder = self.recorder();
+        let mut recorder = self.context.recorder.lock();
         recorder.workers_busy.subtract(replied_ns, 1);
         let moments = Moments { arrived_ns, dequeued_ns: arrived_ns, backend: None, replied_ns };
         recorder.completed(RequestType(self.operation as usize), &moments);

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
 
 use kendall_tier::{Clock, Layout, Outcome};
 use kendall_units::exact_f64;
+use parking_lot::Mutex;
 use tonic::Code;
 
 use super::store::{Kind, Store};
@@ -151,7 +151,7 @@ impl Metrics {
             Code::Ok => self.ok[operation as usize].record(nanoseconds),
             Code::NotFound => self.missing[operation as usize].record(nanoseconds),
             other => {
-                let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut others = self.others.lock();
                 let durations = others
                     .entry((operation, other as i32))
                     .or_insert_with(|| durations(&self.families, operation, &format!("{other:?}")));
@@ -180,7 +180,7 @@ impl Metrics {
 
     /// Remembers this moment: to be called once a second.
     pub(crate) fn remember(&self, stores: &[(&str, &Store)], now_ns: u64) {
-        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut history = self.history.lock();
         for (name, store) in stores {
             let moments = history.moments.entry((*name).to_owned()).or_default();
             moments.push_back((store.moment(), now_ns));
@@ -211,7 +211,7 @@ impl Metrics {
 
     /// Hits and misses of results and of blobs, minute by minute.
     pub(crate) fn minutes(&self) -> Vec<[u64; 4]> {
-        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = self.history.lock();
         let minutes: Vec<[u64; 4]> = history.minutes.iter().copied().chain([self.hits()]).collect();
         minutes.windows(2).map(|pair| std::array::from_fn(|i| pair[1][i] - pair[0][i])).collect()
     }
@@ -222,7 +222,7 @@ impl Metrics {
             return None;
         }
         let used = store.counts().evicted_moment.load(Ordering::Relaxed);
-        let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = self.history.lock();
         let moments = history.moments.get(name)?;
         let at = moments.partition_point(|(moment, _)| *moment < used);
         let (_, then_ns) = moments.get(at).or_else(|| moments.back())?;

@@ -22,11 +22,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::instruments::Counter;
 use disk::{is_full, segment_bytes};
@@ -290,7 +291,7 @@ impl Store {
         self.reserve(bytes)?;
         let inner = &self.0;
         let places = inner.written(bytes, || {
-            let mut lane = lock(&inner.lanes[lane % inner.lanes.len()]);
+            let mut lane = inner.lanes[lane % inner.lanes.len()].lock();
             lane.append(inner, records)
         });
         let places = places.inspect_err(|_| {
@@ -322,7 +323,7 @@ impl Store {
             }
         } else if used > limit / 64 * 63 {
             // Soon: the housekeeper frees space before a write has to wait for it.
-            *lock(&self.0.wanted) = true;
+            *self.0.wanted.lock() = true;
             self.0.full.notify_one();
         }
         Ok(())
@@ -333,25 +334,20 @@ impl Store {
         if needed > self.largest() {
             return Err(PutError::TooLarge { size: needed });
         }
-        let mut room = lock(&self.0.room);
+        let mut room = self.0.room.lock();
         self.0.make_room(&mut room, self.0.limit(), needed)
     }
 
     /// Frees space ahead of need, until `stopped` says so. To be run on a thread of its own.
     pub(crate) fn keep_house(&self, stopped: &dyn Fn() -> bool) {
         while !stopped() {
-            let wanted = lock(&self.0.wanted);
-            let mut wanted = self
-                .0
-                .full
-                .wait_timeout_while(wanted, LOOK, |wanted| !*wanted)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            let mut wanted = self.0.wanted.lock();
+            self.0.full.wait_while_for(&mut wanted, |wanted| !*wanted, LOOK);
             let make = std::mem::take(&mut *wanted);
             drop(wanted);
             self.0.follow();
             if make {
-                let mut room = lock(&self.0.room);
+                let mut room = self.0.room.lock();
                 let made = self.0.make_room(&mut room, self.0.limit() / 32 * 31, 0);
                 if let Err(error) = made {
                     tracing::warn!(%error, "cannot free space");
@@ -363,13 +359,9 @@ impl Store {
     /// Writes down what only memory knows, so that the next start is quick.
     pub(crate) fn close(&self) {
         for lane in &self.0.lanes {
-            lock(lane).seal();
+            lane.lock().seal();
         }
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inner {
@@ -439,7 +431,7 @@ impl Inner {
     }
 
     fn segment(&self, number: u32) -> Option<Arc<Segment>> {
-        self.segments.read().unwrap_or_else(PoisonError::into_inner).get(&number).cloned()
+        self.segments.read().get(&number).cloned()
     }
 
     fn file_path(&self, number: u64) -> PathBuf {
@@ -496,14 +488,14 @@ impl Inner {
     }
 
     fn sealed(&self) -> Vec<Arc<Segment>> {
-        let segments = self.segments.read().unwrap_or_else(PoisonError::into_inner);
+        let segments = self.segments.read();
         segments.values().filter(|segment| segment.is_sealed()).cloned().collect()
     }
 
     /// Removes a segment of which nothing is alive. Who reads from it still can.
     fn remove(&self, segment: &Segment) {
         let gone = {
-            let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+            let mut segments = self.segments.write();
             segments.remove(&segment.number).is_some()
         };
         if gone {

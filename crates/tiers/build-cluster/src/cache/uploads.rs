@@ -1,9 +1,10 @@
 //! Uploads under way, and those that broke off and may be resumed.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tonic::Status;
 
 use super::grpc::{Budget, Held};
@@ -114,8 +115,8 @@ impl Uploads {
         broken.insert(name, (now_ns, upload));
     }
 
-    fn tidy(&self, now_ns: u64) -> std::sync::MutexGuard<'_, HashMap<String, (u64, Upload)>> {
-        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+    fn tidy(&self, now_ns: u64) -> parking_lot::MutexGuard<'_, HashMap<String, (u64, Upload)>> {
+        let mut broken = self.broken.lock();
         broken.retain(|_, (since, _)| now_ns.saturating_sub(*since) < KEPT_NS);
         broken
     }

@@ -1,11 +1,12 @@
 //! The servers behind the front: which has what, which can be reached, and calls to them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kendall_tier::{Clock, Exchange, Instruments, Moments, Recorder, RequestType};
+use parking_lot::Mutex;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 
@@ -140,7 +141,7 @@ impl Drop for Timed {
         let Self { operation, arrived_ns, .. } = *self;
         let backend = Some(Exchange { sent_ns: arrived_ns, received_ns: now_ns });
         let moments = Moments { arrived_ns, dequeued_ns: arrived_ns, backend, replied_ns: now_ns };
-        let mut recorder = self.servers.recorder();
+        let mut recorder = self.servers.recorder.lock();
         recorder.workers_busy.subtract(now_ns, 1);
         recorder.completed(RequestType(operation as usize), &moments);
     }
@@ -238,7 +239,7 @@ impl Servers {
             self.all[index].failures.add(1);
             return Err(self.unreachable(index, "it did not answer a moment ago"));
         }
-        self.recorder().backend_sent(self.numbers[index], keys as u64);
+        self.recorder.lock().backend_sent(self.numbers[index], keys as u64);
         let sent_ns = self.clock.now_ns();
         let outcome = call.await;
         let took = self.clock.now_ns().saturating_sub(sent_ns);
@@ -248,7 +249,7 @@ impl Servers {
                 Err(self.unreachable(index, status.message()))
             }
             answered => {
-                self.recorder().backend_answered(self.numbers[index], took);
+                self.recorder.lock().backend_answered(self.numbers[index], took);
                 answered.map(Response::into_inner)
             }
         }
@@ -257,7 +258,7 @@ impl Servers {
     /// A server could not be reached.
     pub(super) fn fell(&self, index: usize, status: &Status) {
         let shard = &self.all[index];
-        self.recorder().backend_failed(self.numbers[index]);
+        self.recorder.lock().backend_failed(self.numbers[index]);
         shard.failures.add(1);
         if !shard.down.swap(true, Ordering::Relaxed) {
             tracing::warn!(server = shard.name, %status, "a cache server cannot be reached");
@@ -297,15 +298,11 @@ impl Servers {
     /// A request has arrived; it is counted as answered when what this returns is dropped.
     pub(super) fn begin(self: &Arc<Self>, operation: Operation) -> Timed {
         let arrived_ns = self.clock.now_ns();
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         recorder.arrived(RequestType(operation as usize));
         recorder.workers_busy.add(arrived_ns, 1);
         drop(recorder);
         Timed { servers: Arc::clone(self), operation, arrived_ns }
-    }
-
-    fn recorder(&self) -> std::sync::MutexGuard<'_, Recorder> {
-        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,12 +5,13 @@
 //! address and the connection that have most.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use kendall_tier::serve::{Account, Client};
 use kendall_tier::share_of_descriptors;
 use kendall_units::exact_f64;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tonic::Status;
 
@@ -105,7 +106,7 @@ impl OpenUploads {
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.lock().len()
+        self.0.open.lock().len()
     }
 
     /// Adds what it tells of itself.
@@ -126,7 +127,7 @@ impl OpenUploads {
     /// # Errors
     /// RESOURCE_EXHAUSTED where a bound is reached and all move on.
     pub(crate) fn begin(&self, client: &Client, now_ns: u64) -> Result<UploadPlace, Status> {
-        let mut open = self.lock();
+        let mut open = self.0.open.lock();
         if let Some((most, of)) = self.reached(open.len(), client) {
             let Some(number) = self.slowest(&open, client, now_ns) else {
                 self.0.refused.add(1);
@@ -189,10 +190,6 @@ impl OpenUploads {
             })
             .map(|(number, ..)| *number)
     }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Upload>>> {
-        self.0.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 fn count(account: &Account) -> usize {
@@ -247,7 +244,7 @@ impl UploadPlace {
 
 impl Drop for UploadPlace {
     fn drop(&mut self) {
-        if let Some(upload) = self.all.lock().remove(&self.number) {
+        if let Some(upload) = self.all.0.open.lock().remove(&self.number) {
             upload.count(-1);
         }
     }
@@ -349,7 +346,7 @@ mod tests {
                             Ok(place) => {
                                 prop_assert!(may);
                                 // Those that gave way; dropping one takes the lock.
-                                let held: Vec<u64> = all.lock().keys().copied().collect();
+                                let held: Vec<u64> = all.0.open.lock().keys().copied().collect();
                                 open.retain(|one| held.contains(&one.place.number) || !silent(one));
                                 prop_assert_eq!(open.len(), before - usize::from(full));
                                 open.push(Model { place, client, since: now, bytes: 0, mark: 0 });

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use prost::Message as _;
 use tokio_stream::wrappers::WatchStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -109,7 +110,7 @@ impl Service {
     /// are not answered from there, whichever client put them there.
     async fn known(&self, instance: &str, digest: Digest) -> Result<Known, Status> {
         let cacheable = {
-            let mut cacheable = self.cacheable.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cacheable = self.cacheable.lock();
             cacheable.get(&digest).copied()
         };
         if cacheable.is_none() && in_one_piece(digest, ACTION)? {
@@ -154,7 +155,7 @@ impl Service {
     fn found(&self, digest: Digest, mut blobs: HashMap<Digest, Vec<u8>>) -> Result<Found, Status> {
         let bytes = blobs.remove(&digest).unwrap_or_default();
         let action = re::Action::decode(bytes.as_slice()).map_err(|_| malformed(ACTION))?;
-        let mut cacheable = self.cacheable.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cacheable = self.cacheable.lock();
         cacheable.put(digest, !action.do_not_cache);
         Ok(Found { action, bytes, blobs })
     }
@@ -550,12 +551,8 @@ impl lro::operations_server::Operations for Service {
     ) -> Result<Response<protobuf::Empty>, Status> {
         Access::of(request.extensions()).may_write().map_err(|status| *status)?;
         let name = request.into_inner().name;
-        let id = self.own(&name)?;
-        if self.shared_board.delete(id) {
-            Ok(Response::new(protobuf::Empty {}))
-        } else {
-            Err(unknown(&name))
-        }
+        let deleted = self.shared_board.delete(self.own(&name)?);
+        deleted.then(|| Response::new(protobuf::Empty {})).ok_or_else(|| unknown(&name))
     }
 
     async fn cancel_operation(
@@ -564,12 +561,8 @@ impl lro::operations_server::Operations for Service {
     ) -> Result<Response<protobuf::Empty>, Status> {
         Access::of(request.extensions()).may_write().map_err(|status| *status)?;
         let name = request.into_inner().name;
-        let id = self.own(&name)?;
-        if self.shared_board.cancel(id) {
-            Ok(Response::new(protobuf::Empty {}))
-        } else {
-            Err(unknown(&name))
-        }
+        let cancelled = self.shared_board.cancel(self.own(&name)?);
+        cancelled.then(|| Response::new(protobuf::Empty {})).ok_or_else(|| unknown(&name))
     }
 
     async fn wait_operation(

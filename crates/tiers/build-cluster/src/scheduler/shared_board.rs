@@ -1,10 +1,11 @@
 //! The board with what surrounds it: a clock, those who watch operations, and the workers' streams.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kendall_tier::Clock;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tonic::Status;
 
@@ -102,19 +103,14 @@ impl SharedBoard {
         Self { state: Mutex::new(state), clock, session }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reads the board.
     pub(super) fn look<T>(&self, look: impl FnOnce(&Board<Payload, Answer>, u64) -> T) -> T {
-        look(&self.state().board, self.clock.now_ns())
+        look(&self.state.lock().board, self.clock.now_ns())
     }
 
     /// Changes the board and does what follows from it.
     fn change<T>(&self, change: impl FnOnce(&mut Board<Payload, Answer>, u64) -> T) -> T {
         let now_ns = self.clock.now_ns();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let result = change(&mut state.board, now_ns);
         state.act(now_ns);
         result
@@ -127,7 +123,7 @@ impl SharedBoard {
         asked: Asked,
     ) -> Result<Watched, Status> {
         let now_ns = self.clock.now_ns();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.closed {
             return Err(Status::unavailable(STOPS));
         }
@@ -146,7 +142,7 @@ impl SharedBoard {
 
     /// Watches an operation; the caller must [`unwatch`](Self::unwatch) it.
     pub(super) fn watch(&self, id: OperationId) -> Option<Watched> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let known = state.known.get(&id)?;
         let (name, changes) = (Arc::clone(&known.name), known.changed.subscribe());
         state.board.watch(id).ok()?;
@@ -155,7 +151,7 @@ impl SharedBoard {
 
     /// The name under which an operation was given to its client.
     pub(super) fn name(&self, id: OperationId) -> Option<Arc<str>> {
-        self.state().known.get(&id).map(|known| Arc::clone(&known.name))
+        self.state.lock().known.get(&id).map(|known| Arc::clone(&known.name))
     }
 
     /// Whether this scheduler gave the name, and not one before it.
@@ -177,7 +173,7 @@ impl SharedBoard {
 
     pub(super) fn tick(&self) {
         let now_ns = self.clock.now_ns();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let stood_ns = now_ns.saturating_sub(state.ticked_ns);
         if stood_ns >= LATE_NS {
             tracing::warn!(
@@ -197,7 +193,7 @@ impl SharedBoard {
     /// Registers a worker; messages to it come out of the receiver.
     pub(super) fn join(&self, join: Join) -> (StreamId, mpsc::Receiver<Said>) {
         let now_ns = self.clock.now_ns();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let (sender, receiver) = mpsc::channel(OUTGOING);
         let (name, slots, held) = (Arc::clone(&join.name), join.slots, join.held.len());
         let worker = state.board.join(join, now_ns);
@@ -212,7 +208,7 @@ impl SharedBoard {
     /// Its stream ended, unless it has another one by now.
     pub(super) fn broke(&self, stream: StreamId) {
         let now_ns = self.clock.now_ns();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.is_current(stream) {
             state.streams.remove(&stream.worker);
             state.board.disconnected(stream.worker, now_ns);
@@ -224,7 +220,7 @@ impl SharedBoard {
     /// was lost, or has another stream; what it says here then comes again there.
     fn hear(&self, stream: StreamId, hear: impl FnOnce(&mut State, WorkerId, u64)) -> bool {
         let now_ns = self.clock.now_ns();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let current = state.is_current(stream);
         if current {
             state.board.heard(stream.worker, now_ns);
@@ -262,7 +258,7 @@ impl SharedBoard {
 
     /// Ends all streams: clients and workers go to the next scheduler.
     pub(super) fn close(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closed = true;
         state.streams.clear();
         state.known.clear();
@@ -278,12 +274,12 @@ impl SharedBoard {
 
     /// The state of an operation as its clients see it; `None` when it is forgotten.
     pub(super) fn stage(&self, id: OperationId) -> Option<Stage<Answer>> {
-        self.state().board.stage(id).ok()
+        self.state.lock().board.stage(id).ok()
     }
 
     /// The result of an Execute answered from the cache.
     pub(super) fn cached(&self) {
-        self.state().report.cached();
+        self.state.lock().report.cached();
     }
 }
 

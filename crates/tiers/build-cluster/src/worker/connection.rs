@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
@@ -69,10 +70,6 @@ impl Table {
         Self { held, changed, slots, draining, unserved }
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Entry>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// No more leases.
     pub(super) fn drain(&self) {
         self.draining.store(true, Ordering::SeqCst);
@@ -104,7 +101,7 @@ impl Table {
     }
 
     fn hello(&self, identity: &Identity) -> FromWorker {
-        let mut all = self.held();
+        let mut all = self.held.lock();
         let held = all
             .iter_mut()
             .map(|(lease, entry)| {
@@ -132,7 +129,7 @@ impl Table {
 
     /// Results that were not sent on this connection.
     fn unsent(&self) -> Vec<FromWorker> {
-        let mut all = self.held();
+        let mut all = self.held.lock();
         let ready = all.values_mut().filter(|entry| !entry.sent);
         ready
             .filter_map(|entry| {
@@ -145,7 +142,9 @@ impl Table {
 
     fn beat(&self) -> FromWorker {
         let mut progress = Vec::new();
-        for (lease, entry) in self.held().iter_mut().filter(|(_, entry)| entry.finished.is_none()) {
+        for (lease, entry) in
+            self.held.lock().iter_mut().filter(|(_, entry)| entry.finished.is_none())
+        {
             let stage = entry.stage.load(Ordering::Relaxed);
             if stage != entry.told {
                 entry.told = stage;
@@ -156,7 +155,7 @@ impl Table {
     }
 
     fn received(&self, lease: u64) {
-        let mut all = self.held();
+        let mut all = self.held.lock();
         if all.get(&lease).is_some_and(|entry| entry.finished.is_some()) {
             all.remove(&lease);
         }
@@ -165,13 +164,13 @@ impl Table {
     }
 
     fn stop(&self, lease: u64) {
-        if let Some(entry) = self.held().get(&lease) {
+        if let Some(entry) = self.held.lock().get(&lease) {
             entry.stop.send_replace(true);
         }
     }
 
     fn finish(&self, lease: u64, outcome: finished::Outcome) {
-        if let Some(entry) = self.held().get_mut(&lease) {
+        if let Some(entry) = self.held.lock().get_mut(&lease) {
             entry.finished = Some(Finished { lease, outcome: Some(outcome) });
         }
         self.changed.notify_one();
@@ -188,12 +187,12 @@ impl Table {
     }
 
     fn nothing_held(&self) -> bool {
-        self.held().is_empty()
+        self.held.lock().is_empty()
     }
 
     /// Whether an action has no outcome yet.
     pub(super) fn runs(&self) -> bool {
-        self.held().values().any(|entry| entry.finished.is_none())
+        self.held.lock().values().any(|entry| entry.finished.is_none())
     }
 }
 
@@ -475,7 +474,7 @@ impl<E: Execute, W: Wait> Registration<E, W> {
             finished: None,
             sent: false,
         };
-        let known = self.table.held().insert(lease.lease, entry);
+        let known = self.table.held.lock().insert(lease.lease, entry);
         debug_assert!(known.is_none(), "a lease comes once");
         let answer = Answer { table: Arc::clone(&self.table), lease: lease.lease, given: false };
         actions.spawn(self.runner.clone().execute(lease, stage, stopped, answer));

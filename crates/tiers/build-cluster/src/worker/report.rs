@@ -1,8 +1,7 @@
 //! What a worker counts.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use kendall_tier::{Clock, Instruments, Layout, Moments, Recorder, RequestType, Stage};
+use parking_lot::Mutex;
 
 use super::action::{Outcome, Times, is_ok};
 
@@ -38,14 +37,10 @@ impl Report {
         Self { recorder, clock: instruments.clock().clone() }
     }
 
-    fn recorder(&self) -> MutexGuard<'_, Recorder> {
-        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A lease came.
     pub(super) fn arrived(&self) -> u64 {
         let now = self.clock.now_ns();
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         recorder.arrived(ACTION);
         recorder.queue_length.add(now, 1);
         now
@@ -54,7 +49,7 @@ impl Report {
     /// It has a slot.
     pub(super) fn began(&self) -> u64 {
         let now = self.clock.now_ns();
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         recorder.queue_length.subtract(now, 1);
         recorder.workers_busy.add(now, 1);
         now
@@ -62,7 +57,7 @@ impl Report {
 
     pub(super) fn ended(&self, outcome: &Outcome, times: &Times, arrived_ns: u64, began_ns: u64) {
         let now = self.clock.now_ns();
-        let mut recorder = self.recorder();
+        let mut recorder = self.recorder.lock();
         recorder.workers_busy.subtract(now, 1);
         let count = match outcome {
             Outcome::Answer(response) => match &response.result {

@@ -1,8 +1,9 @@
 //! Runs leased actions, each in a slot.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::{Semaphore, watch};
 
@@ -55,7 +56,7 @@ impl Execute for Runner {
     ) {
         let arrived_ns = self.report.arrived();
         let Ok(permit) = self.slots.free.acquire().await else { return };
-        let slot = self.slots.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let slot = self.slots.idle.lock().pop();
         let Some(mut slot) = slot else { return };
         let began_ns = self.report.began();
         let (outcome, times) = self.kitchen.cook(&lease, &mut slot, &stage, &mut stopped).await;
@@ -75,7 +76,7 @@ impl Execute for Runner {
             tracing::error!(%error, "what an action left cannot be deleted; its slot starts anew");
             slot.end();
         }
-        self.slots.idle.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+        self.slots.idle.lock().push(slot);
         drop(permit);
     }
 

@@ -10,10 +10,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use rustix::fs::AtFlags;
 use tokio::sync::watch;
 
@@ -95,12 +96,8 @@ impl Store {
             hits: load(&self.shared.hits),
             misses: load(&self.shared.misses),
             fetched_bytes: load(&self.shared.fetched_bytes),
-            bytes: self.state().bytes,
+            bytes: self.shared.state.lock().bytes,
         }
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn path(&self, key: &Key) -> PathBuf {
@@ -148,7 +145,7 @@ impl Store {
     /// fetch, and those that another caller fetches.
     #[expect(clippy::type_complexity, reason = "three parts of one division, used in one place")]
     fn claim(&self, wanted: &[Key]) -> (Vec<Key>, Vec<(Key, watch::Receiver<()>)>, Claim) {
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         let (sender, receiver) = watch::channel(());
         let (mut mine, mut others) = (Vec::new(), Vec::new());
         let mut hits = 0;
@@ -233,7 +230,7 @@ impl Store {
         let mode = if key.1 { 0o555 } else { 0o444 };
         fs::set_permissions(from, fs::Permissions::from_mode(mode))?;
         fs::rename(from, self.path(&key))?;
-        let mut state = self.state();
+        let mut state = self.shared.state.lock();
         if state.known.put(key, ()).is_none() {
             state.bytes += key.0.size;
         }
@@ -253,7 +250,7 @@ impl Store {
     /// Takes an uploaded output out of its action's folder: the next action will likely read it. No
     /// process can write to it any more.
     pub(super) fn keep(&self, key: Key, root: &Root, from: &str) {
-        if self.state().known.contains(&key) {
+        if self.shared.state.lock().known.contains(&key) {
             return;
         }
         let path = self.temporary();
@@ -290,7 +287,7 @@ impl Store {
         match placed {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut state = self.state();
+                let mut state = self.shared.state.lock();
                 if state.known.pop(key).is_some() {
                     state.bytes -= key.0.size;
                 }
@@ -315,7 +312,7 @@ struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        let mut state = self.store.state();
+        let mut state = self.store.shared.state.lock();
         for key in &self.keys {
             state.fetching.remove(key);
         }

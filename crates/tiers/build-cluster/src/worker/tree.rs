@@ -1,9 +1,10 @@
 //! The tree of an action's inputs: read from the cache, checked, and made on disk.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use lru::LruCache;
+use parking_lot::Mutex;
 use prost::Message as _;
 
 use super::paths::{self, PathError};
@@ -176,12 +177,12 @@ impl Folders {
         if digest.is_empty() {
             return Some(Arc::default());
         }
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(digest).cloned()
+        self.known.lock().get(digest).cloned()
     }
 
     fn learn(&self, digest: Digest, content: &[u8]) -> Result<Arc<Folder>, TreeError> {
         let folder = Arc::new(Folder::parse(digest, content)?);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         known.put(digest, Arc::clone(&folder));
         Ok(folder)
     }

@@ -3,11 +3,12 @@
 //! UNAVAILABLE until it runs again.
 
 use std::process::Child;
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::error::PrivatePostgresError;
@@ -57,13 +58,13 @@ impl Supervisor {
 
     /// The server's process, which is another after it was started again.
     pub(super) fn pid(&self) -> u32 {
-        self.kept.lock().server.id()
+        self.kept.state.lock().server.id()
     }
 
     /// Ends the server with `how`; after `patience`, at once.
     pub(super) fn stop(&mut self, how: Signal, patience: Duration) {
         let Some(thread) = self.thread.take() else { return };
-        let mut state = self.kept.lock();
+        let mut state = self.kept.state.lock();
         state.stopping = true;
         end(&mut state.server, how, patience);
         drop(state);
@@ -135,13 +136,9 @@ impl Kept {
 
     /// Waits for so long, or until it shall stop.
     fn wait(&self, pause: Duration) -> MutexGuard<'_, State> {
-        let state = self.lock();
-        let waited = self.stopped.wait_timeout_while(state, pause, |state| !state.stopping);
-        waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock();
+        self.stopped.wait_while_for(&mut state, |state| !state.stopping, pause);
+        state
     }
 }
 

@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use super::{Inner, PutError, SEGMENT_BYTES, SMALLEST_SEGMENT, lock};
+use super::{Inner, PutError, SEGMENT_BYTES, SMALLEST_SEGMENT};
 
 /// How often a write is tried that finds the disk full, each time after space was freed.
 const TRIES: usize = 8;
@@ -60,7 +60,7 @@ impl Inner {
         if self.capacity.load(Ordering::Relaxed) == self.quota {
             return;
         }
-        let _room = lock(&self.room);
+        let _room = self.room.lock();
         let capacity = self.held_by_disk();
         self.capacity.fetch_max(capacity, Ordering::Relaxed);
         if capacity == self.quota {
@@ -87,7 +87,7 @@ impl Inner {
 
     /// Frees space on a full disk, of which `counted` bytes are not taken yet.
     fn give_way(&self, counted: u64, made: u64, full: io::Error) -> Result<(), PutError> {
-        let mut room = lock(&self.room);
+        let mut room = self.room.lock();
         if self.made_room.load(Ordering::Acquire) != made {
             // Another write found the same, and freed space for both.
             return Ok(());
@@ -101,7 +101,7 @@ impl Inner {
         // Segments that are open cannot go, and these were begun when there was more space.
         let most = self.segment_bytes();
         for lane in &self.lanes {
-            lock(lane).seal_beyond(most, &self.used);
+            lane.lock().seal_beyond(most, &self.used);
         }
         room.seal_beyond(most, &self.used);
         let result = self.make_room(&mut room, self.limit(), counted);

@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::digest::{Digest, Function, HASH_BYTES};
 
@@ -264,7 +264,7 @@ impl Index {
     }
 
     fn lock(&self, index: usize) -> MutexGuard<'_, Part> {
-        self.parts[index].lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts[index].lock()
     }
 
     /// Seeded: a client chooses the names of results, and must not be able to choose their bucket.

@@ -5,13 +5,13 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use super::index::{Key, Kind, Place};
 use super::record::{self, HEAD, Head};
 use super::segment::{self, Segment};
-use super::{Inner, StoreError, lock as locked};
+use super::{Inner, StoreError};
 
 /// Makes the folder and takes it for this process.
 pub(super) fn lock(folder: &Path) -> Result<File, StoreError> {
@@ -78,7 +78,7 @@ fn segments(inner: &Inner, known: &mut Known) -> io::Result<()> {
     for number in numbers {
         let path = inner.segment_path(number);
         let file = OpenOptions::new().read(true).write(true).open(&path)?;
-        *locked(&inner.next_segment) = number + 1;
+        *inner.next_segment.lock() = number + 1;
         let heads_path = segment::heads_path(&inner.folder, number);
         let sealed = std::fs::metadata(&heads_path).map_or(0, |metadata| metadata.len());
         let length = file.metadata()?.len();
@@ -100,7 +100,7 @@ fn segments(inner: &Inner, known: &mut Known) -> io::Result<()> {
         }
         inner.used.fetch_add(length + sealed, Ordering::Relaxed);
         let segment = Arc::new(Segment::found(number, file, length, sealed));
-        inner.segments.write().unwrap_or_else(PoisonError::into_inner).insert(number, segment);
+        inner.segments.write().insert(number, segment);
         for (head, offset) in heads {
             known.enter(inner, &head, Place::Segment { segment: number, offset });
         }

@@ -4,13 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use super::checksum::checksum;
 use super::index::Place;
 use super::record::{self, DEAD, HEAD, Head};
-use super::{Inner, Prepared, lock};
+use super::{Inner, Prepared};
 
 /// What is read at once when a segment is read from its beginning.
 const STEP: usize = 256 << 10;
@@ -239,7 +239,7 @@ impl Lane {
 impl Open {
     fn new(inner: &Inner) -> io::Result<Self> {
         let number = {
-            let mut next = lock(&inner.next_segment);
+            let mut next = inner.next_segment.lock();
             let number = *next;
             *next = next.checked_add(1).ok_or_else(|| io::Error::other("no more segments"))?;
             number
@@ -255,7 +255,7 @@ impl Open {
             sealed: AtomicBool::new(false),
         };
         let segment = Arc::new(segment);
-        let mut segments = inner.segments.write().unwrap_or_else(PoisonError::into_inner);
+        let mut segments = inner.segments.write();
         segments.insert(number, Arc::clone(&segment));
         Ok(Self { segment, offset: 0, heads: Vec::new(), folder: inner.folder.clone() })
     }

@@ -1,11 +1,12 @@
 //! Workers and clients of the model, and what is known of all of them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kendall_tier::Clock;
+use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::watch;
 use tonic::{Code, Status};
@@ -55,8 +56,8 @@ struct State {
 }
 
 impl Log {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+    fn state(&self) -> parking_lot::MutexGuard<'_, State> {
+        self.0.lock()
     }
 
     pub(super) fn stored(&self, number: u32) -> Option<re::ActionResult> {
@@ -162,7 +163,7 @@ impl Execute for Pretence {
         let this = self.clone();
         let run = async move {
             {
-                let mut running = self.running.lock().unwrap();
+                let mut running = self.running.lock();
                 *running += 1;
                 if *running > self.slots {
                     self.log.is_wrong(format!("{running} leases in {} slots", self.slots));
@@ -186,7 +187,7 @@ impl Execute for Pretence {
                     finished::Outcome::Answer(answer.encode_to_vec())
                 }
             };
-            *self.running.lock().unwrap() -= 1;
+            *self.running.lock() -= 1;
             answer.give(outcome);
         };
         this.gate.hold(run).await;

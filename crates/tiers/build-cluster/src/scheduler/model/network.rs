@@ -2,13 +2,14 @@
 //! where the scheduler of the day is found.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 use hyper::{Request, Response};
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
@@ -27,7 +28,7 @@ pub(super) struct Gate(Arc<Mutex<(bool, Vec<Waker>)>>);
 
 impl Gate {
     pub(super) fn freeze(&self, frozen: bool) {
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.0.lock();
         state.0 = frozen;
         if !frozen {
             state.1.drain(..).for_each(Waker::wake);
@@ -43,7 +44,7 @@ impl Gate {
         async move {
             let mut inner = pin!(inner);
             std::future::poll_fn(move |context| {
-                let mut state = gate.0.lock().unwrap();
+                let mut state = gate.0.lock();
                 if state.0 {
                     state.1.push(context.waker().clone());
                     return Poll::Pending;
@@ -80,11 +81,11 @@ impl Default for Site {
 
 impl Site {
     pub(super) fn start(&self, routes: Routes) {
-        *self.running.lock().unwrap() = Some(routes);
+        *self.running.lock() = Some(routes);
     }
 
     pub(super) fn stop(&self) {
-        *self.running.lock().unwrap() = None;
+        *self.running.lock() = None;
         self.ended.send_modify(|ended| *ended += 1);
     }
 
@@ -156,7 +157,7 @@ impl Link {
         let start = (self.cuts.borrow().0, *self.site.ended.borrow());
         let answering = async {
             self.flowing().await;
-            let running = self.site.running.lock().unwrap().clone();
+            let running = self.site.running.lock().clone();
             let Some(mut routes) = running else {
                 return Status::unavailable("nobody listens there").into_http();
             };
