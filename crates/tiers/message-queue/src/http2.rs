@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use h2::server::SendResponse;
 use h2::{Ping, PingPong, Reason, RecvStream, SendStream};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::{Body as HttpBody, Frame};
 use kendall_tier::Clock;
 use kendall_tier::serve::{
     ConnectionHooks, Enough, Incoming, Part, Protocol, Room, ServeConnection, Served,
@@ -240,9 +240,5 @@ impl HttpBody for Received {
 
     fn is_end_stream(&self) -> bool {
         self.0.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::default()
     }
 }

@@ -12,9 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use kendall_tier::serve::Begun;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
@@ -183,7 +182,14 @@ where
                 None => None,
             };
             let answer = in_time(answered.await?, due.as_ref());
-            let answering = |body| Body::new(Answering { body, _open: open, _listing: listing });
+            // As long as the answer goes out, its request is open.
+            let held = (open, listing);
+            let answering = |body: Body| {
+                Body::new(body.map_frame(move |frame| {
+                    let _held = &held;
+                    frame
+                }))
+            };
             Ok(with_reason(answer).map(answering))
         };
         Box::pin(async move {
@@ -210,34 +216,6 @@ fn in_time(mut answer: Response<Body>, due: Option<&(u64, Peer)>) -> Response<Bo
         return too_late().into_http();
     }
     answer
-}
-
-/// An answer; as long as it goes out, its request is open.
-#[derive(Debug)]
-struct Answering {
-    body: Body,
-    _open: Option<Begun>,
-    _listing: Option<OwnedSemaphorePermit>,
-}
-
-impl HttpBody for Answering {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// The answer; a refusal has a reason.
