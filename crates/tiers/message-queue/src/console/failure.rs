@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde_json::json;
 use tonic::{Code, Status};
 
 /// An answer that went wrong, as JSON.
@@ -43,10 +43,6 @@ impl From<Status> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        #[derive(Serialize)]
-        struct Told {
-            error: String,
-        }
-        (self.0, Json(Told { error: self.1 })).into_response()
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
     }
 }
