@@ -1,7 +1,6 @@
 //! Calls to the message queue.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -45,7 +44,6 @@ pub(super) struct Caller {
     client: String,
     timeout: Seconds,
     pub(super) format: Format,
-    ids: RequestIds,
     /// What may help where the connection broke.
     hint: &'static str,
 }
@@ -100,12 +98,6 @@ impl Interceptor for Holder {
     }
 }
 
-/// Request ids of this process: random bytes, and a count.
-struct RequestIds {
-    random: [u8; 8],
-    given: u64,
-}
-
 impl Caller {
     pub(super) async fn connect(
         server: SocketAddr,
@@ -124,11 +116,8 @@ impl Caller {
         let channel = endpoint.connect().await.map_err(|error| {
             exit_with(Exit::NotReady, unreached(server, &innermost(&error), access.hint()))
         })?;
-        let mut random = [0; 8];
-        File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut random))?;
-        let ids = RequestIds { random, given: 0 };
         let queue = MessageQueueClient::with_interceptor(channel, access.holder()?);
-        Ok(Self { queue, server, client, timeout, format, ids, hint: access.hint() })
+        Ok(Self { queue, server, client, timeout, format, hint: access.hint() })
     }
 
     pub(super) async fn perform(&mut self, command: Command) -> anyhow::Result<Exit> {
@@ -174,12 +163,6 @@ impl Caller {
             Format::Human => output::result(&show::human(&answer)),
         }
         Ok(Exit::Done)
-    }
-
-    /// An id that no other request has, so that it can be repeated.
-    pub(super) fn request_id(&mut self) -> Vec<u8> {
-        self.ids.given += 1;
-        [self.ids.random, self.ids.given.to_be_bytes()].concat()
     }
 
     /// Asks once, and waits for as long as an answer may take.
@@ -345,7 +328,7 @@ impl Caller {
             content,
             priority: send.priority,
             delay_ms: milliseconds(send.delay),
-            request_id: self.request_id(),
+            request_id: request_id(),
             data,
             headers: send.headers.into_iter().collect(),
         };
@@ -399,7 +382,7 @@ impl Caller {
         let selected = self.selected(select).await?;
         let receive = wire::ReceiveRequest {
             wait_ms: milliseconds(wait),
-            request_id: self.request_id(),
+            request_id: request_id(),
             ..selected
         };
         let call = async |queue: &mut Client, request| queue.receive(request).await;
@@ -436,7 +419,7 @@ impl Caller {
             sender_id: selected.sender_id,
             wait_ms: milliseconds(wait),
             lease_ms: milliseconds(lease),
-            request_id: self.request_id(),
+            request_id: request_id(),
         };
         let call = async |queue: &mut Client, request| queue.lease(request).await;
         let answer = self.ask_again(lease, wait, call).await?;
@@ -466,7 +449,7 @@ impl Caller {
             client_id,
             message_id: held.message,
             lease_id: held.lease,
-            request_id: self.request_id(),
+            request_id: request_id(),
         };
         let call = async |queue: &mut Client, request| queue.acknowledge(request).await;
         self.ask_again(done, Seconds::ZERO, call).await?;
@@ -523,6 +506,11 @@ impl Caller {
         let request = wire::QueueStatisticsRequest { queue_id };
         self.ask(request, async |queue, request| queue.queue_statistics(request).await).await
     }
+}
+
+/// An id that no other request has, so that it can be repeated.
+pub(super) fn request_id() -> Vec<u8> {
+    uuid::Uuid::new_v4().into_bytes().into()
 }
 
 /// That there is no queue of this name, and which there are.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::call::Caller;
+use super::call::{Caller, request_id};
 use crate::exit::{Exit, refused};
 use crate::output::{self, Format};
 
@@ -117,7 +117,7 @@ impl Sender {
             content: line.content,
             priority: line.priority,
             delay_ms: line.delay_ms,
-            request_id: self.caller.request_id(),
+            request_id: request_id(),
             headers: line.headers,
             ..Default::default()
         })
