@@ -439,8 +439,7 @@ impl Shared {
                     tracing::warn!(%error, times, "cannot accept a connection");
                 }
                 self.open.end_one();
-                let pause = tokio::time::timeout(ACCEPT_PAUSE, std::future::pending::<()>());
-                pause.await.unwrap_or_default();
+                pause(ACCEPT_PAUSE).await;
                 return Err(EdgeLimit::Descriptors);
             }
         };
@@ -488,6 +487,12 @@ impl OneASecond {
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that who could ask for it is gone, which means the same.
     drop(stop.wait_for(|stop| *stop).await);
+}
+
+/// Waits for so long, to the millisecond, where nothing is measured.
+pub async fn pause(time: Duration) {
+    // A wait for what never happens.
+    tokio::time::timeout(time, std::future::pending::<()>()).await.unwrap_or_default();
 }
 
 #[cfg(test)]

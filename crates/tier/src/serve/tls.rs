@@ -42,7 +42,7 @@ pub(super) async fn protocol(stream: &TcpStream) -> Option<Protocol> {
             return Some(Protocol::Http2);
         }
         // The socket stays readable while bytes lie there: it cannot be waited on for more.
-        tokio::time::timeout(REST, std::future::pending::<()>()).await.unwrap_or_default();
+        super::pause(REST).await;
     }
 }
 

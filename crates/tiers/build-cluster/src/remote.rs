@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hyper::http::uri::PathAndQuery;
 use kendall_tier::Clock;
+use kendall_tier::serve::pause;
 use tokio_stream::StreamExt as _;
 use tonic::{Code, Status};
 use tonic_prost::ProstCodec;
@@ -141,11 +142,6 @@ impl Read {
             Err(RemoteError::Missing(self.missing))
         }
     }
-}
-
-pub(crate) async fn pause(time: Duration) {
-    // A wait for what never happens: no timer wheel of a tier's own is needed for it.
-    tokio::time::timeout(time, std::future::pending::<()>()).await.unwrap_or_default();
 }
 
 impl Remote {

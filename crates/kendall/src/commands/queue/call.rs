@@ -199,7 +199,7 @@ impl Caller {
             match call(&mut self.queue, request).await {
                 Ok(answer) => return Ok(answer.into_inner()),
                 Err(status) => match pauses.next().filter(|_| broken(&status)) {
-                    Some(ms) => pause(ms).await,
+                    Some(ms) => kendall_tier::serve::pause(Duration::from_millis(ms)).await,
                     None => return Err(self.refused(&status)),
                 },
             }
@@ -578,12 +578,6 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
         cause = below;
     }
     cause.to_string()
-}
-
-async fn pause(ms: u64) {
-    tokio::time::timeout(Duration::from_millis(ms), std::future::pending::<()>())
-        .await
-        .unwrap_or_default();
 }
 
 pub(super) fn milliseconds(time: Seconds) -> u64 {

@@ -280,7 +280,7 @@ impl Servers {
     pub(super) async fn probe(&self, index: usize) {
         let shard = &self.all[index];
         loop {
-            crate::remote::pause(PROBE).await;
+            kendall_tier::serve::pause(PROBE).await;
             if self.is_up(index) {
                 continue;
             }

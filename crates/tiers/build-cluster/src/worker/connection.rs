@@ -254,7 +254,7 @@ pub(super) struct RealTime;
 
 impl Wait for RealTime {
     async fn wait(&self, time: Duration) {
-        crate::remote::pause(time).await;
+        kendall_tier::serve::pause(time).await;
     }
 }
 

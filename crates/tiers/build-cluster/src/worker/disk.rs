@@ -34,7 +34,7 @@ impl Disk {
         let going = Going(Arc::new(AtomicBool::new(true)));
         let mut wait = LOOK;
         loop {
-            crate::remote::pause(wait).await;
+            kendall_tier::serve::pause(wait).await;
             let (disk, goes, began) = (self.clone(), Arc::clone(&going.0), clock.now_ns());
             let look = move || disk.used(&|| goes.load(Ordering::Relaxed));
             let used = tokio::task::spawn_blocking(look).await.unwrap_or(0);
