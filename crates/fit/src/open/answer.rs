@@ -491,26 +491,40 @@ fn response_time(
             unstable * 100 / DRAWS
         ));
     }
-    // The spread of the draws and the network's own error, both on the logarithm.
+    let center = point.response_time_s;
+    Ok(Estimate::with_interval(center, interval(network, center, draws, caveats)))
+}
+
+/// The spread of the draws and the network's own error, both on the logarithm, around a response time.
+fn interval(
+    network: &Network,
+    center: f64,
+    draws: &[Option<(f64, Vec<f64>)>],
+    caveats: &mut Vec<String>,
+) -> Interval {
     let logs: Vec<f64> = draws.iter().flatten().map(|(time, _)| time.ln()).collect();
     let variance = variance(&logs).unwrap_or(0.0);
     let own = network.score.as_ref().map_or(UNSCORED_LOG_ERROR, |score| score.log);
     let degrees = network.score.as_ref().map_or(1, |score| score.points.max(2) - 1);
     let t = kendall_stats::distribution::t_two_sided(CONFIDENCE, exact_f64(degrees as u64));
-    let half = (NORMAL.powi(2) * variance + (t * own).powi(2)).sqrt();
+    let median = network.score.as_ref().map_or(0.0, |score| score.median);
+    // No tighter than what is said of the network.
+    let half = (NORMAL.powi(2) * variance + (t * own).powi(2)).sqrt().max(-(1.0 - median).ln());
     caveats.push(if own * own > variance {
         "the interval is mostly the network's own error where it was scored".to_owned()
     } else {
         "the interval is mostly the uncertainty of the fitted demands".to_owned()
     });
-    let center = point.response_time_s;
-    // Nothing is quicker than its work without any waiting.
+    // Nothing is quicker than its work without any waiting, as far as later windows do not say otherwise.
     let quickest = network.quickest_s();
-    let least = (quickest.value - NORMAL * quickest.standard_error).min(center);
-    let interval = Interval {
-        low: (center * (-half).exp()).max(least),
-        high: center * half.exp(),
-        confidence: CONFIDENCE,
-    };
-    Ok(Estimate::with_interval(center, interval))
+    let mut least = (quickest.value - NORMAL * quickest.standard_error).min(center);
+    if network.undercut {
+        least *= 1.0 - median;
+        caveats.push(format!(
+            "response times became shorter than the first {} windows say: look at the time since",
+            network.fitted_windows
+        ));
+    }
+    let low = (center * (-half).exp()).max(least);
+    Interval { low, high: center * half.exp(), confidence: CONFIDENCE }
 }

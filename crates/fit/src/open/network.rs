@@ -10,7 +10,7 @@ use super::hidden::{Beside, Hidden};
 use super::monitored::{Monitored, Monitoring, TOLERANCE, Window, carries_more, stations};
 use super::residence::Residence;
 use super::variability::Variability;
-use crate::model::{CONFIDENCE, Number, mean_of};
+use crate::model::{CONFIDENCE, NORMAL, Number, mean_of};
 use crate::score::Errors;
 
 /// Share of the windows that the fit may see.
@@ -191,6 +191,9 @@ pub struct Network {
     /// By how much response times at the highest loads exceed what it says, as a share, where they clearly outgrow it: something
     /// fills that is not in it.
     pub outgrown: Option<f64>,
+    /// Response times of the windows that were not fitted are clearly shorter than it says where the load is low, so that its work is
+    /// no bound of theirs.
+    pub undercut: bool,
     pub fitted_windows: usize,
     /// How it does elsewhere; `None` where there are no such windows or no response time.
     pub score: Option<Errors>,
@@ -229,6 +232,7 @@ impl Network {
             elsewhere_s,
             hidden: None,
             outgrown: None,
+            undercut: false,
             fitted_windows: seen.len(),
             score: None,
             structures: Vec::new(),
@@ -246,7 +250,26 @@ impl Network {
             .collect();
         let mut found = network.clone().or_better(structures);
         found.outgrown = found.outgrown_by(monitored);
-        Ok(network.beside_hidden(monitored, seen, kept, &found).unwrap_or(found))
+        let mut found = network.beside_hidden(monitored, seen, kept, &found).unwrap_or(found);
+        found.undercut = found.is_undercut(monitored, kept);
+        Ok(found)
+    }
+
+    /// Whether response times of these windows are clearly shorter than its own, in the half with the lower loads.
+    fn is_undercut(&self, monitored: &Monitored, kept: &[Window]) -> bool {
+        let of = |window: &Window| {
+            let rate = monitored.rate(window)?;
+            let measured = window.tiers[monitored.entry].response_time_s?;
+            Some((rate, (measured / self.at(rate).ok()?.response_time_s).ln()))
+        };
+        let mut all: Vec<(f64, f64)> = kept.iter().filter_map(of).collect();
+        all.sort_by(|a, b| a.0.total_cmp(&b.0));
+        all.truncate(all.len().div_ceil(2));
+        if all.len() < FEWEST_SCORED {
+            return false;
+        }
+        let mean = mean_of(&all.into_iter().map(|(_, log)| log).collect::<Vec<f64>>());
+        mean.value + NORMAL * mean.standard_error < 0.0
     }
 
     /// The same beside a station that no tier shows, where it explains how response times outgrow what was found, or errs by less than
@@ -693,6 +716,7 @@ mod tests {
                 elsewhere_s: Number::exact(median),
                 hidden: None,
                 outgrown: None,
+                undercut: false,
                 fitted_windows: 9,
                 score: Some(score),
                 structures: Vec::new(),

@@ -1086,6 +1086,33 @@ fn an_interval_ends_where_nothing_waits() {
     assert!(interval.low > 0.9 * service && interval.high > 1.5 * service, "{time:?}");
 }
 
+/// Answers became a quarter quicker after the windows that were fitted, for as much work: what these say of it bounds nothing, and the
+/// interval is no tighter than the error that is stated.
+#[test]
+fn an_interval_is_no_tighter_than_the_error_that_is_stated() {
+    let (system, mut observed) = observed(120, 140.0, 1.0);
+    let since = observed.tiers[0].series[&Quantity::Busy].len() * 6 / 10;
+    for tier in &mut observed.tiers {
+        for quantity in [Quantity::ResponseTime, Quantity::Number] {
+            let values = tier.series.get_mut(&quantity).unwrap();
+            values[since..].iter_mut().for_each(|value| *value *= 0.75);
+        }
+    }
+    let analysis = analyze(&system, &observed).unwrap();
+    let changes = [change("rate=50/s", &system).unwrap()];
+    let answer = analysis.fitted().answer(&changes, "rate=50/s", 7).unwrap();
+    let time = answer.response_time.unwrap();
+    let interval = time.interval.unwrap();
+    let error = analysis.network.as_ref().unwrap().score.unwrap().median;
+    assert!(error > 0.2, "{error}");
+    for share in [1.0 - error, 1.0 + error] {
+        assert!(interval.contains(time.center * share), "{time:?}, error {error}");
+    }
+    let truth = 0.75 * (mmm(50.0, 4, WEB_S) + DB_VISITS * mmm(50.0 * DB_VISITS, 2, DB_S));
+    assert!(interval.contains(truth), "{time:?} for {truth}");
+    assert!(answer.caveats.iter().any(|caveat| caveat.contains("look at the time since")));
+}
+
 /// 1 % of exponential response times are above R·ln 100: bins with a bound at 100 ms tell the load at which that is reached.
 #[test]
 fn an_objective_is_met_up_to_a_load_and_missed_from_another() {
