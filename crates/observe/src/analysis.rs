@@ -12,7 +12,7 @@ use kendall_units::{counted, exact_f64};
 
 use crate::arrivals::dispersion;
 use crate::bins::{counts, square_bounds};
-use crate::fetch::Observed;
+use crate::fetch::{Observed, TierSeries, asked};
 use crate::flow::{Flow, Verdict, flow};
 use crate::grid::Grid;
 use crate::growth::{Growth, Saturation, growth};
@@ -66,6 +66,8 @@ pub struct Analysis {
     pub untold: Vec<(String, String)>,
     /// What may be scraped twice, and what would tell.
     pub maybe_twice: Vec<String>,
+    /// Queries that give no figures, and figures that begin late.
+    pub lacking: Vec<String>,
     /// Load of now, 1/s: in the last tenth of the time (an hour at most), steady or not.
     pub rate_now_per_s: f64,
     /// Lowest and highest load of a window that is used.
@@ -220,7 +222,7 @@ pub enum AnalyzeError {
 
 pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, AnalyzeError> {
     check_load(system, observed)?;
-    let mut windows = Windows::of(system, observed);
+    let mut windows = Windows::of(system, observed, FEWEST_WINDOWS);
     let servers = known_servers(system, observed, &mut windows)?;
     let used: Vec<&Window> = windows.used().collect();
     if used.len() < FEWEST_WINDOWS {
@@ -235,8 +237,9 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     let steady = &rates[rates.len() - rates.len().div_ceil(10)..];
     let rate_now_per_s = windows.rate_now(system);
     let mut tiers = Vec::with_capacity(system.tiers.len());
-    let flows: Vec<Option<Flow>> =
-        (0..system.tiers.len()).map(|index| flow(system, observed, index)).collect();
+    let flows: Vec<Option<Flow>> = (0..system.tiers.len())
+        .map(|index| flow(system, observed, index, windows.steps_of(windows.since).start))
+        .collect();
     for (index, flow) in flows.iter().enumerate() {
         let own_per_s = flow.as_ref().and_then(|flow| flow.own_per_s.clone());
         tiers.push(tier(
@@ -256,7 +259,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
             found.leave_out(Impossible { why: UNRELATED.to_owned(), beyond: law.difference });
         }
     }
-    let monitored = monitored(system, &tiers, &windows);
+    let monitored = monitored(system, observed, &tiers, &windows);
     let monitoring = Series { system, observed, windows: &windows };
     let network = Network::fit(&monitored, &monitoring);
     for (index, found) in tiers.iter_mut().enumerate() {
@@ -272,6 +275,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         class_network,
         laws,
         untold: untold(system, &flows),
+        lacking: lacking(system, observed, &windows),
         maybe_twice: observed.tiers.iter().filter_map(|tier| tier.maybe_twice.clone()).collect(),
         bottleneck: bottleneck(&tiers),
         rates_seen_per_s: (
@@ -288,9 +292,26 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     })
 }
 
+/// Queries that an analysis rests on and that give no figures, and figures that begin late.
+fn lacking(system: &System, observed: &Observed, windows: &Windows) -> Vec<String> {
+    use Quantity::{Arrivals, Busy, Number, ResponseTime, Servers, Throughput};
+    let needed = [Servers, Arrivals, Throughput, ResponseTime, Busy, Number];
+    let tiers = system.tiers.iter().zip(&observed.tiers);
+    let queries = tiers.flat_map(|(tier, found)| {
+        let all = found.missing.iter().filter(|(quantity, _)| needed.contains(quantity));
+        all.map(|(quantity, what)| format!("{} {what}", asked(tier, *quantity)))
+    });
+    queries.chain(windows.doubts.clone()).collect()
+}
+
 /// The windows that are used, and what all of them say of each tier.
-fn monitored(system: &System, tiers: &[TierAnalysis], windows: &Windows) -> Monitored {
-    let tier = |(tier, found): (&Tier, &TierAnalysis)| MonitoredTier {
+fn monitored(
+    system: &System,
+    observed: &Observed,
+    tiers: &[TierAnalysis],
+    windows: &Windows,
+) -> Monitored {
+    let tier = |((tier, found), series): ((&Tier, &TierAnalysis), &TierSeries)| MonitoredTier {
         name: tier.name.clone(),
         servers: found.servers,
         visits: found.visits.center,
@@ -302,13 +323,14 @@ fn monitored(system: &System, tiers: &[TierAnalysis], windows: &Windows) -> Moni
         shares: found.shares.clone(),
         utilization_seen: found.utilization_seen,
         impossible: found.impossible.as_ref().map(|found| found.why.clone()),
+        missing: no_busy(tier, series),
         inside: false,
     };
     let used = windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none());
     Monitored {
         name: system.name.clone(),
         entry: system.entry,
-        tiers: system.tiers.iter().zip(tiers).map(tier).collect(),
+        tiers: system.tiers.iter().zip(tiers).zip(&observed.tiers).map(tier).collect(),
         windows: used
             .map(|(number, window)| open::Window { number, tiers: window.tiers.clone() })
             .collect(),
@@ -455,7 +477,9 @@ fn tier(
         None if told.is_none() && observed.tiers[index].series.contains_key(&Quantity::Busy) => {
             Err(NO_SERVERS.to_owned())
         }
-        None => demand(system, used, index, m),
+        None => demand(system, used, index, m).map_err(|why| {
+            why.unwrap_or_else(|| no_busy(&system.tiers[index], &observed.tiers[index]))
+        }),
     };
     let shares = shares(system, observed, index, servers);
     // The busiest server is full first.
@@ -604,9 +628,25 @@ fn beyond_servers(system: &System, tiers: &[TierAnalysis], used: &[&Window]) -> 
     broken.map(check).collect()
 }
 
+/// Why nothing says how many servers of a tier are busy.
+fn no_busy(tier: &Tier, found: &TierSeries) -> String {
+    match found.missing.get(&Quantity::Busy) {
+        Some(what) => format!("{} {what}", asked(tier, Quantity::Busy)),
+        None => "no query gives how many of its servers are busy".to_owned(),
+    }
+}
+
 /// Busy servers against the load of the system, with what is busy without load where that is
 /// significantly above 0.
-fn demand(system: &System, used: &[&Window], index: usize, m: f64) -> Result<DemandFit, String> {
+///
+/// # Errors
+/// In words; `None` where no window says how many are busy.
+fn demand(
+    system: &System,
+    used: &[&Window],
+    index: usize,
+    m: f64,
+) -> Result<DemandFit, Option<String>> {
     let points: Vec<LoadPoint> = used
         .iter()
         .filter_map(|window| {
@@ -616,7 +656,7 @@ fn demand(system: &System, used: &[&Window], index: usize, m: f64) -> Result<Dem
         })
         .collect();
     if points.is_empty() {
-        return Err("no query gives how many of its servers are busy".to_owned());
+        return Err(None);
     }
     let options = demands::Options { servers: m, background: true, confidence: CONFIDENCE };
     let with = demands::regress(&points, &options);
@@ -627,7 +667,7 @@ fn demand(system: &System, used: &[&Window], index: usize, m: f64) -> Result<Dem
     match with {
         Ok(fit) if told(&fit) && fit.condition_number < HIGH_CONDITION => Ok(fit),
         _ => demands::regress(&points, &demands::Options { background: false, ..options })
-            .map_err(|error| error.to_string()),
+            .map_err(|error| Some(error.to_string())),
     }
 }
 

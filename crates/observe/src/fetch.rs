@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kendall_report::utc_minutes;
 use kendall_units::exact_f64;
 
 use crate::fetch_error::FetchError;
@@ -11,8 +12,11 @@ use crate::source::{Series, Source, SourceError};
 use crate::system::{System, Tier};
 use crate::twice::{Remarks, Twice};
 
-/// Share of the moments at which a bin of a histogram must be there.
+/// Share of the moments at which a bin of a histogram must be there, and at which a series must be a figure that can be.
 const PRESENT: f64 = 0.75;
+
+/// A difference of two figures that are alike is as much below 0, since numbers have so many digits.
+const ROUNDING: f64 = 1e-9;
 
 /// What was asked for, and when.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,12 +34,47 @@ pub struct TierSeries {
     pub buckets: Vec<(f64, Vec<f64>)>,
     /// Quantities with one series a class, stage or server, by the values of their labels.
     pub split: BTreeMap<Quantity, BTreeMap<String, Vec<f64>>>,
-    /// Quantities whose query found nothing.
-    pub empty: Vec<Quantity>,
+    /// Quantities whose query gives no figures, and what it gives.
+    pub missing: BTreeMap<Quantity, String>,
+    /// Since when it has figures, where that is later than what was asked for, and moments at which they cannot be.
+    pub remarks: Vec<String>,
     /// What its queries left out, since it was there twice.
     pub left_out: Option<String>,
     /// What its queries may have twice.
     pub maybe_twice: Option<String>,
+}
+
+impl Observed {
+    /// Leaves out what is before the entry's load, where that begins a window or more after what was asked for.
+    fn begin_with_the_load(&mut self, system: &System) {
+        let entry = &mut self.tiers[system.entry];
+        let begin = |quantity| begins(entry.series.get(&quantity)?);
+        let Some(begin) = begin(Quantity::Throughput).or_else(|| begin(Quantity::Arrivals)) else {
+            return;
+        };
+        if begin < system.block_steps {
+            return;
+        }
+        self.grid.from_s += begin as u64 * self.grid.step_s;
+        self.grid.count -= begin as u64;
+        let since = utc_minutes(self.grid.from_s.saturating_mul(1_000_000_000));
+        let name = &system.tiers[system.entry].name;
+        entry
+            .remarks
+            .push(format!("`{name}` has figures since {since}: the time before is left out"));
+        for tier in &mut self.tiers {
+            let bins = tier.buckets.iter_mut().map(|(_, values)| values);
+            let parts = tier.split.values_mut().flat_map(BTreeMap::values_mut);
+            for values in tier.series.values_mut().chain(bins).chain(parts) {
+                values.drain(..begin.min(values.len()));
+            }
+        }
+    }
+}
+
+/// Where a series has its first figure.
+pub(crate) fn begins(values: &[f64]) -> Option<usize> {
+    values.iter().position(|value| value.is_finite())
 }
 
 impl TierSeries {
@@ -43,6 +82,47 @@ impl TierSeries {
     pub fn parts(&self, quantity: Quantity) -> impl Iterator<Item = (&str, &[f64])> {
         let found = self.split.get(&quantity).into_iter().flatten();
         found.map(|(name, values)| (name.as_str(), values.as_slice()))
+    }
+
+    /// What a query gave.
+    fn put(
+        &mut self,
+        tier: &Tier,
+        quantity: Quantity,
+        mut series: Vec<Series>,
+        grid: &Grid,
+    ) -> Result<(), FetchError> {
+        match impossible(&mut series, grid) {
+            Some(Impossible { what, mostly: true }) => {
+                self.missing.insert(quantity, what);
+                return Ok(());
+            }
+            Some(Impossible { what, mostly: false }) => {
+                let asked = asked(tier, quantity);
+                self.remarks.push(format!("{asked} {what}: these moments are left out"));
+            }
+            None => {}
+        }
+        if quantity == Quantity::Buckets {
+            self.buckets = buckets(series);
+        } else if quantity.is_split() {
+            let mut parts = parts(series);
+            if quantity == Quantity::Classes {
+                fill(&mut parts);
+            }
+            self.split.insert(quantity, parts);
+        } else if let [first, second, ..] = series.as_slice() {
+            return Err(FetchError::Several {
+                tier: tier.name.clone(),
+                quantity: quantity.name(),
+                count: series.len(),
+                first: format!("{:?}", first.labels),
+                second: format!("{:?}", second.labels),
+            });
+        } else if let Some(one) = series.into_iter().next() {
+            self.series.insert(quantity, one.values);
+        }
+        Ok(())
     }
 }
 
@@ -64,48 +144,66 @@ pub fn fetch(system: &System, source: &mut dyn Source, grid: Grid) -> Result<Obs
                 Err(SourceError::NotRecorded { .. }) if tier.is_derived(*quantity) => continue,
                 found => found?,
             };
-            if series.is_empty() {
-                found.empty.push(*quantity);
-                continue;
-            }
-            if *quantity == Quantity::Buckets {
-                found.buckets = buckets(series);
-                continue;
-            }
-            if quantity.is_split() {
-                let mut parts = parts(series);
-                if *quantity == Quantity::Classes {
-                    fill(&mut parts);
-                }
-                found.split.insert(*quantity, parts);
-                continue;
-            }
-            match series.as_slice() {
-                [] => {}
-                [one] if one.values.iter().all(|value| value.is_nan()) => {
-                    found.empty.push(*quantity);
-                }
-                [_] => {
-                    let values = series.into_iter().next().map(|one| one.values);
-                    found.series.insert(*quantity, values.unwrap_or_default());
-                }
-                [first, second, ..] => {
-                    return Err(FetchError::Several {
-                        tier: tier.name.clone(),
-                        quantity: quantity.name(),
-                        count: series.len(),
-                        first: format!("{:?}", first.labels),
-                        second: format!("{:?}", second.labels),
-                    });
-                }
-            }
+            found.put(&tier, *quantity, series, &grid)?;
         }
         if let Some(error) = nothing(&tier, tiers.len() == system.entry, &found, source) {
             return Err(error);
         }
         tiers.push(found);
     }
-    Ok(Observed { grid, tiers })
+    let mut observed = Observed { grid, tiers };
+    observed.begin_with_the_load(system);
+    Ok(observed)
+}
+
+/// A query of a tier, as it is named in sentences.
+pub(crate) fn asked(tier: &Tier, quantity: Quantity) -> String {
+    let (what, tier_name) = (quantity.name(), &tier.name);
+    match tier.queries.get(&quantity) {
+        Some(query) => format!("the query for `{what}` of `{tier_name}`, `{query}`,"),
+        None => format!("`{what}` of `{tier_name}`"),
+    }
+}
+
+/// Figures that are none, or that cannot be.
+struct Impossible {
+    what: String,
+    /// They are too many: nothing is left of the query.
+    mostly: bool,
+}
+
+/// What a query gives that is no figure: nothing, NaN, or less than 0, which no quantity is. Such moments become gaps.
+fn impossible(series: &mut [Series], grid: &Grid) -> Option<Impossible> {
+    if series.is_empty() {
+        return Some(Impossible { what: "finds nothing in this time".to_owned(), mostly: true });
+    }
+    let at = |index: usize| {
+        let unix_s = grid.from_s + index as u64 * grid.step_s;
+        utc_minutes(unix_s.saturating_mul(1_000_000_000))
+    };
+    let all = |is: fn(f64) -> bool| {
+        let each = series.iter().flat_map(|one| one.values.iter().enumerate());
+        each.filter(move |(_, value)| is(**value))
+    };
+    let figures = all(f64::is_finite).count();
+    if figures == 0 {
+        let value = if all(f64::is_infinite).next().is_some() { "infinite" } else { "NaN" };
+        let (from, to) = (at(0), at(grid.len().saturating_sub(1)));
+        let what =
+            format!("gives {value} at all moments from {from} to {to}, as a division by 0 does");
+        return Some(Impossible { what, mostly: true });
+    }
+    let is_below = |value: f64| value < -ROUNDING;
+    let below = all(is_below).count();
+    let (first, value) = all(is_below).min_by_key(|(index, _)| *index)?;
+    let value = format!("{value:.4}");
+    let value = value.trim_end_matches('0').trim_end_matches('.');
+    let what =
+        format!("gives {value} at {}, and is below 0 at {below} of {figures} moments", at(first));
+    let mostly = exact_f64(below as u64) > (1.0 - PRESENT) * exact_f64(figures as u64);
+    let values = series.iter_mut().flat_map(|one| &mut one.values);
+    values.filter(|value| is_below(**value)).for_each(|value| *value = f64::NAN);
+    Some(Impossible { what, mostly })
 }
 
 /// A query that finds nothing although an answer is needed, or although it was written for a metric that there is
@@ -116,11 +214,11 @@ fn nothing(
     found: &TierSeries,
     source: &mut dyn Source,
 ) -> Option<FetchError> {
-    if found.empty.is_empty() {
+    if found.missing.is_empty() {
         return None;
     }
     let any = |of: [Quantity; 2]| {
-        let missing = of.into_iter().find(|quantity| found.empty.contains(quantity));
+        let missing = of.into_iter().find(|quantity| found.missing.contains_key(quantity));
         missing.filter(|_| !of.iter().any(|quantity| found.series.contains_key(quantity)))
     };
     let loads = [Quantity::Throughput, Quantity::Arrivals];
@@ -130,7 +228,7 @@ fn nothing(
     // Counters of what has not happened yet may not be there yet.
     let later = [Quantity::Errors, Quantity::Hits, Quantity::Misses];
     let slip = || {
-        let mut own = found.empty.iter().filter(|quantity| {
+        let mut own = found.missing.keys().filter(|quantity| {
             !tier.of_preset.contains(quantity)
                 && !later.contains(quantity)
                 && unknown(&tier.queries[quantity], &known).is_some()
@@ -139,8 +237,11 @@ fn nothing(
     };
     let quantity = needed.or_else(slip)?;
     let query = tier.queries[&quantity].clone();
-    let hint = hint(&query, &known);
-    Some(FetchError::Nothing { tier: tier.name.clone(), quantity: quantity.name(), query, hint })
+    let mut what = found.missing[&quantity].clone();
+    if !what.starts_with("gives") {
+        what.push_str(&hint(&query, &known));
+    }
+    Some(FetchError::Nothing { tier: tier.name.clone(), quantity: quantity.name(), query, what })
 }
 
 /// Asks for the load of a system alone, for its growth over a long time.
@@ -374,6 +475,51 @@ mod tests {
                 && error.to_string().contains("its metrics exist"),
             "{error}"
         );
+    }
+
+    /// Queries by their first letter: NaN, below 0 twice or at all times, and a number.
+    struct Wrong;
+
+    impl Source for Wrong {
+        fn range(&mut self, query: &str, grid: &Grid) -> Result<Vec<Series>, SourceError> {
+            let value = |at: usize| match query.as_bytes().first() {
+                Some(b'n') => f64::NAN,
+                Some(b't') if at == 30 || at == 40 => -3.0,
+                Some(b'b') => -3.0,
+                _ => 1.0,
+            };
+            let is_there = !matches!(query, "up" | "process_start_time_seconds");
+            let values = (0..grid.len()).map(value).collect();
+            let one = Series { labels: BTreeMap::new(), values };
+            Ok(is_there.then_some(one).into_iter().collect())
+        }
+    }
+
+    /// The query, what it gives and when: nobody looks for a query that is missing.
+    #[test]
+    fn figures_that_cannot_be_are_named_with_their_query_and_moment() {
+        let grid = Grid::new(1_700_000_000, 1_700_003_600, 15).unwrap();
+        let of = |busy: &str| {
+            let text = format!(
+                "name = 'x'\nentry = 'a'\n[tiers.a]\nqueries.throughput = 'x'\nqueries.busy = '{busy}'"
+            );
+            let found = fetch(&System::parse(&text).unwrap(), &mut Wrong, grid).unwrap();
+            let missing = found.tiers[0].missing.get(&Quantity::Busy).cloned();
+            (missing.unwrap_or_default(), found.tiers[0].remarks.join(" "))
+        };
+        let (what, _) = of("nan");
+        assert!(what.contains("gives NaN at all moments from 2023-11-14 22:13 UTC to"), "{what}");
+        let (what, _) = of("below");
+        let said = "gives -3 at 2023-11-14 22:13 UTC, and is below 0 at 240 of 240 moments";
+        assert_eq!(what, said);
+        let (what, remark) = of("twice");
+        let said = "the query for `busy` of `a`, `twice`, gives -3 at 2023-11-14 22:21 UTC, and is below 0 at 2 of 240";
+        assert!(what.is_empty() && remark.contains(said), "{what} {remark}");
+        assert_eq!(of("x"), (String::new(), String::new()));
+        // Nothing is known of the load, by whose query.
+        let text = "name = 'x'\nentry = 'a'\n[tiers.a]\nqueries.throughput = 'below'";
+        let error = fetch(&System::parse(text).unwrap(), &mut Wrong, grid).unwrap_err().to_string();
+        assert!(error.contains("tiers.a.queries.throughput: `below` gives -3 at"), "{error}");
     }
 
     #[test]

@@ -18,6 +18,6 @@ pub enum FetchError {
          {label}!=\"{second}\" to each metric of its queries"
     )]
     Twice { tier: String, label: String, kept: String, second: String },
-    #[error("tiers.{tier}.queries.{quantity}: `{query}` finds nothing in this time{hint}")]
-    Nothing { tier: String, quantity: &'static str, query: String, hint: String },
+    #[error("tiers.{tier}.queries.{quantity}: `{query}` {what}")]
+    Nothing { tier: String, quantity: &'static str, query: String, what: String },
 }

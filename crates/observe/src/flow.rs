@@ -79,10 +79,18 @@ impl Flow {
     }
 }
 
-/// Compares a tier with the entry, its series moved by up to [`LONGEST_LAG_S`]. `None` for the entry itself, and where one
-/// of them has no throughput.
-pub(crate) fn flow(system: &System, observed: &Observed, index: usize) -> Option<Flow> {
-    let of = |index: usize| observed.tiers[index].series.get(&Quantity::Throughput);
+/// Compares a tier with the entry since a step, its series moved by up to [`LONGEST_LAG_S`]. `None` for the entry itself, and
+/// where one of them has no throughput.
+pub(crate) fn flow(
+    system: &System,
+    observed: &Observed,
+    index: usize,
+    since: usize,
+) -> Option<Flow> {
+    let of = |index: usize| {
+        let values = observed.tiers[index].series.get(&Quantity::Throughput)?;
+        values.get(since..)
+    };
     let (entry, other) = (of(system.entry)?, of(index).filter(|_| index != system.entry)?);
     let (lag, late) = lag(system, observed, entry, other).unwrap_or((0, true));
     let (ahead, behind) = if late { (entry, other) } else { (other, entry) };
@@ -153,7 +161,13 @@ struct Together {
 
 impl Together {
     fn of(entry: &[f64], other: &[f64]) -> Self {
-        let steps = entry.len().min(other.len()).div_ceil(BLOCKS).max(1);
+        // What began later, or ended, divides into as many.
+        let there = |(a, b): (&f64, &f64)| a.is_finite() && b.is_finite();
+        let mut both = entry.iter().zip(other).map(there);
+        let first = both.clone().position(|there| there).unwrap_or(0);
+        let last = both.rposition(|there| there).map_or(first, |last| last + 1);
+        let (entry, other) = (&entry[first..last], &other[first..last]);
+        let steps = entry.len().div_ceil(BLOCKS).max(1);
         let blocks = entry.chunks(steps).zip(other.chunks(steps));
         let (entry, other) =
             blocks.filter_map(|(entry, other)| Some((present(entry)?, present(other)?))).unzip();

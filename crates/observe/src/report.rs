@@ -54,9 +54,8 @@ pub fn report(
     answers: &[Answer],
 ) -> Report {
     let mut summary = sentences(system, analysis, answers);
-    summary.extend(
-        observed.tiers.iter().filter_map(|tier| Some(format!("{}.", tier.left_out.as_ref()?))),
-    );
+    let remarks = observed.tiers.iter().flat_map(|tier| tier.left_out.iter().chain(&tier.remarks));
+    summary.extend(remarks.map(|what| as_sentence(what)));
     let mut first = Section::new("answer", "The answer");
     first.list(summary.clone());
     let mut sections = vec![
@@ -164,6 +163,7 @@ fn percent(value: f64) -> String {
 pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Vec<String> {
     let mut sentences: Vec<String> = first_to_saturate(system, analysis).into_iter().collect();
     sentences.extend(when(system, analysis));
+    sentences.extend(analysis.windows.remarks.iter().map(|what| as_sentence(what)));
     sentences.push(trust(analysis));
     sentences.extend(doubts(analysis).map(|what| as_sentence(&what)));
     sentences.extend(own_requests(system, analysis));
@@ -214,13 +214,17 @@ fn unknown(analysis: &Analysis) -> impl Iterator<Item = &str> {
 
 /// The time and the load that predictions rest on.
 fn rests_on(analysis: &Analysis) -> String {
-    let at = |unix_s: u64| kendall_report::utc_minutes(unix_s.saturating_mul(1_000_000_000));
+    let at = |since_s: f64| {
+        let unix_s = analysis.seen.from_s + kendall_units::whole_u64(since_s);
+        kendall_report::utc_minutes(unix_s.saturating_mul(1_000_000_000))
+    };
+    let used = analysis.windows.used();
     let (least, most) = analysis.rates_seen_per_s;
     format!(
         "The predictions rest on {} windows between {} and {}, with loads of {} to {}.",
-        analysis.windows.used().count(),
-        at(analysis.seen.from_s),
-        at(analysis.seen.to_s()),
+        used.clone().count(),
+        at(used.clone().next().map_or(0.0, |first| first.from_s)),
+        at(used.last().map_or(0.0, |last| last.to_s)),
         per_second(least),
         per_second(most)
     )
@@ -429,7 +433,8 @@ fn own_requests(system: &System, analysis: &Analysis) -> Vec<String> {
 
 /// What cannot be told of the monitoring.
 pub(crate) fn doubts(analysis: &Analysis) -> impl Iterator<Item = String> {
-    untold(analysis).chain(analysis.maybe_twice.iter().cloned())
+    let known = analysis.maybe_twice.iter().chain(&analysis.lacking);
+    untold(analysis).chain(known.cloned())
 }
 
 /// A doubt, which begins with a small letter.

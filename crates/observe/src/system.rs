@@ -72,8 +72,8 @@ pub struct System {
     pub scrape_s: u64,
     /// Steps of one window of the analysis.
     pub block_steps: usize,
-    /// The file says so; else they are as many as fit the load, at most.
-    pub block_is_given: bool,
+    /// Length of a window, where the file says it; else they are as long as fits the load, at most.
+    pub block_s: Option<u64>,
     /// Length of a day: shorter where time was compressed.
     pub day_s: u64,
     /// Unix time of a midnight.
@@ -174,6 +174,18 @@ impl System {
         })
     }
 
+    /// Refuses a window that is no multiple of the step: it would have another length than the file says.
+    pub fn whole_windows(&self) -> Result<(), SystemError> {
+        let step_s = self.step_s;
+        match self.block_s.filter(|block_s| block_s % step_s != 0 || *block_s < 2 * step_s) {
+            None => Ok(()),
+            Some(block_s) => {
+                let expected = format!("a multiple of the step of {step_s} s, twice that at least");
+                Err(refused("block", format!("{block_s} s"), expected))
+            }
+        }
+    }
+
     /// Reads a system file.
     ///
     /// # Example
@@ -201,11 +213,9 @@ impl System {
         let scrape_s = whole_seconds("scrape", &scrape)?;
         // Two samples at least are in any window of four scrapes, one missing scrape allowed.
         let window_s = step_s.max(4 * scrape_s);
-        let block_s = match &wire.block {
-            Some(text) => whole_seconds("block", text)?,
-            None => 3 * window_s.max(4 * step_s),
-        };
-        let block_steps = usize::try_from(block_s.div_ceil(step_s).max(2)).unwrap_or(usize::MAX);
+        let block_s = wire.block.as_ref().map(|text| whole_seconds("block", text)).transpose()?;
+        let block_steps = block_s.unwrap_or(3 * window_s.max(4 * step_s)).div_ceil(step_s).max(2);
+        let block_steps = usize::try_from(block_steps).unwrap_or(usize::MAX);
         let day_s = wire.day.as_ref().map_or(Ok(DAY_S), |text| whole_seconds("day", text))?;
         if wire.tiers.is_empty() || wire.tiers.len() > MOST_TIERS {
             let expected = format!("1 to {MOST_TIERS} tiers");
@@ -229,7 +239,7 @@ impl System {
             window_s,
             scrape_s,
             block_steps,
-            block_is_given: wire.block.is_some(),
+            block_s,
             day_s,
             midnight_s: wire.midnight,
             entry: 0,

@@ -96,7 +96,10 @@ impl Look {
                 .as_ref()
                 .map(|growth| growth.per_day_per_s.clone())
                 .map_err(Clone::clone),
-            doubts: doubts(analysis).chain(fills.map(str::to_owned)).collect(),
+            doubts: doubts(analysis)
+                .chain(analysis.windows.remarks.clone())
+                .chain(fills.map(str::to_owned))
+                .collect(),
             laws_checked: analysis.laws.len() + busier,
             laws_broken: analysis.laws.iter().filter(|law| !law.holds).count() + busier,
             tiers,

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use kendall_fit::open::TierMeans;
+use kendall_report::utc_minutes;
 use kendall_units::exact_f64;
 
-use crate::fetch::{Observed, TierSeries};
+use crate::fetch::{Observed, TierSeries, begins};
 use crate::quantity::Quantity;
 use crate::system::System;
 
@@ -31,6 +32,9 @@ const MOSTLY: f64 = 0.5;
 
 /// How the reason of a window that is not steady begins.
 const CHANGES: &str = "the load changes";
+
+/// Figures of a tier on which a network rests, where it has them.
+const NEEDED: [Quantity; 3] = [Quantity::Throughput, Quantity::Busy, Quantity::ResponseTime];
 
 /// The stage in which a worker serves a request.
 const SERVICE_TIME: &str = "service_time";
@@ -57,26 +61,58 @@ pub struct Windows {
     pub all: Vec<Window>,
     /// Steps of each.
     pub steps: usize,
+    /// The first window of the system as it is now.
+    pub since: usize,
+    /// What was left out since it is not of that system, or not of all tiers.
+    pub remarks: Vec<String>,
+    /// What would have been if enough were left.
+    pub doubts: Vec<String>,
 }
 
 impl Windows {
     /// Cuts the time into windows and judges each. Where the file says no length, and the load changes within more than
-    /// half of them, they become shorter: two thirds, or a third, whichever leaves enough that are steady.
-    pub fn of(system: &System, observed: &Observed) -> Self {
-        let usual = Self::cut(system, observed, system.block_steps);
-        if system.block_is_given || usual.share_steady() >= MOSTLY {
-            return usual;
+    /// half of them or fewer than `fewest` can be used, they become shorter: two thirds, or a third, whichever leaves enough.
+    ///
+    /// Those before all tiers have figures are left out too, as long as `fewest` have these.
+    pub fn of(system: &System, observed: &Observed, fewest: usize) -> Self {
+        let late = Late::of(system, observed);
+        let mut found = Self::as_they_fit(system, observed, fewest);
+        let Some(late) = late else { return found };
+        let step_s = observed.grid.step_s;
+        let is_before = |window: &Window| window.from_s < observed.grid.offset_s(late.since);
+        let since = utc_minutes(
+            (observed.grid.from_s + late.since as u64 * step_s).saturating_mul(1_000_000_000),
+        );
+        let Late { tier, quantity, .. } = late;
+        let has = format!("`{tier}` has `{}` since {since} only", quantity.name());
+        if found.used().filter(|window| !is_before(window)).count() < fewest {
+            let few = format!("{has}, in fewer than {fewest} windows that can be used");
+            found.doubts.push(few);
+            return found;
         }
+        for window in found.all.iter_mut().filter(|window| is_before(window)) {
+            window.left_out = Some(format!("`{tier}` has no `{}` yet", quantity.name()));
+        }
+        found.since = found.all.iter().filter(|window| is_before(window)).count();
+        found.remarks.push(format!("{has}: the time before is left out"));
+        found
+    }
+
+    fn as_they_fit(system: &System, observed: &Observed, fewest: usize) -> Self {
+        let is_enough =
+            |windows: &Self| windows.share_steady() >= MOSTLY && windows.used().count() >= fewest;
+        let mut best = Self::cut(system, observed, system.block_steps);
         let shorter = [system.block_steps / 3 * 2, system.block_steps / 3];
         let shorter = shorter.into_iter().filter(|steps| (2..system.block_steps).contains(steps));
-        let mut best = usual;
-        for steps in shorter {
-            let found = Self::cut(system, observed, steps);
-            if found.share_steady() > best.share_steady() {
-                best = found;
-            }
-            if best.share_steady() >= MOSTLY {
+        for steps in shorter.filter(|_| system.block_s.is_none()) {
+            if is_enough(&best) {
                 break;
+            }
+            let found = Self::cut(system, observed, steps);
+            let has_more =
+                best.used().count() < fewest && found.used().count() > best.used().count();
+            if has_more || found.share_steady() > best.share_steady() {
+                best = found;
             }
         }
         best
@@ -102,7 +138,8 @@ impl Windows {
     }
 
     fn cut(system: &System, observed: &Observed, steps: usize) -> Self {
-        let mut windows = Self { all: Vec::new(), steps };
+        let mut windows =
+            Self { all: Vec::new(), steps, since: 0, remarks: Vec::new(), doubts: Vec::new() };
         windows.all = (0..observed.grid.len() / steps)
             .map(|index| {
                 let range = windows.steps_of(index);
@@ -152,6 +189,38 @@ impl Windows {
 
     pub fn used(&self) -> impl Iterator<Item = &Window> + Clone {
         self.all.iter().filter(|window| window.left_out.is_none())
+    }
+}
+
+/// What begins last of the figures that an analysis needs.
+struct Late<'a> {
+    tier: &'a str,
+    quantity: Quantity,
+    /// Step of its first figure.
+    since: usize,
+}
+
+impl<'a> Late<'a> {
+    /// `None` where all begin within the first window.
+    fn of(system: &'a System, observed: &Observed) -> Option<Self> {
+        let all = system.tiers.iter().zip(&observed.tiers);
+        let each = all.flat_map(|(tier, found)| {
+            let since = |quantity| {
+                let values = found.series.get(&quantity)?;
+                let since = match found.series.get(&Quantity::Throughput) {
+                    // Without requests there is no mean of their times.
+                    Some(rates) if quantity == Quantity::ResponseTime => {
+                        let mut both = values.iter().zip(rates);
+                        both.position(|(time, rate)| time.is_finite() || *rate <= 0.0)?
+                    }
+                    _ => begins(values)?,
+                };
+                Some(Self { tier: &tier.name, quantity, since })
+            };
+            NEEDED.into_iter().rev().filter_map(since)
+        });
+        let last = each.max_by_key(|one| one.since)?;
+        (last.since >= system.block_steps).then_some(last)
     }
 }
 
@@ -316,7 +385,7 @@ mod tests {
         ]);
         values.extend([0.0; 10]);
         let (system, observed) = observed(values);
-        let windows = Windows::of(&system, &observed);
+        let windows = Windows::of(&system, &observed, 1);
         let why: Vec<&str> =
             windows.all.iter().map(|w| w.left_out.as_deref().unwrap_or("used")).collect();
         assert_eq!(why[0], "used");
@@ -338,7 +407,7 @@ mod tests {
             let grid = Grid::new(0, 895, 5).unwrap();
             let series = [(Quantity::Throughput, values)].into();
             let tiers = vec![TierSeries { series, ..TierSeries::default() }];
-            Windows::of(&System::parse(&text).unwrap(), &Observed { grid, tiers })
+            Windows::of(&System::parse(&text).unwrap(), &Observed { grid, tiers }, 1)
         };
         let found = of("", 12);
         assert!(found.steps < 12, "{}", found.steps);
@@ -356,6 +425,6 @@ mod tests {
     #[test]
     fn few_requests_make_no_trend() {
         let (system, observed) = observed([vec![1.0; 5], vec![1.4; 5]].concat());
-        assert_eq!(Windows::of(&system, &observed).used().count(), 1);
+        assert_eq!(Windows::of(&system, &observed, 1).used().count(), 1);
     }
 }

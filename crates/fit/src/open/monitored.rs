@@ -40,6 +40,8 @@ pub struct MonitoredTier {
     pub utilization_seen: f64,
     /// Why it cannot be analyzed: its figures cannot be of this system.
     pub impossible: Option<String>,
+    /// Why no window says how busy it is, where none does.
+    pub missing: String,
     /// Its response time was left out, since it is that of its servers without the wait for them.
     pub inside: bool,
 }

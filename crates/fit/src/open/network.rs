@@ -665,10 +665,7 @@ fn lacks(monitored: &Monitored, seen: &[Window], index: usize) -> String {
     let tier = &monitored.tiers[index];
     let known = |of: &dyn Fn(&Window) -> Option<f64>| seen.iter().filter_map(of).count() >= 2;
     if !known(&|window| window.tiers[index].busy) {
-        return format!(
-            "`{}`: no query gives how many of its servers are busy; add one for `busy`",
-            tier.name
-        );
+        return format!("`{}`: {}; add one for `busy`", tier.name, tier.missing);
     }
     let unknown = |called: &&usize| !known(&|window| monitored.requests_at(window, **called));
     let below = tier.calls.iter().filter(unknown).flat_map(|called| {

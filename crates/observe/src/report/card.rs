@@ -62,7 +62,8 @@ fn trust(analysis: &Analysis, answers: &[Answer]) -> Trust {
             "give a tier queries for `arrivals` or `number`",
         );
     }
-    let (used, all) = (analysis.windows.used().count(), analysis.windows.all.len());
+    let windows = &analysis.windows;
+    let (used, all) = (windows.used().count(), windows.all.len() - windows.since);
     let share = kendall_units::ratio(used as u64, all as u64).unwrap_or(0.0);
     if share < FEW_WINDOWS {
         return said(
@@ -116,6 +117,10 @@ fn doubt(analysis: &Analysis) -> Option<(String, &'static str)> {
         (unexplained(analysis), UNITS),
         (outgrown(analysis), HIDDEN),
         (inside, "capacity and utilization do not need it"),
+        (
+            analysis.lacking.first().cloned(),
+            "correct the query, or analyze a time in which it has figures",
+        ),
         (untold(analysis).next(), "analyze a time in which the load varies more"),
         (unknown(analysis).next().map(never_full), "then its capacity is known too"),
     ];

@@ -322,6 +322,61 @@ fn what_a_tier_serves_without_load_is_told_and_no_visit() {
     assert_eq!(without.tiers[1].own_per_s, None);
 }
 
+/// A tier whose exporter was installed after two thirds of the time: the last third tells of both. Ten minutes before the end it is too
+/// little, which is what is said of it, and the entry is answered.
+#[test]
+fn a_tier_that_began_late_is_analyzed_since_then() {
+    let truth = truth(3);
+    let since = |since: usize| {
+        let mut samples = Samples::default();
+        scraped(&truth, &Scraping::each(15), "a", 0.0, &mut samples);
+        let how = Scraping { gaps: std::iter::once(0..since).collect(), ..Scraping::each(15) };
+        scraped(&truth, &how, "b", 0.0, &mut samples);
+        let system = system(15, &format!("{}{}", tier("a", "\"b\""), tier("b", "")));
+        let analysis = found(&system, &mut samples);
+        let said = report::sentences(&system, &analysis, &[]).join(" ");
+        (analysis, said)
+    };
+    let (analysis, said) = since(SECONDS / 3 * 2);
+    assert!(analysis.network.is_ok(), "{:?}", analysis.network);
+    assert!((demand(&analysis, 1) / SERVICE_S - 1.0).abs() < 0.02, "{}", demand(&analysis, 1));
+    let law = analysis.laws.iter().find(|law| law.law.starts_with("forced flow")).unwrap();
+    assert!(law.holds && law.windows >= 20, "{law:?}");
+    // Unix time 1,014,400 and a scrape.
+    let told =
+        "`b` has `response_time` since 1970-01-12 17:47 UTC only: the time before is left out";
+    assert!(said.replace("throughput", "response_time").contains(told), "{said}");
+    let (analysis, said) = since(SECONDS - 600);
+    assert!(said.contains("since 1970-01-12 19:37 UTC only, in fewer than 4 windows"), "{said}");
+    assert!(!said.contains("no query"), "{said}");
+    assert!(analysis.tiers[0].headroom.is_some());
+}
+
+/// A Prometheus that was started a quarter of an hour ago, asked for an hour: what there is, is all of the time.
+#[test]
+fn what_a_young_server_has_is_all_of_the_time() {
+    let truth = truth(3);
+    let mut samples = Samples::default();
+    let begin = SECONDS - 900;
+    let how = Scraping { gaps: std::iter::once(0..begin).collect(), ..Scraping::each(15) };
+    for name in ["a", "b"] {
+        scraped(&truth, &how, name, 0.0, &mut samples);
+    }
+    let text = format!("{}{}", tier("a", "\"b\""), tier("b", ""));
+    let text = format!("name = 'x'\nentry = 'a'\nstep = '15s'\n{text}");
+    let system = System::parse(&text).unwrap();
+    let end_s = 1_000_000 + SECONDS as u64;
+    let grid = Grid::new(end_s - 3_600, end_s, 15).unwrap();
+    let observed = fetch(&system, &mut samples, grid).unwrap();
+    let analysis = analyze(&system, &observed).unwrap();
+    assert!(observed.grid.from_s - (1_000_000 + begin as u64) <= 60, "{:?}", observed.grid);
+    let law = analysis.laws.iter().find(|law| law.law.starts_with("forced flow"));
+    assert!(law.is_some_and(|law| law.holds && law.windows >= 20), "{:?}", analysis.untold);
+    assert!(analysis.windows.used().count() >= 4, "{:?}", analysis.windows);
+    let summary = report::report(&system, &observed, &analysis, &[]).summary.join(" ");
+    assert!(summary.contains("`a` has figures since 1970-01-12 19:32 UTC"), "{summary}");
+}
+
 /// Two tiers of which each counts the same requests, one by a clock that is a minute late, beyond a scrape: reported, and by
 /// how much.
 #[test]
