@@ -224,6 +224,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     check_load(system, observed)?;
     let mut windows = Windows::of(system, observed, FEWEST_WINDOWS);
     let servers = known_servers(system, observed, &mut windows)?;
+    windows.since_changes(system, observed, &servers, FEWEST_WINDOWS);
     let used: Vec<&Window> = windows.used().collect();
     if used.len() < FEWEST_WINDOWS {
         return Err(AnalyzeError::TooFewWindows {

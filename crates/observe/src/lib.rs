@@ -13,6 +13,7 @@
 mod analysis;
 mod arrivals;
 mod bins;
+mod changed;
 mod classes;
 pub mod discover;
 mod fetch;

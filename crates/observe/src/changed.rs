@@ -1,0 +1,198 @@
+//! Windows of the system as it was before it changed: a deployment, another hit ratio or another machine make a request keep
+//! a tier busy for another time. What was observed then is of another system, and a fit over both describes none.
+
+use kendall_report::utc_minutes;
+use kendall_stats::distribution::t_two_sided;
+use kendall_stats::sample;
+use kendall_units::{Seconds, exact_f64};
+
+use crate::fetch::Observed;
+use crate::quantity::Quantity;
+use crate::system::System;
+use crate::windows::{Window, Windows, present};
+
+/// Windows that each of two parts of the time needs.
+const FEWEST: usize = 4;
+
+/// Moments at which the system may have changed that are tried.
+const TRIED: usize = 48;
+
+/// A change of a request's time that is small beside this is none: as much as what else is told apart here.
+const NOTABLE: f64 = 0.1;
+
+/// Confidence of a change: it is the clearest of [`TRIED`] in each of some tiers, at each look of a watch.
+const CONFIDENCE: f64 = 1.0 - 1e-5;
+
+/// A tier that is so busy beside the busiest one may be full first after a change.
+const DECIDES: f64 = 0.5;
+
+/// Share of the requests that may be of another class than before. Beyond that it is the mix that changed.
+const OTHER_MIX: f64 = 0.05;
+
+/// One window of a tier: the load of the system, and for how long a request of it keeps a server busy.
+#[derive(Debug, Clone, Copy)]
+struct Point {
+    window: usize,
+    rate_per_s: f64,
+    demand_s: f64,
+}
+
+/// A change of what a request costs.
+#[derive(Debug, Clone, Copy)]
+struct Change {
+    /// The first window since.
+    window: usize,
+    /// In standard errors, over as many as chance makes.
+    clear: f64,
+}
+
+impl Windows {
+    /// Leaves out what was before the last clear change, as long as `fewest` windows are left.
+    pub(crate) fn since_changes(
+        &mut self,
+        system: &System,
+        observed: &Observed,
+        servers: &[Option<u64>],
+        fewest: usize,
+    ) {
+        let tiers = self.that_decide(servers);
+        // Each leaves fewer windows.
+        while let Some((tier, change)) = self.change(system, observed, &tiers, NOTABLE) {
+            let name = &system.tiers[tier].name;
+            let keeps = format!("a request keeps `{name}` busy for");
+            let what =
+                format!("{keeps} {}", self.before_and_since(system, observed, (tier, change)));
+            let left = self.used().filter(|window| window.from_s >= self.all[change.window].from_s);
+            if left.count() < fewest {
+                self.doubts
+                    .push(format!("{what}: too few windows are left to analyze the time since"));
+                return;
+            }
+            for window in &mut self.all[..change.window] {
+                let why = || format!("a request kept `{name}` busy for another time");
+                window.left_out.get_or_insert_with(why);
+            }
+            self.since = change.window;
+            self.remarks.retain(|remark| !remark.starts_with(&keeps));
+            self.remarks.push(format!("{what}: that time is left out"));
+        }
+        if let Some((tier, change)) = self.change(system, observed, &tiers, NOTABLE / 2.0) {
+            let what = self.before_and_since(system, observed, (tier, change));
+            let name = &system.tiers[tier].name;
+            self.doubts
+                .push(format!("a request keeps `{name}` busy for {what}: it may still change"));
+        }
+    }
+
+    /// For how long requests keep a tier busy, since when, and for how long before.
+    fn before_and_since(
+        &self,
+        system: &System,
+        observed: &Observed,
+        (tier, change): (usize, Change),
+    ) -> String {
+        let mean = |is_before: bool| {
+            let points = self.points(system, tier);
+            let of = points.iter().filter(|one| (one.window < change.window) == is_before);
+            Seconds::new(sample::mean(&of.map(|one| one.demand_s).collect::<Vec<f64>>()))
+        };
+        let since_s =
+            observed.grid.from_s + kendall_units::whole_u64(self.all[change.window].from_s);
+        let since = utc_minutes(since_s.saturating_mul(1_000_000_000));
+        format!("{} since {since}, and for {} before", mean(false), mean(true))
+    }
+
+    /// Tiers that are busy enough to be full first: what changes in others decides little.
+    fn that_decide(&self, servers: &[Option<u64>]) -> Vec<usize> {
+        let used = |(tier, servers): (usize, &Option<u64>)| {
+            let busy = self.used().filter_map(|window| window.tiers[tier].busy);
+            servers.map_or(0.0, |servers| busy.fold(0.0, f64::max) / exact_f64(servers))
+        };
+        let used: Vec<f64> = servers.iter().enumerate().map(used).collect();
+        let most = used.iter().copied().fold(0.0, f64::max);
+        (0..used.len()).filter(|tier| used[*tier] >= DECIDES * most).collect()
+    }
+
+    /// The clearest change of any of these tiers that is this large.
+    fn change(
+        &self,
+        system: &System,
+        observed: &Observed,
+        tiers: &[usize],
+        by: f64,
+    ) -> Option<(usize, Change)> {
+        let of = |tier: usize| {
+            let found = changed(&self.points(system, tier), by)?;
+            let same_mix = self.moved(system, observed, found.window) <= OTHER_MIX;
+            same_mix.then_some((tier, found))
+        };
+        let all = tiers.iter().copied().filter_map(of);
+        all.max_by(|a, b| a.1.clear.total_cmp(&b.1.clear))
+    }
+
+    /// What is known of a tier in the windows that are used.
+    fn points(&self, system: &System, tier: usize) -> Vec<Point> {
+        let all = self.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none());
+        let of = |(number, window): (usize, &Window)| {
+            let rate_per_s = window.tiers[system.entry].throughput_per_s?;
+            let busy = window.tiers[tier].busy.filter(|busy| *busy > 0.0)?;
+            Some(Point { window: number, rate_per_s, demand_s: busy / rate_per_s })
+        };
+        all.filter_map(of).collect()
+    }
+
+    /// Share of the entry's requests that are of another class since a window.
+    fn moved(&self, system: &System, observed: &Observed, since: usize) -> f64 {
+        let rates = |values: &[f64], windows: std::ops::Range<usize>| -> f64 {
+            let used = windows.filter(|window| self.all[*window].left_out.is_none());
+            used.filter_map(|window| present(values.get(self.steps_of(window))?)).sum()
+        };
+        let (mut then, mut now) = (Vec::new(), Vec::new());
+        for (_, values) in observed.tiers[system.entry].parts(Quantity::Classes) {
+            then.push(rates(values, 0..since));
+            now.push(rates(values, since..self.all.len()));
+        }
+        let (all_then, all_now): (f64, f64) = (then.iter().sum(), now.iter().sum());
+        let moved =
+            then.iter().zip(&now).map(|(then, now)| (then / all_then - now / all_now).abs());
+        moved.filter(|moved| moved.is_finite()).sum::<f64>() / 2.0
+    }
+}
+
+/// The clearest change between two parts of the time, if there is a clear one that is this large.
+fn changed(points: &[Point], by: f64) -> Option<Change> {
+    let last = points.len().checked_sub(FEWEST)?;
+    let step = (last.saturating_sub(FEWEST) / TRIED).max(1);
+    let all = (FEWEST..=last).step_by(step).filter_map(|first| {
+        // It may lie within a window, and rates reach back into the one before.
+        let (before, since) = (&points[..first - 1], points.get(first + 1..)?);
+        let (mean, clear) = apart(before, since)?;
+        let is_one = clear > 1.0 && mean.abs() > by.ln_1p();
+        is_one.then_some(Change { window: since.first()?.window, clear })
+    });
+    all.max_by(|a, b| a.clear.total_cmp(&b.clear))
+}
+
+/// By how much requests since are longer than those before at the same load, as a logarithm, and how clearly. At the same load, since
+/// a request may cost more or less where there are many.
+fn apart(before: &[Point], since: &[Point]) -> Option<(f64, f64)> {
+    let mut sorted = before.to_vec();
+    sorted.sort_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
+    let beside = |one: &Point| {
+        let place = sorted.partition_point(|other| other.rate_per_s < one.rate_per_s);
+        let (low, high) = (sorted.get(place.checked_sub(1)?)?, sorted.get(place)?);
+        let between = (one.rate_per_s - low.rate_per_s) / (high.rate_per_s - low.rate_per_s);
+        let then = low.demand_s + between * (high.demand_s - low.demand_s);
+        Some((one.demand_s / then).ln()).filter(|log| log.is_finite())
+    };
+    let logs: Vec<f64> = since.iter().filter_map(beside).collect();
+    if logs.len() < FEWEST {
+        return None;
+    }
+    let mean = sample::mean(&logs);
+    let spread = sample::variance(&logs)?.sqrt();
+    // Both parts scatter, and the shorter one says least of them.
+    let fewer = exact_f64(logs.len().min(before.len()) as u64);
+    let chance = t_two_sided(CONFIDENCE, fewer - 1.0) * spread / fewer.sqrt();
+    Some((mean, mean.abs() / chance.max(f64::MIN_POSITIVE)))
+}
