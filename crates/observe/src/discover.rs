@@ -8,12 +8,16 @@ use std::fmt::Write as _;
 use crate::fetch::metrics;
 use crate::preset::{PRESETS, Preset, Stands};
 use crate::quantity::{CPU_TIME, Quantity};
+use crate::source::without_credentials;
 
 /// Scrape interval where the server does not tell it.
 const USUAL_SCRAPE_S: u64 = 15;
 
 /// Processors that a program in Go uses at most: its own, or those of the exporter beside another.
 const GO_PROCESSORS: &str = "go_sched_gomaxprocs_threads";
+
+const PODS: &str =
+    ",\n# with a selector by `namespace` and `pod` alone, which the page of cAdvisor has, too";
 
 /// Metrics of the monitoring itself, and of what is pushed to it once, such as by jobs of a night.
 const NO_TIER: [&str; 5] = [
@@ -24,8 +28,20 @@ const NO_TIER: [&str; 5] = [
     "push_time_seconds",
 ];
 
+/// Requests of a backend of HAProxy, whose times its page has as the mean of so many of the last.
+pub(crate) const LAGS: &str = "haproxy_backend_http_requests_total";
+pub(crate) const LAST_REQUESTS: u32 = 1_024;
+
+/// Windows so many times as long as the time of such a mean hardly have requests of those before; no longer than an hour of
+/// data allows.
+const LAGS_A_WINDOW: u64 = 6;
+const LONGEST_BLOCK_S: u64 = 600;
+
 /// How runtimes name containers.
 const NAMES: &str = ",\n# with a selector by `pod` (`pod_name` before Kubernetes 1.16), `name` (Docker) or `id` (control groups)";
+
+/// Where what was in an address is given.
+const SECRET: &str = "# A user and a password are in no file: write USER:PASSWORD into a file of its own, and give it with --basic-file.\n";
 
 /// A job of a Prometheus.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,10 +50,12 @@ pub struct Job {
     pub name: String,
     /// The job that passes on what another server scraped, whose labels are then `exported_…`.
     pub passed_by: Option<String>,
-    /// Addresses of its targets.
+    /// Addresses of its targets, without those that are down.
     pub instances: Vec<String>,
     /// Distance of its scrapes, where the server tells it.
     pub scrape_s: Option<u64>,
+    /// Over how long its response times are means of the last requests, where they are such.
+    pub lag_s: Option<u64>,
     /// Labels of which its targets have several values, though these may be of several systems.
     pub places: Vec<(String, Vec<String>)>,
     /// Names of its metrics.
@@ -51,6 +69,11 @@ impl Job {
             None => matcher("job", &self.name),
             Some(job) => format!("{},{}", matcher("job", job), matcher("exported_job", &self.name)),
         }
+    }
+
+    /// Whether its response times are means of the last requests.
+    pub(crate) fn lags(&self) -> bool {
+        self.metrics.iter().any(|metric| metric == LAGS)
     }
 
     pub(crate) fn instance_label(&self) -> &'static str {
@@ -107,6 +130,9 @@ impl Found<'_> {
 /// # Errors
 /// [`DiscoverError`] where nothing is recognized, or where it cannot be known which tier is the entry.
 pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<String, DiscoverError> {
+    let address = without_credentials(url);
+    let secret = if address == url { "" } else { SECRET };
+    let url = &address;
     let (once, twice) = apart(jobs);
     let mut all: Vec<Found> = once.into_iter().flat_map(recognized).collect();
     for place in 1..all.len() {
@@ -143,6 +169,7 @@ pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<Strin
     };
     let entry = (*entry).to_owned();
     let mut text = written(url, &entry, &tiers, &machines);
+    text.insert_str(0, secret);
     for (job, first) in twice {
         let (first, job) = (first.escape_debug(), job.escape_debug());
         writeln!(text, "\n# Left out, since it scrapes what `{first}` does: {job}")
@@ -210,6 +237,7 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
             ""
         }
     );
+    text.push_str(&block_of_means(&used, step));
     let processors = own_processors(&used, machines);
     let level = |one: &Found| if one.name == entry { None } else { Some(one.preset.stands) };
     for one in &used {
@@ -250,11 +278,36 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
             one.name,
             one.preset.what,
             one.preset.name,
-            if one.preset.name == "container" { NAMES } else { "" }
+            match one.preset.name.as_str() {
+                "container" => NAMES,
+                "kube-state-metrics" => PODS,
+                _ => "",
+            }
         )
         .unwrap_or_default();
     }
     text
+}
+
+/// The length of a window where response times are means of the last requests.
+fn block_of_means(used: &[&Found<'_>], step: u64) -> String {
+    let Some(one) = used.iter().find(|one| one.job.lags()) else { return String::new() };
+    let mean = format!(
+        "# `{}` tells the mean time of the last {LAST_REQUESTS} requests of each backend",
+        one.name
+    );
+    let Some(lag_s) = one.job.lag_s else {
+        return format!(
+            "{mean}, and serves none now: give `block`, {LAGS_A_WINDOW} times as long as so many take\n"
+        );
+    };
+    let wanted_s = LAGS_A_WINDOW * lag_s.max(2 * step);
+    let block_s = wanted_s.min(LONGEST_BLOCK_S).div_ceil(step) * step;
+    let late =
+        if wanted_s > block_s { "; better as many, with a longer time (--from)" } else { "" };
+    format!(
+        "block = \"{block_s}s\"\n{mean}, now those of {lag_s} s: windows of {wanted_s} s hardly have requests of others{late}\n"
+    )
 }
 
 /// How many instances a tier is the sum of, and which places.
@@ -358,6 +411,7 @@ mod tests {
             passed_by: None,
             instances: vec![instance.to_owned()],
             scrape_s: Some(5),
+            lag_s: None,
             places: Vec::new(),
             metrics: metrics.iter().map(|metric| (*metric).to_owned()).collect(),
         }
@@ -405,6 +459,30 @@ mod tests {
         assert!(query(2, Quantity::Servers).contains("instance=\"10.0.0.2:9100\""), "{text}");
         assert!(text.contains("Left out, since it counts no requests: node"), "{text}");
         assert!(!text.contains("prometheus ("), "{text}");
+    }
+
+    /// HAProxy's times are means of its last requests: windows are long beside the time of so many.
+    #[test]
+    fn times_of_the_last_requests_need_long_windows() {
+        let block = |lag_s: Option<u64>, step_s: u64| {
+            let mut jobs = jobs();
+            jobs[4] = job("lb", "10.0.0.4:8404", &["haproxy_frontend_http_requests_total", LAGS]);
+            jobs.iter_mut().for_each(|job| job.scrape_s = Some(step_s));
+            jobs[4].lag_s = lag_s;
+            let text = system_file("http://p:9090", &jobs, None).unwrap();
+            let system = System::parse(&text).unwrap();
+            assert!(text.contains("the mean time of the last 1024 requests"), "{text}");
+            system.whole_windows().unwrap();
+            (system.block_s, text.contains("with a longer time"))
+        };
+        assert_eq!(block(Some(20), 5), (Some(120), false));
+        assert_eq!(block(Some(21), 7), (Some(126), false));
+        assert_eq!(block(Some(1), 15), (Some(180), false));
+        assert_eq!(block(Some(200), 15), (Some(600), true));
+        assert_eq!(block(None, 15), (None, false));
+        let text = system_file("http://me:secret@p:9090", &jobs(), None).unwrap();
+        assert!(!text.contains("secret") && text.contains("--basic-file"), "{text}");
+        assert_eq!(System::parse(&text).unwrap().prometheus.as_deref(), Some("http://p:9090"));
     }
 
     /// Most exporters are programs in Go: their processors and CPU time are not those of what they report.

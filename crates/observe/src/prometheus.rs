@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base64::Engine as _;
-use kendall_units::exact_f64;
+use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
-use crate::discover::{Job, matcher};
+use crate::discover::{Job, LAGS, LAST_REQUESTS, matcher};
 use crate::grid::Grid;
 use crate::source::{Series, Source, SourceError, without_credentials};
 
@@ -23,11 +23,8 @@ const TRIES: u32 = 3;
 /// How long is waited before the second try; twice as long before the third.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Time over which scrapes are counted where no target tells their distance; the last one may be missing, so that the nearest
-/// usual distance is taken where it is as near as that.
+/// Time whose samples are looked at where no target tells their distance.
 const SEEN_S: u64 = 600;
-const USUAL_S: [u64; 10] = [1, 2, 5, 10, 15, 20, 30, 60, 120, 300];
-const NEAR: f64 = 0.12;
 
 /// Labels of targets by which systems are told apart that are monitored together.
 const PLACES: [&str; 6] =
@@ -58,15 +55,13 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// The server at `url`, such as `http://127.0.0.1:9090`. Nothing is asked yet.
+    /// The server at `url`, such as `http://127.0.0.1:9090`. Nothing is asked yet. A user and a password in it are sent, and shown
+    /// nowhere.
     pub fn new(url: &str, authentication: &Authentication) -> Self {
+        let (url, own) = apart(url);
         let authorization = match authentication {
-            Authentication::None => None,
-            Authentication::Basic { user, password } => {
-                let pair = format!("{user}:{password}");
-                let encoded = base64::engine::general_purpose::STANDARD.encode(pair);
-                Some(format!("Basic {encoded}"))
-            }
+            Authentication::None => own.map(|pair| basic(&pair)),
+            Authentication::Basic { user, password } => Some(basic(&format!("{user}:{password}"))),
             Authentication::Bearer(token) => Some(format!("Bearer {token}")),
         };
         let agent = agent(ureq::tls::TlsConfig::default(), TIME_OUT);
@@ -189,6 +184,21 @@ impl Prometheus {
     }
 }
 
+fn basic(pair: &str) -> String {
+    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair))
+}
+
+/// An address without its user and password, and these.
+fn apart(url: &str) -> (String, Option<String>) {
+    let parts = url.split_once("://").and_then(|(scheme, rest)| {
+        let place = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (user, _) = rest[..place].rsplit_once('@')?;
+        Some((format!("{scheme}://{}", &rest[user.len() + 1..]), user))
+    });
+    let decoded = |user: &str| percent_decode_str(user).decode_utf8_lossy().into_owned();
+    parts.map_or_else(|| (url.to_owned(), None), |(url, user)| (url, Some(decoded(user))))
+}
+
 /// What may help where a connection fails.
 fn remedy(error: &str) -> &'static str {
     if error.contains("certificate") {
@@ -259,7 +269,7 @@ impl Prometheus {
             .collect();
         let scrapes =
             own.iter().filter_map(|target| seconds_of(target.scrape_interval.as_deref()?));
-        let scrape_s = scrapes.max().or_else(|| self.seen_scrape_s(name));
+        let own_scrape_s = scrapes.max();
         // One that is scraped twice is one.
         let instances: BTreeSet<String> =
             own.iter().filter_map(|target| target.labels.get("instance").cloned()).collect();
@@ -278,18 +288,30 @@ impl Prometheus {
         let places = self.places(&selector);
         let job = |(exported, metrics): (String, BTreeSet<String>)| {
             let is_own = exported.is_empty();
+            let metrics: Vec<String> = metrics.into_iter().collect();
             let mut job = Job {
                 passed_by: (!is_own).then(|| name.to_owned()),
                 name: if is_own { name.to_owned() } else { exported },
                 instances: instances.iter().cloned().collect(),
-                scrape_s,
+                scrape_s: own_scrape_s,
+                lag_s: None,
                 places: if is_own { places.clone() } else { Vec::new() },
-                metrics: metrics.into_iter().collect(),
+                metrics,
             };
+            let selector = job.selector();
             if !is_own || own.is_empty() {
-                let found = self.values(job.instance_label(), &job.selector());
+                let found = self.values(job.instance_label(), &selector);
                 job.instances = found.unwrap_or_default().into_iter().collect();
             }
+            let down = self.now(&format!("up{{{selector}}} == 0")).unwrap_or_default();
+            let is_down = |instance: &String| {
+                down.iter().any(|(labels, _)| labels.get(job.instance_label()) == Some(instance))
+            };
+            let up = job.instances.iter().filter(|instance| !is_down(instance)).cloned().collect();
+            job.instances = up;
+            let any = job.metrics.iter().find(|name| *name == "up").or(job.metrics.first());
+            job.scrape_s = job.scrape_s.or_else(|| self.seen_scrape_s(&selector, any?));
+            job.lag_s = job.lags().then(|| self.lag_s(&selector)).flatten();
             job
         };
         Ok(metrics.into_iter().map(job).collect())
@@ -321,6 +343,14 @@ impl Prometheus {
             || self.now(&format!("count({{job={job:?}}})")).is_none_or(|found| !found.is_empty())
     }
 
+    /// Over how long a mean of the last requests of a backend of HAProxy is one, weighted by their requests.
+    fn lag_s(&self, selector: &str) -> Option<u64> {
+        let rates = format!("rate({LAGS}{{{selector}}}[{SEEN_S}s])");
+        let query = format!("{LAST_REQUESTS} * count({rates} > 0) / sum({rates})");
+        let (_, seconds) = self.now(&query)?.into_iter().next()?;
+        seconds.is_finite().then(|| kendall_units::whole_u64(seconds.ceil()))
+    }
+
     /// What a query gives now; `None` where it is not answered.
     fn now(&self, query: &str) -> Option<Vec<(BTreeMap<String, String>, f64)>> {
         #[derive(Deserialize)]
@@ -338,14 +368,22 @@ impl Prometheus {
         answer.data?.result.into_iter().map(of).collect()
     }
 
-    /// Distance of the scrapes of a job, by how many there were.
-    fn seen_scrape_s(&self, job: &str) -> Option<u64> {
-        let query = format!("max(count_over_time(up{{job={job:?}}}[{SEEN_S}s]))");
-        let (_, count) = self.now(&query)?.into_iter().next()?;
-        let seen_s = exact_f64(SEEN_S) / count;
-        let is_near = |usual: &&u64| (exact_f64(**usual) / seen_s - 1.0).abs() < NEAR;
-        let usual = USUAL_S.iter().find(is_near).copied();
-        (count >= 2.0).then(|| usual.unwrap_or(kendall_units::whole_u64(seen_s.round())).max(1))
+    /// Distance of the scrapes of a job, by when the samples of one of its series were taken: others may be younger, and what
+    /// was missed is a longer gap.
+    fn seen_scrape_s(&self, selector: &str, metric: &str) -> Option<u64> {
+        let most = format!("topk(1, count_over_time({metric}{{{selector}}}[{SEEN_S}s]))");
+        let (labels, _) = self.now(&most)?.into_iter().next()?;
+        let labels = labels.iter().filter(|(label, _)| *label != "__name__");
+        let one: Vec<String> = labels.map(|(label, value)| matcher(label, value)).collect();
+        let query = format!("{metric}{{{}}}[{SEEN_S}s]", one.join(","));
+        let text = self.ask("/api/v1/query", &[("query", query.clone())], &query).ok()?;
+        let answer: Envelope<Matrix> = serde_json::from_str(&text).ok()?;
+        let times: Vec<f64> =
+            answer.data?.result.into_iter().next()?.values.into_iter().map(|(at, _)| at).collect();
+        let mut gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        gaps.sort_by(f64::total_cmp);
+        let middle = gaps.get(gaps.len() / 2)?;
+        Some(kendall_units::whole_u64(middle.round()).max(1))
     }
 
     /// The data of an answer to a `GET`.
@@ -547,6 +585,22 @@ mod tests {
             listener.set_nonblocking(true).unwrap();
             assert!(listener.accept().is_err(), "{begin}: it was asked again");
         }
+    }
+
+    #[test]
+    fn an_address_is_parted_from_its_user_and_password() {
+        let of = |url: &str| apart(url);
+        assert_eq!(
+            of("http://me:p%40ss@p:9090/x@y"),
+            ("http://p:9090/x@y".to_owned(), Some("me:p@ss".to_owned()))
+        );
+        for plain in ["http://p:9090/a@b", "http://p?c=d@e", "p:9090"] {
+            assert_eq!(of(plain), (plain.to_owned(), None));
+        }
+        let with = |url: &str, own: &Authentication| Prometheus::new(url, own).authorization;
+        let secret = "http://me:secret@p";
+        assert_eq!(with(secret, &Authentication::None).unwrap(), "Basic bWU6c2VjcmV0");
+        assert_eq!(with(secret, &Authentication::Bearer("a".to_owned())).unwrap(), "Bearer a");
     }
 
     #[test]

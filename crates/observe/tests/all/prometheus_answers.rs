@@ -77,9 +77,10 @@ fn answering(answer: fn(&str) -> Vec<u8>) -> String {
     url
 }
 
-/// What answers for several Prometheus has no targets: their instances and the distance of their scrapes are in their series.
+/// What answers for several Prometheus has no targets, and neither has a federation that keeps the labels of others: their
+/// instances and the distance of their scrapes are in their series, of which the longest began two minutes ago.
 #[test]
-fn a_server_without_targets_tells_its_scrapes_by_their_number() {
+fn a_server_without_targets_tells_its_scrapes_by_their_moments() {
     let url = answering(|asked| {
         let data = if asked.contains("/targets") {
             r#"{"activeTargets":[],"droppedTargets":[]}"#
@@ -87,9 +88,14 @@ fn a_server_without_targets_tells_its_scrapes_by_their_number() {
             r#"["web","node","pushed","of-last-year"]"#
         } else if asked.contains("/label/instance/") {
             r#"["10.0.0.1:80"]"#
-        } else if asked.contains("count_over_time") {
-            // The last of 40 scrapes is not there yet.
-            r#"{"resultType":"vector","result":[{"metric":{},"value":[1,"39"]}]}"#
+        } else if asked.contains("topk") {
+            r#"{"resultType":"vector","result":[{"metric":{"job":"x","instance":"the longest"},"value":[1,"5"]}]}"#
+        } else if asked.contains("600s") && asked.contains("the+longest") {
+            // A scrape failed.
+            r#"{"resultType":"matrix","result":[{"metric":{},"values":[[100.3,"1"],[105.3,"1"],[110.31,"1"],[120.3,"1"],[125.3,"1"]]}]}"#
+        } else if asked.contains("3D%3D+0") || asked.contains("==+0") {
+            // Its host has moved: what was scraped there is down.
+            r#"{"resultType":"vector","result":[{"metric":{"job":"node","instance":"10.0.0.1:80"},"value":[1,"0"]}]}"#
         } else if asked.contains("query=count+by") || asked.contains("query=count%20by") {
             r#"{"resultType":"vector","result":[{"metric":{"job":"web"},"value":[1,"1"]},{"metric":{"job":"node"},"value":[1,"1"]}]}"#
         } else if asked.contains("last-year") && asked.contains("/query") {
@@ -106,11 +112,13 @@ fn a_server_without_targets_tells_its_scrapes_by_their_number() {
     let jobs = Prometheus::new(&url, &Authentication::None).jobs().unwrap();
     let text = discover::system_file(&url, &jobs, Some("web")).unwrap();
     let system = System::parse(&text).unwrap();
-    assert_eq!((system.scrape_s, text.contains("a guess: the server")), (15, false), "{text}");
+    assert_eq!((system.scrape_s, text.contains("a guess: the server")), (5, false), "{text}");
     let names: Vec<&str> = jobs.iter().map(|job| job.name.as_str()).collect();
     assert_eq!(names, ["web", "node", "pushed"]);
+    // A host whose target is down is none of a tier that is up.
+    assert!(jobs.iter().all(|job| job.instances.is_empty()), "{jobs:?}");
     let text = discover::system_file(&url, &jobs[..2], None).unwrap();
-    assert!(text.contains("the processors of its host"), "{text}");
+    assert!(!text.contains("the processors of its host"), "{text}");
 }
 
 /// A federation: jobs of the other server are told apart, and so are the namespaces of a job.
