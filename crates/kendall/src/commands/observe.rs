@@ -23,6 +23,25 @@ use crate::output::{self, Format};
 const NO_WATCH: [&str; 8] =
     ["record", "recorded", "samples", "csv", "out", "what_if", "objective", "to"];
 
+/// What has no place where nothing is analyzed.
+const OF_AN_ANALYSIS: [&str; 15] = [
+    "system",
+    "prometheus",
+    "from",
+    "to",
+    "what_if",
+    "objective",
+    "record",
+    "recorded",
+    "samples",
+    "csv",
+    "step",
+    "out",
+    "watch",
+    "metrics",
+    "format",
+];
+
 /// The time that is analyzed by default.
 const USUAL: &str = "-1h";
 
@@ -124,11 +143,11 @@ pub(crate) struct Observe {
     looks: Option<u64>,
 
     /// Lists the exporters with known queries
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = OF_AN_ANALYSIS, conflicts_with_all = ["basic_file", "bearer_file", "ca_file"])]
     presets: bool,
 
     /// Prints a system file with what Kendall recognizes in a Prometheus
-    #[arg(long, value_name = "URL", conflicts_with_all = ["system", "prometheus", "presets"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = OF_AN_ANALYSIS, conflicts_with = "presets")]
     discover: Option<String>,
 
     /// With --discover: the tier that clients call, where it cannot be known
@@ -150,6 +169,10 @@ impl Observe {
             output::result(&self.discovered(url)?);
             return Ok(Exit::Done);
         }
+        // What it requires cannot stand beside a system file, so that the parser of arguments requires it no more.
+        if self.entry.is_some() {
+            return Err(refused("--entry goes with --discover; a system file says `entry` itself"));
+        }
         let path = self.system.clone().unwrap_or_default();
         let text = kendall_tier::read_text(&path, kendall_tier::LARGEST_FILE)
             .map_err(|error| refused(format!("{}: {error}", path.display())))?;
@@ -160,12 +183,14 @@ impl Observe {
             system.queried().map_err(refuse)?;
         }
         if let Some(every) = &self.watch {
+            system.whole_windows().map_err(refuse)?;
             return self.watch(&system, &text, every);
         }
         // A stored observation keeps its step, though the file may have changed.
         if let Some(step_s) = self.step_there(&path, &system)? {
             system = System::parse_at(&text, Some(step_s)).map_err(refuse)?;
         }
+        system.whole_windows().map_err(refuse)?;
         let changes = self.questions(&system)?;
         let objectives = self.objective.iter().map(|text| Objective::parse(text));
         let objectives = objectives.collect::<Result<Vec<Objective>, String>>().map_err(refused)?;
@@ -197,7 +222,7 @@ impl Observe {
         let now_s = self::now_s()?;
         let from_s = moment("--from", self.from.as_deref().unwrap_or(USUAL), now_s)?;
         let watch = watch::Watch {
-            text,
+            text: text.to_owned(),
             every: Duration::from_secs(watch::whole_seconds("--watch", every)?),
             seen_s: now_s.saturating_sub(from_s),
             growth_s: watch::whole_seconds("--growth", &self.growth)?,
@@ -205,7 +230,7 @@ impl Observe {
             metrics: self.metrics,
             format: self.format,
         };
-        watch.run(&mut self.server(system)?, &self::now_s)
+        watch.run(self.server(system)?, self::now_s)
     }
 
     fn server(&self, system: &System) -> anyhow::Result<Prometheus> {
@@ -217,9 +242,11 @@ impl Observe {
 
     fn server_at(&self, url: &str) -> anyhow::Result<Prometheus> {
         if !url.starts_with("http://") && !url.starts_with("https://") {
-            let example = url.rsplit_once("//").map_or(url, |(_, rest)| rest);
+            let place = url.rsplit_once("//").map_or(url, |(_, rest)| rest);
+            // Nobody's password is printed.
+            let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
             return Err(refused(format!(
-                "`{url}` is no address of a server; write it like `http://{example}`"
+                "an address of a server begins with http:// or https://: write it like `http://{place}`"
             )));
         }
         let server = Prometheus::new(url, &self.authentication()?);
@@ -292,6 +319,12 @@ impl Observe {
             return fetch(system, &mut samples, grid).map_err(refused);
         }
         if let Some(folder) = self.folder(path, system) {
+            if self.record.is_some() {
+                return Err(refused(format!(
+                    "--record: {} is a recording already; copy its folder, or give --prometheus to record from a server",
+                    folder.display()
+                )));
+            }
             if self.from.is_some() || self.to.is_some() {
                 return Err(refused(
                     "a recording is analyzed whole: --from and --to choose a time of a server (then give \

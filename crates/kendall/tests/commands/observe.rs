@@ -762,6 +762,57 @@ fn a_prometheus_behind_tls_and_a_password_is_asked_with_both() {
     );
 }
 
+/// A server that accepts and never answers holds nobody up who wants to stop.
+#[test]
+fn a_watch_ends_while_its_server_hangs() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("system.toml");
+    std::fs::write(&file, "name = 'x'\nentry = 'a'\n[tiers.a]\npreset = 'http'\n").unwrap();
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", silent.local_addr().unwrap());
+    let mut child = kendall()
+        .arg("observe")
+        .arg(&file)
+        .args(["--prometheus", &url, "--watch", "1s"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let _held = silent.accept().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    // Not the words of a server that was waited for.
+    assert!(said.contains("stopped while the server had not answered"), "{said}");
+    assert!(!said.contains("no answer in"), "{said}");
+    assert!(child.wait().unwrap().success());
+}
+
+/// A password in an address opens the door, and is in no file, message or recording.
+#[test]
+fn a_password_in_an_address_is_written_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_station, _, metrics) = station();
+    let (_prometheus, url) = prometheus(folder.path(), metrics);
+    let address = url.trim_start_matches("http://");
+    let discover = |user: &str| {
+        let url = format!("http://{user}@{address}");
+        let output = kendall().args(["observe", "--discover", &url]).output().unwrap();
+        let all = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8(all).unwrap())
+    };
+    let mut found = (None, String::new());
+    wait_until("a scrape", || {
+        found = discover("me:secret");
+        found.0 == Some(0)
+    });
+    assert!(!found.1.contains("secret") && found.1.contains("--basic-file"), "{}", found.1);
+    assert!(found.1.contains(&format!("prometheus = \"http://{address}\"")), "{}", found.1);
+    let refused = kendall().args(["observe", "--discover", "me:other-one@host:9090"]).output();
+    let said = String::from_utf8(refused.unwrap().stderr).unwrap();
+    assert!(said.contains("`http://host:9090`") && !said.contains("other-one"), "{said}");
+}
+
 #[test]
 fn a_server_that_is_not_there_and_a_file_that_is_wrong_are_told_apart() {
     let folder = tempfile::tempdir().unwrap();

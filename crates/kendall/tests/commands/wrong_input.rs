@@ -187,6 +187,11 @@ fn what_an_observation_does_not_use_is_refused() {
     refused(&["observe", example, "--from", "yesterday"], "a recording is analyzed whole");
     refused(&["observe", example, "--to=-1h"], "a recording is analyzed whole");
     refused(&["observe", example, "--prometheus", "host:9090"], "write it like `http://host:9090`");
+    refused(&["observe", example, "--record", "again"], "is a recording already");
+    refused(&["observe", example, "--entry", "web"], "--discover");
+    let discover = ["observe", "--discover", "http://127.0.0.1:1"];
+    refused(&[&discover[..], &["--what-if", "load=2"]].concat(), "cannot be used");
+    refused(&["observe", "--presets", "--from=-1h"], "cannot be used");
     refused(
         &["observe", example, "--what-if", "load=-1"],
         "above 0, such as 2: twice the present load",
@@ -195,6 +200,8 @@ fn what_an_observation_does_not_use_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (system, table) = observed(folder.path(), |load| 0.05 * load);
     refused(&["observe", &system, "--csv", &table, "--metrics", "127.0.0.1:0"], "cannot be used");
+    let said = "block: 180 s is refused; expected a multiple of the step of 7 s";
+    refused(&["observe", &system, "--prometheus", "http://127.0.0.1:1", "--step", "7s"], said);
     let (system, table) = observed(folder.path(), |load| 1.0 - load);
     refused(&["observe", &system, "--csv", &table], "is refused; expected a number from 0");
 }

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use kendall_observe::watch::Look;
@@ -22,9 +22,12 @@ const HOURS: u64 = 24;
 /// Failed analyses after which the figures of the last good one are no longer shown as those of now.
 const MOST_FAILED: u64 = 3;
 
+/// How long a look may take to its end after it was told to stop: the server may have no answer for a minute.
+const GRACE: Duration = Duration::from_millis(500);
+
 /// How a system is watched.
-pub(super) struct Watch<'a> {
-    pub(super) text: &'a str,
+pub(super) struct Watch {
+    pub(super) text: String,
     /// Time between two analyses.
     pub(super) every: Duration,
     /// The time that one analysis covers.
@@ -78,16 +81,51 @@ impl Shown {
     }
 }
 
-impl Watch<'_> {
-    /// Repeats the analysis until it is stopped. One that fails is reported and tried again; where all of a given number
-    /// fail, so does this.
+/// Asks for the stop when it is dropped.
+struct Ended(Stop);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.request();
+    }
+}
+
+impl Watch {
+    /// Repeats the analysis until it is stopped, which ends it whatever it waits for.
     pub(super) fn run(
-        &self,
-        source: &mut dyn Source,
-        now_s: &dyn Fn() -> anyhow::Result<u64>,
+        self,
+        mut source: impl Source + Send + 'static,
+        now_s: fn() -> anyhow::Result<u64>,
     ) -> anyhow::Result<Exit> {
         let stop = Stop::on_signals()?;
-        let system = System::parse(self.text).map_err(refused)?;
+        let (done, result) = mpsc::channel();
+        let own = stop.clone();
+        std::thread::Builder::new().name("looks".into()).spawn(move || {
+            let ended = Ended(own);
+            // Nobody is left to hear it where it ends late.
+            done.send(self.repeat(&mut source, now_s, &ended.0)).unwrap_or_default();
+        })?;
+        stop.wait();
+        match result.recv_timeout(GRACE) {
+            Ok(result) => result,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                output::note(
+                    "stopped while the server had not answered: the last look is not whole",
+                );
+                Ok(Exit::Done)
+            }
+            Err(error @ mpsc::RecvTimeoutError::Disconnected) => Err(error.into()),
+        }
+    }
+
+    /// An analysis that fails is reported and tried again; where all of a given number fail, so does this.
+    fn repeat(
+        &self,
+        source: &mut dyn Source,
+        now_s: fn() -> anyhow::Result<u64>,
+        stop: &Stop,
+    ) -> anyhow::Result<Exit> {
+        let system = System::parse(&self.text).map_err(refused)?;
         let shown = Arc::new(Mutex::new(Shown::default()));
         let _page = self.metrics.map(|address| serve(address, &shown)).transpose()?;
         let mut growth: Option<(u64, Result<Growth, String>)> = None;
@@ -152,7 +190,7 @@ impl Watch<'_> {
         now_s: u64,
     ) -> Result<Result<Growth, String>, String> {
         let hour_s = (system.day_s / HOURS).max(system.step_s);
-        let hourly = System::parse_at(self.text, Some(hour_s)).map_err(|e| e.to_string())?;
+        let hourly = System::parse_at(&self.text, Some(hour_s)).map_err(|e| e.to_string())?;
         let from_s = now_s.saturating_sub(self.growth_s);
         let grid = Grid::new(from_s, now_s, hour_s).map_err(|error| error.to_string())?;
         let observed = fetch_load(&hourly, source, grid).map_err(|error| error.to_string())?;
