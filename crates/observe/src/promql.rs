@@ -72,7 +72,7 @@ pub(crate) fn metrics(query: &str) -> Option<usize> {
         match expression {
             Expression::Number(_) | Expression::Vector(_) => 0,
             Expression::Selector(_) | Expression::Over(..) => 1,
-            Expression::Aggregate(_, _, inner) => of(inner),
+            Expression::Aggregate(_, _, inner) | Expression::Ceil(inner) => of(inner),
             Expression::Binary(_, left, right) => of(left) + of(right),
         }
     }
@@ -109,6 +109,10 @@ fn value(expression: &Expression, samples: &Samples, grid: &Grid) -> Result<Valu
         Expression::Aggregate(how, by, inner) => match value(inner, samples, grid)? {
             Value::Number(number) => Value::Number(number),
             Value::Series(series) => Value::Series(aggregate(*how, by, series, grid)),
+        },
+        Expression::Ceil(inner) => match value(inner, samples, grid)? {
+            Value::Number(number) => Value::Number(number.ceil()),
+            Value::Series(series) => each(series, f64::ceil),
         },
         Expression::Binary(operator, left, right) => {
             let (left, right) = (value(left, samples, grid)?, value(right, samples, grid)?);
@@ -189,19 +193,21 @@ fn binary(operator: Operator, left: Value, right: Value) -> Result<Value, QueryE
         }
         return Ok(Value::Series(all));
     }
-    let plain = |mut series: Vec<Series>, with: &dyn Fn(f64) -> f64| {
-        for one in &mut series {
-            one.labels.remove(NAME);
-            one.values.iter_mut().for_each(|value| *value = with(*value));
-        }
-        Value::Series(series)
-    };
     match (left, right) {
         (Value::Number(a), Value::Number(b)) => Ok(Value::Number(operator.of(a, b))),
-        (Value::Series(series), Value::Number(b)) => Ok(plain(series, &|a| operator.of(a, b))),
-        (Value::Number(a), Value::Series(series)) => Ok(plain(series, &|b| operator.of(a, b))),
+        (Value::Series(series), Value::Number(b)) => Ok(each(series, |a| operator.of(a, b))),
+        (Value::Number(a), Value::Series(series)) => Ok(each(series, |b| operator.of(a, b))),
         (Value::Series(left), Value::Series(right)) => matched(operator, &left, &right),
     }
+}
+
+/// Series without the name of their metric, each value changed.
+fn each(mut series: Vec<Series>, change: impl Fn(f64) -> f64) -> Value {
+    for one in &mut series {
+        one.labels.remove(NAME);
+        one.values.iter_mut().for_each(|value| *value = change(*value));
+    }
+    Value::Series(series)
 }
 
 fn unnamed(series: &Series) -> BTreeMap<&str, &str> {

@@ -23,6 +23,8 @@ pub(super) enum Expression {
     /// A function over a window in milliseconds.
     Over(Overtime, Vec<Matcher>, u64),
     Aggregate(Aggregate, Vec<String>, Box<Self>),
+    /// The next whole number.
+    Ceil(Box<Self>),
     Binary(Operator, Box<Self>, Box<Self>),
 }
 
@@ -268,6 +270,12 @@ impl<'a> Reader<'a> {
         match (word, self.rest.starts_with('(')) {
             ("rate", true) => self.over(Overtime::Rate),
             ("increase", true) => self.over(Overtime::Increase),
+            ("ceil", true) => {
+                self.expect('(')?;
+                let inner = self.sum_or()?;
+                self.expect(')')?;
+                Ok(Expression::Ceil(Box::new(inner)))
+            }
             ("vector", true) => {
                 self.expect('(')?;
                 let number = self.number()?;

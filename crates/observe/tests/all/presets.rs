@@ -8,7 +8,7 @@
 //! statsd_exporter, whose own page is `go`), `uwsgi` (2.0.31), `php-fpm` (8.2), `haproxy` (2.6), `envoy` (1.40), `pgbouncer`
 //! (1.18 with pgbouncer_exporter 0.12), `redis` (7.0 with redis_exporter 1.45), `mysql` (MariaDB 10.11 with mysqld_exporter
 //! 0.14), `hikaricp` and `jvm-cpu` (HikariCP 5.1 with Micrometer 1.13), `kafka-consumers` (3.9 with kafka_exporter of
-//! January), `traefik` (3.7) and `puma` (5.6 with two workers of three threads and yabeda-puma-plugin).
+//! January), `kube-state-metrics` (written after its documentation, docs/metrics/workload/pod-metrics.md), `traefik` (3.7) and `puma` (5.6 with two workers of three threads and yabeda-puma-plugin).
 
 #![allow(clippy::unwrap_used, reason = "a failure to set up a test is a failure of the test")]
 
@@ -174,6 +174,14 @@ const CASES: &[Case] = &[
         // Sums of the pod and of the node, the pod's container, and its pause.
         grows: &[(&["image=\"\""], 0.61), (&["container=\"host\""], 0.6), (&["pause"], 0.01)],
         finds: &[(Quantity::Busy, 0.6)],
+        classes: &[],
+    },
+    Case {
+        preset: "kube-state-metrics",
+        page: include_str!("../pages/kube-state-metrics.txt"),
+        // Limits of 1.5 processors, of which 0.6 are used: as two of which 0.8 are.
+        grows: &[(&["image=\"\""], 0.31), (&["container=\"api\"", "cpu=\"total\""], 0.3)],
+        finds: &[(Quantity::Servers, 2.0), (Quantity::Busy, 0.8)],
         classes: &[],
     },
     Case {
