@@ -77,6 +77,8 @@ pub enum BadReply {
     LongLine,
     #[error("a header of a value has no length")]
     Header,
+    #[error("the flags of a value are no number of 32 bits")]
+    Flags,
 }
 
 /// Parses the reply that `buffer` begins with.
@@ -117,6 +119,9 @@ fn values_header(text: &[u8]) -> Result<Element, BadReply> {
     }
     if count < 4 {
         return Err(BadReply::Header);
+    }
+    if whole(spans[2].of(text)).is_none_or(|flags| flags > u64::from(u32::MAX)) {
+        return Err(BadReply::Flags);
     }
     Ok(Element::Value {
         header: text.len(),

@@ -17,6 +17,8 @@ use crate::servers::{Lost, NOISE};
 const DISAGREE: &[u8] = b"SERVER_ERROR servers disagree\r\n";
 const GATHER_LIMIT: &[u8] = b"SERVER_ERROR answer too large to put together\r\n";
 const MN: &[u8] = b"MN\r\n";
+/// Bytes behind a value.
+const LINE_END: usize = 2;
 
 /// What was seen of a reply in the bytes at hand.
 struct Seen {
@@ -190,6 +192,10 @@ impl Engine {
     fn is_right(&mut self, from: At, head: &InFlight, element: &Element, bytes: &[u8]) -> bool {
         let line = match element {
             Element::Incomplete => return true,
+            // Values of the proxy's longest are what its bounds of memory are made for.
+            Element::Value { data, .. } if *data > self.limits.value_bytes + LINE_END => {
+                return false;
+            }
             Element::Value { header, .. } => &bytes[..*header],
             Element::Part(line) | Element::Last { line, .. } => &bytes[..*line],
         };

@@ -63,6 +63,44 @@ fn an_error_does_not_stand_within_a_line() {
     }
 }
 
+/// A server that announces a value that none can be, and does not send it.
+fn huge_values(listener: &std::net::TcpListener) {
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        std::thread::spawn(move || {
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            for line in lines.map_while(Result::ok) {
+                let answer: &[u8] = match line.as_str() {
+                    "get long" => b"VALUE long 0 1048577\r\n",
+                    "get flags" => b"VALUE flags 68719476736 1\r\na\r\nEND\r\n",
+                    _ => b"VERSION 1\r\n",
+                };
+                stream.write_all(answer).unwrap_or_default();
+            }
+        });
+    }
+}
+
+/// The client is answered at once, and not with what no server may have.
+#[test]
+fn a_value_that_cannot_be_is_a_wrong_answer() {
+    for mode in MODES {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // It ends with the process.
+        std::thread::spawn(move || huge_values(&listener));
+        let mut options = options(&[], mode);
+        options.pools[0].servers = vec![address.into()];
+        options.pools[0].timeout = Duration::from_secs(3600);
+        let proxy = Running::start(options);
+        let mut client = Client::connect(proxy.address);
+        for key in ["long", "flags"] {
+            let answer = client.line(&format!("get {key}\r\n"));
+            assert_eq!(answer, "SERVER_ERROR backend sent a reply to no request in flight");
+        }
+    }
+}
+
 /// A server that knows the odd keys only, and leaves one answer out.
 fn one_too_few(listener: &std::net::TcpListener) {
     let answered = Arc::new(AtomicU64::new(0));
