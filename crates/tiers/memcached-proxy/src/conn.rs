@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use kendall_protocols::memcached::{Command, Framing, Request};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::mark::{self, Mark};
 use crate::options::{KEEP_BYTES, READ_BYTES};
@@ -158,6 +159,16 @@ impl Conn {
         self.sent = self.sent.saturating_sub(1);
         self.data_left = 0;
         self.ends_with_data = false;
+    }
+
+    /// Whether there is something to read, or the connection is made, of which no event has told yet: this process
+    /// stood still, and not the server.
+    pub(crate) fn has_news(&self) -> bool {
+        let Some(stream) = &self.stream else { return false };
+        let connecting = self.state == ConnState::Connecting;
+        let wanted = if connecting { PollFlags::OUT } else { PollFlags::IN };
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(stream, wanted)], Some(&now)).is_ok_and(|ready| ready > 0)
     }
 
     /// Whether the first request was written, so that a reply may come.

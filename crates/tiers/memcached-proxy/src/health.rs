@@ -66,7 +66,7 @@ impl Servers {
             let conn = self.conn(index);
             let waits = !conn.queue.is_empty() || conn.state == ConnState::Connecting;
             let silent_ns = tools.now_ns.saturating_sub(conn.progress_ns);
-            if waits && silent_ns > self.policy.timeout_ns {
+            if waits && silent_ns > self.policy.timeout_ns && !conn.has_news() {
                 self.fail(index, TIMED_OUT, tools);
             }
         }

@@ -20,6 +20,7 @@ use kendall_tier::{Clock, Instruments, ManualClock};
 use rustix::event::Timespec;
 use rustix::net::sockopt::set_socket_linger;
 
+use crate::conn::{Conn, ConnState};
 use crate::engine::{Engine, Room, Shared};
 use crate::listener::Listener;
 use crate::options::{
@@ -653,6 +654,37 @@ fn what_a_client_sent_is_done_though_it_closes_before_its_answers_come() {
         world.bury(0);
         world.finish();
         assert_eq!(world.promised.len(), 20);
+    }
+}
+
+/// A process that was frozen for longer than the timeout reads what its servers sent meanwhile before it takes them
+/// for silent.
+#[test]
+fn a_server_is_not_silent_while_the_proxy_stands_still() {
+    for mode in [Mode::Workers(1), Mode::Pipelined { connections: 1 }] {
+        let mut world = World::new(1, mode, (1, false), Placement::Replicate);
+        let mut client = TcpStream::connect(world.proxy).unwrap();
+        client.set_nonblocking(true).unwrap();
+        client.write_all(b"get k\r\n").unwrap();
+        let has_answer = |conn: &Conn| {
+            conn.state == ConnState::Open && !conn.queue.is_empty() && conn.has_news()
+        };
+        while !(0..9).filter_map(|conn| world.engine.pools[0].known_conn(conn)).any(has_answer) {
+            world.turn();
+            world.servers[0].accept();
+            for link in (0..world.servers[0].links.len()).rev() {
+                world.servers[0].serve(link, 1, 1 << 20);
+            }
+        }
+        world.clock.advance(3000 * MILLISECOND);
+        world.engine.tools.look();
+        world.engine.pools.check(&mut world.engine.tools);
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n") {
+            world.turn();
+            answer.extend(take(&mut client, 1 << 20).unwrap());
+        }
+        assert_eq!(String::from_utf8_lossy(&answer), "VALUE k 0 1\r\nv\r\nEND\r\n", "{mode:?}");
     }
 }
 
