@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::io::Write as _;
+use std::io::{BufRead as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -68,13 +68,57 @@ fn a_server_with_few_files_says_how_many_clients_it_takes() {
         (64, &station[..], "connections=32 allowed=10000"),
         (28, &station[..], "connections=8 allowed=10000"),
         (256, &proxy[..], "connections=149 allowed=16384"),
-        (64, &proxy[..], "connections=8 allowed=16384"),
     ] {
         let mut command = with_files(files, &[tier, &["--listen", "127.0.0.1:0"]].concat());
         command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
         let _process = Process(command.spawn().unwrap());
         kendall_testing::wait_until(says, || std::fs::read_to_string(&log).unwrap().contains(says));
     }
+}
+
+/// Then it would take its servers for dead when it comes to open a connection.
+#[test]
+fn a_proxy_without_files_for_its_servers_does_not_start() {
+    let servers = ["--server", "127.0.0.1:1", "--server", "127.0.0.1:2", "--workers", "512"];
+    let tier = [&["proxy", "--listen", "127.0.0.1:0"], &servers[..]].concat();
+    let output = with_files(1024, &tier).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{error}");
+    // A connection for each worker and one for probes, to each server, and two descriptors of the thread.
+    assert!(error.contains("1028 connections to servers and 40 descriptors more"), "{error}");
+    assert!(error.contains("1024 open files") && error.contains("ulimit -n"), "{error}");
+}
+
+/// A lack of the proxy's own says nothing of its servers.
+#[test]
+fn a_proxy_that_has_no_descriptor_left_ejects_no_server() {
+    let server = kendall_testing::free_address();
+    let _server = Process::memcached(server, &[]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+    command.args(["serve", "proxy", "--listen", "127.0.0.1:0", "--server", &server.to_string()]);
+    let (mut process, ready) =
+        Process::ready(command.args(["--format", "json"]).stdout(Stdio::piped()));
+    let mut client = TcpStream::connect(ready.address("listen")).unwrap();
+    client.set_read_timeout(Some(kendall_testing::DEADLINE)).unwrap();
+    let mut line = |request: &[u8]| {
+        client.write_all(request).unwrap();
+        let mut answer = Vec::new();
+        std::io::BufReader::new(&client).read_until(b'\n', &mut answer).unwrap();
+        String::from_utf8(answer).unwrap()
+    };
+    assert_eq!(line(b"set k 0 0 1\r\nv\r\n"), "STORED\r\n");
+    // Reads of unknown size take a connection that is not open yet.
+    let fewer = Rlimit { current: Some(4), maximum: Some(4) };
+    prlimit(Some(Pid::from_child(&process.0)), Resource::Nofile, fewer).unwrap();
+    for _ in 0..5 {
+        let answer = line(b"get k\r\n");
+        assert!(answer.starts_with("SERVER_ERROR the proxy has no descriptor left"), "{answer}");
+    }
+    assert_eq!(line(b"set k 0 0 1\r\nv\r\n"), "STORED\r\n");
+    kill_process(Pid::from_child(&process.0), Signal::TERM).unwrap();
+    let said = std::io::read_to_string(process.0.stdout.take().unwrap()).unwrap();
+    let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(said["outcomes"]["ejections"], 0);
 }
 
 /// As a terminal that is closed sends it; `nohup` has it ignored.

@@ -41,6 +41,11 @@ pub enum PlanError {
     Itself { pool: String, what: &'static str },
     #[error("nothing leads to the pool `{pool}`: name it in a route, a warm-up or a shadow")]
     Unused { pool: String },
+    #[error(
+        "{connections} connections to servers and {FILES_SPARE} descriptors more are too many: this process may have {files} \
+         open files; raise its limit (`ulimit -n`), or take fewer workers, connections, threads or servers"
+    )]
+    Files { connections: usize, files: usize },
     #[error("the shadow of pool `{pool}` gets no key: write a share above 0")]
     NoShare { pool: String },
 }
@@ -216,7 +221,7 @@ impl Planner {
             pools.push(Planned { warm, shadow, ..planned });
         }
         let counters = pools.iter().flat_map(|pool| pool.counters.iter()).max();
-        let options = Options { connections: clients(options, &pools), ..options.clone() };
+        let options = Options { connections: clients(options, &pools)?, ..options.clone() };
         Ok(Plan {
             number: self.plan.number + 1,
             routes,
@@ -343,9 +348,8 @@ fn check_links(options: &Options, names: &[&str]) -> Result<(), PlanError> {
     }
 }
 
-/// Clients that may be connected: the connections to all servers and the metrics page keep their descriptors. With very
-/// few of these, clients have some all the same.
-fn clients(options: &Options, pools: &[Planned]) -> usize {
+/// Clients that may be connected: the connections to all servers and the metrics page keep their descriptors.
+fn clients(options: &Options, pools: &[Planned]) -> Result<usize, PlanError> {
     let servers = |shadows: bool| {
         let pools = pools.iter().filter(|pool| pool.is_shadow == shadows);
         pools.map(|pool| pool.counters.len()).sum::<usize>()
@@ -355,8 +359,10 @@ fn clients(options: &Options, pools: &[Planned]) -> usize {
     let of_thread = |share: &Options| (share.lanes().0 + 1) * asked + 2 * shadows + 2;
     let others: usize = shares(options).iter().map(of_thread).sum();
     let files = share_of_descriptors(1);
-    let most = files.saturating_sub(others + FILES_SPARE).max(files / 8);
-    bound_connections(options.listen, options.connections, most)
+    match files.saturating_sub(others + FILES_SPARE) {
+        0 => Err(PlanError::Files { connections: others, files }),
+        most => Ok(bound_connections(options.listen, options.connections, most)),
+    }
 }
 
 /// The options of each network thread: workers, queue and clients are divided among them, and none

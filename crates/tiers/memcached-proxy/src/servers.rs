@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kendall_protocols::memcached::{Command, Framing, Request, Ring, keys};
+use rustix::io::Errno;
 use rustls::pki_types::ServerName;
 
 use crate::admission::Size;
@@ -18,8 +19,14 @@ use crate::tls::ServerTls;
 use crate::tools::Tools;
 use crate::unique::{Incarnations, Origin};
 
+/// How often a lack of descriptors is logged.
+const SAY_EVERY_NS: u64 = 1_000_000_000;
+
 /// Why a server did not answer, in words for the client.
 pub(crate) const REFUSED: &[u8] = b"SERVER_ERROR backend refused the connection\r\n";
+/// The proxy's own lack, which tells nothing of the server.
+pub(crate) const NO_DESCRIPTOR: &[u8] =
+    b"SERVER_ERROR the proxy has no descriptor left for a connection to the server\r\n";
 pub(crate) const CLOSED: &[u8] = b"SERVER_ERROR backend closed the connection\r\n";
 pub(crate) const NOISE: &[u8] = b"SERVER_ERROR backend sent a reply to no request in flight\r\n";
 pub(crate) const TIMED_OUT: &[u8] = b"SERVER_ERROR backend timed out\r\n";
@@ -85,6 +92,8 @@ pub(crate) struct Servers {
     dirty: Vec<usize>,
     lost: Vec<Lost>,
     in_flight: usize,
+    /// When it was said last that there was no descriptor.
+    said_short_ns: Option<u64>,
 }
 
 impl Servers {
@@ -176,6 +185,7 @@ impl Servers {
             dirty: Vec::new(),
             lost: Vec::new(),
             in_flight: 0,
+            said_short_ns: None,
         }
     }
 
@@ -343,8 +353,8 @@ impl Servers {
         &mut self.conns[index]
     }
 
-    /// Begins to connect. A refusal at once counts as a failure.
-    fn open(&mut self, index: usize, tools: &mut Tools) {
+    /// Begins to connect. A refusal at once counts as a failure. Says why, where the connection stays closed.
+    fn open(&mut self, index: usize, tools: &mut Tools) -> &'static [u8] {
         let server = self.conns[index].server;
         match socket::connecting(&self.backends[server].address) {
             Ok((socket, made)) => {
@@ -352,7 +362,8 @@ impl Servers {
                     (Some(tls), Address::Tcp(address)) => {
                         let tls = Tls::connecting(tls, ServerName::from(address.ip()));
                         if tls.is_none() {
-                            return self.count_failure(index, tools);
+                            self.count_failure(index, tools);
+                            return REFUSED;
                         }
                         tls
                     }
@@ -366,7 +377,22 @@ impl Servers {
                     self.fail(index, REFUSED, tools);
                 }
             }
+            Err(Errno::MFILE | Errno::NFILE) => {
+                self.short_of_descriptors(tools.now_ns);
+                return NO_DESCRIPTOR;
+            }
             Err(_) => self.count_failure(index, tools),
+        }
+        REFUSED
+    }
+
+    /// Says it once a second.
+    fn short_of_descriptors(&mut self, now_ns: u64) {
+        if self.said_short_ns.is_none_or(|said_ns| now_ns >= said_ns + SAY_EVERY_NS) {
+            self.said_short_ns = Some(now_ns);
+            tracing::warn!(
+                "no descriptor is left for a connection to a server: raise the limit of this process (`ulimit -n`)"
+            );
         }
     }
 
@@ -384,12 +410,11 @@ impl Servers {
         }
     }
 
-    /// Whether a connection takes requests; opens it when it is closed.
-    fn is_ready(&mut self, index: usize, tools: &mut Tools) -> bool {
-        if self.conns[index].state == ConnState::Closed {
-            self.open(index, tools);
-        }
-        self.conns[index].state != ConnState::Closed
+    /// Opens a connection that is closed; why it takes no requests, where it does not.
+    fn refusal(&mut self, index: usize, tools: &mut Tools) -> Option<&'static [u8]> {
+        let is_closed = |conn: &Conn| conn.state == ConnState::Closed;
+        let why = if is_closed(&self.conns[index]) { self.open(index, tools) } else { REFUSED };
+        is_closed(&self.conns[index]).then_some(why)
     }
 
     /// Has `write` put a request into a connection's buffer, and awaits the reply. Where there is no
@@ -402,10 +427,10 @@ impl Servers {
         write: impl FnOnce(&mut Vec<u8>),
         tools: &mut Tools,
     ) {
-        if !self.is_ready(index, tools) {
+        if let Some(why) = self.refusal(index, tools) {
             let server = self.conns[index].server;
             let (request, role) = (flight.request, flight.role);
-            return self.lost.push(Lost { request, role, server, torn: false, why: REFUSED });
+            return self.lost.push(Lost { request, role, server, torn: false, why });
         }
         let conn = &mut self.conns[index];
         let before = conn.out.len();

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::{Arg, ArgMatches};
 use kendall_memcached_proxy::{
-    ClientTls, Config, ConfigError, Mode, Options, POOL, Proxy as Middleware, Reloader, SETTINGS,
-    StartError,
+    ClientTls, Config, ConfigError, Mode, Options, POOL, PlanError, Proxy as Middleware, Reloader,
+    SETTINGS, StartError,
 };
 use kendall_tier::{Clock, Hangups, Routes, Stop};
 use toml::{Table, Value};
@@ -111,7 +111,7 @@ impl Proxy {
         let hangups = Hangups::new()?;
         let options = self.options().map_err(refused)?;
         let middleware = Middleware::bind(options, Clock::monotonic()).map_err(|error| {
-            let refused = matches!(error, StartError::Plan(_));
+            let refused = matches!(&error, StartError::Plan(plan) if !matches!(plan, PlanError::Files { .. }));
             exit_with(if refused { Exit::Refused } else { Exit::NotReady }, error)
         })?;
         let instruments = middleware.instruments().clone();
