@@ -71,12 +71,17 @@ pub enum TlsError {
     File { path: PathBuf, source: std::io::Error },
     /// It is of something else, or damaged.
     #[error("wanted {wanted} in {path}, found {found}")]
-    Pem { path: PathBuf, wanted: &'static str, found: String, source: Option<Box<pem::Error>> },
+    Pem {
+        path: PathBuf,
+        wanted: &'static str,
+        found: String,
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
     /// They do not fit each other, or are not understood.
     #[error(
         "the first certificate in {certificate} and the key in {key} cannot be used together{way_out}"
     )]
-    Pair { certificate: PathBuf, key: PathBuf, way_out: String, source: Box<rustls::Error> },
+    Pair { certificate: PathBuf, key: PathBuf, way_out: String, source: Option<Box<rustls::Error>> },
     #[error("TLS cannot be used")]
     Unusable(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("`{0}` is not a host name")]
@@ -146,7 +151,8 @@ pub fn with_identity<T>(
             }
             _ => String::new(),
         },
-        source: Box::new(source),
+        // The way out says it, in more than one word.
+        source: (!matches!(source, rustls::Error::InconsistentKeys(_))).then(|| Box::new(source)),
     })
 }
 
@@ -199,8 +205,22 @@ fn parts<P: PemObject>(path: &Path, wanted: &'static str) -> Result<Vec<P>, TlsE
     let refuse =
         |source| TlsError::Pem { path: path.to_owned(), wanted, found: labels(&pem), source };
     let parts: Result<Vec<P>, _> = P::pem_slice_iter(&pem).collect();
-    let parts = parts.map_err(|error| refuse(Some(Box::new(error))))?;
+    let parts = parts.map_err(|error| refuse(Some(in_words(error))))?;
     if parts.is_empty() { Err(refuse(None)) } else { Ok(parts) }
+}
+
+/// Why a PEM file cannot be read: the library writes lines as lists of bytes.
+fn in_words(error: pem::Error) -> Box<dyn std::error::Error + Send + Sync> {
+    let text = String::from_utf8_lossy;
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            format!("the end of `{}` is missing", text(&end_marker)).into()
+        }
+        pem::Error::IllegalSectionStart { line } => {
+            format!("the line `{}` begins no section", text(&line).trim_end()).into()
+        }
+        other => Box::new(other),
+    }
 }
 
 /// What a PEM file has, in the words of its own lines.
@@ -263,6 +283,16 @@ mod tests {
         ] {
             assert_eq!(said, format!("wanted {wanted} in {}, found {found}", path.display()));
         }
+        let cut = file("cut", "-----BEGIN CERTIFICATE-----\nAAAA\n");
+        let wrong = file("wrong", "-----BEGIN CERTIFICATE\nAAAA\n");
+        for (file, why) in [
+            (&cut, "the end of `CERTIFICATE` is missing"),
+            (&wrong, "the line `-----BEGIN CERTIFICATE` begins no section"),
+        ] {
+            let error = authorities(file).unwrap_err();
+            let source = std::error::Error::source(&error).unwrap();
+            assert_eq!(source.to_string(), why);
+        }
         let key = file("key", &part("PRIVATE KEY", "AAAA"));
         let said = pair(&certificate, &key);
         assert!(said.contains("cannot be used together"), "{said}");
@@ -283,8 +313,10 @@ mod tests {
         let said = chain([&authority, &own]).config(&[]).unwrap_err().to_string();
         assert!(said.contains("the key is that of certificate 2 there; put that one"), "{said}");
         let foreign = Tls { key: other, ..chain([&own, &own]) };
-        let said = foreign.config(&[]).unwrap_err().to_string();
+        let error = foreign.config(&[]).unwrap_err();
+        let said = error.to_string();
         assert!(said.contains("the key is of none there"), "{said}");
+        assert!(std::error::Error::source(&error).is_none(), "{error:?}");
     }
 
     #[test]
