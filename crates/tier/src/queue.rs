@@ -65,9 +65,20 @@ impl<T> RequestQueue<T> {
     /// # Errors
     /// [`Full`] with the request when as many wait as may, or when the queue is being drained.
     pub fn push(&self, item: T) -> Result<(), Full<T>> {
+        self.push_within(self.shared.capacity, item)
+    }
+
+    /// The same where fewer may wait, or none: those for whom a worker is free do not wait.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_within(&self, most: usize, item: T) -> Result<(), Full<T>> {
         let mut state = self.shared.state.lock();
         let waiting = state.waiting.len();
-        if waiting >= self.shared.capacity || state.draining {
+        let busy = usize::try_from(state.levels.workers_busy.current()).unwrap_or(usize::MAX);
+        let most =
+            most.min(self.shared.capacity).saturating_add(state.workers.saturating_sub(busy));
+        if waiting >= most || state.draining {
             return Err(Full { item, waiting });
         }
         state.waiting.push_back(item);
@@ -134,5 +145,17 @@ mod tests {
         queue.push("first").unwrap();
         assert_eq!(queue.push("second"), Err(Full { item: "second", waiting: 1 }));
         assert_eq!(instruments.snapshot().queue_length.current, 1);
+    }
+
+    #[test]
+    fn where_none_may_wait_free_workers_are_served() {
+        let instruments = Instruments::new(Layout::default(), Clock::monotonic());
+        let queue = RequestQueue::new(10, &instruments);
+        queue.set_workers(1);
+        queue.push_within(0, "served").unwrap();
+        assert_eq!(queue.push_within(0, "second"), Err(Full { item: "second", waiting: 1 }));
+        let served = queue.take(0, false).unwrap();
+        assert_eq!(served.0, "served");
+        assert_eq!(queue.push_within(0, "second"), Err(Full { item: "second", waiting: 0 }));
     }
 }

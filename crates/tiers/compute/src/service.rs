@@ -220,13 +220,9 @@ impl Shared {
 
     /// Puts `asked` on the queue; the worker answers through what comes back.
     pub(crate) fn enqueue(&self, asked: Asked) -> Result<oneshot::Receiver<Done>, usize> {
-        // Only the network thread adds to the queue, so nothing comes between the two lines.
-        let waiting = self.queue.len();
-        if waiting >= self.queue_bound.load(Ordering::Relaxed) {
-            return Err(waiting);
-        }
         let (reply, done) = oneshot::channel();
-        let pushed = self.queue.push(Job { asked, reply });
+        let bound = self.queue_bound.load(Ordering::Relaxed);
+        let pushed = self.queue.push_within(bound, Job { asked, reply });
         pushed.map(|()| done).map_err(|Full { waiting, .. }| waiting)
     }
 

@@ -431,6 +431,20 @@ fn a_graceful_stop_answers_what_was_accepted() {
     assert_eq!(Answer::read(&mut stream).status, 200);
 }
 
+#[test]
+fn where_nobody_may_wait_free_workers_serve() {
+    let mut options = options();
+    options.limits.compute = Duration::from_secs(3600);
+    options.limits.stop = Duration::from_millis(1);
+    options.change = Change { workers: Some(1), queue: Some(QueueBound::Bounded(0)), cache: None };
+    let service = Running::start(&options);
+    assert_eq!(service.get("/compute?integer=6").status, 200);
+    let mut held = service.connect();
+    write!(held, "GET {LONG} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    service.until(|service| service.instruments.snapshot().workers_busy.current == 1);
+    assert_eq!(service.get("/compute?integer=6").refusal(), (503, "queue-full"));
+}
+
 /// Many streams of one HTTP/2 connection, each answered with its own result.
 #[test]
 fn http_2_streams_get_their_own_answers() {

@@ -274,13 +274,14 @@ impl EventLoop {
     }
 
     fn visit(&mut self, key: Key, connection: &mut Connection, number: u64) {
-        if self.recorder.queue_length.current() >= self.limits.waiting {
+        let now_ns = self.clock.now_ns();
+        let waiting = self.recorder.queue_length.current();
+        if waiting >= self.limits.waiting && !self.station.is_free(now_ns) {
             self.recorder.limit_hit(LIMIT_QUEUE);
             self.recorder.outcome(QUEUE_FULL, 1);
             let text = problem(503, "the queue is full; ask again later");
             return connection.answer(number, response(503, &text), None);
         }
-        let now_ns = self.clock.now_ns();
         self.recorder.arrived(REQUEST);
         let visit = self.station.take(now_ns, draw_ns(&self.service_time, &mut self.rng));
         let sequence = self.sequence;

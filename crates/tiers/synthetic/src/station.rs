@@ -30,6 +30,11 @@ impl Station {
         Self { free_at_ns: (0..servers).map(|_| Reverse(0)).collect() }
     }
 
+    /// Whether a visit that arrives at `now_ns` does not wait.
+    pub fn is_free(&self, now_ns: u64) -> bool {
+        self.free_at_ns.peek().is_some_and(|first| first.0 <= now_ns)
+    }
+
     /// Takes a visit that arrives at `arrived_ns`, not before the one that came before it.
     pub fn take(&mut self, arrived_ns: u64, service_ns: u64) -> Visit {
         let mut first = self.free_at_ns.peek_mut().expect("a station has at least one server");

@@ -160,6 +160,16 @@ fn a_full_queue_is_answered_with_503() {
 }
 
 #[test]
+fn where_nobody_may_wait_a_free_server_serves() {
+    let tier = Running::start("100ms", 1, Limits { waiting: 0, ..Limits::default() });
+    let mut stream = tier.connect();
+    stream.write_all(&GET.repeat(2)).unwrap(); // one piece, which is read at once
+    assert_eq!([0; 2].map(|_| answer(&mut stream).0), [200, 503]);
+    stream.write_all(GET).unwrap();
+    assert_eq!(answer(&mut stream).0, 200);
+}
+
+#[test]
 fn hostile_bytes_close_one_connection_and_harm_no_other() {
     let tier = Running::start("1ms", 1, Limits::default());
     let mut good = tier.connect();
