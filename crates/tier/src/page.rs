@@ -270,6 +270,10 @@ impl Serve for Site {
         response.into_http(version)
     }
 
+    fn refuse_at_stop(&self, _: bool) -> Response<Full<Bytes>> {
+        PageResponse::text(503, "the service is being stopped\n").into_http(Version::HTTP_2)
+    }
+
     async fn refuse_host(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let text = "`Host` names one host, with a port or without\n";
         PageResponse::text(400, text).into_http(request.version())

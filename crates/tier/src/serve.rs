@@ -15,7 +15,7 @@ mod tokens;
 pub use browser::ForBrowsers;
 pub(crate) use browser::misdirected;
 pub use client::{Account, Client};
-pub use connection::{Enough, Served};
+pub use connection::{Enough, Served, is_grpc};
 pub use incoming::Incoming;
 pub use open::{Awaited, Begun, Bounds, Connection, PART_BYTES, Part, Room};
 pub use tls::{Protocol, Tls, TlsError, authorities, with_identity};
@@ -64,7 +64,8 @@ pub struct ListenOptions {
     pub idle: Duration,
     /// Longest time that a connection may be open, whatever it is used for.
     pub longest: Duration,
-    /// Time for clients to take their last answers at the stop.
+    /// Time of a stop. When a tenth of it is left, requests without an answer are refused, so that clients have that to
+    /// take their last answers.
     pub farewell: Duration,
     /// Headers of a request in HTTP/1.1.
     pub headers: usize,
@@ -167,6 +168,9 @@ pub trait Serve: ConnectionHooks {
         &self,
         request: Request<Incoming>,
     ) -> impl Future<Output = Response<Self::Body>> + Send;
+
+    /// Refuses a request that could not be served before the stop ends, of gRPC or not: 503.
+    fn refuse_at_stop(&self, is_grpc: bool) -> Response<Self::Body>;
 
     /// Refuses a request that does not name its host as it must: 400.
     fn refuse_host(
@@ -319,6 +323,7 @@ impl Listener {
             peers: Mutex::default(),
             open: Arc::new(Open::new(self.options.answers, requests)),
             permits: Arc::new(Semaphore::new(connections)),
+            late: watch::channel(false).0,
             acceptor: self.acceptor,
             options: self.options,
             counter,
@@ -352,6 +357,16 @@ impl Listener {
         }
         drop(listener);
         let ended = async { while tasks.join_next().await.is_some() {} };
+        let refusing = async {
+            tokio::time::timeout(farewell / 10 * 9, std::future::pending::<()>())
+                .await
+                .unwrap_or_default();
+            shared.late.send_replace(true);
+            std::future::pending().await
+        };
+        let ended = async {
+            tokio::select! { () = ended => {} () = refusing => {} }
+        };
         if tokio::time::timeout(farewell, ended).await.is_err() {
             tracing::info!("clients still connected were cut off");
         }
@@ -377,6 +392,8 @@ struct Shared {
     peers: Mutex<Peers>,
     open: Arc<Open>,
     permits: Arc<Semaphore>,
+    /// Whether a stop has so little time left that what is not answered is refused.
+    late: watch::Sender<bool>,
     acceptor: Option<TlsAcceptor>,
     options: ListenOptions,
     counter: Option<(Mutex<Recorder>, Instruments)>,

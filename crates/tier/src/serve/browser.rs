@@ -67,6 +67,10 @@ where
         response
     }
 
+    fn refuse_at_stop(&self, _: bool) -> Response<B> {
+        refusal(StatusCode::SERVICE_UNAVAILABLE, "the service is being stopped")
+    }
+
     async fn refuse_host(&self, _: Request<Incoming>) -> Response<B> {
         refusal(StatusCode::BAD_REQUEST, "`Host` names one host, with a port or without")
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, SizeHint};
-use hyper::header::{HOST, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -113,6 +113,11 @@ fn has_one_host<B>(request: &Request<B>) -> bool {
     crate::is_host(http_11, named, hosts.iter().map(HeaderValue::as_bytes))
 }
 
+/// Whether a request is one of gRPC, whose refusals have a form of their own.
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
+
 /// Speaks the protocol until either side has enough.
 async fn drive<S: ServeConnection, I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     io: I,
@@ -148,6 +153,7 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let connection = Arc::clone(&served.connection);
+    let late = served.shared.late.subscribe();
     let (rests, left) = mpsc::channel(STREAMS as usize);
     // In HTTP/1.1 the connection ends where a request is left.
     let rests = (served.protocol == Protocol::Http2).then_some(rests);
@@ -158,13 +164,22 @@ where
             request.map(|body| Incoming::new(body, room.clone()).with_rests(rests.clone()));
         request.extensions_mut().insert(connection.client.clone());
         request.extensions_mut().insert(room.clone());
+        let mut late = late.clone();
+        let is_grpc = is_grpc(request.headers());
         async move {
             room.take(0).await;
             let head_only = request.method() == Method::HEAD;
-            let response = if has_one_host(&request) {
-                service.serve(request).await
-            } else {
-                service.refuse_host(request).await
+            let answering = async {
+                if has_one_host(&request) {
+                    service.serve(request).await
+                } else {
+                    service.refuse_host(request).await
+                }
+            };
+            let response = tokio::select! {
+                biased;
+                response = answering => response,
+                () = stopped(&mut late) => service.refuse_at_stop(is_grpc),
             };
             let response = Answer::of(response, head_only, room).await;
             Ok::<_, Infallible>(response)
@@ -563,6 +578,12 @@ mod tests {
             drop(self.open.acquire().await);
             self.answered.fetch_add(1, Ordering::SeqCst);
             Response::default()
+        }
+
+        fn refuse_at_stop(&self, _: bool) -> Response<Self::Body> {
+            let mut response = Response::default();
+            *response.status_mut() = hyper::StatusCode::SERVICE_UNAVAILABLE;
+            response
         }
 
         async fn refuse_host(&self, _: Request<Incoming>) -> Response<Self::Body> {

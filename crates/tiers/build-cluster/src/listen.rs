@@ -119,6 +119,15 @@ impl<S: Serve> serve::Serve for Guarded<S> {
         }
     }
 
+    fn refuse_at_stop(&self, is_grpc: bool) -> Response<Self::Body> {
+        let status = Status::unavailable("the service is being stopped");
+        if is_grpc {
+            self.service.refuse(status).map(Either::Left)
+        } else {
+            plain::refuse(&status).map(Either::Right)
+        }
+    }
+
     async fn refuse_host(&self, request: Request<Incoming>) -> Response<Self::Body> {
         let text = "`Host` names one host, with a port or without";
         self.refuse(request, Status::invalid_argument(text)).await

@@ -21,7 +21,7 @@ use crate::reply::{Pending, PendingReply, Reply};
 use crate::request::{Asked, Problem, RequestLimits};
 use crate::service::{
     Change, ChangeError, Control, LIMIT_BODY, LIMIT_CONNECTIONS, LIMIT_DESCRIPTORS, LIMIT_QUEUE,
-    LIMIT_READ_TIME, MOST_WORKERS, QUEUE_FULL, REFUSED, Shared,
+    LIMIT_READ_TIME, MOST_WORKERS, QUEUE_FULL, REFUSED, STOPPING, Shared,
 };
 
 #[derive(Debug, Clone)]
@@ -176,6 +176,11 @@ impl Serve for Service {
         answered.unwrap_or_else(|refusal| refused(shared, &refusal))
     }
 
+    fn refuse_at_stop(&self, _: bool) -> Response<Reply> {
+        self.shared.network().outcome(STOPPING, 1);
+        refused(&self.shared, &stopping().into())
+    }
+
     async fn refuse_host(&self, _: Request<Incoming>) -> Response<Reply> {
         let detail = "a request of HTTP/1.1 names one host, with a port or without, in `Host`";
         refused(&self.shared, &Problem::new(400, "not-one-host", detail).into())
@@ -253,7 +258,7 @@ async fn compute(
     let keep = shared.cache_is_on().then(|| asked.clone());
     let done = shared.enqueue(asked).map_err(|waiting| queue_full(shared, waiting))?;
     let Ok(done) = done.await else {
-        return Err(Problem::new(503, "stopping", "the service is being stopped").into());
+        return Err(stopping().into());
     };
     let Ok(result) = done.result else {
         let detail = "the computation exceeded the time limit of the service; ask for less, or \
@@ -268,6 +273,10 @@ async fn compute(
     let data = document(&result, false, waited_ns, served_ns);
     let reply = PendingReply { request: kind, arrived_ns, dequeued_ns: done.dequeued_ns };
     Ok(json(Reply::stamped(data, pending, reply)))
+}
+
+fn stopping() -> Problem {
+    Problem::new(503, "stopping", "the service is being stopped")
 }
 
 fn queue_full(shared: &Shared, waiting: usize) -> Refusal {

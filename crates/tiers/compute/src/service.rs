@@ -34,6 +34,7 @@ pub(crate) const REFUSED: Outcome = Outcome(2);
 pub(crate) const QUEUE_FULL: Outcome = Outcome(3);
 pub(crate) const TOO_LONG: Outcome = Outcome(4);
 pub(crate) const ABANDONED: Outcome = Outcome(5);
+pub(crate) const STOPPING: Outcome = Outcome(6);
 pub(crate) const LIMIT_QUEUE: Limit = Limit(0);
 pub(crate) const LIMIT_CONNECTIONS: Limit = Limit(1);
 pub(crate) const LIMIT_BODY: Limit = Limit(2);
@@ -48,7 +49,7 @@ pub(crate) fn layout() -> Layout {
         tier: "compute",
         request_types: &["power", "factorize"],
         stages: &["compute_time"],
-        outcomes: &["hits", "misses", "refused", "queue_full", "too_long", "abandoned"],
+        outcomes: &["hits", "misses", "refused", "queue_full", "too_long", "abandoned", "stopping"],
         limits: &[
             "queue",
             "connections",

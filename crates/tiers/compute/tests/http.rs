@@ -432,6 +432,26 @@ fn a_graceful_stop_answers_what_was_accepted() {
 }
 
 #[test]
+fn a_graceful_stop_refuses_what_it_has_no_time_for() {
+    let mut options = options();
+    options.limits.compute = Duration::from_secs(3600);
+    options.limits.stop = Duration::from_millis(500);
+    options.change.workers = Some(1);
+    let service = Running::start(&options);
+    let mut streams = [service.connect(), service.connect()];
+    for stream in &mut streams {
+        write!(stream, "GET {LONG} HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    }
+    service.until(|service| service.instruments.snapshot().requests["power"].arrivals == 2);
+    let instruments = service.instruments.clone();
+    drop(service);
+    for stream in &mut streams {
+        assert_eq!(Answer::read(stream).refusal(), (503, "stopping"));
+    }
+    assert_eq!(instruments.snapshot().outcomes["stopping"], 2);
+}
+
+#[test]
 fn where_nobody_may_wait_free_workers_serve() {
     let mut options = options();
     options.limits.compute = Duration::from_secs(3600);

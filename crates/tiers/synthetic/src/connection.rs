@@ -170,6 +170,20 @@ impl Connection {
         Alive::Yes
     }
 
+    /// Answers all that the station has; so many are they.
+    pub(crate) fn refuse_rest(&mut self, refusal: &[u8]) -> u64 {
+        let waited = |place: &u64| {
+            let place = usize::try_from(*place).ok();
+            place.is_some_and(|place| matches!(self.answers.get(place), Some(Answer::Waited)))
+        };
+        let places: Vec<u64> = (0..as_u64(self.answers.len())).filter(waited).collect();
+        let first = self.first;
+        for place in &places {
+            self.answer(first + place, refusal.to_vec(), None);
+        }
+        as_u64(places.len())
+    }
+
     /// Nothing more is read; what was asked is answered.
     pub(crate) fn close(&mut self) {
         self.closing = true;

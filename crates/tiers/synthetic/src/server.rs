@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use kendall_tier::distribution::Distribution;
 use kendall_tier::serve::{self, ListenError};
@@ -37,11 +38,13 @@ pub struct Limits {
     pub waiting: u64,
     /// Connections at a time; further ones are closed.
     pub connections: usize,
+    /// Time of a graceful stop; in its last tenth, what is not answered is refused.
+    pub stop: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { waiting: 1_000_000, connections: 10_000 }
+        Self { waiting: 1_000_000, connections: 10_000, stop: Duration::from_secs(10) }
     }
 }
 
@@ -58,13 +61,12 @@ pub enum SyntheticError {
 
 const LISTENER: Token = Token::Special(0);
 const STOP: Token = Token::Special(1);
-/// What a graceful stop may take.
-const GRACE_NS: u64 = 10_000_000_000;
 
 const REQUEST: RequestType = RequestType(0);
 const LATENESS: Stage = Stage(0);
 const QUEUE_FULL: Outcome = Outcome(0);
 const REFUSED: Outcome = Outcome(1);
+const STOPPING: Outcome = Outcome(2);
 const LIMIT_QUEUE: Limit = Limit(0);
 const LIMIT_CONNECTIONS: Limit = Limit(1);
 const LIMIT_DESCRIPTORS: Limit = Limit(2);
@@ -88,7 +90,7 @@ impl Synthetic {
             tier: "synthetic",
             request_types: &["request"],
             stages: &["lateness"],
-            outcomes: &["queue_full", "refused"],
+            outcomes: &["queue_full", "refused", "stopping"],
             limits: &["queue", "connections", "descriptors"],
             backends: Vec::new(),
         };
@@ -128,8 +130,10 @@ enum Event {
     Begins { sequence: u64 },
     /// Connections may be accepted again.
     Accept,
-    /// The graceful stop has taken long enough.
+    /// What a graceful stop has not answered yet is refused.
     Grace,
+    /// It has taken long enough.
+    Over,
 }
 
 struct EventLoop {
@@ -216,7 +220,8 @@ impl EventLoop {
                     self.pausing = false;
                     self.accept();
                 }
-                Event::Grace => self.over = true,
+                Event::Grace => self.refuse_rest(),
+                Event::Over => self.over = true,
             }
         }
     }
@@ -337,8 +342,21 @@ impl EventLoop {
                 tier.serve(key, connection)
             });
         }
-        let at_ns = self.clock.now_ns() + GRACE_NS;
-        self.events.push(at_ns, Event::Grace);
+        let now_ns = self.clock.now_ns();
+        let stop_ns = u64::try_from(self.limits.stop.as_nanos()).unwrap_or(u64::MAX / 2);
+        self.events.push(now_ns + stop_ns / 10 * 9, Event::Grace);
+        self.events.push(now_ns + stop_ns, Event::Over);
+    }
+
+    /// Answers what was accepted and cannot be served in the time of a stop.
+    fn refuse_rest(&mut self) {
+        let refusal = response(503, &problem(503, "the service is being stopped"));
+        for key in self.connections.keys() {
+            self.with(key, |tier, connection| {
+                tier.recorder.outcome(STOPPING, connection.refuse_rest(&refusal));
+                tier.serve(key, connection)
+            });
+        }
     }
 
     /// Takes a connection out of the table, works on it, and puts it back while it lives.

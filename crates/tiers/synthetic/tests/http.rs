@@ -209,3 +209,18 @@ fn a_graceful_stop_answers_what_was_accepted() {
     drop(tier);
     assert_eq!(answer(&mut stream).0, 200);
 }
+
+#[test]
+fn a_graceful_stop_refuses_what_it_has_no_time_for() {
+    let stop = Duration::from_millis(500);
+    let tier = Running::start("constant:1h", 1, Limits { stop, ..Limits::default() });
+    let mut stream = tier.connect();
+    stream.write_all(&GET.repeat(2)).unwrap();
+    wait_until("the requests to arrive", || {
+        tier.instruments.snapshot().requests["request"].arrivals == 2
+    });
+    let instruments = tier.instruments.clone();
+    drop(tier);
+    assert_eq!([0; 2].map(|_| answer(&mut stream).0), [503, 503]);
+    assert_eq!(instruments.snapshot().outcomes["stopping"], 2);
+}

@@ -52,7 +52,11 @@ impl SyntheticFlags {
             servers: self.workers,
             seed: self.seed,
             run: self.run,
-            limits: Limits { waiting: self.queue, connections: self.connections },
+            limits: Limits {
+                waiting: self.queue,
+                connections: self.connections,
+                ..Limits::default()
+            },
         };
         let synthetic = Synthetic::bind(&options).map_err(|error| {
             let exit = match error {

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::header::{ALLOW, CONTENT_TYPE, EXPECT, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
+pub(crate) use kendall_tier::serve::is_grpc;
 use tonic::{Code, Status};
 
 use super::Incoming;
@@ -15,11 +16,6 @@ use super::Incoming;
 /// and its client may lose the answer.
 const DRAINED: usize = 16 << 20;
 const DRAINING: Duration = Duration::from_secs(5);
-
-/// Whether a request is one of gRPC.
-pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
-    headers.get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
-}
 
 /// The refusal of a request that is not gRPC.
 pub(crate) fn refusal<B>(status: &Status, body: impl FnOnce(Bytes) -> B) -> Response<B> {
