@@ -15,7 +15,7 @@ mod tokens;
 pub use browser::ForBrowsers;
 pub(crate) use browser::misdirected;
 pub use client::{Account, Client};
-pub use connection::{Enough, Served, is_grpc};
+pub use connection::{Enough, Served, in_time, is_grpc};
 pub use incoming::Incoming;
 pub use open::{Awaited, Begun, Bounds, Connection, PART_BYTES, Part, Room};
 pub use tls::{Protocol, Tls, TlsError, authorities, with_identity};
@@ -58,7 +58,7 @@ pub struct ListenOptions {
     pub answers: Bounds,
     /// Requests that may last, beside one a connection: such as wait for what others do.
     pub lasting: usize,
-    /// Longest time from a connection to its first request's head, and in HTTP/1.1 to each.
+    /// Longest time from a connection to its first request's head in HTTP/1.1, and to what tells its protocol.
     pub patience: Duration,
     /// Longest time that a connection may be without a request, or an answer without a byte taken.
     pub idle: Duration,

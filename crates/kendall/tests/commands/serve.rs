@@ -76,6 +76,43 @@ fn a_server_with_few_files_says_how_many_clients_it_takes() {
     }
 }
 
+/// What came while the process was suspended is read before a time is over: a body, and a request on a connection that
+/// was idle.
+#[test]
+fn a_server_that_was_suspended_answers_what_came_meanwhile() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+    command.args(["serve", "compute", "--listen", "127.0.0.1:0", "--read-limit", "500ms"]);
+    let (process, ready) = Process::ready(command.stdout(Stdio::null()));
+    let connect = || {
+        let stream = TcpStream::connect(ready.address("listen")).unwrap();
+        stream.set_read_timeout(Some(kendall_testing::DEADLINE)).unwrap();
+        stream
+    };
+    let status = |stream: &TcpStream| {
+        let mut line = String::new();
+        std::io::BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    };
+    let get = b"GET /health HTTP/1.1\r\nhost: a\r\n\r\n";
+    let body = br#"{"integer": 6}"#;
+    let head = "POST /compute HTTP/1.1\r\nhost: a\r\ncontent-type: application/json";
+    let head = format!("{head}\r\ncontent-length: {}\r\n\r\n", body.len());
+    let signal = |signal| kill_process(Pid::from_child(&process.0), signal).unwrap();
+    for _ in 0..3 {
+        let (mut idle, mut half) = (connect(), connect());
+        idle.write_all(get).unwrap();
+        assert_eq!(status(&idle), "HTTP/1.1 200 OK\r\n");
+        half.write_all(head.as_bytes()).unwrap();
+        signal(Signal::STOP);
+        half.write_all(body).unwrap();
+        idle.write_all(get).unwrap();
+        std::thread::sleep(Duration::from_millis(1000));
+        signal(Signal::CONT);
+        assert_eq!(status(&half), "HTTP/1.1 200 OK\r\n");
+        assert_eq!(status(&idle), "HTTP/1.1 200 OK\r\n");
+    }
+}
+
 /// Then it would take its servers for dead when it comes to open a connection.
 #[test]
 fn a_proxy_without_files_for_its_servers_does_not_start() {

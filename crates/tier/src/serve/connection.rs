@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Timeout;
+use tokio::time::error::Elapsed;
 
 use super::incoming::Incoming;
 use super::open::{Connection, Part, Room};
@@ -49,6 +50,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const CLOSES_WITHIN_NS: u64 = 20_000_000;
 /// How often connections are checked for being idle.
 const LOOK: Duration = Duration::from_secs(5);
+/// After a time is over: what came meanwhile is read first, in case this process was suspended.
+const SOON: Duration = Duration::from_millis(10);
 /// Longest time without a byte taken of answers that wait for the client.
 const UNREAD: Duration = Duration::from_secs(60);
 
@@ -66,7 +69,7 @@ pub(super) async fn serve<S: ServeConnection>(
     let served = async {
         match &shared.acceptor {
             None => {
-                let told = tokio::time::timeout(options.patience, tls::protocol(&stream)).await;
+                let told = in_time(options.patience, tls::protocol(&stream)).await;
                 match told {
                     Ok(Some(protocol)) => drive(stream, protocol, service, &counted, stop).await,
                     Ok(None) => End::Other,
@@ -77,16 +80,14 @@ pub(super) async fn serve<S: ServeConnection>(
                     }
                 }
             }
-            Some(acceptor) => {
-                match tokio::time::timeout(options.patience, acceptor.accept(stream)).await {
-                    Ok(Ok(stream)) => {
-                        let protocol = tls::negotiated(&stream);
-                        drive(stream, protocol, service, &counted, stop).await
-                    }
-                    Ok(Err(_)) => End::Other,
-                    Err(_) => End::Late,
+            Some(acceptor) => match in_time(options.patience, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => {
+                    let protocol = tls::negotiated(&stream);
+                    drive(stream, protocol, service, &counted, stop).await
                 }
-            }
+                Ok(Err(_)) => End::Other,
+                Err(_) => End::Late,
+            },
         }
     };
     tokio::select! {
@@ -96,6 +97,19 @@ pub(super) async fn serve<S: ServeConnection>(
             }
         }
         () = counted.connection.ended() => {}
+    }
+}
+
+/// What ends within a time, or soon after it: where this process was suspended meanwhile, what has come is not read yet,
+/// and has no fault.
+///
+/// # Errors
+/// [`Elapsed`] where it does not end.
+pub async fn in_time<T>(time: Duration, work: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let mut work = pin!(work);
+    match tokio::time::timeout(time, work.as_mut()).await {
+        Ok(done) => Ok(done),
+        Err(_) => tokio::time::timeout(SOON, work).await,
     }
 }
 
@@ -131,7 +145,8 @@ async fn drive<S: ServeConnection, I: AsyncRead + AsyncWrite + Unpin + Send + 's
     io.may_close = protocol == Protocol::Http1;
     let end = service.drive(io, Served { protocol, connection, shared, stop }).await;
     let never = counted.connection.begun() == 0;
-    if end == Enough::Idle && never { End::Late } else { End::Other }
+    let late = end == Enough::Silent || (end == Enough::Idle && never);
+    if late { End::Late } else { End::Other }
 }
 
 pub struct Served {
@@ -244,7 +259,8 @@ fn http1(options: &ListenOptions) -> hyper::server::conn::http1::Builder {
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(options.patience)
+        // It would end connections that are idle, too.
+        .header_read_timeout(None)
         .max_headers(options.headers)
         .max_header_size(usize::try_from(options.head_bytes).unwrap_or(usize::MAX));
     builder
@@ -257,6 +273,8 @@ pub enum Enough {
     Done,
     /// It said nothing for too long.
     Idle,
+    /// In HTTP/1.1 it has not asked anything for too long.
+    Silent,
     /// The client took nothing of its answers for too long.
     Unread,
 }
@@ -270,7 +288,7 @@ async fn until<C: GracefulConnection<Error = hyper::Error>>(
     let (end, result) = tokio::select! {
         result = connection.as_mut() => (Enough::Done, result),
         end = enough => {
-            if end == Enough::Unread {
+            if end == Enough::Unread || end == Enough::Silent {
                 return end;
             }
             connection.as_mut().graceful_shutdown();
@@ -288,14 +306,16 @@ impl Served {
     /// Returns when the tier stops, or when the connection was idle or its answers were not taken for too long.
     pub fn enough(&self) -> impl Future<Output = Enough> + Send + use<> {
         let (connection, mut stop) = (Arc::clone(&self.connection), self.stop.clone());
-        let idle = self.shared.options.idle;
+        let (idle, patience) = (self.shared.options.idle, self.shared.options.patience);
+        let is_http1 = self.protocol == Protocol::Http1;
+        let first = if is_http1 { patience.min(idle) } else { idle };
         async move {
             let (mut quiet, mut unread) = (Duration::ZERO, Duration::ZERO);
             let counts = || (connection.begun(), connection.taken());
             let mut before = counts();
-            let look = LOOK.min(idle);
+            let look = LOOK.min(first);
             let after = |so: bool, time: Duration| if so { time + look } else { Duration::ZERO };
-            while quiet < idle {
+            loop {
                 if tokio::time::timeout(look, stopped(&mut stop)).await.is_ok() {
                     return Enough::Done;
                 }
@@ -306,8 +326,14 @@ impl Served {
                     return Enough::Unread;
                 }
                 before = now;
+                let never = now.0 == 0;
+                if quiet >= if never { first } else { idle } {
+                    tokio::time::timeout(SOON, pending::<()>()).await.unwrap_or_default();
+                    if counts().0 == now.0 && !connection.has_requests() {
+                        return if never && is_http1 { Enough::Silent } else { Enough::Idle };
+                    }
+                }
             }
-            Enough::Idle
         }
     }
 }
@@ -688,6 +714,51 @@ mod tests {
             }
         });
         assert_eq!(reading.join().unwrap().matches("HTTP/1.1 200 OK").count(), 2);
+    }
+
+    /// In HTTP/1.1 each connection has the time for its first request only to ask it.
+    #[test]
+    fn a_connection_without_a_request_stays_for_the_time_of_idle_ones() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let patience = Duration::from_millis(50);
+        let options = ListenOptions { patience, ..ListenOptions::new(([127, 0, 0, 1], 0).into()) };
+        let listener = Listener::bind(options).unwrap();
+        let address = listener.address();
+        let gate = Gate::default();
+        gate.open.add_permits(1);
+        let (_stop, stopping) = watch::channel(false);
+        runtime.spawn(listener.serve(vec![(runtime.handle().clone(), gate)], None, stopping));
+        let client = std::thread::spawn(move || {
+            let mut streams = [0; 2].map(|_| std::net::TcpStream::connect(address).unwrap());
+            let [idle, slow] = &mut streams;
+            let mut ask = || {
+                idle.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+                idle.read(&mut [0; 1000]).unwrap()
+            };
+            assert!(ask() > 0);
+            // It takes longer than that for this one to be closed.
+            slow.write_all(b"GET / HTTP/1.1\r\n").unwrap();
+            assert_eq!(slow.read(&mut [0]).unwrap_or_default(), 0);
+            ask()
+        });
+        runtime.block_on(async {
+            while !client.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        });
+        assert!(client.join().unwrap() > 0, "the idle connection was closed");
+    }
+
+    /// What is there when a time is over was only not read yet.
+    #[test]
+    fn what_has_come_is_read_before_a_time_is_over() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let came = async {
+            tokio::task::yield_now().await;
+            7
+        };
+        assert_eq!(runtime.block_on(in_time(Duration::ZERO, came)).unwrap(), 7);
+        assert!(runtime.block_on(in_time(Duration::ZERO, pending::<()>())).is_err());
     }
 
     /// Of twenty thousand requests in one burst a bounded number begins, and all are answered in the end.

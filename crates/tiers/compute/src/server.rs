@@ -11,7 +11,7 @@ use hyper::header::{ALLOW, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use kendall_tier::serve::{
     ConnectionHooks, EdgeLimit, Incoming, ListenError, ListenOptions, Listener, Serve, Tls,
-    WhenFull,
+    WhenFull, in_time,
 };
 use kendall_tier::{Instruments, Stop};
 
@@ -309,7 +309,7 @@ async fn read_body(
         return Err(too_large());
     }
     let collecting = Limited::new(request.into_body(), most).collect();
-    match tokio::time::timeout(read, collecting).await {
+    match in_time(read, collecting).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(error)) => {
