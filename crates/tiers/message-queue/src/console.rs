@@ -16,7 +16,7 @@ use std::time::Duration;
 use axum::extract::rejection::{JsonRejection, PathRejection};
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -145,6 +145,7 @@ impl Console {
             .route("/messages", get(queries::messages).post(send))
             .route("/messages/{id}", get(queries::message).delete(delete_message))
             .fallback(nothing_there)
+            .method_not_allowed_fallback(other_method)
             .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES))
             .layer(middleware::from_fn_with_state(self.clone(), authorized));
         let file = |kind: &'static str, text: &'static str| {
@@ -156,6 +157,7 @@ impl Console {
             .route("/page.js", file("text/javascript; charset=utf-8", SCRIPT))
             .nest("/api", api)
             .fallback(nothing_there)
+            .method_not_allowed_fallback(other_method)
             .layer(middleware::from_fn(timely))
             .with_state(self)
     }
@@ -209,6 +211,11 @@ async fn authorized(State(console): State<Console>, request: Request, next: Next
         return Failure(StatusCode::UNAUTHORIZED, text.into()).into_response();
     }
     next.run(request).await
+}
+
+async fn other_method(method: Method) -> Failure {
+    let text = format!("{method} does nothing here; `Allow` names what does");
+    Failure(StatusCode::METHOD_NOT_ALLOWED, text)
 }
 
 async fn nothing_there() -> Failure {

@@ -162,7 +162,10 @@ pub(crate) fn checked_return(request: wire::ReturnMessageRequest) -> Result<Oper
 pub(crate) fn id(value: u64, field: &str) -> Result<i64, Status> {
     match i64::try_from(value) {
         Ok(id) if id > 0 => Ok(id),
-        _ => Err(Status::invalid_argument(format!("{field} is {value}; ids begin at 1"))),
+        _ => {
+            let text = format!("{field} is {value}; ids are from 1 to {}", i64::MAX);
+            Err(Status::invalid_argument(text))
+        }
     }
 }
 
