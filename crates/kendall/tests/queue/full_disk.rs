@@ -23,8 +23,8 @@ use kendall_protocols::queue::{
 use kendall_testing::namespace::{Ballast, on_a_small_disk};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
 type Client = MessageQueueClient<Channel>;
 
@@ -362,32 +362,130 @@ fn sends_go_on_where_a_small_disk_has_little_room() {
         let mut client = sender_and_receiver(&endpoint).await;
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
         for round in 0..3 {
-            let mut sent = 0;
-            let refused = loop {
-                let content = content(&format!("{round} {sent} "), &mut rng);
-                let send = SendRequest { client_id: 1, queue_id: 1, content, ..Default::default() };
-                match client.send(send).await {
-                    Ok(_) => sent += 1,
-                    Err(status) => break status,
-                }
-                assert!(sent < 5000, "the disk does not get full");
-            };
+            let (sent, refused) = send_until_refused(&mut client, &mut rng).await;
             assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
             assert!(sent > 0, "round {round}");
             let receive = ReceiveRequest { client_id: 2, queue_id: 1, ..Default::default() };
             while client.receive(receive.clone()).await.unwrap().into_inner().message.is_some() {}
-            let send = SendRequest { client_id: 1, queue_id: 1, ..Default::default() };
-            let accepted = async {
-                let mut attempts = tokio::time::interval(PAUSE);
-                while client.send(send.clone()).await.is_err() {
-                    attempts.tick().await;
-                }
-            };
             let received = tokio::time::Instant::now();
-            let again = tokio::time::timeout(ACCEPTED_AGAIN, accepted).await;
-            again.expect("sends are accepted again after all was received");
+            until_accepted(&mut client).await;
             println!("round {round}: {sent} sent, accepted again after {:?}", received.elapsed());
         }
+    });
+    drop(runtime);
+    middleware.stop();
+}
+
+/// A receive with a request id of its own.
+fn receive_once(number: u128) -> ReceiveRequest {
+    let request_id = number.to_be_bytes().to_vec();
+    ReceiveRequest { client_id: 2, queue_id: 1, request_id, ..Default::default() }
+}
+
+/// Sends messages until one is refused; how many were stored, and the refusal.
+async fn send_until_refused(client: &mut Client, rng: &mut Xoshiro256PlusPlus) -> (u32, Status) {
+    for sent in 0..5000 {
+        let content = content(&format!("{sent} "), rng);
+        let send = SendRequest { client_id: 1, queue_id: 1, content, ..Default::default() };
+        if let Err(status) = client.send(send).await {
+            return (sent, status);
+        }
+    }
+    panic!("the disk does not get full");
+}
+
+/// Sends until one is accepted again, for so long as a vacuum, a checkpoint and a look at the disk take.
+async fn until_accepted(client: &mut Client) {
+    let send = SendRequest { client_id: 1, queue_id: 1, ..Default::default() };
+    let accepted = async {
+        let mut attempts = tokio::time::interval(PAUSE);
+        while client.send(send.clone()).await.is_err() {
+            attempts.tick().await;
+        }
+    };
+    let again = tokio::time::timeout(ACCEPTED_AGAIN, accepted).await;
+    again.expect("sends are accepted again");
+}
+
+/// Receives whose answers would be kept take nothing of the log's reserve: they are refused, but for those that were
+/// answered before; the others empty the queue.
+#[test]
+fn receives_with_request_ids_leave_the_reserve() {
+    let test = "full_disk::receives_with_request_ids_leave_the_reserve";
+    let Some(disk) = on_a_small_disk(test, "260m") else { return };
+    let middleware = start(&disk.join("queue"));
+    let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = sender_and_receiver(&endpoint).await;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
+        let send =
+            SendRequest { client_id: 1, queue_id: 1, content: "0".into(), ..Default::default() };
+        client.send(send).await.unwrap();
+        let first = client.receive(receive_once(0)).await.unwrap().into_inner();
+        let (sent, refused) = send_until_refused(&mut client, &mut rng).await;
+        assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+        let again = client.receive(receive_once(0)).await.unwrap().into_inner();
+        assert_eq!(again, first);
+        let mut refusals = 0;
+        for number in 1..=u128::from(sent) {
+            // The log may take less for a while.
+            let answer = match client.receive(receive_once(number)).await {
+                Ok(answer) => answer,
+                Err(refused) => {
+                    assert_eq!(refused.code(), Code::ResourceExhausted, "{number}: {refused}");
+                    assert!(refused.message().contains("receive without request_id"), "{refused}");
+                    refusals += 1;
+                    let plain = ReceiveRequest { request_id: Vec::new(), ..receive_once(0) };
+                    client.receive(plain).await.unwrap()
+                }
+            };
+            assert!(answer.into_inner().message.is_some(), "{number} of {sent}");
+        }
+        println!("{sent} sent, {refusals} receives with a request id refused");
+        assert!(refusals > 0);
+        until_accepted(&mut client).await;
+    });
+    drop(runtime);
+    middleware.stop();
+}
+
+/// Where kept answers take the space, a refusal says so; when they are too old, their space is free again.
+#[test]
+fn the_space_of_kept_answers_is_freed() {
+    let test = "full_disk::the_space_of_kept_answers_is_freed";
+    let Some(disk) = on_a_small_disk(test, "260m") else { return };
+    let data = disk.join("queue");
+    let middleware = start(&data);
+    let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = sender_and_receiver(&endpoint).await;
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
+        let mut said = String::new();
+        let mut attempts = tokio::time::interval(PAUSE);
+        for number in 0.. {
+            assert!(number < 5000, "the disk does not get full");
+            let content = content(&format!("{number} "), &mut rng);
+            let send = SendRequest { client_id: 1, queue_id: 1, content, ..Default::default() };
+            if let Err(refused) = client.send(send).await {
+                assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+                said = refused.message().to_owned();
+                if said.contains("answers kept ten minutes for request ids") {
+                    break;
+                }
+                attempts.tick().await;
+            } else if client.receive(receive_once(number)).await.is_err() {
+                let plain = ReceiveRequest { request_id: Vec::new(), ..receive_once(0) };
+                client.receive(plain).await.unwrap();
+            }
+        }
+        println!("{said}");
+        // As after ten minutes.
+        let text = "DELETE FROM kendall_queue.answered";
+        let deleted = at_postgres("psql", &data).args(["--command", text]).output().unwrap();
+        assert!(deleted.status.success(), "{deleted:?}");
+        until_accepted(&mut client).await;
     });
     drop(runtime);
     middleware.stop();

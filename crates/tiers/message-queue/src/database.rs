@@ -11,8 +11,8 @@ use std::error::Error as _;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::str::FromStr as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{
@@ -30,6 +30,7 @@ pub use self::error::DatabaseError;
 use self::error::{SCHEMA, status};
 use self::tls::Wanted;
 use crate::operation::{Answer, Limits, Operation};
+use crate::refusal::full;
 
 /// Set on every connection, beside the search path. A queue is small one second and a million the next, and its
 /// statistics lag behind: access goes by the indexes, whatever they say, and where an index has the
@@ -63,10 +64,18 @@ pub(crate) struct Databases {
     limits: Arc<Limits>,
     /// How long PostgreSQL may take for a statement.
     patience: Duration,
-    /// Whether PostgreSQL had no space since the last sweep: nothing is sent before the next.
-    full: Arc<AtomicBool>,
+    full: Arc<Full>,
     /// Whether the disk of its log is nearly full: nothing is sent until it is not.
     nearly_full: Arc<AtomicBool>,
+}
+
+/// A disk without space.
+#[derive(Debug, Default)]
+struct Full {
+    /// Whether PostgreSQL had none since the last sweep: nothing is sent before the next.
+    is: AtomicBool,
+    /// What takes it, as of that sweep.
+    taken: Mutex<String>,
 }
 
 /// What became of operations.
@@ -97,7 +106,7 @@ pub(crate) struct Session {
     connection: Object,
     limits: Arc<Limits>,
     patience: Duration,
-    full: Arc<AtomicBool>,
+    full: Arc<Full>,
     nearly_full: Arc<AtomicBool>,
 }
 
@@ -308,10 +317,9 @@ impl Session {
     ) -> Performed {
         let mut performed = Performed::default();
         let sends = || operations.iter().all(|operation| matches!(operation, Operation::Send(_)));
-        let full = [&self.full, &self.nearly_full].iter().any(|full| full.load(Ordering::Relaxed));
-        if full && sends() {
-            let text = "PostgreSQL's disk is full; nothing was stored: receive or purge messages, or free disk space";
-            performed.refuse(operations.len(), &Status::resource_exhausted(text));
+        if self.is_full() && sends() {
+            let taken = self.full.taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            performed.refuse(operations.len(), &full(&format!("nothing was stored{taken}")));
             return performed;
         }
         let mut tries = 0;
@@ -324,7 +332,7 @@ impl Session {
                 Err(failure) => failure,
             };
             if failure.code() == Some(&SqlState::DISK_FULL) {
-                self.full.store(true, Ordering::Relaxed);
+                self.full.is.store(true, Ordering::Relaxed);
             }
             if failure.may_repeat() && tries < RETRIES {
                 tries += 1;
@@ -374,7 +382,7 @@ impl Session {
         operations: &[&Operation],
         executed: &(dyn Fn() + Sync),
     ) -> Result<Answers, Failure> {
-        let by = (&*self.limits, self.patience);
+        let by = (&*self.limits, self.patience, self.is_full());
         batch::perform(&self.connection, operations, by, executed).await
     }
 
@@ -418,12 +426,12 @@ impl Session {
     /// vacuum runs once a minute at most, in which a busy queue leaves half a million.
     ///
     /// After a send for which the disk had no space it removes the few as well, and gives back the end of
-    /// the table: that is how receiving frees space. Sends are refused until then, so that they do not
+    /// the tables: that is how receiving frees space. Sends are refused until then, so that they do not
     /// take what the sweep itself needs.
     pub(crate) async fn sweep(&self) -> Result<(), tokio_postgres::Error> {
-        if self.full.load(Ordering::Relaxed) || self.nearly_full.load(Ordering::Relaxed) {
+        if self.is_full() {
             let swept = self.make_room().await;
-            self.full.store(false, Ordering::Relaxed);
+            self.full.is.store(false, Ordering::Relaxed);
             return swept;
         }
         // A sweep reads all indexes whole: of a table that holds many, it waits for more to do.
@@ -444,14 +452,25 @@ impl Session {
     }
 
     async fn make_room(&self) -> Result<(), tokio_postgres::Error> {
-        if self.full.load(Ordering::Relaxed)
+        if self.full.is.load(Ordering::Relaxed)
             && let Err(error) = self.connection.batch_execute("TRUNCATE reserve").await
         {
             tracing::debug!(%error, "the reserve cannot be released");
         }
         let sweep = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE ON, PARALLEL 0) \
-            kendall_queue.message";
-        self.connection.batch_execute(sweep).await
+            kendall_queue.message, kendall_queue.answered, kendall_queue.archive";
+        self.connection.batch_execute(sweep).await?;
+        let text = "SELECT format(': messages take %s, answers kept ten minutes for request ids %s, archives %s', \
+            pg_size_pretty(pg_total_relation_size('message')), pg_size_pretty(pg_total_relation_size('answered')), \
+            pg_size_pretty(pg_total_relation_size('archive')))";
+        let taken = self.connection.query_one(text, &[]).await?.get(0);
+        *self.full.taken.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+        Ok(())
+    }
+
+    /// Whether the disk, or that of the log, has no space but what is reserved for what frees some.
+    fn is_full(&self) -> bool {
+        self.full.is.load(Ordering::Relaxed) || self.nearly_full.load(Ordering::Relaxed)
     }
 
     /// Ends the log of so many bytes or more by a checkpoint, after which PostgreSQL deletes or reuses its files: where

@@ -144,6 +144,11 @@ impl Refusal {
                 "OWN_DEAD_LETTERS",
                 "a queue cannot be its own dead-letter queue",
             ),
+            17 => {
+                return full(
+                    "nothing was taken: what was taken by a request_id is kept for ten minutes",
+                );
+            }
             other => {
                 let text = format!("the database answered code {other}");
                 return refused(Code::Internal, "INTERNAL", text);
@@ -151,6 +156,14 @@ impl Refusal {
         };
         refused(code, reason, text)
     }
+}
+
+/// Where PostgreSQL's disk is full: what that means for the request, and the way out.
+pub(crate) fn full(text: &str) -> Status {
+    let text = format!(
+        "PostgreSQL's disk is full; {text}; receive without request_id, acknowledge, purge, or free disk space"
+    );
+    refused(Code::ResourceExhausted, "DISK_FULL", text)
 }
 
 /// How a content over the limit is refused.

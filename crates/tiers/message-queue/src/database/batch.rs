@@ -28,7 +28,7 @@ const TAKE: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, p
     sent_at_us, deliveries, lease_id, body, extra, place, \
     (SELECT CASE WHEN 0 = ANY ($5) THEN mark_taking() END) FROM take_many($1, $2, $3, $4, $5)";
 const TAKE_ONCE: &str = "SELECT code, message_id, queue_id, sender_id, receiver_id, priority, content, \
-    sent_at_us, deliveries, lease_id, body, extra FROM take_once($1, $2, $3, $4, $5, $6, $7, $8, $9) \
+    sent_at_us, deliveries, lease_id, body, extra FROM take_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
     ORDER BY message_id";
 const ACKNOWLEDGE: &str = "SELECT code FROM acknowledge_many($1, $2, $3)";
 
@@ -83,7 +83,7 @@ async fn in_time<T>(
 pub(super) async fn perform(
     connection: &Connection,
     operations: &[&Operation],
-    (limits, patience): (&Limits, Duration),
+    (limits, patience, is_full): (&Limits, Duration, bool),
     executed: &(dyn Fn() + Sync),
 ) -> Result<Answers, Failure> {
     let longest = operations.iter().map(|operation| operation.patience(patience)).max();
@@ -95,7 +95,7 @@ pub(super) async fn perform(
     } else if let Some(held) = all(operations, as_acknowledgement) {
         in_time(patience, acknowledge_all(connection, &held)).await?
     } else {
-        in_time(patience, one_by_one(connection, operations)).await?
+        in_time(patience, one_by_one(connection, operations, is_full)).await?
     };
     let mut answers = done.into_iter();
     let next = |_: &&Operation| match answers.next() {
@@ -202,14 +202,18 @@ async fn acknowledge_all(connection: &Connection, held: &[&Held]) -> Result<Outc
 }
 
 /// Performs operations that have no statement together: in one transaction.
-async fn one_by_one(connection: &Connection, operations: &[&Operation]) -> Result<Outcomes, Error> {
+async fn one_by_one(
+    connection: &Connection,
+    operations: &[&Operation],
+    is_full: bool,
+) -> Result<Outcomes, Error> {
     if let [operation] = operations {
-        return Ok(vec![single(connection, operation).await?]);
+        return Ok(vec![single(connection, operation, is_full).await?]);
     }
     connection.batch_execute("BEGIN").await?;
     let mut done = Vec::with_capacity(operations.len());
     for operation in operations {
-        match single(connection, operation).await {
+        match single(connection, operation, is_full).await {
             Ok(outcome) => done.push(outcome),
             Err(error) => {
                 connection.batch_execute("ROLLBACK").await?;
@@ -345,6 +349,7 @@ fn one_taken(row: &Row) -> (Message, u64) {
 async fn single(
     connection: &Connection,
     operation: &Operation,
+    is_full: bool,
 ) -> Result<Result<Answer, Refusal>, Error> {
     let (text, parameters): (&str, Vec<&(dyn ToSql + Sync)>) = match operation {
         Operation::Hello { name } => ("SELECT 0, hello_soon($1)", vec![name]),
@@ -389,7 +394,7 @@ async fn single(
         ),
         Operation::PutBack(back) => return put_back(connection, back).await,
         Operation::TakeOnce(take, at_most, request) => {
-            return take_once(connection, take, *at_most, request).await;
+            return take_once(connection, take, (*at_most, is_full), request).await;
         }
         Operation::AcknowledgeOnce(held, request) => {
             return acknowledge_once(connection, held, request).await;
@@ -449,13 +454,14 @@ async fn put_back(
 async fn take_once(
     connection: &Connection,
     take: &Take,
-    at_most: i32,
+    (at_most, is_full): (i32, bool),
     request: &RequestId,
 ) -> Result<Result<Answer, Refusal>, Error> {
     let Selector { client, queue, sender, by_priority } = &take.selector;
     let RequestId { id, operation, digest } = request;
-    let parameters: [&(dyn ToSql + Sync); 9] =
-        [client, queue, sender, by_priority, &take.lease_ms, &at_most, operation, id, digest];
+    let Take { lease_ms, .. } = take;
+    let parameters: [&(dyn ToSql + Sync); 10] =
+        [client, queue, sender, by_priority, lease_ms, &at_most, operation, id, digest, &is_full];
     let mut messages = Vec::new();
     for row in query(connection, TAKE_ONCE, &parameters).await? {
         match row.get::<_, i32>(0) {

@@ -5,6 +5,8 @@ use tokio_postgres::Error;
 use tokio_postgres::error::{Severity, SqlState};
 use tonic::Status;
 
+use crate::refusal::full;
+
 pub(super) const SCHEMA: &str = "kendall_queue";
 /// The version of `tables.sql`. A change of the tables raises it.
 pub(super) const VERSION: i32 = 1;
@@ -90,9 +92,7 @@ fn usual_status(error: &Error) -> Status {
         SqlState::FOREIGN_KEY_VIOLATION => {
             Status::not_found("the queue or client was deleted meanwhile")
         }
-        SqlState::DISK_FULL => Status::resource_exhausted(format!(
-            "PostgreSQL's disk is full; nothing was stored: {text}"
-        )),
+        SqlState::DISK_FULL => full(&format!("nothing was stored: {text}")),
         SqlState::ADMIN_SHUTDOWN
         | SqlState::CRASH_SHUTDOWN
         | SqlState::CANNOT_CONNECT_NOW

@@ -12,6 +12,7 @@
 --   5 to oneself · 6 content too long · 7 nothing there · 8 lease not held · 9 queue holds messages
 --   10 name taken · 11 too many queues · 12 unknown sender · 13 unknown dead-letter queue
 --   14 unknown message · 15 a request id that stands for something else · 16 dead letters to itself
+--   17 no space for an answer that is kept
 --
 -- PostgreSQL shall have one way to perform each: its planner knows the table as it was when it looked last,
 -- and of a queue that was empty then it believes that to walk along any index is as good as to look
@@ -885,16 +886,21 @@ BEGIN
 END $$;
 
 -- Takes or leases up to `at_most` messages for a request that may be repeated: the same request gets the
--- same messages. None is no answer that is kept.
+-- same messages. None is no answer that is kept. Where `is_full`, it takes nothing that is to be kept: as much
+-- space as the messages have would be needed for it, before that of the messages is free.
 CREATE FUNCTION take_once(
     client bigint, queue bigint, sender bigint, by_priority boolean, lease_ms bigint,
-    at_most integer, operation smallint, request uuid, digest uuid
+    at_most integer, operation smallint, request uuid, digest uuid, is_full boolean
 ) RETURNS SETOF taken LANGUAGE plpgsql AS $$
 DECLARE
     begun record;
     now_taken taken[];
     code integer := client_code(client);
 BEGIN
+    IF code = 0 AND is_full AND NOT EXISTS (
+        SELECT FROM answered a WHERE a.client_id = client AND a.request_id = request) THEN
+        code := 17;
+    END IF;
     IF code = 0 THEN
         SELECT * INTO begun FROM begin_request(client, request, operation, queue, digest);
         IF begun.code = 0 THEN
