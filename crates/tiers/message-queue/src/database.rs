@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{
-    Hook, HookError, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime,
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
+    Runtime, TimeoutType,
 };
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -258,7 +259,14 @@ impl Databases {
     /// Waits for a connection.
     pub(crate) async fn session(&self) -> Result<Session, Status> {
         let connection = self.pool.get().await.map_err(|error| {
-            Status::unavailable(format!("no connection to PostgreSQL: {error}; try again"))
+            let why = match &error {
+                PoolError::Timeout(TimeoutType::Wait) => {
+                    let connections = self.pool.status().max_size;
+                    format!("none of the {connections} became free within --database-timeout")
+                }
+                other => innermost(other),
+            };
+            Status::unavailable(format!("no connection to PostgreSQL: {why}; try again"))
         })?;
         let (limits, full) = (Arc::clone(&self.limits), Arc::clone(&self.full));
         let nearly_full = Arc::clone(&self.nearly_full);
@@ -500,6 +508,15 @@ impl Session {
             }
         }
     }
+}
+
+/// What an error came from: those around it only say that there is one.
+pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
+    let mut inner = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
 }
 
 /// A URL that can be shown.

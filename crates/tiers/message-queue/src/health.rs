@@ -1,6 +1,7 @@
 //! What the middleware says of itself to those who route clients to it (gRPC health checking).
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Mutex;
 use tonic_health::ServingStatus;
@@ -16,6 +17,8 @@ pub(crate) struct Health {
     reporter: HealthReporter,
     /// Whether the last status was reported; locked while one is reported, so that none follows the last.
     ended: Arc<Mutex<bool>>,
+    /// The last status.
+    last: Arc<AtomicBool>,
 }
 
 impl Health {
@@ -23,7 +26,7 @@ impl Health {
     pub(crate) async fn new() -> (Self, HealthServer<HealthService>) {
         let reporter = HealthReporter::new();
         let service = HealthServer::new(HealthService::from_health_reporter(reporter.clone()));
-        let health = Self { reporter, ended: Arc::default() };
+        let health = Self { reporter, ended: Arc::default(), last: Arc::default() };
         health.serves(true).await;
         (health, service)
     }
@@ -47,7 +50,13 @@ impl Health {
         }
     }
 
+    /// What was reported last.
+    pub(crate) fn last(&self) -> bool {
+        self.last.load(Ordering::Relaxed)
+    }
+
     async fn tell(&self, serves: bool) {
+        self.last.store(serves, Ordering::Relaxed);
         let status = if serves { ServingStatus::Serving } else { ServingStatus::NotServing };
         for service in SERVICES {
             // It cannot fail; and watchers get changes only.

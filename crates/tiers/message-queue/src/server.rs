@@ -19,7 +19,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
 use crate::console::{self, Console};
-use crate::database::{DatabaseError, Databases, PoolOptions, Reach, Session};
+use crate::database::{DatabaseError, Databases, PoolOptions, Reach, Session, innermost};
 use crate::dispatcher::{self, Dispatcher};
 use crate::health::Health;
 use crate::http2::Http2;
@@ -261,6 +261,12 @@ impl Server {
         }
     }
 
+    /// Whether PostgreSQL answers: what the gRPC health service reports.
+    pub fn health(&self) -> impl Fn() -> bool + Send + Sync + use<> {
+        let health = self.health.clone();
+        move || health.last()
+    }
+
     fn counted(&self) -> impl Fn() -> Vec<CountedTime> + Send + Sync + use<> {
         let (inside, dispatcher) = (self.inside.clone(), Arc::clone(&self.dispatcher));
         move || {
@@ -435,6 +441,8 @@ fn tokens(options: &QueueOptions) -> Result<Option<Arc<Tokens>>, ServerError> {
 /// same connection it checks whether PostgreSQL answers, and sets the health status by it.
 async fn listen(reach: Reach, waiters: Arc<Waiters>, health: Health) {
     let mut again = tokio::time::interval(LISTEN_AGAIN);
+    // Since PostgreSQL answered.
+    let mut failures = 0_u32;
     loop {
         again.tick().await;
         match reach.connect().await {
@@ -458,6 +466,10 @@ async fn listen(reach: Reach, waiters: Arc<Waiters>, health: Health) {
                         tokio::time::timeout(HUNG, client.batch_execute("SELECT 1")).await
                     {
                         answered?;
+                        if failures > 0 {
+                            tracing::info!("PostgreSQL answers again");
+                            failures = 0;
+                        }
                         health.serves(true).await;
                         look.tick().await;
                     }
@@ -469,7 +481,14 @@ async fn listen(reach: Reach, waiters: Arc<Waiters>, health: Health) {
                 }
                 tracing::warn!("PostgreSQL does not answer; trying again");
             }
-            Err(error) => tracing::debug!(%error, "cannot listen; trying again"),
+            Err(error) => {
+                // The first, and ever fewer of the others.
+                failures = failures.saturating_add(1);
+                if failures.is_power_of_two() {
+                    let why = innermost(&error);
+                    tracing::warn!(%why, failures, "PostgreSQL takes no connection; trying again");
+                }
+            }
         }
         health.serves(false).await;
     }

@@ -114,11 +114,10 @@ impl QueueFlags {
         let listen = vec![server.address()];
         let instruments = server.instruments().clone();
         let snapshot = server.snapshot();
-        let routes = Routes::new().with_metrics(server.queue_metrics()).with(
-            "GET",
-            "/snapshot",
-            move |_| PageResponse::json(&snapshot()),
-        );
+        let routes = Routes::new()
+            .healthy_while(server.health())
+            .with_metrics(server.queue_metrics())
+            .with("GET", "/snapshot", move |_| PageResponse::json(&snapshot()));
         let running = Running::start(&self.tier.page, &instruments, routes, &stop, listen)?;
         if let Some(address) = server.console() {
             output::note(&format!("console {address}"));

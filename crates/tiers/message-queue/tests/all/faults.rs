@@ -56,7 +56,8 @@ async fn a_stuck_connection(server: &Server, other: &Other) {
     other.until(WAITING_FOR_A_LOCK, 1).await;
     let refused = client.send(message(me, queue, "refused")).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused}");
-    assert!(refused.message().contains("no connection to PostgreSQL"), "{refused}");
+    let why = "no connection to PostgreSQL: none of the 1 became free within --database-timeout";
+    assert!(refused.message().contains(why), "{refused}");
     other.run("COMMIT").await;
     tasks.join_next().await.unwrap().unwrap().unwrap();
     assert_eq!(waiting_in(&mut client, queue).await, 1, "answered is committed, refused is not");

@@ -45,10 +45,14 @@ fn health_follows_postgresql_and_the_stop() {
         runtime
             .block_on(async { tokio::time::timeout(Duration::from_secs(60), told).await.unwrap() });
     };
+    let page = server.health();
+    assert!(page());
     database.stop();
     next(NOT_SERVING);
+    assert!(!page());
     let database = postgres(&folder);
     next(SERVING);
+    assert!(page());
     let stopping = std::thread::spawn(move || server.stop());
     next(NOT_SERVING);
     let ended = runtime.block_on(watched.message());
