@@ -6,6 +6,7 @@ use toml::{Table, Value};
 use crate::closest::{closest, did_you_mean};
 use crate::key::{Form, Key, Keys, Need};
 use crate::lines::join;
+use crate::value::echo;
 
 /// A key whose value cannot be used, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -136,7 +137,7 @@ impl<'a> Section<'a> {
             Some(Value::String(text)) => text,
             Some(other) => {
                 return Err(
-                    self.problem(key, format!("`{other}` is not a text; write it in quotes"))
+                    self.problem(key, format!("`{}` is not a text; write it in quotes", echo(&other)))
                 );
             }
         };
@@ -191,7 +192,7 @@ impl<'a> Section<'a> {
             _ => None,
         };
         let count = whole.filter(|count| (from..=to).contains(count)).ok_or_else(|| {
-            self.problem(key, format!("`{value}` is not {}", declared.form.describe()))
+            self.problem(key, format!("`{}` is not {}", echo(&value), declared.form.describe()))
         })?;
         self.effective(key, json!(count));
         Ok(Some(count))
@@ -237,7 +238,7 @@ impl<'a> Section<'a> {
         };
         number
             .filter(|number| number.is_finite())
-            .ok_or_else(|| self.problem(key, format!("`{value}` is not {form}")))
+            .ok_or_else(|| self.problem(key, format!("`{}` is not {form}", echo(value))))
     }
 
     /// `true` or `false`.
@@ -246,7 +247,7 @@ impl<'a> Section<'a> {
             Some(Value::Boolean(flag)) => flag,
             None => false,
             Some(other) => {
-                return Err(self.problem(key, format!("`{other}` is not `true` or `false`")));
+                return Err(self.problem(key, format!("`{}` is not `true` or `false`", echo(&other))));
             }
         };
         self.effective(key, json!(flag));
@@ -278,7 +279,7 @@ impl<'a> Section<'a> {
                 .map(|item| item.as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
                 .ok_or_else(|| self.problem(key, format!("is not {form}")))?,
-            Some(other) => return Err(self.problem(key, format!("`{other}` is not {form}"))),
+            Some(other) => return Err(self.problem(key, format!("`{}` is not {form}", echo(&other)))),
         };
         self.effective(key, json!(words));
         Ok(words)
@@ -300,7 +301,7 @@ impl<'a> Section<'a> {
             None => Ok(Section::new(&path, &EMPTY, keys)),
             Some(Value::Table(table)) => Ok(Section::new(&path, table, keys)),
             Some(other) => {
-                Err(self.problem(key, format!("`{other}` is not a table; write `[{path}]`")))
+                Err(self.problem(key, format!("`{}` is not a table; write `[{path}]`", echo(&other))))
             }
         }
     }

@@ -61,7 +61,7 @@ pub enum Distribution {
 
 /// Parameters that do not give a distribution of times.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[error("{distribution}: {name} is {value}; it must be {expected}")]
+#[error("{distribution}: {name} is {}; it must be {expected}", kendall_units::echo(value))]
 #[expect(missing_docs, reason = "the error text says it")]
 pub struct DistributionError {
     pub distribution: &'static str,

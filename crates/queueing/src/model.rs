@@ -379,7 +379,8 @@ pub(crate) fn refused(
     value: impl ToString,
     expected: impl Into<String>,
 ) -> ModelError {
-    ModelError::Refused { path: path.into(), value: value.to_string(), expected: expected.into() }
+    let value = kendall_units::echo(value.to_string());
+    ModelError::Refused { path: path.into(), value, expected: expected.into() }
 }
 
 impl Class {
@@ -807,7 +808,8 @@ fn unique<'a>(path: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Mo
     for name in names {
         if !kendall_units::is_printable(name) {
             let expected = "a name without control characters";
-            return Err(refused(format!("{path}.name"), format!("{name:?}"), expected));
+            let name = format!("`{}`", name.escape_debug());
+            return Err(refused(format!("{path}.name"), name, expected));
         }
         if name.is_empty() || !seen.insert(name) {
             let expected = "a name that nothing else of its kind has";
@@ -864,7 +866,16 @@ fn check_batch(path: &str, batch: &Batch) -> Result<(), ModelError> {
         }
     };
     let expected = "a size from 1 to 1e6, or probabilities that add to 1";
-    if fits { Ok(()) } else { Err(refused(path, format!("{batch:?}"), expected)) }
+    let written = match batch {
+        Batch::Fixed(size) => size.to_string(),
+        Batch::Geometric { mean } => format!("a mean of {}", kendall_units::echo(mean)),
+        Batch::Table(table) => format!(
+            "{} that add to {}",
+            kendall_units::counted(table.len(), "probability"),
+            kendall_units::echo(table.iter().sum::<f64>())
+        ),
+    };
+    if fits { Ok(()) } else { Err(refused(path, written, expected)) }
 }
 
 fn is_distribution(probabilities: &[f64]) -> bool {

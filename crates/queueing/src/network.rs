@@ -119,14 +119,16 @@ pub enum NetworkError {
     Empty { what: &'static str },
     #[error("resource {resource} has {have} demands, but there are {need} classes")]
     Shape { resource: usize, have: usize, need: usize },
-    #[error("{name} is {value}; it must be {expected}")]
+    #[error("{name} is {}; it must be {expected}", kendall_units::echo(value))]
     Number { name: String, value: f64, expected: &'static str },
     #[error("class {class} visits nothing: its demands and think time are all 0")]
     NoWork { class: usize },
     #[error(
-        "no steady state at resource {resource}: open classes offer {offered:.6} erlangs to a \
-         capacity of {capacity:.6}; lower the arrival rates below {share:.4} of what they are, or \
-         add servers"
+        "no steady state at resource {resource}: open classes offer {} erlangs to a \
+         capacity of {}; lower the arrival rates below {share:.4} of what they are, or \
+         add servers",
+        kendall_units::echo(format_args!("{offered:.6}")),
+        kendall_units::echo(format_args!("{capacity:.6}"))
     )]
     Unstable { resource: usize, offered: f64, capacity: f64, share: f64 },
     #[error("{solver} does not handle {what}; use {instead}")]

@@ -136,9 +136,9 @@ const REWEIGHTINGS: usize = 12;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[expect(missing_docs, reason = "the error texts say it")]
 pub enum UslError {
-    #[error("measurement {index}: {what} is {value}; it must be {expected}")]
+    #[error("measurement {index}: {what} is {}; it must be {expected}", kendall_units::echo(value))]
     Measurement { index: usize, what: &'static str, value: f64, expected: &'static str },
-    #[error("{name} is {value}; it must be {expected}")]
+    #[error("{name} is {}; it must be {expected}", kendall_units::echo(value))]
     Option { name: &'static str, value: f64, expected: &'static str },
     #[error(
         "{} at {}: {coefficients} coefficients and their errors need {need} measurements at \

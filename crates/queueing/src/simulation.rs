@@ -198,14 +198,15 @@ pub enum Doubt {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[expect(missing_docs, reason = "the error texts say it")]
 pub enum SimulationError {
-    #[error("{name} is {value}; it must be {expected}")]
+    #[error("{name} is {}; it must be {expected}", kendall_units::echo(value))]
     Setting { name: &'static str, value: f64, expected: &'static str },
     /// The model itself is wrong.
     #[error(transparent)]
     Model(#[from] ModelError),
     #[error(
-        "no steady state: station `{station}` is offered {offered:.4} times what it can do; lower \
-         the arrival rate, add servers, or give it a capacity"
+        "no steady state: station `{station}` is offered {} times what it can do; lower the arrival \
+         rate, add servers, or give it a capacity",
+        kendall_units::echo(format_args!("{offered:.4}"))
     )]
     Unstable { station: String, offered: f64 },
     #[error("station `{station}`: {what} is not simulated; {instead}")]

@@ -161,12 +161,13 @@ pub struct StationSolution {
 #[expect(missing_docs, reason = "the error texts say it")]
 pub enum StationError {
     #[error(
-        "no steady state: {offered:.6} erlangs are offered to {}; at least {needed} are needed, or an arrival \
+        "no steady state: {} erlangs are offered to {}; at least {needed} are needed, or an arrival \
          rate below {most_arrivals:.6}/s",
+        kendall_units::echo(format_args!("{offered:.6}")),
         kendall_units::counted(*servers, "server")
     )]
     Unstable { offered: f64, servers: u64, needed: u64, most_arrivals: f64 },
-    #[error("{name} is {}; it must be {expected}", shown(*value))]
+    #[error("{name} is {}; it must be {expected}", kendall_units::echo(value))]
     Number { name: &'static str, value: f64, expected: &'static str },
     #[error(
         "{name} is {value}, above the limit of {limit}: use an approximation or a smaller model"
@@ -175,16 +176,6 @@ pub enum StationError {
     /// The parameters of a distribution make no sense.
     #[error(transparent)]
     Distribution(#[from] crate::DistributionError),
-}
-
-/// Without hundreds of zeros.
-fn shown(value: f64) -> String {
-    let size = value.abs();
-    if size == 0.0 || !size.is_finite() || (1e-6..1e16).contains(&size) {
-        value.to_string()
-    } else {
-        format!("{value:e}")
-    }
 }
 
 pub(crate) fn positive(name: &'static str, value: f64) -> Result<f64, StationError> {

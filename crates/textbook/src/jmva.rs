@@ -7,7 +7,8 @@ use kendall_queueing::Model;
 use kendall_queueing::model::{
     Balking, Batch, Class, Discipline, MOST_CLASSES, MOST_STATIONS, Station, Workload,
 };
-use roxmltree::{Document, Node, ParsingOptions};
+use kendall_units::echo;
+use roxmltree::{Document, Node, ParsingOptions, TextPos};
 use toml::{Table, Value};
 
 /// Most elements, attributes and texts of a document that is read.
@@ -220,7 +221,7 @@ pub(crate) fn named<'a>(element: Node<'a, 'a>, place: &str) -> Result<&'a str, J
 
 pub(crate) fn number(place: &str, text: &str) -> Result<f64, JmvaError> {
     let number = text.trim().parse::<f64>().ok().filter(|number| number.is_finite());
-    number.ok_or_else(|| wrong(place, format!("`{text}` is not a finite number")))
+    number.ok_or_else(|| wrong(place, format!("`{}` is not a finite number", echo(text))))
 }
 
 fn class(element: Node<'_, '_>, notes: &mut Vec<String>) -> Result<Table, JmvaError> {

@@ -22,5 +22,5 @@ pub use hex::hex;
 pub use parse::{
     QuantityError, parse_bandwidth, parse_bytes, parse_rate, parse_seconds, parse_share,
 };
-pub use printable::{is_printable, printable};
+pub use printable::{echo, is_printable, printable};
 pub use quantity::{Rate, Seconds};

@@ -43,7 +43,10 @@ pub struct MapFit {
 pub enum MapFitError {
     #[error("{count} times are too few for their correlations; at least {FEWEST} are needed")]
     TooFew { count: usize },
-    #[error("time {index} is {value}; it must be a finite number, 0 or above")]
+    #[error(
+        "time {index} is {}; it must be a finite number, 0 or above",
+        kendall_units::echo(value)
+    )]
     NoTime { index: usize, value: f64 },
     #[error(
         "the times hardly vary (squared coefficient of variation {scv:.4}, at least 0.01 is needed): \
