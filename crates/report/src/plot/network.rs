@@ -97,8 +97,9 @@ impl Network {
         }
         let middle = MARGIN + SOURCE / 2.0;
         labels(&mut svg, (middle, placed.level), &self.source);
-        for (center, place) in self.centers.iter().zip(&placed.places) {
-            draw_center(&mut svg, *place, center);
+        for (index, (center, place)) in self.centers.iter().zip(&placed.places).enumerate() {
+            let ends = self.ways.iter().all(|way| way.from != Some(index));
+            draw_center(&mut svg, *place, center, ends);
         }
         for (index, way) in self.ways.iter().enumerate() {
             placed.draw_way(&mut svg, way, index);
@@ -217,8 +218,8 @@ fn arrow_head((x, y): (f64, f64)) -> String {
     format!("M{x:.0} {y:.0}l-8 -4v8z")
 }
 
-/// A delay is a circle; a center with servers is a queue that ends in them.
-fn draw_center(svg: &mut String, (x, y): (f64, f64), center: &Center) {
+/// A delay is a circle; a center with servers is a queue that ends in them, and where nothing leads on.
+fn draw_center(svg: &mut String, (x, y): (f64, f64), center: &Center, ends: bool) {
     let middle = x + CENTER / 2.0;
     match center.servers {
         None => put!(
@@ -235,7 +236,9 @@ fn draw_center(svg: &mut String, (x, y): (f64, f64), center: &Center) {
             }
             draw_servers(svg, (x + 80.0, y), servers, center.utilization);
             let out = x + 82.0 + if servers <= 1.0 { 20.0 } else { 12.0 };
-            put!(svg, "<path d=\"M{out:.0} {y:.0}H{:.0}\"/>", x + CENTER);
+            if !ends {
+                put!(svg, "<path d=\"M{out:.0} {y:.0}H{:.0}\"/>", x + CENTER);
+            }
         }
     }
     labels(svg, (middle, y), &center.lines);

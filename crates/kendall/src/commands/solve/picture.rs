@@ -1,7 +1,7 @@
 //! A solved model as a picture: the network with demands and utilizations, and small plots for a terminal.
 
 use kendall_queueing::Model;
-use kendall_queueing::model::{Discipline, Place, Station};
+use kendall_queueing::model::{Discipline, Place, Station, WhenFull};
 use kendall_report::document::Unit;
 use kendall_report::plot::network::{Center, Network, Way};
 use kendall_report::plot::{Mark, Plot};
@@ -108,6 +108,10 @@ fn center(
     };
     let busy = busy.filter(|_| !station.is_delay());
     let mut lines = vec![station.name.clone(), kind(station)];
+    lines.extend(station.capacity.map(|room| match station.when_full {
+        WhenFull::Lost => format!("room for {room}"),
+        _ => format!("room for {room}, blocks"),
+    }));
     let demand = |class: usize| {
         let demand = station.demand_at(class)?.service.mean() * visits[at][class];
         (demand > 0.0).then(|| TIME.print(demand))
@@ -152,10 +156,9 @@ fn kind(station: &Station) -> String {
     let fork = station
         .fork
         .map_or(String::new(), |fork| format!("{} of {} × ", fork.needed, fork.branches));
-    let room = station.capacity.map_or(String::new(), |room| format!(", capacity {room}"));
     let servers =
         if station.servers == 1 { String::new() } else { format!("{} servers, ", station.servers) };
-    format!("{fork}{servers}{order}{room}")
+    format!("{fork}{servers}{order}")
 }
 
 /// A plot in letters: `*` for what was asked, `.` for bounds, a letter for each further line.
