@@ -170,17 +170,19 @@ pub enum LayeredError {
     Empty(&'static str),
     #[error("{place} names {what} {index}, and there are {count}")]
     Missing { place: String, what: &'static str, index: usize, count: usize },
-    #[error("{name} is {value}; it must be {expected}")]
-    Number { name: String, value: f64, expected: &'static str },
+    #[error("{name} is {}; it must be {expected}", kendall_units::echo(value))]
+    Number { part: Part, name: String, value: f64, expected: &'static str },
     #[error("task `{task}` {what}")]
-    Role { task: String, what: &'static str },
-    #[error("tasks call each other in a circle: {0}; a layered model has none")]
-    Cycle(String),
+    Role { part: Part, task: String, what: &'static str },
+    #[error("tasks call each other in a circle: {path}; a layered model has none")]
+    Cycle { part: Part, path: String },
     #[error(
-        "no steady state at `{name}`: with asynchronous requests and arrivals, {offered:.6} of \
-         {capacity} would be busy; lower their rates, or give it more copies"
+        "no steady state at `{name}`: with asynchronous requests and arrivals, {} of {} would be \
+         busy; lower their rates, or give it more copies",
+        kendall_units::echo(format_args!("{offered:.6}")),
+        kendall_units::echo(capacity)
     )]
-    Unstable { name: String, offered: f64, capacity: f64 },
+    Unstable { part: Part, name: String, offered: f64, capacity: f64 },
     #[error("the model has {size} calls and pairs of tasks or more; the limit is {limit}")]
     TooLarge { size: usize, limit: usize },
     #[error(
@@ -189,6 +191,34 @@ pub enum LayeredError {
          simulate it as a network with pools"
     )]
     NotSettled { rounds: u32, change: f64 },
+}
+
+/// An element of a layered model, by its place in its list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the variants say it")]
+pub enum Part {
+    Processor(usize),
+    Task(usize),
+    Entry(usize),
+}
+
+impl LayeredError {
+    /// The path of the element that it is about, as model files have it.
+    #[must_use]
+    pub fn path(&self) -> Option<String> {
+        let (Self::Number { part, .. }
+        | Self::Role { part, .. }
+        | Self::Cycle { part, .. }
+        | Self::Unstable { part, .. }) = self
+        else {
+            return None;
+        };
+        Some(match part {
+            Part::Processor(index) => format!("processors.{index}"),
+            Part::Task(index) => format!("tasks.{index}"),
+            Part::Entry(index) => format!("entries.{index}"),
+        })
+    }
 }
 
 impl Copies {
@@ -214,88 +244,88 @@ impl Layered {
         if let Some((what, _)) = lists.iter().find(|(_, length)| *length == 0) {
             return Err(LayeredError::Empty(what));
         }
-        for processor in &self.processors {
-            copies(&processor.name, processor.copies)?;
+        for (index, processor) in self.processors.iter().enumerate() {
+            copies(Part::Processor(index), &processor.name, processor.copies)?;
         }
         let mut entries = vec![0_usize; self.tasks.len()];
         for entry in &self.entries {
             index(&entry.name, "task", entry.task, self.tasks.len())?;
             entries[entry.task] += 1;
         }
-        for (task, entries) in self.tasks.iter().zip(entries) {
+        for (task, entries) in entries.into_iter().enumerate() {
             self.check_task(task, entries)?;
         }
-        for entry in &self.entries {
+        for entry in 0..self.entries.len() {
             self.check_entry(entry)?;
         }
         self.order().map(drop)
     }
 
-    fn check_task(&self, task: &Task, entries: usize) -> Result<(), LayeredError> {
+    fn check_task(&self, at: usize, entries: usize) -> Result<(), LayeredError> {
+        let (task, part) = (&self.tasks[at], Part::Task(at));
         index(&task.name, "processor", task.processor, self.processors.len())?;
         match task.role {
-            Role::Server(threads) => copies(&task.name, threads),
+            Role::Server(threads) => copies(part, &task.name, threads),
             Role::Reference { population, think_time } => {
-                number(&format!("think time of `{}`", task.name), think_time)?;
+                number(part, &format!("think time of `{}`", task.name), think_time)?;
                 if population > 1 << 52 {
                     let name = format!("population of `{}`", task.name);
-                    return Err(LayeredError::Number {
-                        name,
-                        value: f64::MAX,
-                        expected: "below 2^52",
-                    });
+                    let (value, expected) = (f64::MAX, "below 2^52");
+                    return Err(LayeredError::Number { part, name, value, expected });
                 }
                 if entries != 1 {
-                    return self.role(task, "is a reference task, which has exactly one entry");
+                    let what = "is a reference task, which has exactly one entry";
+                    return self.role(part, at, what);
                 }
                 Ok(())
             }
         }
     }
 
-    fn role(&self, task: &Task, what: &'static str) -> Result<(), LayeredError> {
-        Err(LayeredError::Role { task: task.name.clone(), what })
+    fn role(&self, part: Part, task: usize, what: &'static str) -> Result<(), LayeredError> {
+        Err(LayeredError::Role { part, task: self.tasks[task].name.clone(), what })
     }
 
-    fn check_entry(&self, entry: &Entry) -> Result<(), LayeredError> {
+    fn check_entry(&self, at: usize) -> Result<(), LayeredError> {
+        let (entry, part) = (&self.entries[at], Part::Entry(at));
         let name = &entry.name;
-        number(&format!("arrival rate of `{name}`"), entry.arrival_rate)?;
-        let task = &self.tasks[entry.task];
-        let is_reference = |task: &Task| matches!(task.role, Role::Reference { .. });
+        number(part, &format!("arrival rate of `{name}`"), entry.arrival_rate)?;
+        let task = entry.task;
+        let is_reference = |task: usize| matches!(self.tasks[task].role, Role::Reference { .. });
         if is_reference(task) && (entry.arrival_rate > 0.0 || !entry.forwards.is_empty()) {
-            return self
-                .role(task, "is a reference task, which takes no arrivals and forwards nothing");
+            let what = "is a reference task, which takes no arrivals and forwards nothing";
+            return self.role(part, task, what);
         }
         if entry.phases.len() > MOST_PHASES {
-            return self.role(task, "has an entry with more than three phases");
+            return self.role(part, task, "has an entry with more than three phases");
         }
         let mut share = 0.0;
         for (to, probability) in &entry.forwards {
             index(name, "entry", *to, self.entries.len())?;
-            number(&format!("forwarding probability of `{name}`"), *probability)?;
+            number(part, &format!("forwarding probability of `{name}`"), *probability)?;
             share += probability;
         }
         if share > 1.0 + 1e-9 {
             let name = format!("sum of forwarding probabilities of `{name}`");
-            return Err(LayeredError::Number { name, value: share, expected: "at most 1" });
+            return Err(LayeredError::Number { part, name, value: share, expected: "at most 1" });
         }
         for to in entry.targets() {
             index(name, "entry", to, self.entries.len())?;
-            let server = &self.tasks[self.entries[to].task];
+            let server = self.entries[to].task;
             if is_reference(server) {
-                return self.role(server, "is a reference task, which cannot be called");
+                return self.role(part, server, "is a reference task, which cannot be called");
             }
         }
         for phase in &entry.phases {
-            number(&format!("host demand of `{name}`"), phase.demand)?;
-            number(&format!("variation of the host demand of `{name}`"), phase.scv)?;
-            number(&format!("think time of `{name}`"), phase.think_time)?;
+            number(part, &format!("host demand of `{name}`"), phase.demand)?;
+            number(part, &format!("variation of the host demand of `{name}`"), phase.scv)?;
+            number(part, &format!("think time of `{name}`"), phase.think_time)?;
             if phase.forks.iter().any(|fork| !(1..=MOST_BRANCHES).contains(&fork.entries.len())) {
-                return self.role(task, "makes no call at once, or more than 64");
+                return self.role(part, task, "makes no call at once, or more than 64");
             }
             let calls = phase.calls.iter().map(|call| call.mean);
             for mean in calls.chain(phase.forks.iter().map(|fork| fork.mean)) {
-                number(&format!("number of calls of `{name}`"), mean)?;
+                number(part, &format!("number of calls of `{name}`"), mean)?;
             }
         }
         Ok(())
@@ -326,11 +356,11 @@ impl Layered {
         if order.len() == self.tasks.len() {
             return Ok(order);
         }
-        Err(LayeredError::Cycle(self.circle(&called, &callers)))
+        Err(self.circle(&called, &callers))
     }
 
     /// A circle among the tasks that still have callers: each of them has one that is left as well.
-    fn circle(&self, called: &[Vec<usize>], callers: &[usize]) -> String {
+    fn circle(&self, called: &[Vec<usize>], callers: &[usize]) -> LayeredError {
         let mut caller = vec![None; called.len()];
         for (task, to) in called.iter().enumerate().filter(|(task, _)| callers[*task] > 0) {
             for to in to {
@@ -350,13 +380,14 @@ impl Layered {
             }
         }
         path.reverse();
+        let part = Part::Task(path.first().copied().unwrap_or_default());
         let more = path.len().saturating_sub(MOST_SHOWN);
         let names = path.iter().map(|task| format!("`{}`", self.tasks[*task].name));
         let mut names: Vec<String> = names.take(MOST_SHOWN).collect();
         if more > 0 {
             names.push(format!("{more} more"));
         }
-        names.join(" → ")
+        LayeredError::Cycle { part, path: names.join(" → ") }
     }
 }
 
@@ -377,20 +408,21 @@ fn index(place: &str, what: &'static str, index: usize, count: usize) -> Result<
     Err(LayeredError::Missing { place: format!("`{place}`"), what, index, count })
 }
 
-fn number(name: &str, value: f64) -> Result<(), LayeredError> {
+fn number(part: Part, name: &str, value: f64) -> Result<(), LayeredError> {
     if value == 0.0 || (1e-50..=1e50).contains(&value) {
         return Ok(());
     }
     let expected = "0, or from 1e-50 to 1e50";
-    Err(LayeredError::Number { name: name.to_owned(), value, expected })
+    Err(LayeredError::Number { part, name: name.to_owned(), value, expected })
 }
 
-fn copies(name: &str, copies: Copies) -> Result<(), LayeredError> {
+fn copies(part: Part, name: &str, copies: Copies) -> Result<(), LayeredError> {
     match copies {
         Copies::Limited(count) if count == 0 || count > 1 << 52 => {
             let name = format!("number of copies of `{name}`");
             let value = if count == 0 { 0.0 } else { f64::MAX };
-            Err(LayeredError::Number { name, value, expected: "from 1 to 2^52, or unlimited" })
+            let expected = "from 1 to 2^52, or unlimited";
+            Err(LayeredError::Number { part, name, value, expected })
         }
         _ => Ok(()),
     }

@@ -11,6 +11,32 @@ use kendall_units::echo;
 use roxmltree::{Document, Node, ParsingOptions, TextPos};
 use toml::{Table, Value};
 
+use crate::vocabulary::{Row, unknown};
+
+/// What JMVA writes, and this reader looks at or lists as left out.
+const KNOWN: &[Row] = &[
+    (
+        "model",
+        &["name", "jaba"],
+        &["description", "parameters", "algParams", "whatIf", "solutions", "normalizationConstant"],
+    ),
+    ("parameters", &[], &["classes", "stations", "ReferenceStation"]),
+    ("classes", &["number"], &["closedclass", "openclass"]),
+    ("closedclass", &["name", "population", "priority"], &[]),
+    ("openclass", &["name", "rate", "priority"], &[]),
+    ("stations", &["number"], &["delaystation", "listation", "ldstation"]),
+    ("delaystation", &["name", "servers"], &["servicetimes", "visits"]),
+    ("listation", &["name", "servers"], &["servicetimes", "visits"]),
+    ("ldstation", &["name", "servers"], &["servicetimes", "visits"]),
+    ("servicetimes", &["customerclass"], &["servicetime", "servicetimes"]),
+    ("visits", &[], &["visit"]),
+    ("visit", &["customerclass"], &[]),
+    ("ReferenceStation", &["number"], &["Class"]),
+    ("Class", &["name", "refStation"], &[]),
+    ("algParams", &[], &["algType", "compareAlgs"]),
+    ("algType", &["name", "tolerance", "maxSamples"], &[]),
+];
+
 /// Most elements, attributes and texts of a document that is read.
 const MOST_NODES: u32 = 1_000_000;
 /// Most quotation marks in one tag, two of which an attribute has: each attribute is compared with all before it.
@@ -50,7 +76,7 @@ pub enum JmvaError {
 
 /// Where an element begins, once that is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Position(Option<roxmltree::TextPos>);
+pub struct Position(Option<TextPos>);
 
 impl std::fmt::Display for Position {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -66,13 +92,27 @@ pub(crate) fn wrong(place: impl Into<String>, what: impl Into<String>) -> JmvaEr
 }
 
 impl JmvaError {
-    /// Says where it is, unless it says so more closely.
-    pub(crate) fn within(mut self, element: Node<'_, '_>) -> Self {
+    /// Says where it is in a text, unless it says so more closely.
+    pub(crate) fn at(mut self, text: &str, place: usize) -> Self {
         if let Self::Element { at: Position(at @ None), .. } = &mut self {
-            *at = Some(element.document().text_pos_at(element.range().start));
+            *at = Some(position(text, place));
         }
         self
     }
+
+    /// Says where it is, unless it says so more closely.
+    pub(crate) fn within(self, element: Node<'_, '_>) -> Self {
+        self.at(element.document().input_text(), element.range().start)
+    }
+}
+
+/// The line and column of a place in a text.
+pub(crate) fn position(text: &str, at: usize) -> TextPos {
+    let before = &text[..at];
+    let row = 1 + before.matches('\n').count();
+    let column = 1 + before.rsplit('\n').next().map_or(0, |line| line.chars().count());
+    let short = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    TextPos::new(short(row), short(column))
 }
 
 /// Where the lines of a text end.
@@ -87,17 +127,20 @@ impl Ends {
         self.line_at(element.range().start)
     }
 
-    fn line_at(&self, at: usize) -> usize {
+    pub(crate) fn line_at(&self, at: usize) -> usize {
         1 + self.0.partition_point(|end| *end < at)
     }
 }
 
-/// Problems in one list, with the lines of those that have a place in the text (behind its first byte).
+/// Problems in one list, with where those stand that have a place in the text (behind its first byte).
 pub(crate) fn listed(text: &str, problems: BTreeSet<(usize, String)>) -> String {
-    let (ends, more) = (Ends::of(text), problems.len().saturating_sub(MOST_SHOWN));
+    let more = problems.len().saturating_sub(MOST_SHOWN);
     let shown = problems.into_iter().take(MOST_SHOWN).map(|(at, what)| match at {
         0 => what,
-        at => format!("{what} (line {})", ends.line_at(at)),
+        at => {
+            let TextPos { row, col } = position(text, at);
+            format!("{what} (line {row}, column {col})")
+        }
     });
     let rest = (more > 0).then(|| format!("and {more} more"));
     shown.chain(rest).collect::<Vec<_>>().join("; ")
@@ -125,6 +168,17 @@ pub(crate) fn lines<'a>(
     lines.into_iter().collect()
 }
 
+/// Notes on what a reader does not know: once for each, with where the first stands.
+pub(crate) fn left_out(text: &str, unknown: Vec<(usize, String)>) -> Vec<String> {
+    let mut first: BTreeMap<String, usize> = BTreeMap::new();
+    for (at, what) in unknown {
+        first.entry(what).and_modify(|known| *known = at.min(*known)).or_insert(at);
+    }
+    let all = first.into_iter().map(|(what, at)| (at, format!("{what} is left out"))).collect();
+    let listed = listed(text, all);
+    if listed.is_empty() { Vec::new() } else { vec![listed] }
+}
+
 pub(crate) fn list(tables: Vec<Table>) -> Value {
     Value::Array(tables.into_iter().map(Value::Table).collect())
 }
@@ -146,6 +200,19 @@ pub fn read(text: &str) -> Result<Jmva, JmvaError> {
     let classes = elements(all_classes).map(|c| class(c, &mut notes).map_err(|e| e.within(c)));
     let mut classes = classes.collect::<Result<Vec<Table>, JmvaError>>()?;
     let several = classes.len() > 1;
+    let names: Vec<&str> = elements(all_classes).filter_map(|one| one.attribute("name")).collect();
+    let known = |place: &str, of: Node<'_, '_>, name: Option<&str>| match name {
+        Some(name) if !names.contains(&name) => {
+            Err(wrong(place, format!("`{name}` is no class of this file")).within(of))
+        }
+        _ => Ok(()),
+    };
+    for one in elements(all_stations).flat_map(elements).flat_map(elements) {
+        known(&tag(one), one, one.attribute("customerclass"))?;
+    }
+    for one in child(parameters, "ReferenceStation").into_iter().flat_map(elements) {
+        known("<ReferenceStation>", one, one.attribute("name"))?;
+    }
     let stations = elements(all_stations).map(|s| station(s, several).map_err(|e| e.within(s)));
     let mut stations = stations.collect::<Result<Vec<Table>, JmvaError>>()?;
     if classes.len() <= MOST_CLASSES && stations.len() <= MOST_STATIONS {
@@ -163,6 +230,7 @@ pub fn read(text: &str) -> Result<Jmva, JmvaError> {
             notes.push(format!("<{left_out}> is left out{instead}"));
         }
     }
+    notes.extend(left_out(text, unknown(root, KNOWN)));
     let listed = elements(all_classes).map(|one| ("classes", one));
     let listed = listed.chain(elements(all_stations).map(|one| ("stations", one)));
     let lines = lines(text, &table, listed);
@@ -335,7 +403,14 @@ fn by_class<'a>(
         })?;
         Ok((class, child))
     };
-    elements(part).map(entry).collect()
+    let mut all = BTreeMap::new();
+    for (class, child) in elements(part).map(entry).collect::<Result<Vec<_>, _>>()? {
+        if all.insert(class, child).is_some() {
+            let place = format!("{place}, {}", tag(child));
+            return Err(wrong(place, format!("two of class `{class}`")).within(child));
+        }
+    }
+    Ok(all)
 }
 
 fn station(element: Node<'_, '_>, several: bool) -> Result<Table, JmvaError> {
@@ -365,6 +440,12 @@ fn station(element: Node<'_, '_>, several: bool) -> Result<Table, JmvaError> {
     }
     let times = by_class(element, "servicetimes", &place)?;
     let written = by_class(element, "visits", &place)?;
+    for (class, of) in written.iter().filter(|(class, _)| !times.contains_key(*class)) {
+        if number(&place, content(*of)).map_err(|error| error.within(*of))?.abs() > 0.0 {
+            let what = format!("visits of class `{class}`, which has no service time here");
+            return Err(wrong(place, what).within(*of));
+        }
+    }
     let (mut service, mut visits) = (Table::new(), Table::new());
     let mut multipliers: Option<Vec<f64>> = None;
     for (class, of) in times {
@@ -790,7 +871,11 @@ mod tests {
         let found =
             read(&with("<algParams><algType name='CoMoM'/></algParams><whatIf/><solutions/>"));
         let notes = found.unwrap().notes.join("\n");
-        for said in ["priority", "CoMoM", "whatIf", "solutions"] {
+        let notes = notes
+            + &read(&with("").replace("servers=", "severs='3' servers=")).unwrap().notes.join("\n");
+        for said in
+            ["priority", "CoMoM", "whatIf", "solutions", "attribute `severs` of <listation> `s`"]
+        {
             assert!(notes.contains(said), "{notes}");
         }
         for (text, says) in [
@@ -801,6 +886,21 @@ mod tests {
             (with("").replace(">1<", ">one<"), "`one`"),
             (with("").replace("listation", "magicstation"), "expected <delaystation>"),
             (with("").replace("servers='2'", "servers='two'"), "two"),
+            (with("").replace("customerclass='c'", "customerclass='d'"), "`d` is no class"),
+            (
+                with("").replace(
+                    "</servicetimes>",
+                    "<servicetime customerclass='c'>2</servicetime></servicetimes>",
+                ),
+                "two of class `c`",
+            ),
+            (
+                with("").replace("<servicetime customerclass='c'>1</servicetime>", "").replace(
+                    "</servicetimes>",
+                    "</servicetimes><visits><visit customerclass='c'>2</visit></visits>",
+                ),
+                "visits of class `c`, which has no service time here",
+            ),
             (with("").replace("</model>", ""), "never closed"),
         ] {
             let error = read(&text).unwrap_err().to_string();

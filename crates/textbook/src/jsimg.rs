@@ -11,9 +11,73 @@ use roxmltree::Node;
 use toml::{Table, Value};
 
 use crate::jmva::{
-    Jmva, JmvaError, child, document, elements, lines, list, listed, named, number, tag, wrong,
+    Jmva, JmvaError, child, document, elements, left_out, lines, list, listed, named, number, tag,
+    wrong,
 };
+use crate::vocabulary::{Row, unknown};
 use times::Parameters;
+
+/// What JSIM writes, and this reader looks at or lists as left out.
+const KNOWN: &[Row] = &[
+    ("sim", &["*"], &["userClass", "node", "measure", "connection", "blockingRegion", "preload"]),
+    (
+        "userClass",
+        &["name", "type", "priority", "customers", "referenceSource", "softDeadline"],
+        &[],
+    ),
+    ("node", &["name"], &["section", "classSoftDeadlines"]),
+    ("connection", &["source", "target"], &[]),
+    (
+        "blockingRegion",
+        &["name", "type"],
+        &[
+            "regionNode",
+            "globalConstraint",
+            "globalMemoryConstraint",
+            "classConstraint",
+            "classMemoryConstraint",
+            "dropRules",
+            "classWeight",
+            "classSize",
+            "classSoftDeadline",
+        ],
+    ),
+];
+/// Parameters of sections, likewise.
+const PARAMETERS: &[&str] = &[
+    "size",
+    "dropStrategies",
+    "retrialDistributions",
+    "FCFSstrategy",
+    "QueuePutStrategy",
+    "NetStrategy",
+    "Impatience",
+    "maxJobs",
+    "numberOfVisits",
+    "ServiceStrategy",
+    "ServerStrategy",
+    "serverNames",
+    "serversPerServerType",
+    "serverCompatibilities",
+    "schedulingPolicy",
+    "classParallelism",
+    "delayOffTime",
+    "setUpTime",
+    "switchoverStrategy",
+    "SwitchoverStrategy",
+    "PSStrategy",
+    "serviceWeights",
+    "maxRunning",
+    "RoutingStrategy",
+    "matrix",
+    "jobsPerLink",
+    "block",
+    "isSimplifiedFork",
+    "ForkStrategy",
+    "JoinStrategy",
+];
+/// Where open classes enter that others turn into.
+const NO_SOURCE: [&str; 3] = ["ClassSwitch", "Fork", "Scaler"];
 
 /// Ways through routers that one route may stand for, and routers on one of them.
 const MOST_WAYS: usize = 10_000;
@@ -94,6 +158,11 @@ pub(crate) fn read(text: &str) -> Result<Jmva, JmvaError> {
         wrong(tag(root), "expected <archive> with <sim>, as JSIM writes it").within(root)
     })?;
     let mut file = File::new(sim)?;
+    let missing = file.missing(sim);
+    if let Some((first, _)) = missing.first() {
+        let first = *first;
+        return Err(wrong("<sim>", listed(text, missing)).at(text, first));
+    }
     for left_out in ["results", "solutions"] {
         if child(root, left_out).is_some() {
             file.notes.insert(format!("<{left_out}> is left out"));
@@ -112,7 +181,9 @@ pub(crate) fn read(text: &str) -> Result<Jmva, JmvaError> {
         _ => None,
     });
     let lines = lines(text, &table, known);
-    Ok(Jmva { table, notes: file.notes.into_iter().collect(), lines })
+    let unknown = unknown(sim, KNOWN).into_iter().chain(file.unknown_parameters());
+    let more = left_out(text, unknown.collect());
+    Ok(Jmva { table, notes: file.notes.into_iter().chain(more).collect(), lines })
 }
 
 fn parameter<'a>(section: Node<'a, 'a>, name: &str) -> Option<Node<'a, 'a>> {
@@ -179,6 +250,88 @@ impl<'a> File<'a> {
         };
         file.find_joins();
         Ok(file)
+    }
+
+    /// Names of nodes and classes that are none, or two.
+    fn missing(&self, sim: Node<'a, 'a>) -> BTreeSet<(usize, String)> {
+        let mut found = BTreeSet::new();
+        let mut names = BTreeSet::new();
+        for one in
+            elements(sim).filter(|one| ["userClass", "node"].contains(&one.tag_name().name()))
+        {
+            let name = one.attribute("name").unwrap_or_default();
+            if !names.insert((one.tag_name().name(), name)) {
+                found.insert((one.range().start, format!("two {} called `{name}`", tag(one))));
+            }
+        }
+        let is_node = |name: &str| self.places.contains_key(name);
+        let is_class = |name: &str| names.contains(&("userClass", name));
+        let mut need = |of: Node<'_, '_>, is: bool, key: &str, name: &str, what: &str| {
+            if !is {
+                let what = format!("{key} `{name}` is no {what} of this file");
+                found.insert((of.range().start, what));
+            }
+        };
+        for one in sim.descendants().filter(Node::is_element) {
+            match one.tag_name().name() {
+                "userClass" => {
+                    let (key, name) = ("referenceSource", one.attribute("referenceSource"));
+                    let name = name.unwrap_or_default();
+                    let kind = self.places.get(name).map(|at| self.parts[*at].kind);
+                    let of = one.attribute("name").unwrap_or_default();
+                    let key = format!("{key} of class `{of}`:");
+                    if one.attribute("type") == Some("closed") {
+                        let is = matches!(kind, Some(Kind::Queue | Kind::Delay));
+                        need(one, is, &key, name, "queue or delay");
+                    } else {
+                        let is = kind == Some(Kind::Source) || NO_SOURCE.contains(&name);
+                        need(one, is, &key, name, "source");
+                    }
+                }
+                "connection" => {
+                    for key in ["source", "target"] {
+                        let name = one.attribute(key).unwrap_or_default();
+                        need(one, is_node(name), &format!("connection, {key}:"), name, "node");
+                    }
+                }
+                "refClass" => {
+                    let name = one.text().unwrap_or_default().trim();
+                    need(one, is_class(name), "refClass", name, "class");
+                }
+                "regionNode" => {
+                    let name = one.attribute("nodeName").unwrap_or_default();
+                    need(one, is_node(name), "nodeName", name, "node");
+                }
+                "subParameter" if one.attribute("name") == Some("stationName") => {
+                    let name = value(one).unwrap_or_default();
+                    need(one, is_node(name), "stationName", name, "node");
+                }
+                _ => {}
+            }
+            if one.parent().is_some_and(|parent| parent.has_tag_name("blockingRegion"))
+                && let Some(name) = one.attribute("jobClass")
+            {
+                need(one, is_class(name), "jobClass", name, "class");
+            }
+        }
+        found
+    }
+
+    fn unknown_parameters(&self) -> Vec<(usize, String)> {
+        let mut found = Vec::new();
+        for part in &self.parts {
+            let all = part.sections.iter().flat_map(|section| elements(*section));
+            for one in all {
+                let name = one.attribute("name").unwrap_or_default();
+                // Loggers write files.
+                if !(PARAMETERS.contains(&name) || name.starts_with("log") || name == "numClasses")
+                {
+                    let what = format!("parameter `{name}` of `{}`", part.name);
+                    found.push((one.range().start, what));
+                }
+            }
+        }
+        found
     }
 
     fn problem(&mut self, part: usize, what: String) {
@@ -322,7 +475,11 @@ impl<'a> File<'a> {
         classes.retain(|_| {
             let name = names.next().unwrap_or_default();
             let goes = |route: &Table| route.get("class").and_then(Value::as_str) == Some(name);
-            routes.iter().any(goes)
+            let some = routes.iter().any(goes);
+            if !some {
+                self.notes.insert(format!("class `{name}` is left out: it has no customers"));
+            }
+            some
         });
         let mut stations = Vec::new();
         for at in 0..self.parts.len() {
@@ -331,6 +488,9 @@ impl<'a> File<'a> {
             if !comes.is_empty() {
                 let station = self.station(at, &comes);
                 stations.push(station.map_err(|error| error.within(self.parts[at].element))?);
+            } else if matches!(self.parts[at].kind, Kind::Queue | Kind::Delay | Kind::Fork) {
+                let name = self.parts[at].name;
+                self.notes.insert(format!("`{name}` is left out: no customer comes there"));
             }
         }
         let mut table = Table::new();
@@ -381,15 +541,7 @@ impl<'a> File<'a> {
         let at = self.places.get(reference).copied();
         if let Some(population) = population {
             table.insert("population".to_owned(), population.into());
-            let station = at.filter(|at| matches!(self.parts[*at].kind, Kind::Queue | Kind::Delay));
-            match station {
-                Some(at) if population > 0 => front.push_back((at, index)),
-                Some(_) => {}
-                None => {
-                    let what = format!("`{reference}` as the reference of `{name}`: only stations");
-                    self.problems.insert((0, what));
-                }
-            }
+            front.extend(at.filter(|_| population > 0).map(|at| (at, index)));
             return Ok(table);
         }
         let source = at.filter(|at| self.parts[*at].kind == Kind::Source);
@@ -681,7 +833,9 @@ impl<'a> File<'a> {
         }
         self.discipline(at, comes, &mut table)?;
         self.room(at, comes, &mut table)?;
-        for left_out in ["Impatience", "switchoverStrategy", "SwitchoverStrategy", "delayOffTime"] {
+        for left_out in
+            ["Impatience", "switchoverStrategy", "SwitchoverStrategy", "delayOffTime", "setUpTime"]
+        {
             let said = self.in_sections(at, left_out).is_some_and(|one| {
                 one.descendants().any(|inner| {
                     inner.has_tag_name("value")
@@ -1450,6 +1604,50 @@ mod tests {
         assert_eq!(found.lines.find("classes.0"), Some(line("<userClass")));
     }
 
+    /// Consequences were named instead: no service, or no customers.
+    #[test]
+    fn names_that_are_none_are_the_cause_that_is_told() {
+        let lines = good().replace("><", ">\n<");
+        let line = |says: &str| 1 + lines.lines().position(|line| line.contains(says)).unwrap();
+        for (from, to, what, at) in [
+            (
+                "referenceSource='Source'",
+                "referenceSource='Sorce'",
+                "referenceSource of class `c`: `Sorce` is no source of this file",
+                line("<userClass"),
+            ),
+            (
+                "referenceSource='Source' type='open'",
+                "referenceSource='Sink' type='closed' customers='2'",
+                "referenceSource of class `c`: `Sink` is no queue or delay",
+                line("<userClass"),
+            ),
+            ("<refClass>c<", "<refClass>d<", "refClass `d` is no class", line("<refClass>")),
+            ("target='A'", "target='B'", "connection, target: `B` is no node", line("target='A'")),
+            ("name='Sink'", "name='A'", "two <node> called `A`", line("name='Sink'")),
+        ] {
+            let error = read(&lines.replacen(from, to, 1)).unwrap_err().to_string();
+            let start = format!("line {at}, column ");
+            assert!(error.contains(what) && error.starts_with(&start), "{at}: {error}");
+        }
+        let more = "<parameter name='mystery'/></section>";
+        let unknown =
+            lines.replacen("</section>", more, 1).replacen("<connection", "<extra/><connection", 1);
+        let node = node(
+            "idle",
+            &[("Queue", String::new()), ("Server", String::new()), ("Router", String::new())],
+        );
+        let unknown = unknown.replacen("<measure", &format!("{node}<measure"), 1);
+        let notes = read(&unknown).unwrap().notes.join("\n");
+        for said in [
+            "`idle` is left out",
+            "parameter `mystery` of `Source` is left out",
+            "<extra> in <sim>",
+        ] {
+            assert!(notes.contains(said), "{said}: {notes}");
+        }
+    }
+
     #[test]
     fn what_does_not_map_is_listed_and_hostile_bytes_are_refused() {
         let one = |text: String| vec![("c", text)];
@@ -1472,7 +1670,9 @@ mod tests {
             )
         };
         let error = read(&parts(time("Replayer", &[("fileName", "x")]))).unwrap_err().to_string();
-        for said in ["fork `Fork` without a join", "Replayer", "ExhaustivePolling", "(line 1)"] {
+        for said in
+            ["fork `Fork` without a join", "Replayer", "ExhaustivePolling", "(line 1, column "]
+        {
             assert!(error.contains(said), "{error}");
         }
         let round = file(

@@ -29,6 +29,7 @@ mod regression;
 mod scaling;
 mod station;
 mod unit;
+mod vocabulary;
 
 use kendall_keys::{Problem, Section};
 use kendall_queueing::DistributionError;

@@ -9,7 +9,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use roxmltree::Node;
 use toml::{Table, Value};
 
-use crate::jmva::{Ends, Jmva, JmvaError, child, document, list, listed, number, tag, wrong};
+use crate::jmva::{
+    Ends, Jmva, JmvaError, child, document, left_out, list, listed, number, tag, wrong,
+};
+use crate::vocabulary::{Row, unknown};
+
+/// What PNML and PIPE write, and this reader looks at or needs not.
+const KNOWN: &[Row] = &[
+    ("pnml", &["xmlns"], &["net"]),
+    ("net", NODE, &["place", "transition", "arc", "page", "name", "token", "graphics", "labels"]),
+    ("page", NODE, &["place", "transition", "arc", "page", "name", "graphics"]),
+    ("place", NODE, &["name", "graphics", "initialMarking", "capacity"]),
+    (
+        "transition",
+        NODE,
+        &["name", "graphics", "orientation", "rate", "timed", "infiniteServer", "priority"],
+    ),
+    (
+        "arc",
+        &["id", "source", "target"],
+        &["name", "graphics", "inscription", "tagged", "arcpath", "type"],
+    ),
+];
+const NODE: &[&str] = &["id", "type"];
 
 /// Most places and transitions.
 const MOST_PARTS: usize = 10_000;
@@ -54,6 +76,9 @@ pub(crate) fn read(text: &str) -> Result<Jmva, JmvaError> {
     let root = document.root_element();
     let net = child(root, "net");
     let net = net.ok_or_else(|| wrong(tag(root), "expected <pnml> with a <net>").within(root))?;
+    if let Some(second) = root.children().filter(|one| one.has_tag_name("net")).nth(1) {
+        return Err(wrong(tag(second), "a second net: write each in its own file").within(second));
+    }
     let mut net = Net::new(net)?;
     let table = net.table();
     if !net.problems.is_empty() {
@@ -70,6 +95,8 @@ pub(crate) fn read(text: &str) -> Result<Jmva, JmvaError> {
     if net.opens() && net.places.iter().any(|place| place.tokens > 0) {
         notes.push("tokens of the beginning are left out: they leave".to_owned());
     }
+    notes.extend(net.idle().map(|name| format!("`{name}` is left out: no token comes or goes")));
+    notes.extend(left_out(text, unknown(root, KNOWN)));
     Ok(Jmva { table, notes, lines })
 }
 
@@ -103,11 +130,27 @@ fn named<'a>(of: Node<'a, 'a>) -> Result<(&'a str, &'a str), JmvaError> {
     Ok((id, said(of, "name").filter(|name| !name.is_empty()).unwrap_or(id)))
 }
 
+/// Refuses a node whose id another has, and one that stands for another.
+fn node(of: Node<'_, '_>, known: impl Fn(&str) -> bool) -> Result<(), JmvaError> {
+    match of.tag_name().name() {
+        "referencePlace" | "referenceTransition" => {
+            let what = "a reference to a node of another page: write the node itself";
+            Err(wrong(tag(of), what).within(of))
+        }
+        "place" | "transition" if known(named(of)?.0) => {
+            let what = format!("a second `{}`: each node has an id of its own", named(of)?.0);
+            Err(wrong(tag(of), what).within(of))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl<'a> Net<'a> {
     fn new(net: Node<'a, 'a>) -> Result<Self, JmvaError> {
         let (mut places, mut transitions) = (Vec::new(), Vec::new());
         let (mut places_by, mut transitions_by) = (BTreeMap::new(), BTreeMap::new());
         for element in net.descendants() {
+            node(element, |id| places_by.contains_key(id) || transitions_by.contains_key(id))?;
             if element.has_tag_name("place") {
                 let (id, name) = named(element)?;
                 places_by.insert(id, places.len());
@@ -176,6 +219,16 @@ impl<'a> Net<'a> {
 
     fn problem(&mut self, at: Node<'_, '_>, what: String) {
         self.problems.insert((at.range().start, what));
+    }
+
+    /// Nodes to which no arc leads, and from which none does.
+    fn idle(&self) -> impl Iterator<Item = &str> {
+        let comes = |at: usize| self.transitions.iter().any(|one| one.to.contains(&at));
+        let places = self.places.iter().enumerate();
+        let places = places.filter(move |(at, one)| one.takers.is_empty() && !comes(*at));
+        let transitions =
+            self.transitions.iter().filter(|one| one.from.is_empty() && one.to.is_empty());
+        places.map(|(_, one)| one.name).chain(transitions.map(|one| one.name))
     }
 
     /// Whether tokens come from outside.
@@ -469,6 +522,10 @@ mod tests {
         assert!(read(&good).is_ok());
         let two_colors = read(&good.replace("Default,2", "Default,2,Red,0")).unwrap();
         assert_eq!(two_colors.table, read(&good).unwrap().table);
+        let more = "<toolspecific/><place id='idle'/></net>";
+        let notes = read(&good.replace("</net>", more)).unwrap().notes.join("\n");
+        assert!(notes.contains("<toolspecific> in <net> `n` is left out"), "{notes}");
+        assert!(notes.contains("`idle` is left out"), "{notes}");
         let timeless = good.replace("<rate><value>1</value></rate>", "");
         let several = good.replace(
             "source='u' target='a'/>",
@@ -476,11 +533,14 @@ mod tests {
         );
         let inscribed = "target='b'><inscription><value>2</value></inscription></arc>";
         for (text, says) in [
-            (timeless, "no <rate> of `t`, which PNML itself has not (line 6)"),
-            (several, "`u`, which takes or gives tokens of several places at once (line 9)"),
+            (timeless, "no <rate> of `t`, which PNML itself has not (line 6, column 1)"),
+            (
+                several,
+                "`u`, which takes or gives tokens of several places at once (line 9, column 1)",
+            ),
             (
                 good.replacen("target='b'/>", inscribed, 1),
-                "several tokens at once from `t` to `b` (line 8)",
+                "several tokens at once from `t` to `b` (line 8, column 1)",
             ),
             (
                 good.replace("target='a'/>", "target='a'><type value='inhibitor'/></arc>"),
@@ -500,6 +560,9 @@ mod tests {
                 "line 4, column 1: <place>, <initialMarking>: `two`",
             ),
             (good.replace("Default,2", "Default,2,Red,1"), "a second color: `Red,1`"),
+            (good.replace("id='b'", "id='a'"), "<place>: a second `a`"),
+            (good.replace("</net>", "</net><net id='m'/>"), "<net>: a second net"),
+            (good.replace("<place id='b'>", "<referencePlace/><place id='b'>"), "of another page"),
             (good.replace("<net id='n'>", "<net>").replace("<pnml>", "<x>"), "expected"),
         ] {
             let error = read(&text).map(|read| read.table);

@@ -100,8 +100,8 @@ pub(crate) enum Solved {
 
 impl Solve {
     pub(crate) fn run(self) -> anyhow::Result<Exit> {
-        if let Some(model) = input::layered(&self.model).map_err(refused)? {
-            return self.layered(&model);
+        if let Some((file, model)) = input::layered(&self.model).map_err(refused)? {
+            return self.layered(&file, &model);
         }
         let file = self.document()?;
         let mut document = file.value.clone();
@@ -109,7 +109,7 @@ impl Solve {
             let read = input::table(&document).and_then(|table| Layered::read(&table));
             let model =
                 read.map_err(|problem| refused(file.refuse(Some(&problem.key), &problem)))?;
-            return self.layered(&model);
+            return self.layered(&file, &model);
         }
         if self.bench {
             let answer =
@@ -183,14 +183,14 @@ impl Solve {
         Ok(Exit::Done)
     }
 
-    fn layered(&self, model: &Layered) -> anyhow::Result<Exit> {
+    fn layered(&self, file: &File, model: &Layered) -> anyhow::Result<Exit> {
         self.no_sweep(LAYERED)?;
         let percentiles = (!self.percentiles.is_empty()).then_some("--percentiles");
         if let Some(flag) = self.flags.first_given().or(percentiles) {
             return Err(refused(anyhow!("{flag} is not for {LAYERED}")));
         }
         let solution = kendall_queueing::lqn::solve(model)
-            .map_err(|error| refused(anyhow!("{}: {error}", self.model)))?;
+            .map_err(|error| refused(file.refuse(error.path().as_deref(), &error)))?;
         if let Some(path) = &self.write {
             let text = if is_toml(path) {
                 model.to_toml()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::plan::{Plan, Siblings, Visit};
 use super::station::{Counts, Flow, Found, LARGEST_STEPS, largest, overtaking};
-use super::{Call, CallKind, Layered, LayeredError, Role};
+use super::{Call, CallKind, Layered, LayeredError, Part, Role};
 use crate::network::MeasuredError;
 use crate::network::accelerate::Anderson;
 
@@ -384,9 +384,9 @@ impl<'a> Rounds<'a> {
     ) -> Result<(u32, f64), LayeredError> {
         for (reference, (task, _)) in self.plan.references.iter().enumerate() {
             if self.customers[reference] > 0.0 && self.throughput[reference] <= 0.0 {
-                let task = self.plan.model.tasks[*task].name.clone();
+                let (part, task) = (Part::Task(*task), self.plan.model.tasks[*task].name.clone());
                 let what = "takes no time: give it a demand, calls, or a think time";
-                return Err(LayeredError::Role { task, what });
+                return Err(LayeredError::Role { part, task, what });
             }
         }
         let (size, units) = (self.size(), self.units());
@@ -456,8 +456,8 @@ impl<'a> Rounds<'a> {
         for (index, station) in self.plan.stations.iter().enumerate() {
             let (offered, capacity) = (asked(self, index), station.servers);
             if offered >= MOST_OPEN * capacity && capacity.is_finite() {
-                let name = self.station_name(index).to_owned();
-                return Err(LayeredError::Unstable { name, offered, capacity });
+                let (part, name) = self.station(index);
+                return Err(LayeredError::Unstable { part, name, offered, capacity });
             }
         }
         Ok(())
@@ -469,11 +469,14 @@ impl<'a> Rounds<'a> {
         pairs.sum::<f64>() + self.open[station].busy()
     }
 
-    fn station_name(&self, index: usize) -> &str {
+    fn station(&self, index: usize) -> (Part, String) {
         let model = self.plan.model;
         match model.processors.get(index) {
-            Some(processor) => &processor.name,
-            None => &model.tasks[index - model.processors.len()].name,
+            Some(processor) => (Part::Processor(index), processor.name.clone()),
+            None => {
+                let task = index - model.processors.len();
+                (Part::Task(task), model.tasks[task].name.clone())
+            }
         }
     }
 

@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::DraftPhase;
+use super::{DraftPhase, Named};
 
 /// Most activities of a task.
 const MOST_ACTIVITIES: usize = 500;
+
+/// What is wrong, behind where it stands.
+type Problem = (usize, String);
 
 /// The activities of a task.
 #[derive(Debug, Default)]
@@ -16,13 +19,16 @@ pub(super) struct Graph {
     links: Vec<Link>,
     /// The link that each activity leads into.
     next: BTreeMap<String, usize>,
-    /// Activities and the entries that they reply to.
-    pub(super) replies: BTreeSet<(String, String)>,
+    /// Activities and the entries that they reply to, with where both stand.
+    replies: BTreeMap<(String, String), (usize, usize)>,
+    /// Activities that some entry comes to.
+    reached: BTreeSet<String>,
 }
 
 /// What is behind activities.
 #[derive(Debug)]
 pub(super) struct Link {
+    pub(super) at: usize,
     /// Activities in front of it: one, or those that meet here.
     pub(super) before: Vec<String>,
     /// Whether it waits for all of them.
@@ -87,10 +93,12 @@ impl Graph {
         Self { task: task.to_owned(), ..Self::default() }
     }
 
-    pub(super) fn link(&mut self, link: Link) -> Result<(), String> {
+    pub(super) fn link(&mut self, link: Link) -> Result<(), Problem> {
         let twice = link.before.iter().find(|activity| self.next.contains_key(*activity));
         if let Some(activity) = twice {
-            return Err(format!("activity `{activity}` with two that follow"));
+            let what =
+                format!("activity `{activity}` of task `{}` with two that follow", self.task);
+            return Err((link.at, what));
         }
         let place = self.links.len();
         self.next.extend(link.before.iter().map(|activity| (activity.clone(), place)));
@@ -98,23 +106,67 @@ impl Graph {
         Ok(())
     }
 
+    pub(super) fn reply(&mut self, activity: Named, entry: Named) {
+        self.replies.insert((activity.name, entry.name), (activity.at, entry.at));
+    }
+
+    /// What activities, and replies to these entries of the task, name and is not there.
+    pub(super) fn unknown(&self, entries: &BTreeSet<&str>) -> Vec<Problem> {
+        let (mut found, task) = (Vec::new(), &self.task);
+        let is_none = |name: &str| format!("`{name}`, which is no activity of task `{task}`");
+        for link in &self.links {
+            let after: Vec<&String> = match &link.after {
+                After::One(after) => after.iter().map(|one| &one.0).collect(),
+                After::All(after) => after.iter().collect(),
+                After::Loop(after, last) => after.iter().map(|one| &one.0).chain(last).collect(),
+            };
+            let all = link.before.iter().chain(after);
+            let unknown = all.filter(|name| !self.activities.contains_key(*name));
+            found.extend(unknown.map(|name| (link.at, is_none(name))));
+        }
+        for ((activity, entry), (at, entry_at)) in &self.replies {
+            if !self.activities.contains_key(activity) {
+                found.push((*at, format!("a reply by {}", is_none(activity))));
+            }
+            if !entries.contains(entry.as_str()) {
+                let what = format!("a reply to `{entry}`, which is no entry of task `{task}`");
+                found.push((*entry_at, what));
+            }
+        }
+        found
+    }
+
+    /// Activities that no entry comes to.
+    pub(super) fn unreached(&self) -> impl Iterator<Item = &str> {
+        self.activities.keys().filter(|name| !self.reached.contains(*name)).map(String::as_str)
+    }
+
     /// Activities and their calls.
     pub(super) fn size(&self) -> usize {
         self.activities.values().map(|activity| 1 + activity.calls.len()).sum()
     }
 
-    /// The phases of an entry that starts with an activity.
-    pub(super) fn phases(&self, entry: &str, start: &str) -> Result<Vec<DraftPhase>, String> {
-        let told = |what: String| format!("{what} (activities of task `{}`)", self.task);
+    /// The phases of an entry that starts with an activity, and whether one of its activities replies.
+    pub(super) fn phases(
+        &mut self,
+        entry: &str,
+        start: &Named,
+    ) -> Result<(Vec<DraftPhase>, bool), Problem> {
+        let Named { name, at } = start;
         if self.activities.len() > MOST_ACTIVITIES {
-            return Err(told(format!("more than {MOST_ACTIVITIES} activities")));
+            let what = format!("more than {MOST_ACTIVITIES} activities of task `{}`", self.task);
+            return Err((*at, what));
         }
         let mut walk =
             Walk { graph: self, entry, passed: BTreeSet::new(), arrived: BTreeMap::new() };
-        let part = walk.follow(start).map_err(told)?;
+        let part = walk.follow(name, *at).map_err(|(at, what)| {
+            (at, format!("{what} (activities of task `{}`, entry `{entry}`)", self.task))
+        })?;
+        let passed: BTreeSet<String> = walk.passed.into_iter().map(str::to_owned).collect();
+        self.reached.extend(passed);
         match part.join {
-            None => Ok(part.phases),
-            Some(_) => Err(told("a join without its fork".to_owned())),
+            None => Ok((part.phases, part.replied)),
+            Some(_) => Err((*at, format!("a join without its fork, of entry `{entry}`"))),
         }
     }
 }
@@ -128,18 +180,18 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn follow(&mut self, name: &'a str) -> Result<Part, String> {
+    fn follow(&mut self, name: &'a str, from: usize) -> Result<Part, Problem> {
         let graph = self.graph;
         let activity = graph.activities.get(name);
-        let activity = activity.ok_or_else(|| format!("`{name}`, which is none"))?;
+        let activity = activity.ok_or_else(|| (from, format!("`{name}`, which is none")))?;
         if !self.passed.insert(name) {
-            return Err(format!("`{name}` reached twice, in a circle or without a join"));
+            return Err((from, format!("`{name}` reached twice, in a circle or without a join")));
         }
         let mut phase = activity.clone();
         phase.parts = usize::from(!phase.is_idle());
         let mut part = Part { phases: vec![phase], ..Part::default() };
         let next = graph.next.get(name).copied();
-        part.replied = graph.replies.contains(&(name.to_owned(), self.entry.to_owned()));
+        part.replied = graph.replies.contains_key(&(name.to_owned(), self.entry.to_owned()));
         if part.replied && next.is_some() {
             part.phases.push(DraftPhase::default());
             part.open = 1;
@@ -149,27 +201,32 @@ impl<'a> Walk<'a> {
                 *self.arrived.entry(link).or_default() += 1;
                 part.join = Some(link);
             }
-            Some(link) => part.then(&self.after(link)?, 1.0)?,
+            Some(link) => {
+                let next = self.after(link)?;
+                part.then(&next, 1.0).map_err(|what| (graph.links[link].at, what))?;
+            }
             None => {}
         }
         Ok(part)
     }
 
-    fn after(&mut self, link: usize) -> Result<Part, String> {
-        match &self.graph.links[link].after {
-            After::One(branches) => self.one(branches),
-            After::All(branches) => self.all(branches),
+    fn after(&mut self, link: usize) -> Result<Part, Problem> {
+        let Link { at, after, .. } = &self.graph.links[link];
+        let wrong = |what: String| (*at, what);
+        match after {
+            After::One(branches) => self.one(*at, branches),
+            After::All(branches) => self.all(*at, branches),
             After::Loop(bodies, last) => {
                 let mut part = Part::default();
                 for (body, count) in bodies {
-                    let body = self.follow(body)?;
+                    let body = self.follow(body, *at)?;
                     if body.join.is_some() || body.replied {
-                        return Err("a reply or a join in a loop".to_owned());
+                        return Err(wrong("a reply or a join in a loop".to_owned()));
                     }
-                    part.then(&body, *count)?;
+                    part.then(&body, *count).map_err(wrong)?;
                 }
                 if let Some(last) = last {
-                    part.then(&self.follow(last)?, 1.0)?;
+                    part.then(&self.follow(last, *at)?, 1.0).map_err(wrong)?;
                 }
                 Ok(part)
             }
@@ -177,23 +234,22 @@ impl<'a> Walk<'a> {
     }
 
     /// Branches of which some may end, and the others meet.
-    fn one(&mut self, branches: &'a [(String, f64)]) -> Result<Part, String> {
+    fn one(&mut self, at: usize, branches: &'a [(String, f64)]) -> Result<Part, Problem> {
         if let [(only, _)] = branches {
-            return self.follow(only);
+            return self.follow(only, at);
         }
+        let wrong = |what: &str| Err((at, what.to_owned()));
         let sum: f64 = branches.iter().map(|branch| branch.1).sum();
         if !((sum - 1.0).abs() < 1e-4 && branches.iter().all(|branch| branch.1 >= 0.0)) {
-            return Err(format!("alternatives whose probabilities add to {sum}"));
+            return wrong(&format!("alternatives whose probabilities add to {sum}"));
         }
         let mut all = Part { share: 0.0, ..Part::default() };
         for (branch, probability) in branches {
-            let part = self.follow(branch)?;
+            let part = self.follow(branch, at)?;
             if part.join.is_some() {
                 let same = (all.join, all.open) == (part.join, part.open);
                 if all.join.is_some() && !same {
-                    return Err(
-                        "alternatives with several joins, or of which some reply".to_owned()
-                    );
+                    return wrong("alternatives with several joins, or of which some reply");
                 }
                 (all.join, all.open) = (part.join, part.open);
                 all.share += probability * part.share;
@@ -204,11 +260,9 @@ impl<'a> Walk<'a> {
             }
         }
         match all.join {
-            Some(join) if self.graph.links[join].all => {
-                Err("a join that waits for alternatives".to_owned())
-            }
+            Some(join) if self.graph.links[join].all => wrong("a join that waits for alternatives"),
             Some(join) if self.complete(join) => {
-                all.then(&self.after(join)?, 1.0)?;
+                all.then(&self.after(join)?, 1.0).map_err(|what| (at, what))?;
                 Ok(all)
             }
             _ => Ok(all),
@@ -219,16 +273,17 @@ impl<'a> Walk<'a> {
         self.arrived.get(&join) == Some(&self.graph.links[join].before.len())
     }
 
-    fn all(&mut self, branches: &'a [String]) -> Result<Part, String> {
+    fn all(&mut self, at: usize, branches: &'a [String]) -> Result<Part, Problem> {
+        let wrong = |what: &str| Err((at, what.to_owned()));
         let (mut parts, mut joins) = (Vec::new(), BTreeSet::new());
         for branch in branches {
-            let mut part = self.follow(branch)?;
+            let mut part = self.follow(branch, at)?;
             joins.insert(part.join);
             match part.phases.pop() {
                 Some(phase) if !part.replied && part.share >= 1.0 - 1e-9 => {
                     parts.push((branch.clone(), phase));
                 }
-                _ => return Err("a reply or an end in one of several in parallel".to_owned()),
+                _ => return wrong("a reply or an end in one of several in parallel"),
             }
         }
         let fork = DraftPhase { forks: vec![(parts, 1.0)], ..DraftPhase::default() };
@@ -238,11 +293,11 @@ impl<'a> Walk<'a> {
             (Some(Some(join)), true) if self.graph.links[join].all => {
                 part.join = Some(join);
                 if self.complete(join) {
-                    part.then(&self.after(join)?, 1.0)?;
+                    part.then(&self.after(join)?, 1.0).map_err(|what| (at, what))?;
                 }
                 Ok(part)
             }
-            _ => Err("activities in parallel that do not all meet at one join".to_owned()),
+            _ => wrong("activities in parallel that do not all meet at one join"),
         }
     }
 }

@@ -7,7 +7,7 @@ use kendall_units::is_printable;
 
 use super::activities::{After, Link};
 use super::xml::whole;
-use super::{Draft, DraftEntry, DraftPhase, Read};
+use super::{Draft, DraftEntry, DraftPhase, Named, Read};
 use crate::jmva::{JmvaError, wrong};
 
 /// Most words of a file: models of LQNS have some thousands.
@@ -18,11 +18,12 @@ const MOST_WORDS: usize = 2_000_000;
 /// # Errors
 /// [`JmvaError`] for what is not such a text, and in one list for what does not map.
 pub(super) fn read(text: &str) -> Result<Read, JmvaError> {
-    let tokens = tokens(text.trim_start_matches('\u{feff}'))?;
-    let (draft, entries, tasks) = (Draft::default(), BTreeMap::new(), BTreeMap::new());
-    let mut file = File { tokens, at: 0, draft, entries, tasks };
+    let text = text.trim_start_matches('\u{feff}');
+    let element = "the file".to_owned();
+    let mut file = File { text, tokens: tokens(text)?, element, ..File::default() };
     let mut name = String::new();
     while let Some(section) = file.next() {
+        file.element = "the file".to_owned();
         match section {
             "G" => {
                 name = file.need("a comment in quotation marks")?.trim_matches('"').to_owned();
@@ -35,7 +36,7 @@ pub(super) fn read(text: &str) -> Result<Read, JmvaError> {
                 file.activities()?;
             }
             "U" => {
-                file.draft.problems.insert("groups with shares".to_owned());
+                file.problem("groups with shares".to_owned());
                 file.list(|file, _| file.need("-1, the end of U").map(drop))?;
             }
             // Reports and convergence of SPEX come last.
@@ -53,46 +54,47 @@ pub(super) fn read(text: &str) -> Result<Read, JmvaError> {
     if file.draft.tasks.is_empty() {
         return Err(file.wrong("it ends before its tasks (T)".to_owned()));
     }
-    file.draft.finished(&name)
+    file.draft.finished(&name, text)
 }
 
-/// Words and texts in quotation marks, with the line of each.
+/// Words and texts in quotation marks, with where each begins.
 fn tokens(text: &str) -> Result<Vec<(&str, usize)>, JmvaError> {
     let mut tokens = Vec::new();
-    let (mut rest, mut line) = (text, 1);
+    let mut rest = text;
     while let Some(start) = rest.find(|c: char| !c.is_whitespace()) {
-        line += rest[..start].matches('\n').count();
         rest = &rest[start..];
+        let at = text.len() - rest.len();
+        let odd = |what: String| wrong("the file", what).at(text, at);
         let length = if rest.starts_with('#') {
             rest = rest.find('\n').map_or("", |end| &rest[end..]);
             continue;
         } else if let Some(quoted) = rest.strip_prefix('"') {
             let end = quoted.find('"');
-            end.ok_or_else(|| wrong(format!("line {line}"), "a quotation mark is not closed"))? + 2
+            end.ok_or_else(|| odd("a quotation mark is not closed".to_owned()))? + 2
         } else {
             rest.find(|c: char| c.is_whitespace() || c == '#').unwrap_or(rest.len())
         };
         let token = &rest[..length];
         let is_odd = |c: &char| !c.is_whitespace() && !is_printable(c.encode_utf8(&mut [0; 4]));
-        if let Some(odd) = token.chars().find(is_odd) {
-            return Err(wrong(
-                format!("line {line}"),
-                format!("{odd:?} is no character of a text"),
-            ));
+        if let Some(found) = token.chars().find(is_odd) {
+            return Err(odd(format!("`{}` is no character of a text", found.escape_debug())));
         }
         if tokens.len() == MOST_WORDS {
-            return Err(wrong(format!("line {line}"), format!("more than {MOST_WORDS} words")));
+            return Err(odd(format!("more than {MOST_WORDS} words")));
         }
-        tokens.push((token, line));
-        line += token.matches('\n').count();
+        tokens.push((token, at));
         rest = &rest[length..];
     }
     Ok(tokens)
 }
 
+#[derive(Default)]
 struct File<'a> {
+    text: &'a str,
     tokens: Vec<(&'a str, usize)>,
     at: usize,
+    /// What is being read, as errors name it.
+    element: String,
     draft: Draft,
     /// Where the first of a name stands.
     entries: BTreeMap<&'a str, usize>,
@@ -110,10 +112,24 @@ impl<'a> File<'a> {
         self.tokens.get(self.at).map(|token| token.0)
     }
 
-    fn wrong(&self, what: String) -> JmvaError {
+    /// Where the word that was read last begins.
+    fn last(&self) -> usize {
         let last = self.at.saturating_sub(1).min(self.tokens.len().saturating_sub(1));
-        let line = self.tokens.get(last).map_or(1, |token| token.1);
-        wrong(format!("line {line}"), what)
+        self.tokens.get(last).map_or(0, |token| token.1)
+    }
+
+    fn wrong(&self, what: String) -> JmvaError {
+        wrong(&*self.element, what).at(self.text, self.last())
+    }
+
+    fn problem(&mut self, what: String) {
+        self.draft.problem(self.last(), what);
+    }
+
+    /// The name of another element, or of this one.
+    fn named(&mut self, what: &str) -> Result<Named, JmvaError> {
+        let name = self.need(what)?.to_owned();
+        Ok(Named { name, at: self.last() })
     }
 
     fn need(&mut self, what: &str) -> Result<&'a str, JmvaError> {
@@ -158,7 +174,9 @@ impl<'a> File<'a> {
         if kind != "p" {
             return Err(self.wrong(format!("`{kind}` is no processor: expected p")));
         }
-        let name = self.need("the name of a processor")?;
+        let named = self.named("the name of a processor")?;
+        let name = &named.name;
+        self.element = format!("processor `{name}`");
         let scheduling = match self.need("how it is scheduled")? {
             "f" => "fcfs",
             "s" => "ps",
@@ -187,20 +205,21 @@ impl<'a> File<'a> {
         if speed <= 0.0 {
             return Err(self.wrong(format!("the rate of `{name}` must be above 0")));
         }
-        self.draft.processor(name, if unlimited { "inf" } else { scheduling }, copies, speed);
+        let scheduling = if unlimited { "inf" } else { scheduling };
+        self.draft.processor(&named, scheduling, copies, speed);
         Ok(())
     }
 
     fn replicated(&mut self, name: &str) -> Result<(), JmvaError> {
         if self.count()? > 1 {
-            self.draft.problems.insert(format!("replication of `{name}`"));
+            self.problem(format!("replication of `{name}`"));
         }
         Ok(())
     }
 
     fn task(&mut self, kind: &'a str) -> Result<(), JmvaError> {
         if matches!(kind, "I" | "O") {
-            self.draft.problems.insert("replication (fan-in, fan-out)".to_owned());
+            self.problem("replication (fan-in, fan-out)".to_owned());
             self.at += 3;
             return Ok(());
         }
@@ -208,6 +227,8 @@ impl<'a> File<'a> {
             return Err(self.wrong(format!("`{kind}` is no task: expected t")));
         }
         let name = self.need("the name of a task")?;
+        let named = Named { name: name.to_owned(), at: self.last() };
+        self.element = format!("task `{name}`");
         let scheduling = match self.need("how it is scheduled")? {
             "r" => "ref",
             "n" | "f" => "fcfs",
@@ -224,8 +245,8 @@ impl<'a> File<'a> {
                 "-1" => break,
                 entry => {
                     self.entries.entry(entry).or_insert(self.draft.entries.len());
-                    let name = entry.to_owned();
-                    self.draft.entries.push(DraftEntry { name, task, ..DraftEntry::default() });
+                    let (name, at) = (entry.to_owned(), self.last());
+                    self.draft.entries.push(DraftEntry { name, at, task, ..DraftEntry::default() });
                 }
             }
         }
@@ -244,15 +265,12 @@ impl<'a> File<'a> {
                 "r" => self.replicated(name)?,
                 _ => {
                     self.at += 1;
-                    self.draft.problems.insert(format!("the group of `{name}`"));
+                    self.problem(format!("the group of `{name}`"));
                 }
             }
         }
-        if copies.is_none() && scheduling == "ref" {
-            self.draft.problems.insert(format!("customers without number at `{name}`"));
-        }
         self.tasks.entry(name).or_insert(task);
-        self.draft.task(name, scheduling, processor, copies, think_time);
+        self.draft.task(&named, scheduling, processor, copies, think_time);
         Ok(())
     }
 
@@ -300,16 +318,20 @@ impl<'a> File<'a> {
     }
 
     fn entry(&mut self, kind: &'a str) -> Result<(), JmvaError> {
+        self.element = "the entries (E)".to_owned();
         let entry = self.of_entry()?;
         let name = self.draft.entries[entry].name.clone();
+        self.element = format!("entry `{name}`");
         match kind {
             "a" => self.draft.entries[entry].arrival_rate = self.number()?,
             "A" => {
-                let start = self.need("the first activity")?.to_owned();
-                self.draft.entries[entry].start = Some(start);
+                let start = self.named("the first activity")?;
+                if self.draft.entries[entry].start.replace(start).is_some() {
+                    self.problem(format!("two first activities of `{name}`"));
+                }
             }
             "F" => {
-                let to = self.need("where it forwards")?.to_owned();
+                let to = self.named("where it forwards")?;
                 let share = self.number()?;
                 self.draft.entries[entry].forwards.push((to, share));
                 if self.peek() == Some("-1")
@@ -323,13 +345,17 @@ impl<'a> File<'a> {
             "Z" => self.phases(entry, |phase, value| phase.phase.think_time = value)?,
             "f" => self.phases(entry, |phase, value| phase.phase.deterministic = value > 0.0)?,
             "y" | "z" => {
-                let to = self.need("an entry to call")?;
+                let to = self.named("an entry to call")?;
                 let kind = if kind == "y" { CallKind::Synchronous } else { CallKind::Asynchronous };
                 self.phases(entry, |phase, value| {
                     if value > 0.0 {
-                        phase.calls.push((to.to_owned(), value, kind));
+                        phase.calls.push((to.clone(), value, kind));
                     }
                 })?;
+                if !self.entries.contains_key(to.name.as_str()) {
+                    let what = format!("`{name}` calls `{}`, which is no entry", to.name);
+                    self.draft.problem(to.at, what);
+                }
             }
             "M" => {
                 self.phases(entry, |_, _| {})?;
@@ -341,8 +367,11 @@ impl<'a> File<'a> {
                 self.need("a priority")?;
                 self.draft.notes.insert(format!("the priority of `{name}` is left out"));
             }
-            "P" | "V" => drop(self.draft.problems.insert(format!("a semaphore at `{name}`"))),
-            "H" => self.at += 4,
+            "P" | "V" => self.problem(format!("a semaphore at `{name}`")),
+            "H" => {
+                self.at += 4;
+                self.draft.notes.insert(format!("the histogram of `{name}` is left out"));
+            }
             other => return Err(self.wrong(format!("`{other}` is no parameter of an entry"))),
         }
         Ok(())
@@ -351,9 +380,11 @@ impl<'a> File<'a> {
     /// Numbers and calls of activities; behind a colon, what follows what.
     fn activities(&mut self) -> Result<(), JmvaError> {
         let name = self.need("the name of a task")?;
+        self.element = "the activities (A)".to_owned();
         let Some(task) = self.tasks.get(name).copied() else {
             return Err(self.wrong(format!("`{name}` is no task")));
         };
+        self.element = format!("activities of task `{name}`");
         loop {
             match self.need("-1, the end of activities")? {
                 "-1" => return Ok(()),
@@ -361,24 +392,29 @@ impl<'a> File<'a> {
                 kind => self.activity(task, kind)?,
             }
         }
-        let mut links = String::new();
+        let mut link = String::new();
         loop {
-            match self.need("-1, the end of activities")? {
-                "-1" => break,
-                word => links += word,
+            let word = self.need("-1, the end of activities")?;
+            if word == "-1" {
+                return self.link(task, &link);
+            }
+            for (place, part) in word.split(';').enumerate() {
+                if place > 0 {
+                    self.link(task, &std::mem::take(&mut link))?;
+                }
+                link += part;
             }
         }
-        for text in links.split(';').filter(|text| !text.is_empty()) {
-            let (before, after) = text.split_once("->").unwrap_or((text, ""));
-            let (before, all) = self.side(task, before)?;
-            let link = match self.side_behind(task, after)? {
-                Some(after) => {
-                    Link { before: before.into_iter().map(|one| one.0).collect(), all, after }
-                }
-                None => continue,
-            };
+    }
+
+    fn link(&mut self, task: usize, text: &str) -> Result<(), JmvaError> {
+        let (before, after) = text.split_once("->").unwrap_or((text, ""));
+        let (before, all) = self.side(task, before)?;
+        if let Some(after) = self.side_behind(task, after)? {
+            let before = before.into_iter().map(|one| one.0).collect();
+            let link = Link { at: self.last(), before, all, after };
             if let Err(problem) = self.draft.tasks[task].graph.link(link) {
-                self.draft.problems.insert(format!("{problem} of task `{name}`"));
+                self.draft.problems.insert(problem);
             }
         }
         Ok(())
@@ -392,11 +428,13 @@ impl<'a> File<'a> {
             _ => None,
         };
         let to = match call {
-            Some(_) => self.need("an entry to call")?.to_owned(),
-            None => String::new(),
+            Some(_) => self.named("an entry to call")?,
+            None => Named { name: String::new(), at: 0 },
         };
-        if kind == "H" {
-            self.at += 3;
+        if matches!(kind, "H" | "M") {
+            self.at += if kind == "H" { 3 } else { 1 };
+            let what = if kind == "H" { "histogram" } else { "greatest service time" };
+            self.draft.notes.insert(format!("the {what} of activity `{name}` is left out"));
             return Ok(());
         }
         let value = self.number()?;
@@ -407,7 +445,6 @@ impl<'a> File<'a> {
             ("c", _) => draft.phase.scv = value,
             ("Z", _) => draft.phase.think_time = value,
             ("f", _) => draft.phase.deterministic = value > 0.0,
-            ("M", _) => {}
             _ => return Err(self.wrong(format!("`{kind}` is no parameter of an activity"))),
         }
         Ok(())
@@ -435,8 +472,9 @@ impl<'a> File<'a> {
                 if !self.entries.contains_key(entry) {
                     return Err(self.wrong(format!("a reply to `{entry}`, which is no entry")));
                 }
-                let reply = (name.to_owned(), entry.to_owned());
-                self.draft.tasks[task].graph.replies.insert(reply);
+                let named = |name: &str| Named { name: name.to_owned(), at: self.last() };
+                let (activity, entry) = (named(name), named(entry));
+                self.draft.tasks[task].graph.reply(activity, entry);
             }
             let number =
                 weight.parse::<f64>().ok().filter(|number| (0.0..f64::INFINITY).contains(number));

@@ -4,8 +4,91 @@ use kendall_queueing::lqn::{Call, CallKind, Copies, Entry, Layered, Phase, Role,
 use roxmltree::Node;
 
 use super::activities::{After, Link};
-use super::{Draft, DraftEntry, DraftPhase, Read};
+use super::{Draft, DraftEntry, DraftPhase, Named, Read};
 use crate::jmva::{JmvaError, coded, document, elements, named, number, tag, wrong};
+use crate::vocabulary::{Row, unknown};
+
+const CALL: &[&str] = &["dest", "calls-mean", "fanin", "fanout"];
+
+/// What LQNS's schema has, and this reader looks at, refuses or lists as left out.
+const KNOWN: &[Row] = &[
+    (
+        "lqn-model",
+        &["name", "description", "lqn-schema-version", "lqncore-schema-version", "xml-debug"],
+        &[
+            "processor",
+            "solver-params",
+            "slot",
+            "plot-control",
+            "lqx",
+            "spex-*",
+            "run-control",
+            "result-*",
+        ],
+    ),
+    (
+        "processor",
+        &["name", "multiplicity", "speed-factor", "scheduling", "replication", "quantum"],
+        &["task", "group", "result-*"],
+    ),
+    (
+        "task",
+        &[
+            "name",
+            "multiplicity",
+            "replication",
+            "scheduling",
+            "think-time",
+            "priority",
+            "queue-length",
+            "activity-graph",
+            "initially",
+        ],
+        &["entry", "task-activities", "service", "fan-in", "fan-out", "result-*"],
+    ),
+    (
+        "entry",
+        &["name", "type", "priority", "open-arrival-rate", "semaphore", "rwlock"],
+        &[
+            "forwarding",
+            "entry-phase-activities",
+            "entry-activity-graph",
+            "service-time-distribution",
+            "result-*",
+        ],
+    ),
+    ("forwarding", &["dest", "prob", "fanin", "fanout"], &["result-*"]),
+    ("entry-phase-activities", &[], &["activity"]),
+    (
+        "activity",
+        &[
+            "name",
+            "phase",
+            "bound-to-entry",
+            "host-demand-mean",
+            "host-demand-cvsq",
+            "think-time",
+            "max-service-time",
+            "call-order",
+            "prob",
+            "count",
+        ],
+        &["synch-call", "asynch-call", "service-time-distribution", "result-*"],
+    ),
+    ("synch-call", CALL, &["result-*"]),
+    ("asynch-call", CALL, &["result-*"]),
+    ("task-activities", &[], &["activity", "precedence", "reply-entry"]),
+    ("reply-entry", &["name"], &["reply-activity"]),
+    ("reply-activity", &["name"], &[]),
+    ("precedence", &[], &["pre", "pre-OR", "pre-AND", "post", "post-OR", "post-AND", "post-LOOP"]),
+    ("pre", &[], &["activity"]),
+    ("pre-OR", &[], &["activity"]),
+    ("pre-AND", &["quorum"], &["activity", "result-*"]),
+    ("post", &[], &["activity"]),
+    ("post-OR", &[], &["activity"]),
+    ("post-AND", &[], &["activity"]),
+    ("post-LOOP", &["end"], &["activity"]),
+];
 
 /// Reads a document.
 ///
@@ -21,21 +104,37 @@ pub(super) fn read(text: &str) -> Result<Read, JmvaError> {
     for processor in elements(root) {
         match processor.tag_name().name() {
             "processor" => draft.read_processor(processor)?,
-            "solver-params" => {}
-            "slot" | "plot-control" | "lqx" | "spex-parameters" | "spex-results"
-            | "spex-convergence" | "run-control" => {
-                draft.notes.insert(format!("{} is left out", tag(processor)));
+            "solver-params" => {
+                let pragmas = elements(processor).filter(|part| part.has_tag_name("pragma"));
+                draft.notes.extend(pragmas.map(|pragma| {
+                    format!(
+                        "pragma `{}` is left out",
+                        pragma.attribute("param").unwrap_or_default()
+                    )
+                }));
             }
-            _ => {
-                let what = "is no part of <lqn-model>";
-                return Err(wrong(tag(processor), what).within(processor));
-            }
+            _ => drop(draft.notes.insert(format!("{} is left out", tag(processor)))),
         }
     }
+    let unknown = unknown(root, KNOWN).into_iter();
+    draft
+        .problems
+        .extend(unknown.map(|(at, what)| (at, format!("{what}, which LQNS does not know"))));
     if root.descendants().any(|element| element.tag_name().name().starts_with("result-")) {
         draft.notes.insert("stored results are left out".to_owned());
     }
-    draft.finished(root.attribute("name").unwrap_or_default())
+    draft.finished(root.attribute("name").unwrap_or_default(), text)
+}
+
+/// Where an element begins.
+fn at(of: Node<'_, '_>) -> usize {
+    of.range().start
+}
+
+/// Its name, as what others name.
+fn own_name(of: Node<'_, '_>) -> Result<Named, JmvaError> {
+    let name = named(of, &tag(of))?.to_owned();
+    Ok(Named { name, at: at(of) })
 }
 
 /// A number, 0 or `missing` where it is not written; what SPEX would put in is refused.
@@ -57,8 +156,9 @@ fn copies(of: Node<'_, '_>) -> Result<Option<u64>, JmvaError> {
         _ => {
             let copies = real(of, "multiplicity", 1.0)?;
             whole(copies).map(Some).ok_or_else(|| {
+                let name = of.attribute("name").unwrap_or_default();
                 wrong(
-                    format!("{} multiplicity", tag(of)),
+                    format!("{} `{name}`, attribute `multiplicity`", tag(of)),
                     format!("`{copies}` is not a whole number from 1 to 1e15"),
                 )
                 .within(of)
@@ -75,103 +175,103 @@ pub(super) fn whole(number: f64) -> Option<u64> {
 
 impl Draft {
     fn read_processor(&mut self, of: Node<'_, '_>) -> Result<(), JmvaError> {
-        let name = named(of, "<processor>")?;
+        let name = own_name(of)?;
         let copies = copies(of)?;
         let scheduling = of.attribute("scheduling").unwrap_or("fcfs");
         let scheduling = if copies.is_none() { "inf" } else { scheduling };
         let speed = real(of, "speed-factor", 1.0)?;
         if speed <= 0.0 {
             let what = "its speed factor must be above 0";
-            return Err(wrong(format!("<processor> `{name}`"), what).within(of));
+            return Err(wrong(format!("<processor> `{}`", name.name), what).within(of));
         }
-        self.processor(name, scheduling, copies, speed);
-        self.refuse(of, name)?;
+        self.processor(&name, scheduling, copies, speed);
+        self.refuse(of, &name)?;
         for part in elements(of) {
             match part.tag_name().name() {
-                "task" => self.read_task(part, name)?,
+                "task" => self.read_task(part, &name.name)?,
                 "group" => {
-                    self.problems.insert(format!("groups with shares at `{name}`"));
+                    self.problem(at(part), format!("groups with shares at `{}`", name.name));
                     for task in elements(part).filter(|part| part.has_tag_name("task")) {
-                        self.read_task(task, name)?;
+                        self.read_task(task, &name.name)?;
                     }
                 }
-                other if other.starts_with("result-") => {}
-                _ => return Err(wrong(tag(part), "is no part of <processor>").within(part)),
+                _ => {}
             }
         }
         Ok(())
     }
 
     /// Attributes that change what a processor or task does.
-    fn refuse(&mut self, of: Node<'_, '_>, name: &str) -> Result<(), JmvaError> {
+    fn refuse(&mut self, of: Node<'_, '_>, name: &Named) -> Result<(), JmvaError> {
         if (real(of, "replication", 1.0)? - 1.0).abs() > 0.0 {
-            self.problems.insert(format!("replication of `{name}`"));
+            self.problem(at(of), format!("replication of `{}`", name.name));
         }
         Ok(())
     }
 
     fn read_task(&mut self, of: Node<'_, '_>, processor: &str) -> Result<(), JmvaError> {
-        let name = named(of, "<task>")?;
+        let task_name = own_name(of)?;
+        let name = &task_name.name;
         let scheduling = of.attribute("scheduling").unwrap_or("fcfs");
         let scheduling = if scheduling == "n" { "fcfs" } else { scheduling };
         let (copies, think_time) = (copies(of)?, real(of, "think-time", 0.0)?);
-        if copies.is_none() && scheduling == "ref" {
-            self.problems.insert(format!("customers without number at `{name}`"));
-        }
-        self.task(name, scheduling, processor, copies, think_time);
-        self.refuse(of, name)?;
+        self.task(&task_name, scheduling, processor, copies, think_time);
+        self.refuse(of, &task_name)?;
         if real(of, "queue-length", 0.0)? > 0.0 {
             self.notes.insert(format!("the limit of the queue of `{name}` is left out"));
         }
-        if of.attribute("priority").is_some_and(|priority| priority.trim() != "0") {
-            self.notes.insert(format!("the priority of `{name}` is left out"));
+        self.priority(of, name);
+        if of.attribute("initially").is_some_and(|tokens| tokens.trim() != "0") {
+            self.notes.insert(format!("`initially` of `{name}` is left out"));
         }
         let task = self.tasks.len() - 1;
-        for part in elements(of) {
+        // Activities are bound to entries, wherever those stand.
+        let (entries, others): (Vec<_>, Vec<_>) =
+            elements(of).partition(|part| part.has_tag_name("entry"));
+        for entry in entries {
+            self.read_entry(entry, task)?;
+        }
+        for part in others {
             match part.tag_name().name() {
-                "entry" => self.read_entry(part, task)?,
                 "task-activities" => self.read_activities(part, task)?,
                 "service" | "fan-in" | "fan-out" => {
                     self.notes.insert(format!("{} of `{name}` is left out", tag(part)));
                 }
-                other if other.starts_with("result-") => {}
-                _ => return Err(wrong(tag(part), "is no part of <task>").within(part)),
+                _ => {}
             }
         }
         Ok(())
     }
 
+    fn priority(&mut self, of: Node<'_, '_>, name: &str) {
+        if of.attribute("priority").is_some_and(|priority| priority.trim() != "0") {
+            self.notes.insert(format!("the priority of `{name}` is left out"));
+        }
+    }
+
     fn read_entry(&mut self, of: Node<'_, '_>, task: usize) -> Result<(), JmvaError> {
-        let name = named(of, "<entry>")?.to_owned();
-        let mut entry = DraftEntry { name, task, ..DraftEntry::default() };
+        let Named { name, at: start } = own_name(of)?;
+        let mut entry = DraftEntry { name, at: start, task, ..DraftEntry::default() };
         entry.arrival_rate = real(of, "open-arrival-rate", 0.0)?;
         if of.attribute("semaphore").or(of.attribute("rwlock")).is_some() {
-            self.problems.insert(format!("a semaphore or lock at `{}`", entry.name));
+            self.problem(start, format!("a semaphore or lock at `{}`", entry.name));
         }
-        if of.attribute("priority").is_some_and(|priority| priority.trim() != "0") {
-            self.notes.insert(format!("the priority of `{}` is left out", entry.name));
-        }
+        self.priority(of, &entry.name);
         for part in elements(of) {
             match part.tag_name().name() {
                 "forwarding" => {
-                    entry.forwards.push((destination(part)?.to_owned(), real(part, "prob", 1.0)?));
+                    entry.forwards.push((destination(part)?, real(part, "prob", 1.0)?));
                 }
                 "entry-phase-activities" => {
                     for activity in elements(part).filter(|part| part.has_tag_name("activity")) {
-                        let phase = self.read_phase(activity)?;
-                        let number = whole(real(activity, "phase", 1.0)?);
-                        let number = number.and_then(|number| usize::try_from(number).ok());
-                        match number.and_then(|number| entry.phase(number)) {
-                            Some(place) => *place = phase,
-                            None => drop(
-                                self.problems
-                                    .insert(format!("more than three phases of `{}`", entry.name)),
-                            ),
-                        }
+                        self.read_phase_of(activity, &mut entry)?;
                     }
                 }
                 "entry-activity-graph" => {
-                    self.problems.insert(format!("the activity graph of entry `{}`", entry.name));
+                    self.problem(at(part), format!("the activity graph of entry `{}`", entry.name));
+                }
+                "service-time-distribution" => {
+                    self.notes.insert(format!("{} of `{}` is left out", tag(part), entry.name));
                 }
                 _ => {}
             }
@@ -180,12 +280,35 @@ impl Draft {
         Ok(())
     }
 
+    fn read_phase_of(&mut self, of: Node<'_, '_>, entry: &mut DraftEntry) -> Result<(), JmvaError> {
+        let phase = self.read_phase(of)?;
+        let number = whole(real(of, "phase", 1.0)?);
+        let number = number.and_then(|number| usize::try_from(number).ok());
+        match number.and_then(|number| entry.phase(number)) {
+            Some(place) if place.known => {
+                let what = format!("two activities of one phase of `{}`", entry.name);
+                self.problem(at(of), what);
+            }
+            Some(place) => *place = phase,
+            None => self.problem(at(of), format!("more than three phases of `{}`", entry.name)),
+        }
+        Ok(())
+    }
+
     fn read_phase(&mut self, of: Node<'_, '_>) -> Result<DraftPhase, JmvaError> {
-        let mut draft = DraftPhase::default();
+        let mut draft = DraftPhase { known: true, ..DraftPhase::default() };
         draft.phase.demand = real(of, "host-demand-mean", 0.0)?;
         draft.phase.scv = real(of, "host-demand-cvsq", 1.0)?;
         draft.phase.think_time = real(of, "think-time", 0.0)?;
-        draft.phase.deterministic = of.attribute("call-order") == Some("DETERMINISTIC");
+        let name = of.attribute("name").unwrap_or_default();
+        match of.attribute("call-order").unwrap_or("STOCHASTIC") {
+            "STOCHASTIC" => {}
+            "DETERMINISTIC" => draft.phase.deterministic = true,
+            other => self.problem(at(of), format!("the order of calls `{other}` of `{name}`")),
+        }
+        if real(of, "max-service-time", 0.0)? > 0.0 {
+            self.notes.insert(format!("the greatest service time of `{name}` is left out"));
+        }
         for call in elements(of) {
             let kind = match call.tag_name().name() {
                 "synch-call" => CallKind::Synchronous,
@@ -193,7 +316,7 @@ impl Draft {
                 _ => continue,
             };
             let mean = real(call, "calls-mean", 1.0)?;
-            draft.calls.push((destination(call)?.to_owned(), mean, kind));
+            draft.calls.push((destination(call)?, mean, kind));
         }
         Ok(draft)
     }
@@ -202,27 +325,22 @@ impl Draft {
         for part in elements(of) {
             match part.tag_name().name() {
                 "activity" => {
-                    let name = named(part, "<activity>")?;
+                    let name = own_name(part)?;
                     let phase = self.read_phase(part)?;
-                    self.tasks[task].graph.activities.insert(name.to_owned(), phase);
                     if let Some(bound) = part.attribute("bound-to-entry") {
-                        let entry = self.entries.iter_mut().find(|entry| entry.name == bound);
-                        let entry = entry.ok_or_else(|| {
-                            wrong(
-                                format!("<activity> `{name}`"),
-                                format!("`{bound}` is no entry of its task"),
-                            )
-                            .within(part)
-                        })?;
-                        entry.start = Some(name.to_owned());
+                        self.bind(&name, bound, task);
+                    }
+                    let Named { name, at } = name;
+                    let twice = format!("two activities called `{name}`");
+                    if self.tasks[task].graph.activities.insert(name, phase).is_some() {
+                        self.problem(at, twice);
                     }
                 }
                 "precedence" => self.read_precedence(part, task)?,
                 "reply-entry" => {
-                    let entry = named(part, "<reply-entry>")?;
+                    let entry = own_name(part)?;
                     for reply in elements(part) {
-                        let activity = named(reply, "<reply-activity>")?.to_owned();
-                        self.tasks[task].graph.replies.insert((activity, entry.to_owned()));
+                        self.tasks[task].graph.reply(own_name(reply)?, entry.clone());
                     }
                 }
                 _ => {}
@@ -231,15 +349,31 @@ impl Draft {
         Ok(())
     }
 
+    fn bind(&mut self, activity: &Named, bound: &str, task: usize) {
+        let Named { name, at } = activity;
+        let own = |entry: &&mut DraftEntry| entry.name == bound && entry.task == task;
+        let problem = match self.entries.iter_mut().find(own) {
+            None => format!("activity `{name}` bound to `{bound}`, which is no entry of its task"),
+            Some(entry) => match entry.start.replace(activity.clone()) {
+                None => return,
+                Some(first) => {
+                    format!("two activities bound to `{bound}`: `{}` and `{name}`", first.name)
+                }
+            },
+        };
+        self.problem(*at, problem);
+    }
+
     /// What comes behind activities.
     fn read_precedence(&mut self, of: Node<'_, '_>, task: usize) -> Result<(), JmvaError> {
-        let mut link = Link { before: Vec::new(), all: false, after: After::One(Vec::new()) };
+        let after = After::One(Vec::new());
+        let mut link = Link { at: at(of), before: Vec::new(), all: false, after };
         let mut behind = false;
         for side in elements(of) {
             let kind = side.tag_name().name();
             if kind == "pre-AND" && real(side, "quorum", 0.0)? > 0.0 {
                 let name = &self.tasks[task].name;
-                self.problems.insert(format!("a quorum of activities of task `{name}`"));
+                self.problem(at(side), format!("a quorum of activities of task `{name}`"));
             }
             let mut names = Vec::new();
             for activity in elements(side).filter(|part| part.has_tag_name("activity")) {
@@ -259,18 +393,20 @@ impl Draft {
                 "post-LOOP" => {
                     link.after = After::Loop(names, side.attribute("end").map(str::to_owned));
                 }
-                _ => return Err(wrong(tag(side), "is no part of <precedence>").within(side)),
+                _ => {}
             }
         }
         if behind && let Err(problem) = self.tasks[task].graph.link(link) {
-            self.problems.insert(format!("{problem} of task `{}`", self.tasks[task].name));
+            self.problems.insert(problem);
         }
         Ok(())
     }
 }
 
-fn destination<'a>(of: Node<'a, 'a>) -> Result<&'a str, JmvaError> {
-    of.attribute("dest").ok_or_else(|| wrong(tag(of), "has no attribute `dest`").within(of))
+fn destination(of: Node<'_, '_>) -> Result<Named, JmvaError> {
+    let name = of.attribute("dest");
+    let name = name.ok_or_else(|| wrong(tag(of), "has no attribute `dest`").within(of))?;
+    Ok(Named { name: name.to_owned(), at: at(of) })
 }
 
 /// The model as a document.

@@ -89,9 +89,13 @@ E 5
 -1
 "#;
 
+/// Without a note, but on what has no effect.
 fn read(ending: &str, text: &str) -> Layered {
     let read = reader(ending).unwrap()(text).unwrap_or_else(|error| panic!("{error}"));
-    assert!(read.notes.is_empty(), "{:?}", read.notes);
+    let idle = |note: &String| {
+        ["nobody calls", "no entry comes", "no task runs"].iter().any(|says| note.contains(says))
+    };
+    assert!(read.notes.iter().all(idle), "{:?}", read.notes);
     read.model
 }
 
@@ -146,8 +150,8 @@ fn activities_one_behind_the_other_are_phases() {
     let model = read("lqnx", &graph(r#"<post><activity name="d"/></post>"#));
     let demands: Vec<f64> = model.entries[1].phases.iter().map(|phase| phase.demand).collect();
     assert_eq!(demands, [0.5, 0.4]);
-    let half = r#"<post-OR><activity name="d" prob="0.25"/><activity name="f" prob="0.75"/></post-OR>
-      </precedence><precedence><pre><activity name="x"/></pre><post><activity name="y"/></post>"#;
+    let half =
+        r#"<post-OR><activity name="d" prob="0.25"/><activity name="f" prob="0.75"/></post-OR>"#;
     let half = graph(half)
         .replace(r#"<activity name="d" h"#, r#"<activity name="f"/><activity name="d" h"#);
     let demands: Vec<f64> =
@@ -243,7 +247,7 @@ fn graphs_without_a_meaning_are_refused() {
         ("s -> (0.5)a + (0.5)b; a & b -> z", "a join that waits for alternatives"),
         ("s -> a; a -> s", "reached twice"),
         ("s -> a; s -> b", "two that follow"),
-        ("s -> q", "`q` in `q` is no activity of the task"),
+        ("s -> q", "activities of task `s`: `q` in `q` is no activity of the task"),
         ("s -> a & b; a & b (1) -> z", "a quorum"),
         ("s -> x * a, z", "`x` is not a finite number"),
     ] {
@@ -278,7 +282,10 @@ fn what_does_not_map_is_refused_in_one_list() {
         assert!(refused.contains(part), "{part}: {refused}");
     }
     let variable = TEXT.replace("s buy 0.1", "s buy $work");
-    assert!(refusal("lqn", &variable).contains("line 16: `$work` is a variable of SPEX"));
+    assert!(
+        refusal("lqn", &variable)
+            .contains("line 16, column 9: entry `buy`: `$work` is a variable of SPEX")
+    );
 }
 
 #[test]
@@ -307,7 +314,7 @@ fn hostile_files_are_refused() {
         r#"<activity name="query_2" phase="2"><synch-call dest="page"/></activity><activity name="query_1""#,
     );
     match solve(&read("lqnx", &circle)) {
-        Err(LayeredError::Cycle(path)) => assert_eq!(path, "`web` → `database` → `web`"),
+        Err(LayeredError::Cycle { path, .. }) => assert_eq!(path, "`web` → `database` → `web`"),
         other => panic!("{other:?}"),
     }
     let many = XML.replace(r#"multiplicity="7""#, r#"multiplicity="900000000000000""#);
@@ -320,7 +327,11 @@ fn hostile_documents_are_refused_with_their_line() {
     let three = "line 9, column 13: <synch-call> `page`, attribute `calls-mean`: `three`";
     for (part, other, says) in [
         (r#"calls-mean="3""#, r#"calls-mean="three""#, three),
-        (r#"multiplicity="7""#, r#"multiplicity="1.5""#, "line 5, column 5: <task> multiplicity"),
+        (
+            r#"multiplicity="7""#,
+            r#"multiplicity="1.5""#,
+            "line 5, column 5: <task> `customers`, attribute `multiplicity`",
+        ),
         (r#"speed-factor="2""#, r#"speed-factor="$f""#, "line 15, column 3: <processor> `cores`"),
         (r#"dest="query" "#, "", "line 20, column 13: <synch-call>: has no attribute `dest`"),
         ("<task name=\"old\"", "<task", "line 45, column 5: <task>: has no attribute `name`"),
@@ -330,22 +341,139 @@ fn hostile_documents_are_refused_with_their_line() {
     }
 }
 
+/// A server whose activities these are, behind `a` and `b`, of which the latter replies.
+fn with_activities(more: &str) -> String {
+    let server = r#"<task name="log" scheduling="inf">
+      <entry name="line" type="NONE"/>
+      <task-activities>
+        <activity name="a" bound-to-entry="line" host-demand-mean="0.01"/>
+        <activity name="b"/>
+        <precedence><pre><activity name="a"/></pre><post><activity name="b"/></post></precedence>
+        MORE
+      </task-activities></task>"#;
+    let (before, rest) = XML.split_once("<task name=\"log\"").unwrap();
+    let (_, after) = rest.split_once("</task>").unwrap();
+    format!("{before}{}{after}", server.replace("MORE", more))
+}
+
+/// Each of these was read as if it were not there.
+#[test]
+fn names_that_are_none_are_refused_with_their_line() {
+    let reply = r#"<reply-entry name="line"><reply-activity name="b"/></reply-entry>"#;
+    assert!(reader("lqnx").unwrap()(&with_activities(reply)).unwrap().notes.is_empty());
+    for (more, says) in [
+        (
+            reply.replace("\"b\"", "\"c\""),
+            "a reply by `c`, which is no activity of task `log` (line 34, column 34)",
+        ),
+        (
+            reply.replace("\"line\"", "\"page\""),
+            "a reply to `page`, which is no entry of task `log` (line 34, column 9)",
+        ),
+        (
+            format!(
+                "{reply}<precedence><pre><activity name='b'/></pre><post><activity name='z'/></post>\
+                 </precedence>"
+            ),
+            "`z`, which is no activity of task `log` (line 34, column ",
+        ),
+        (format!("{reply}<activity name='a'/>"), "two activities called `a` (line 34, column "),
+        (
+            format!("{reply}<activity name='c' bound-to-entry='line'/>"),
+            "two activities bound to `line`: `a` and `c` (line 34, column ",
+        ),
+        (
+            format!("{reply}<activity name='c' bound-to-entry='page'/>"),
+            "activity `c` bound to `page`, which is no entry of its task (line 34, column ",
+        ),
+        (
+            format!("{reply}<activity name='c' host-demand='1'/>"),
+            "attribute `host-demand` of <activity> `c`, which LQNS does not know (line 34, column ",
+        ),
+        (format!("{reply}<activty/>"), "<activty> in <task-activities>, which LQNS does not know"),
+    ] {
+        let refused = refusal("lqnx", &with_activities(&more));
+        assert!(refused.contains(says), "{says}: {refused}");
+    }
+    for (more, says) in [
+        ("", "no activity replies to `line`: its end does"),
+        (
+            &*format!("{reply}<activity name='c'/>"),
+            "activities of task `log` to which no entry comes: `c`",
+        ),
+    ] {
+        let read = reader("lqnx").unwrap()(&with_activities(more)).unwrap();
+        assert_eq!(read.notes, [says]);
+    }
+    for (part, other, says) in [
+        ("calls-mean=\"1.5\"", "calls-maen=\"1.5\"", "`calls-maen` of <synch-call>"),
+        ("speed-factor", "speed", "`speed` of <processor> `cores`"),
+        ("multiplicity=\"4\"", "think-time=\"4\"", "a think time of task `web`, which is no"),
+        ("\"DETERMINISTIC\"", "\"SOME\"", "the order of calls `SOME` of `archive_1`"),
+        ("phase=\"2\"", "phase=\"1\"", "two activities of one phase of `page`"),
+    ] {
+        let refused = refusal("lqnx", &XML.replacen(part, other, 1));
+        assert!(refused.contains(says) && refused.contains("(line "), "{says}: {refused}");
+    }
+    let unused = XML.replacen("</lqn-model>", "<processor name=\"idle\"/></lqn-model>", 1);
+    let unused = unused.replacen("open-arrival-rate=\"0.5\"", "", 1);
+    let unused = unused.replacen("<asynch-call dest=\"line\" calls-mean=\"1\"/>", "", 1);
+    let read = reader("lqnx").unwrap()(&unused).unwrap();
+    assert_eq!(read.notes, ["no task runs on `idle`", "nobody calls `line`"]);
+}
+
+/// What only a solver finds is told by the element, whose line the reader knows.
+#[test]
+fn what_a_solver_refuses_has_a_path_with_a_line() {
+    for (ending, text, part, other, path, line) in [
+        ("lqnx", XML, "cvsq=\"2\"", "cvsq=\"1e-60\"", "entries.1", 17),
+        ("lqnx", XML, "rate=\"0.5\"", "rate=\"5e5\"", "processors.1", 15),
+        ("lqn", TEXT, "line 0.5", "line 5e5", "processors.1", 5),
+        ("lqn", TEXT, "buy page 3", "buy buy 3", "entries.0", 9),
+    ] {
+        let read = reader(ending).unwrap()(&text.replacen(part, other, 1)).unwrap();
+        let error = solve(&read.model).unwrap_err();
+        assert_eq!(error.path().as_deref(), Some(path), "{error}");
+        assert_eq!(read.lines.find(path), Some(line), "{error}");
+    }
+}
+
 #[test]
 fn hostile_texts_are_refused_with_their_line() {
     for (part, other, says) in [
-        ("z 2 m 7", "z -2 m 7", "line 9: `-2` stands where a number from 0 should be"),
-        ("m 4", "m 1000000000000000000", "line 10: `1000000000000000000` is not a whole number"),
-        ("m 4", "m 1.5", "line 10: `1.5` is not a whole number from 1 to 1e15"),
-        ("s page 0.06 0.02", "s page NaN 0.02", "line 18: `NaN` is not a finite number"),
-        ("s page 0.06 0.02", "s page 0.06 -0.02", "line 18: `-0.02` stands where"),
-        ("y buy page 3", "y buy page inf", "line 17: `inf` is not a finite number"),
-        ("  s line", "  s \u{1b}[2J", "line 22: '\\u{1b}' is no character of a text"),
-        ("t old f", "t log f", "two tasks called `log`"),
-        ("f archive -1", "f archive line -1", "two entries called `line`"),
-        ("p disk f", "p cores f", "two processors called `cores`"),
-        ("G \"shop\"", "G \"shop", "line 2: a quotation mark is not closed"),
-        (TEXT, "", "line 1: it ends before its tasks (T)"),
-        ("T 5", "E 5", "line 9: `customers` is no entry of a task"),
+        (
+            "z 2 m 7",
+            "z -2 m 7",
+            "line 9, column 32: task `customers`: `-2` stands where a number from 0 should be",
+        ),
+        (
+            "m 4",
+            "m 1000000000000000000",
+            "line 10, column 27: task `web`: `1000000000000000000` is not a whole number",
+        ),
+        ("m 4", "m 1.5", "task `web`: `1.5` is not a whole number from 1 to 1e15"),
+        (
+            "s page 0.06 0.02",
+            "s page NaN 0.02",
+            "line 18, column 10: entry `page`: `NaN` is not a finite number",
+        ),
+        (
+            "s page 0.06 0.02",
+            "s page 0.06 -0.02",
+            "line 18, column 15: entry `page`: `-0.02` stands where",
+        ),
+        (
+            "y buy page 3",
+            "y buy page inf",
+            "line 17, column 14: entry `buy`: `inf` is not a finite number",
+        ),
+        ("  s line", "  s \u{1b}[2J", "line 22, column 5: the file: `\\u{1b}` is no character"),
+        ("t old f", "t log f", "two tasks called `log` (line 13, column 5)"),
+        ("f archive -1", "f archive line -1", "two entries called `line` (line 13, column 19)"),
+        ("p disk f", "p cores f", "two processors called `cores` (line 6, column 5)"),
+        ("G \"shop\"", "G \"shop", "line 2, column 3: the file: a quotation mark is not closed"),
+        (TEXT, "", "line 1, column 1: the file: it ends before its tasks (T)"),
+        ("T 5", "E 5", "line 9, column 5: the entries (E): `customers` is no entry of a task"),
     ] {
         let refused = refusal("lqn", &TEXT.replacen(part, other, 1));
         assert!(refused.contains(says), "{says}: {refused}");
@@ -364,7 +492,7 @@ fn hostile_texts_are_refused_with_their_line() {
     let marked = format!("\u{feff}{TEXT}");
     assert_eq!(read("lqn", &marked), read("lqn", TEXT));
     let many = "a ".repeat(2_000_001);
-    assert!(refusal("lqn", &many).contains("line 1: more than 2000000 words"));
+    assert!(refusal("lqn", &many).contains("more than 2000000 words"));
     // Every entry would be made of 101 activities and calls.
     let entries: String = (0..600).map(|n| format!("e{n} ")).collect();
     let starts: String = (0..600).map(|n| format!("A e{n} a ")).collect();
@@ -392,7 +520,7 @@ fn models_of_many_tasks_are_refused_soon() {
     assert!(matches!(solve(&model("")), Err(LayeredError::TooLarge { .. })));
     let circle: String = (0..3000).map(|n| format!("y e{n} e{} 1 -1 ", (n + 1) % 3000)).collect();
     match solve(&model(&circle)) {
-        Err(LayeredError::Cycle(path)) => assert!(path.ends_with(" → 2981 more"), "{path}"),
+        Err(LayeredError::Cycle { path, .. }) => assert!(path.ends_with(" → 2981 more"), "{path}"),
         other => panic!("{other:?}"),
     }
 }

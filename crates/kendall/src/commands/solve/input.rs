@@ -35,8 +35,8 @@ fn bytes(name: &str) -> anyhow::Result<Vec<u8>> {
     kendall_tier::read_file(Path::new(name), MOST_BYTES).with_context(|| name.to_owned())
 }
 
-/// A layered model, where the file is one of LQNS.
-pub(super) fn layered(name: &str) -> anyhow::Result<Option<Layered>> {
+/// A layered model and its file, where that is one of LQNS.
+pub(super) fn layered(name: &str) -> anyhow::Result<Option<(File, Layered)>> {
     let Some(read) = kendall_textbook::lqn::reader(ending(name)) else { return Ok(None) };
     let bytes = bytes(name)?;
     let text = match ending(name) {
@@ -48,7 +48,8 @@ pub(super) fn layered(name: &str) -> anyhow::Result<Option<Layered>> {
     for note in &read.notes {
         crate::output::note(&format!("{name}: {note}"));
     }
-    Ok(Some(read.model))
+    let file = File { name: name.to_owned(), value: Value::Null, lines: read.lines };
+    Ok(Some((file, read.model)))
 }
 
 fn utf8(bytes: Vec<u8>) -> Result<String, String> {
