@@ -516,6 +516,16 @@ impl Distribution {
         Some(atoms)
     }
 
+    /// Times at which its density begins, or ends, with a step.
+    pub(crate) fn range(&self) -> Vec<f64> {
+        match self {
+            Self::Uniform { low_s, high_s } | Self::BoundedPareto { low_s, high_s, .. } => {
+                [*low_s, *high_s].into_iter().filter(|end| *end > 0.0).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Letters of the Kendall notation: M, D, E, H, PH, MAP or G.
     #[must_use]
     pub fn letter(&self) -> &'static str {

@@ -473,7 +473,10 @@ fn refuse_features(model: &Model) -> Result<(), SolveError> {
         }
         match station.discipline {
             Discipline::PriorityNonPreemptive | Discipline::PriorityPreemptive => {
-                return needs("priorities in a network", station);
+                return needs(
+                    "priorities, other than of Poisson arrivals at one station,",
+                    station,
+                );
             }
             Discipline::Sjf
             | Discipline::Srpt
@@ -481,8 +484,7 @@ fn refuse_features(model: &Model) -> Result<(), SolveError> {
             | Discipline::Gps
             | Discipline::Edf
             | Discipline::EdfPreemptive => {
-                let feature =
-                    "an order by size, weight or deadline in a network or of several classes";
+                let feature = "an order by size, weight or deadline, other than of Poisson arrivals at one server,";
                 return needs(feature, station);
             }
             _ => {}

@@ -26,7 +26,7 @@ mod unequal;
 
 pub use birth_death::{BirthDeath, birth_death};
 pub use bounded::mg1k;
-pub use by_size::{BySize, mg1_by_size};
+pub use by_size::{BySize, mg1_by_size, mg1_by_size_classes};
 pub use deadline::{ByDeadline, mg1_deadlines};
 pub use general::{batch_mm1, gm1, md1, mdm, mg1, mg1_lcfs_pr, mg1_ps};
 pub(crate) use ggm::measured_wait;

@@ -9,9 +9,10 @@ use crate::model::{Balking, Batch, Class, Discipline, Model, Station, Workload};
 use crate::station::{
     Accuracy, BirthDeath, BySize, GgmFormula, Line, PriorityClass, PriorityResult, Scheduling,
     Settling, StationError, StationSolution, TimeLaw, batch_mm1, erlang_c, finite_population, ggm,
-    map_ph, mdm, measured_wait, mg1, mg1_by_size, mg1_deadlines, mg1_lcfs_pr, mg1_priority, mg1_ps,
-    mg1k, mm_infinity, mm1_discriminatory, mm1_shared, mmm, mmm_balking, mmm_impatient,
-    mmm_impatient_general, mmm_priority, mmm_priority_two, mmmk, settling, unvisited,
+    map_ph, mdm, measured_wait, mg1, mg1_by_size, mg1_by_size_classes, mg1_deadlines, mg1_lcfs_pr,
+    mg1_priority, mg1_ps, mg1k, mm_infinity, mm1_discriminatory, mm1_shared, mmm, mmm_balking,
+    mmm_impatient, mmm_impatient_general, mmm_priority, mmm_priority_two, mmmk, settling,
+    unvisited,
 };
 
 /// The solution, or `None` when the model is a matter for network solvers.
@@ -253,6 +254,10 @@ fn arrivals(class: &Class, most: f64, n: u64) -> f64 {
     }
 }
 
+fn rule(discipline: Discipline) -> BySize {
+    if discipline == Discipline::Srpt { BySize::ShortestRemaining } else { BySize::Shortest }
+}
+
 /// Whether the order of service depends on service times, so that it changes means.
 fn by_size(station: &Station) -> bool {
     matches!(station.discipline, Discipline::Sjf | Discipline::Srpt)
@@ -317,11 +322,7 @@ fn queue(
         Discipline::Dps if m == 1 && poisson => mg1_ps(lambda, service).map(Some),
         Discipline::Sjf | Discipline::Srpt | Discipline::Dps => {
             let known = poisson && m == 1 && service.below(0, service.mean()).is_some();
-            let rule = if station.discipline == Discipline::Srpt {
-                BySize::ShortestRemaining
-            } else {
-                BySize::Shortest
-            };
+            let rule = rule(station.discipline);
             known.then(|| mg1_by_size(lambda, service, rule)).transpose()
         }
         // At several servers who came last gets only one of them: not symmetric, and the shape matters.
@@ -458,8 +459,10 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
     for (index, class) in model.classes.iter().enumerate() {
         let Some(demand) = station.demand_at(index) else { return Ok(None) };
         let (arrival_rate, service) = (class.arrival_rate_per_s(), demand.service.clone());
-        // One line for all is one priority.
-        let priority = if station.discipline == Discipline::Fcfs { 1 } else { class.priority };
+        // One line for all is one priority, whoever of it goes next.
+        let line =
+            matches!(station.discipline, Discipline::Fcfs | Discipline::Lcfs | Discipline::Siro);
+        let priority = if line { 1 } else { class.priority };
         classes.push(PriorityClass { priority, arrival_rate, service });
     }
     if !simple {
@@ -468,8 +471,11 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
     let scheduling = match station.discipline {
         Discipline::PriorityNonPreemptive => Scheduling::NonPreemptive,
         Discipline::PriorityPreemptive => Scheduling::PreemptiveResume,
-        Discipline::Fcfs if station.servers == 1 => Scheduling::NonPreemptive,
-        Discipline::Fcfs => return Ok(None),
+        Discipline::Fcfs | Discipline::Lcfs | Discipline::Siro if station.servers == 1 => {
+            Scheduling::NonPreemptive
+        }
+        Discipline::Fcfs | Discipline::Lcfs | Discipline::Siro => return Ok(None),
+        Discipline::Sjf | Discipline::Srpt => return sized(model, &classes),
         _ => return weighted_or_due(model, &classes),
     };
     let first = classes[0].service.mean();
@@ -486,6 +492,14 @@ fn several_open(model: &Model) -> Result<Option<Solution>, StationError> {
     };
     let method = match station.discipline {
         Discipline::Fcfs => "M/G/1 with several classes, Pollaczek–Khinchine",
+        // Who goes next does not depend on service times: means of waits are those of one line.
+        Discipline::Lcfs | Discipline::Siro => {
+            return Ok(Some(several(
+                model,
+                &results,
+                "M/G/1 with several classes, any order of one line",
+            )));
+        }
         _ => "priority M/G/1 or M/M/m [Bolch06 §6.4]",
     };
     let mut solution = several(model, &results, method);
@@ -602,6 +616,33 @@ fn line(
         waits,
     }
     .law()
+}
+
+/// Classes of which the shortest service of all goes first.
+fn sized(model: &Model, classes: &[PriorityClass]) -> Result<Option<Solution>, StationError> {
+    let station = &model.stations[0];
+    let known = |class: &PriorityClass| {
+        class.service.mean() > 0.0 && class.service.below(0, class.service.mean()).is_some()
+    };
+    if station.servers != 1 || !classes.iter().all(known) {
+        return Ok(None);
+    }
+    let rule = rule(station.discipline);
+    let sizes: Vec<(f64, &Distribution)> =
+        classes.iter().map(|class| (class.arrival_rate, &class.service)).collect();
+    let excess = mg1_by_size_classes(&sizes, rule)?;
+    let of = |((rate, service), waiting_time): (&(f64, &Distribution), f64)| {
+        let response_time = service.mean() + waiting_time;
+        PriorityResult {
+            utilization: rate * service.mean(),
+            waiting_time,
+            response_time,
+            number: rate * response_time,
+            number_waiting: rate * waiting_time,
+        }
+    };
+    let results: Vec<PriorityResult> = sizes.iter().zip(excess).map(of).collect();
+    Ok(Some(several(model, &results, rule.method())))
 }
 
 /// Classes that share one server by weights, or are served by their deadlines.

@@ -8,8 +8,9 @@ use kendall_queueing::simulation::{Settings, draw, simulate};
 use kendall_queueing::solver::{Solver, solve};
 use kendall_queueing::station::{
     Accuracy, BySize, Polled, PriorityClass, PriorityResult, Scheduling, TimeLaw, Visit, erlang_c,
-    mg1, mg1_by_size, mg1_deadlines, mg1_priority, mg1_ps, mg1_retrial, mm1_discriminatory,
-    mm1_shared, mmm, mmm_impatient, mmm_impatient_general, polling, polling_unequal,
+    mg1, mg1_by_size, mg1_by_size_classes, mg1_deadlines, mg1_priority, mg1_ps, mg1_retrial,
+    mm1_discriminatory, mm1_shared, mmm, mmm_impatient, mmm_impatient_general, polling,
+    polling_unequal,
 };
 
 use crate::independent::{chain, two_queues};
@@ -132,6 +133,50 @@ fn shortest_first_is_what_the_simulator_finds() {
             near(formula, direct, 1e-15);
             simulated(&model, &[formula]);
         }
+    }
+}
+
+/// Classes are known by their sizes alone: constants are priorities [Cobham 1954], classes with one service are one,
+/// and others (a constant between exponential ones, a range) are what the simulator finds.
+#[test]
+fn classes_by_size_are_their_sizes() {
+    let constant = |size: f64| Distribution::deterministic(size).unwrap();
+    let [short, long] = [constant(0.5), constant(2.0)];
+    let class = |priority, arrival_rate, service: &Distribution| PriorityClass {
+        priority,
+        arrival_rate,
+        service: service.clone(),
+    };
+    let ranked = [class(2, 0.3, &long), class(1, 0.4, &short)];
+    let want = mg1_priority(&ranked, Scheduling::NonPreemptive).unwrap();
+    let have = mg1_by_size_classes(&[(0.3, &long), (0.4, &short)], BySize::Shortest).unwrap();
+    for (have, want) in have.iter().zip(&want) {
+        near(*have, want.waiting_time, 1e-12);
+    }
+    let one = Distribution::exponential(1.0).unwrap();
+    let mixed = Distribution::hyperexponential(vec![0.4, 0.6], vec![0.5, 2.0]).unwrap();
+    for rule in [BySize::Shortest, BySize::ShortestRemaining] {
+        let alone = mg1_by_size(0.8, &one, rule).unwrap().waiting_time.mean;
+        let split = mg1_by_size_classes(&[(0.3, &one), (0.5, &one), (0.0, &one)], rule).unwrap();
+        for have in split {
+            near(have, alone, 1e-12);
+        }
+        let [a, b] = [0.5, 2.0].map(|mean| Distribution::exponential(mean).unwrap());
+        let parts = mg1_by_size_classes(&[(0.4 * 0.6, &a), (0.6 * 0.6, &b)], rule).unwrap();
+        let whole = mg1_by_size(0.6, &mixed, rule).unwrap().waiting_time.mean;
+        near(0.4 * parts[0] + 0.6 * parts[1], whole, 1e-8);
+    }
+    let classes = [
+        (1, 0.25, one),
+        (1, 0.3, constant(0.8)),
+        (1, 0.2, Distribution::uniform(0.3, 2.5).unwrap()),
+    ];
+    for discipline in [Discipline::Sjf, Discipline::Srpt, Discipline::Lcfs, Discipline::Siro] {
+        let model = self::ranked(&classes, Station { discipline, ..Station::queue("q", 1) });
+        let solution = solve(&model, Solver::Auto).unwrap();
+        assert_eq!(solution.accuracy, Accuracy::Exact);
+        let formula: Vec<f64> = solution.classes.iter().map(|one| one.system_response).collect();
+        simulated(&model, &formula);
     }
 }
 
