@@ -347,7 +347,8 @@ pub fn solve(model: &Model, solver: Solver) -> Result<Solution, SolveError> {
         let exact = if solver == Solver::Auto { blocking::solve(model)? } else { None };
         exact.ok_or_else(|| SolveError::NeedsSimulation {
             feature: "blocking of the stations before, other than of one class with exponential \
-                      times, 20,000 states at most and no deadlock (`auto`),",
+                      times in line, losses of arrivals alone, one way on before \
+                      `block-before-service`, 20,000 states at most and no deadlock (`auto`),",
             station: station.name.clone(),
         })?
     } else {

@@ -145,9 +145,46 @@ impl Engine<'_> {
         self.stations[hop.to as usize].aiming.push(customer);
         let full = self.is_full(hop.to);
         if full {
-            self.stations[station as usize].tally.blocked.up(self.now);
+            self.suspend(customer);
         }
         !full
+    }
+
+    /// Whether a customer thinks where it is.
+    pub(super) fn thinks(&self, customer: u32) -> bool {
+        let Customer { station, class, .. } = self.customers[customer as usize];
+        self.plan.classes[usize::from(class)].think == Some(station)
+    }
+
+    /// From here on a customer waits at its server, and is not served; one that would think is in the network.
+    fn suspend(&mut self, customer: u32) {
+        let thinks = self.thinks(customer);
+        let Customer { station, class, .. } = self.customers[customer as usize];
+        self.touch(station);
+        self.stations[station as usize].tally.blocked.up(self.now);
+        self.cells[self.plan.cell(station, class)].serving.down(self.now);
+        let place = &mut self.customers[customer as usize];
+        if place.turned_away {
+            place.waited += self.now - place.since;
+        } else if thinks {
+            self.systems[usize::from(class)].present.up(self.now);
+        }
+        place.since = self.now;
+    }
+
+    /// Ends what [`suspend`](Self::suspend) began.
+    fn resume(&mut self, customer: u32) {
+        let thinks = self.thinks(customer);
+        let Customer { station, class, .. } = self.customers[customer as usize];
+        self.touch(station);
+        self.stations[station as usize].tally.blocked.down(self.now);
+        self.cells[self.plan.cell(station, class)].serving.up(self.now);
+        let place = &mut self.customers[customer as usize];
+        place.waited += self.now - place.since;
+        place.since = self.now;
+        if thinks && !place.turned_away {
+            self.systems[usize::from(class)].present.down(self.now);
+        }
     }
 
     /// Whether what leads from one station to another waits for a free place before it is served.
@@ -175,13 +212,11 @@ impl Engine<'_> {
     pub(super) fn hold_back(&mut self, station: u32) {
         for index in 0..self.stations[station as usize].aiming.len() {
             let customer = self.stations[station as usize].aiming[index];
-            let Customer { station: from, event, .. } = self.customers[customer as usize];
-            if event != 0 && self.is_full(station) {
-                self.touch(from);
+            if self.customers[customer as usize].event != 0 && self.is_full(station) {
                 let place = &mut self.customers[customer as usize];
                 place.event = 0;
                 place.left = (place.left - (self.now - place.since)).max(0.0);
-                self.stations[from as usize].tally.blocked.up(self.now);
+                self.suspend(customer);
             }
         }
     }
@@ -190,14 +225,11 @@ impl Engine<'_> {
     fn let_go(&mut self, station: u32) {
         for index in 0..self.stations[station as usize].aiming.len() {
             let customer = self.stations[station as usize].aiming[index];
-            let Customer { station: from, event, left, .. } = self.customers[customer as usize];
+            let Customer { event, left, .. } = self.customers[customer as usize];
             if event == 0 && !self.is_full(station) {
-                self.touch(from);
-                self.stations[from as usize].tally.blocked.down(self.now);
+                self.resume(customer);
                 let number = self.events.schedule(self.now + left, What::Service, customer);
-                let place = &mut self.customers[customer as usize];
-                place.event = number;
-                place.since = self.now;
+                self.customers[customer as usize].event = number;
             }
         }
     }
@@ -215,9 +247,17 @@ impl Engine<'_> {
         if self.repeats > MOST_REPEATS {
             self.halt.get_or_insert(Halt::Deadlock { time: self.now });
         }
+        let thinks = self.thinks(customer);
         let Customer { station, class, .. } = self.customers[customer as usize];
         let left = self.draw_work(station, class);
         let place = &mut self.customers[customer as usize];
+        if place.turned_away {
+            place.waited += self.now - place.since;
+        } else if thinks {
+            // It thinks again because it is not let in: that is a wait for a place.
+            place.turned_away = true;
+            self.systems[usize::from(class)].present.up(self.now);
+        }
         (place.left, place.since) = (left, self.now);
         if self.knows_aim(customer) && !self.aim(customer) {
             return;
@@ -228,9 +268,7 @@ impl Engine<'_> {
 
     /// Holds a customer at its server until there is a free place where it goes.
     pub(super) fn block(&mut self, customer: u32, hop: Hop) {
-        let station = self.customers[customer as usize].station;
-        self.touch(station);
-        self.stations[station as usize].tally.blocked.up(self.now);
+        self.suspend(customer);
         self.stations[hop.to as usize].blocked.push_back((customer, hop));
     }
 
@@ -251,9 +289,7 @@ impl Engine<'_> {
                 else {
                     break;
                 };
-                let from = self.customers[customer as usize].station;
-                self.touch(from);
-                self.stations[from as usize].tally.blocked.down(self.now);
+                self.resume(customer);
                 self.depart(customer, hop);
             }
         }

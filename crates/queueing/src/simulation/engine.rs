@@ -52,6 +52,8 @@ pub(super) struct Customer {
     pub(super) station: u32,
     pub(super) class: u16,
     pub(super) waiting: bool,
+    /// Thinks again because it was not let in where it would go.
+    pub(super) turned_away: bool,
 }
 
 /// A customer that waits for the children it sent out.
@@ -314,6 +316,7 @@ impl<'p> Engine<'p> {
             station: EXIT,
             class,
             waiting: false,
+            turned_away: false,
         };
         if self.free == NONE {
             self.customers.push(new);
@@ -508,15 +511,18 @@ impl<'p> Engine<'p> {
     /// Leaves a station for good and follows the hop.
     #[inline]
     pub(super) fn depart(&mut self, customer: u32, hop: Hop) {
-        let (station, class) = {
-            let place = &self.customers[customer as usize];
-            (place.station, place.class)
-        };
+        let thinks = self.thinks(customer);
         self.repeats = 0;
         self.leave(customer);
-        if self.plan.classes[usize::from(class)].think == Some(station) {
-            self.systems[usize::from(class)].present.up(self.now);
-            self.customers[customer as usize].entered = self.now;
+        if thinks {
+            let place = &mut self.customers[customer as usize];
+            if std::mem::take(&mut place.turned_away) {
+                place.waited += self.now - place.since;
+            } else {
+                self.systems[usize::from(place.class)].present.up(self.now);
+            }
+            // What it waited before the first station is part of its response.
+            place.entered = self.now - place.waited;
         }
         self.go(customer, hop);
     }

@@ -75,7 +75,9 @@ impl<'a> Blocking<'a> {
             way.from != way.to && !arrives && model.stations.get(way.to).is_some_and(limited)
         };
         let mut gates = vec![None; outside + 1];
-        for (from, gate) in gates.iter_mut().enumerate() {
+        // Arrivals from outside are not served before they come.
+        let served = outside + usize::from(!class.is_open());
+        for (from, gate) in gates[..served].iter_mut().enumerate() {
             let before = |one: &Station| one.when_full == WhenFull::BlockBeforeService;
             let mut to = ways.iter().filter(|way| way.from == from).map(|way| way.to);
             let is_gate = |to: &usize| *to != from && model.stations.get(*to).is_some_and(before);
@@ -205,11 +207,17 @@ impl<'a> Blocking<'a> {
             return None;
         }
         let inside = |state: &State| exact_f64(state.numbers[..self.outside()].iter().sum::<u64>());
-        let number = chain.mean(&steady, inside);
+        let class = &self.model.classes[0];
+        // Of a closed class all who do not think, those before a full station among them.
+        let number = if self.open() {
+            chain.mean(&steady, inside)
+        } else {
+            (-throughput).mul_add(class.think_time_s(), exact_f64(class.population())).max(0.0)
+        };
         let solver = format!("Markov chain of {} states", chain.states.len());
         let mut solution = Solution::of(self.model, solver, Accuracy::Exact);
         solution.classes.push(ClassResult {
-            name: self.model.classes[0].name.clone(),
+            name: class.name.clone(),
             throughput,
             system_response: over(number, throughput),
             number,

@@ -291,6 +291,62 @@ fn a_network_with_ways_that_part_is_solved_as_it_is_simulated() {
     }
 }
 
+/// Clients wait at the door of the first station, and are held at its servers: both are response and wait, for the
+/// chain and for the simulator, so that N = X·(R + Z).
+#[test]
+fn waits_for_a_place_are_response_in_chain_and_simulation() {
+    const CLIENTS: u64 = 9;
+    const THINK: f64 = 1.5;
+    let kinds =
+        [WhenFull::BlockAfterService, WhenFull::BlockBeforeService, WhenFull::RepeatService];
+    for when_full in kinds {
+        let stations =
+            vec![queue("a", 2, 1.2, Some(3), when_full), queue("b", 1, 1.5, Some(2), when_full)];
+        let model = Model::new("door", vec![Class::closed("c", CLIENTS, THINK)], stations).unwrap();
+        let (s, e) = (run(&model), exact(&model));
+        let class = &e.classes[0];
+        near(class.throughput * (class.system_response + THINK), 9.0);
+        near(class.number, class.throughput * class.system_response);
+        let inside: f64 = e.stations.iter().map(|station| station.number[0]).sum();
+        assert!(class.number > inside + 0.5, "{} at the door", class.number - inside);
+        covers(s.classes[0].throughput_per_s, class.throughput);
+        covers(s.classes[0].response_time_mean_s, class.system_response);
+        covers(s.classes[0].number_mean, class.number);
+        for (simulated, solved) in s.stations.iter().zip(&e.stations) {
+            let own = &simulated.classes[0];
+            covers(own.utilization, solved.utilization[0]);
+            covers(own.waiting_time_mean_s, solved.waiting_time[0]);
+            covers(own.response_time_mean_s, solved.response_time[0]);
+            let served =
+                solved.utilization[0] * f64::from(if simulated.name == "a" { 2 } else { 1 });
+            covers(own.number_waiting_mean, solved.number[0] - served);
+        }
+    }
+}
+
+/// The first station, to which arrivals go by two ways, was one before which they would be served.
+#[test]
+fn arrivals_at_stations_that_block_before_service_are_solved() {
+    let leg = |from, to, probability| Leg { class: 0, from, to_class: 0, to, probability };
+    let [a, b] = [0, 1].map(Place::Station);
+    let full = WhenFull::BlockBeforeService;
+    let stations = vec![queue("a", 1, 1.2, Some(3), full), queue("b", 1, 1.5, Some(2), full)];
+    let mut model = Model::new("two ways", vec![Class::open("c", 1.1)], stations).unwrap();
+    model.routes = vec![
+        leg(Place::Outside, a, 0.6),
+        leg(Place::Outside, b, 0.4),
+        leg(a, b, 1.0),
+        leg(b, Place::Outside, 1.0),
+    ];
+    let model = model.checked().unwrap();
+    let (s, e) = (run(&model), exact(&model));
+    covers(s.classes[0].throughput_per_s, e.classes[0].throughput);
+    for (simulated, solved) in s.stations.iter().zip(&e.stations) {
+        covers(simulated.number_mean, solved.number[0]);
+        covers(simulated.classes[0].waiting_time_mean_s, solved.waiting_time[0]);
+    }
+}
+
 #[test]
 fn hostile_numbers_of_blocking_models_are_solved_or_refused() {
     let kinds =
