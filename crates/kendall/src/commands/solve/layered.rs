@@ -85,8 +85,8 @@ fn tables(model: &Layered, s: &LayeredSolution) -> [Table; 5] {
 
 fn caveats(s: &LayeredSolution) -> Vec<String> {
     let unknown = || {
-        "error unknown: it was measured on models of up to four layers and eight customers of a task, and grows with \
-         them (docs/models.md)"
+        "error unknown: it was measured on models of up to four layers and 800 customers of a task, with more than \
+         eight only with exponential slices and one further feature (docs/models.md)"
             .to_owned()
     };
     let known = s.measured_error.map(|error| Caveat::MeasuredError(error).to_string());
