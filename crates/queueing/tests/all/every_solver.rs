@@ -23,6 +23,8 @@ const DISCIPLINES: [&str; 14] = [
     "priority-non-preemptive",
     "priority-preemptive",
 ];
+const WHEN_FULL: [&str; 4] =
+    ["block-after-service", "block-before-service", "repeat-service", "lost"];
 /// Customers that a simulation completes.
 const CUSTOMERS: u64 = 300;
 
@@ -69,12 +71,15 @@ pub(crate) fn model(bytes: &[u8]) -> Table {
     let stations: Vec<String> = (0..1 + chance.below(4)).map(|i| format!("s{i}")).collect();
     let routed = chance.one_in(3);
     put(&mut table, "classes", classes.iter().map(|name| class(&mut chance, name)).collect());
-    let list = stations.iter().map(|name| station(&mut chance, name, &classes, routed)).collect();
+    let list: Vec<Table> =
+        stations.iter().map(|name| station(&mut chance, name, &classes, routed)).collect();
+    // Pools beside blocking are refused: seldom.
+    let blocks = list.iter().any(|station| station.contains_key("when_full"));
     put(&mut table, "stations", list);
     if routed {
         put(&mut table, "routes", routes(&mut chance, &classes, &stations));
     }
-    if !chance.one_in(2) {
+    if !chance.one_in(2) && (!blocks || chance.one_in(8)) {
         put(&mut table, "pools", pools(&mut chance, &classes, &stations));
     }
     if chance.one_in(4) {
@@ -197,6 +202,9 @@ fn station(chance: &mut Choices<'_>, name: &str, classes: &[String], routed: boo
     }
     if chance.one_in(5) {
         set(&mut station, "capacity", 1 + chance.count(6));
+        if !chance.one_in(3) {
+            set(&mut station, "when_full", chance.of(&WHEN_FULL));
+        }
     }
     match chance.below(16) {
         15 => set(&mut station, "patience_time_s", chance.of(&[0.1, 1.0, 0.0])),
@@ -305,7 +313,9 @@ fn change(chance: &mut Choices<'_>, value: &mut Value) {
 fn check(model: &Model, solution: &Solution, what: &str) {
     let mut numbers = Vec::new();
     for class in &solution.classes {
-        numbers.extend([class.throughput, class.system_response, class.number]);
+        let (x, r, n) = (class.throughput, class.system_response, class.number);
+        numbers.extend([x, r, n]);
+        assert!((x * r - n).abs() <= 1e-6 * n.max(1.0), "{n} are there of {x} for {r} by {what}");
     }
     for station in &solution.stations {
         let lists = [
