@@ -4,7 +4,7 @@ use kendall_keys::{Form, Key, Section};
 use kendall_queueing::model::keys::{DISTRIBUTION, SHAPES};
 use kendall_queueing::model::{ModelError, Workload};
 use kendall_queueing::solver::{Caveat, Solution, SolveError, Solver, solve as solve_model};
-use kendall_queueing::station::{GgmFormula, StationSolution, mmm_unequal};
+use kendall_queueing::station::{GgmFormula, MeasuredWait, StationSolution, mmm_unequal};
 use kendall_queueing::{Distribution, Model};
 use toml::{Table, Value};
 
@@ -85,7 +85,9 @@ pub(crate) fn solve(notation: &Notation, mut case: Case<'_>) -> Result<Answer, T
     if let Some(rates) = unequal(notation, &numbers, &mut case.section)? {
         let lambda = crate::fields::need(&mut case.section, "arrival_rate_per_s")?;
         let solved = mmm_unequal(lambda, &rates)?;
-        return Ok(describe(&solved, numbers.servers, case.unit));
+        let mut answer = describe(&solved, numbers.servers, case.unit);
+        answer.caveats.push(unequal_error(&rates, solved.utilization).to_string());
+        return Ok(answer);
     }
     let mut lowered = Lowered::new(notation, &numbers, &mut case.section)?;
     let model = lowered.model()?;
@@ -508,6 +510,19 @@ pub(crate) fn of_class(
             Err(TextbookError::missing(&path, "a number (or service)"))
         }
         (None, None) => shape(letter, "service", section),
+    }
+}
+
+/// What is known of the error at unequal servers of which any free one alike takes an arrival: measured with rates
+/// within a factor of four.
+fn unequal_error(rates: &[f64], utilization: f64) -> Caveat {
+    let (low, high) =
+        rates.iter().fold((f64::INFINITY, 0.0_f64), |(l, h), r| (l.min(*r), h.max(*r)));
+    let like = (2..=5).contains(&rates.len()) && (0.1..=0.9).contains(&utilization);
+    if like && high <= 4.0 * low {
+        Caveat::MeasuredWait(MeasuredWait { waiting_percent: 30.0, response_percent: 18.0 })
+    } else {
+        Caveat::UnknownError
     }
 }
 
