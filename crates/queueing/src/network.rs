@@ -16,7 +16,8 @@ use kendall_units::exact_f64;
 
 pub use crate::station::Accuracy;
 pub use approximate::{
-    Iteration, MeasuredError, MultiServer, bard, linearizer, schweitzer, seidmann_exact,
+    InLine, Iteration, MeasuredError, MultiServer, bard, in_line, linearizer, schweitzer,
+    seidmann_exact,
 };
 pub use bounds::{
     Bottleneck, Bounds, arrival_bounds, asymptotic_bounds, balanced_bounds, bottleneck,

@@ -534,7 +534,14 @@ fn solve_network(model: &Model, solver: Solver) -> Result<Solution, SolveError> 
     let chained = Chained::new(model)?;
     let names: Vec<String> = model.stations.iter().map(|s| s.name.clone()).collect();
     let failed = |source| SolveError::Network { names: names.clone(), source };
-    let mut solved = by(&chained.network, solver).map_err(failed)?;
+    let auto = solver == Solver::Auto;
+    let lines = if auto { chained.lines(model) } else { None };
+    let in_line = lines.and_then(|lines| network::in_line(&chained.network, &lines).ok());
+    let closed_line = in_line.is_some();
+    let mut solved = match in_line {
+        Some(solved) => solved,
+        None => by(&chained.network, solver).map_err(failed)?,
+    };
     let mut caveats = chained.caveats(model);
     let product_form = caveats.is_empty();
     if let Some((_, change)) = solved.iterations.filter(|(_, change)| *change > UNSETTLED) {
@@ -556,8 +563,10 @@ fn solve_network(model: &Model, solver: Solver) -> Result<Solution, SolveError> 
     // Without a product form the error of the solver is the smaller part; a fork–join by itself is
     // measured with any service, but with Poisson arrivals.
     let poisson = !caveats.iter().any(|c| matches!(c, Caveat::ArrivalsTakenAsPoisson { .. }));
-    let measured = product_form || (poisson && !chained.network.has_closed());
-    caveats.extend(solved.measured_error.filter(|_| measured).map(Caveat::MeasuredError));
+    let own = product_form || closed_line || (poisson && !chained.network.has_closed());
+    let own = solved.measured_error.filter(|_| own);
+    let line = || chained.line_error(model, &solved).filter(|_| auto && poisson && !product_form);
+    caveats.extend(own.or_else(line).map(Caveat::MeasuredError));
     Ok(chained.solution(model, &solved, caveats))
 }
 

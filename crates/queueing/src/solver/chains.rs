@@ -5,8 +5,8 @@ use super::{Caveat, ClassResult, Solution, SolveError, StationResult};
 use crate::Distribution;
 use crate::model::{Class, Discipline, Model, ModelError, Station, Workload};
 use crate::network::{
-    self, Accuracy, Kind, Load, Network, NetworkSolution, Resource, asymptotic_bounds, bottleneck,
-    fork_join_general, multi_class_bounds,
+    self, Accuracy, InLine, Kind, Load, MeasuredError, Network, NetworkSolution, Resource,
+    asymptotic_bounds, bottleneck, fork_join_general, multi_class_bounds,
 };
 use crate::station::{GgmFormula, ggm};
 
@@ -208,6 +208,82 @@ impl Chained {
         };
         let scv = (second / rate / (mean * mean) - 1.0).max(0.0);
         Ok(Some((rate, Distribution::general(mean, scv, None).map_err(failed)?)))
+    }
+
+    /// Of a network without product form like those that were measured, all in line. Open: up to five stations of 4
+    /// servers that are at most 86 % busy; several classes with exponential gaps and services, or one with c² up
+    /// to 4. Closed: one class of up to 20 customers with c² up to 4 at up to four stations of one server.
+    pub(super) fn line_error(
+        &self,
+        model: &Model,
+        solved: &NetworkSolution,
+    ) -> Option<MeasuredError> {
+        let few = |(at, station): (usize, &Station)| {
+            let means = station.demands.iter().flatten().map(|demand| demand.service.mean());
+            let means = means.filter(|mean| *mean > 0.0);
+            let (low, high) =
+                means.fold((f64::INFINITY, 0.0_f64), |(l, h), mean| (l.min(mean), h.max(mean)));
+            in_line(station)
+                && station.servers <= 4
+                && solved.total_utilization(at) <= 0.86
+                && high <= 10.0 * low
+        };
+        let gaps = model.classes.iter().filter_map(|class| match &class.workload {
+            Workload::Open { interarrival, .. } => Some(interarrival),
+            Workload::Closed { .. } => None,
+        });
+        let services = model.stations.iter().flat_map(|station| station.demands.iter().flatten());
+        let mut times = gaps.chain(services.map(|demand| &demand.service));
+        let exponential = times.clone().all(Distribution::is_exponential);
+        let one = model.classes.len() == 1 && times.all(|time| time.scv() <= 4.0 + 1e-9);
+        let stations = || model.stations.iter().enumerate();
+        if self.network.has_closed() {
+            let single = |station: &Station| in_line(station) && station.servers == 1;
+            let like = one && model.stations.len() <= 4 && model.stations.iter().all(single);
+            let few = self.network.populations().into_iter().all(|n| n <= 20);
+            return (like && few).then_some(MeasuredError::new(13.0, 24.0));
+        }
+        match model.stations.len() <= 5 && stations().all(few) {
+            true if exponential => Some(MeasuredError::new(0.0, 9.5)),
+            true if one => Some(MeasuredError::new(0.0, 39.0)),
+            _ => None,
+        }
+    }
+
+    /// Of closed classes in line what they ask, by station; none where no station has classes with other services.
+    pub(super) fn lines(&self, model: &Model) -> Option<Vec<Option<InLine>>> {
+        let line = |(index, station): (usize, &Station)| {
+            let row = &self.visits[index];
+            if !in_line(station) || is_product_form(station, row) {
+                return None;
+            }
+            let of = |chain: &Vec<usize>| {
+                let (mut visits, mut first, mut second) = (0.0, 0.0, 0.0);
+                for class in chain {
+                    let Some(demand) = station.demand_at(*class) else { continue };
+                    let mean = demand.service.mean();
+                    visits += row[*class];
+                    first += row[*class] * mean;
+                    second += row[*class] * mean * mean * (1.0 + demand.service.scv());
+                }
+                let mean = if visits > 0.0 { first / visits } else { 0.0 };
+                let square = mean * mean;
+                let scv = if square > 0.0 { second / visits / square - 1.0 } else { 0.0 };
+                (visits, (mean, scv.max(0.0)))
+            };
+            let (visits, services) = self.chains.iter().map(of).unzip();
+            Some(InLine { visits, services })
+        };
+        let lines: Vec<_> = model.stations.iter().enumerate().map(line).collect();
+        let differ = |line: &InLine| {
+            let means =
+                line.services.iter().filter(|(mean, _)| *mean > 0.0).map(|service| service.0);
+            let (low, high) =
+                means.fold((f64::INFINITY, 0.0_f64), |(l, h), m| (l.min(m), h.max(m)));
+            high > low * (1.0 + 1e-9)
+        };
+        let closed = !self.network.has_open();
+        (closed && lines.iter().flatten().any(differ)).then_some(lines)
     }
 
     /// Back from chains to classes.

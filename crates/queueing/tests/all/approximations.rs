@@ -7,7 +7,58 @@ use kendall_queueing::network::{
     Accuracy, Iteration, Load, MultiServer, Network, NetworkSolution, Resource, balanced_bounds,
     bard as network_bard, convolution, linearizer, mva_exact, schweitzer, seidmann_exact,
 };
+use kendall_queueing::simulation::{Measured, Settings, simulate};
 use kendall_queueing::solver::{Caveat, Solver, solve};
+
+/// Random closed networks of the kinds of docs/models.md whose stations serve in order of arrival, with services of
+/// their own by class: taken for processor sharing, throughputs were up to 460 % off.
+#[test]
+fn classes_in_line_are_within_the_measured_errors() {
+    let mut draw = Draw(11);
+    for kind in 0..12_u64 {
+        let classes = 2 + draw.below(2);
+        let population = |draw: &mut Draw| 1 + draw.below(8);
+        let all = (0..classes).map(|c| {
+            let think = if draw.unit() < 0.5 { 0.0 } else { 10.0 * draw.demand() };
+            Class::closed(&format!("c{c}"), population(&mut draw), think)
+        });
+        let all: Vec<Class> = all.collect();
+        let mut stations = Vec::new();
+        for at in 0..2 + draw.below(3) {
+            let servers = if kind % 3 == 1 { 1 + draw.below(4) } else { 1 };
+            let mut station = Station::queue(&format!("s{at}"), servers);
+            for class in 0..all.len() {
+                let mean = 10.0_f64.powf(-draw.unit());
+                let service = match (kind % 3, at % 3) {
+                    (2, 0) => Distribution::gamma(mean, 0.25),
+                    (2, 1) => Distribution::hyperexponential_balanced(mean, 4.0),
+                    _ => Distribution::exponential(mean),
+                };
+                let service = service.unwrap();
+                station = station.with_service(class, service);
+            }
+            stations.push(station);
+        }
+        let model = Model::new("in line", all, stations).unwrap();
+        let found = solve(&model, Solver::Auto).unwrap();
+        let error = found.caveats.iter().find_map(|caveat| match caveat {
+            Caveat::MeasuredError(error) => Some(*error),
+            _ => None,
+        });
+        let error = error.unwrap_or_else(|| panic!("{kind} {:?} {}", found.caveats, found.solver));
+        let settings = Settings { most_customers: 200_000, ..Settings::of(&model) };
+        let simulated = simulate(&model, &settings, &mut |_| {}).unwrap();
+        for (class, by) in found.classes.iter().zip(&simulated.classes) {
+            let near = |have: f64, by: Option<Measured>, percent: f64| {
+                let by = by.unwrap();
+                let most = by.center * percent / 100.0 + 2.0 * by.half_width.unwrap();
+                assert!((have - by.center).abs() <= most, "{have} for {by:?}, {percent} %");
+            };
+            near(class.throughput, by.throughput_per_s, error.throughput_percent);
+            near(class.system_response, by.response_time_mean_s, error.response_percent);
+        }
+    }
+}
 
 /// A generator of its own, so that the networks stay the same for ever.
 pub(crate) struct Draw(pub(crate) u64);
