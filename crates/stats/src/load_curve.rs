@@ -71,24 +71,18 @@ pub struct LoadCurve {
 #[must_use]
 pub fn run_at(runs: &[CurveRun], load: f64, confidence: f64) -> Option<Estimate> {
     let mut evidence = Evidence::of(runs)?;
-    let mut grid = Grid::reaching(evidence.levels(), load);
+    let grid = Grid::reaching(evidence.levels(), load);
     evidence.weigh_outliers(&grid.forms());
-    for _ in 0..2 {
-        grid = grid.around(&evidence);
-    }
-    Some(evidence.posterior(grid.forms()).run_at(&evidence, load, confidence))
+    Some(evidence.posterior(grid.around(&evidence).forms()).run_at(&evidence, load, confidence))
 }
 
 /// Fits a curve to runs in the order of time; `None` where they are too few to say how they scatter.
 #[must_use]
 pub fn load_curve(runs: &[CurveRun], confidence: f64) -> Option<LoadCurve> {
     let mut evidence = Evidence::of(runs)?;
-    let mut grid = Grid::whole(evidence.levels());
+    let grid = Grid::whole(evidence.levels());
     let outliers = evidence.weigh_outliers(&grid.forms());
-    for _ in 0..2 {
-        grid = grid.around(&evidence);
-    }
-    let posterior = evidence.posterior(grid.forms());
+    let posterior = evidence.posterior(grid.around(&evidence).forms());
     let levels = evidence.levels();
     let (low, high) = (levels[0], levels[levels.len() - 1]);
     let before = levels[levels.len() - 2];

@@ -138,8 +138,11 @@ const STEPS_OF_FALL: [u32; 2] = [14, 8];
 struct Cells {
     bend: Bend,
     power: Option<f64>,
-    /// Ranges of ln a and ln b.
+    /// Ranges of ln a, and of ln b less the slope times it: what runs leave is a narrow ridge, which cells along the axes miss.
     ranges: [(f64, f64); 2],
+    slope: f64,
+    /// What a and b may be at all, as logarithms.
+    bounds: [(f64, f64); 2],
     /// Prior of a unit of the range, or of the ranges.
     density: f64,
 }
@@ -161,31 +164,62 @@ impl Cells {
             self.ranges[axis].0 + self.step(axis) * (f64::from(place) + 0.5)
         };
         let volume = self.step(0) * if self.power.is_some() { self.step(1) } else { 1.0 };
-        (0..knees).flat_map(move |knee| {
+        let (least, most) = self.bounds[1];
+        let forms = (0..knees).flat_map(move |knee| {
             (0..falls).map(move |fall| Form {
                 knee: middle(0, knee),
                 bend: self.bend,
-                fall: self.power.map(|power| (middle(1, fall), power)),
+                fall: self
+                    .power
+                    .map(|power| (middle(1, fall) + self.slope * middle(0, knee), power)),
                 prior: self.density * volume,
             })
-        })
+        });
+        forms.filter(move |form| form.fall.is_none_or(|(at, _)| (least..=most).contains(&at)))
     }
 
     /// The part of the ranges in which `forms` are not far less likely than the best of them.
     fn around(&self, forms: &[Form], weights: &[f64]) -> Self {
         const FAR: f64 = 9.0;
         let best = weights.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let near = || forms.iter().zip(weights).filter(|(_, weight)| **weight > best - FAR);
-        let part = |axis: usize, of: fn(&Form) -> f64| {
-            let low = near().map(|(form, _)| of(form)).fold(f64::INFINITY, f64::min);
-            let high = near().map(|(form, _)| of(form)).fold(f64::NEG_INFINITY, f64::max);
-            let (least, most) = self.ranges[axis];
-            ((low - self.step(axis)).max(least), (high + self.step(axis)).min(most))
+        let near = forms.iter().zip(weights).filter(|(_, weight)| **weight > best - FAR);
+        let near: Vec<(f64, f64)> =
+            near.map(|(form, _)| (form.knee, form.fall.map_or(0.0, |(at, _)| at))).collect();
+        if near.is_empty() {
+            return *self;
+        }
+        let range = |of: &dyn Fn(&(f64, f64)) -> f64, margin: f64| {
+            let low = near.iter().map(of).fold(f64::INFINITY, f64::min);
+            let high = near.iter().map(of).fold(f64::NEG_INFINITY, f64::max);
+            (low - margin, high + margin)
         };
-        let falls = |form: &Form| form.fall.map_or(0.0, |(at, _)| at);
-        let fall = if self.power.is_some() { part(1, falls) } else { self.ranges[1] };
-        Self { ranges: [part(0, |form| form.knee), fall], ..*self }
+        let (low, high) = range(&|near| near.0, self.step(0));
+        let (least, most) = self.bounds[0];
+        let knees = (low.max(least), high.min(most));
+        if self.power.is_none() {
+            return Self { ranges: [knees, self.ranges[1]], ..*self };
+        }
+        let slope = slope_of(&near, self.step(0));
+        // As far as a cell of the slope before reaches across the new one.
+        let margin = self.step(1) + 0.5 * (slope - self.slope).abs() * self.step(0);
+        let falls = range(&|near| near.1 - slope * near.0, margin);
+        Self { ranges: [knees, falls], slope, ..*self }
     }
+
+    /// How much the ranges hold.
+    fn size(&self) -> f64 {
+        self.ranges.iter().map(|(low, high)| high - low).product()
+    }
+}
+
+/// Of the line through some points, each of which stands for a cell so wide.
+fn slope_of(points: &[(f64, f64)], width: f64) -> f64 {
+    let count = exact_f64(points.len());
+    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
+    let (x, y) = (mean(|point| point.0), mean(|point| point.1));
+    let both: f64 = points.iter().map(|point| (point.0 - x) * (point.1 - y)).sum();
+    let squares: f64 = points.iter().map(|point| (point.0 - x).powi(2)).sum();
+    both / (squares + count * width * width / 12.0)
 }
 
 /// A grid of forms.
@@ -217,21 +251,39 @@ impl Grid {
         let bends = exact_f64(BENDS.len()) * width(0);
         let mut cells = Vec::new();
         for bend in BENDS {
-            cells.push(Cells { bend, power: None, ranges, density: STEADY / bends });
+            let steady = Cells {
+                bend,
+                power: None,
+                ranges,
+                slope: 0.0,
+                bounds: ranges,
+                density: STEADY / bends,
+            };
+            cells.push(steady);
             let density = (1.0 - STEADY) / (bends * width(1) * exact_f64(powers.len()));
-            let fall = |power: &f64| Cells { bend, power: Some(*power), ranges, density };
+            let fall = |power: &f64| Cells { power: Some(*power), density, ..steady };
             cells.extend(powers.iter().map(fall));
         }
         Self { cells }
     }
 
-    /// Over what the runs leave of it, for each bend and fall by itself.
-    pub(super) fn around(&self, evidence: &Evidence) -> Self {
-        let near = |cells: &Cells| {
-            let forms: Vec<Form> = cells.forms().collect();
-            cells.around(&forms, &evidence.log_weights(&forms))
+    /// Over what the runs leave of it, for each bend and fall by itself: as often as its cells become much smaller.
+    pub(super) fn around(self, evidence: &Evidence) -> Self {
+        const MOST_TIMES: usize = 5;
+        const SMALLER: f64 = 0.5;
+        let near = |mut cells: Cells| {
+            for _ in 0..MOST_TIMES {
+                let forms: Vec<Form> = cells.forms().collect();
+                let around = cells.around(&forms, &evidence.log_weights(&forms));
+                let is_smaller = around.size() < SMALLER * cells.size();
+                cells = around;
+                if !is_smaller {
+                    break;
+                }
+            }
+            cells
         };
-        Self { cells: self.cells.iter().map(near).collect() }
+        Self { cells: self.cells.into_iter().map(near).collect() }
     }
 
     pub(super) fn forms(&self) -> Vec<Form> {
