@@ -2,7 +2,7 @@
 //! end of a Unix socket. `/proc/net` does not tell it.
 
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -27,6 +27,7 @@ const INFO: u16 = 2;
 // linux/socket.h, linux/net.h, linux/unix_diag.h.
 const UNIX: u8 = 1;
 const STREAM: u8 = 1;
+const LISTENS: u8 = 10;
 const SHOW_NAME_AND_PEER: u32 = 0x1 | 0x4;
 const UNIX_INODE_AT: usize = 4;
 const UNIX_ATTRIBUTES_AT: usize = 16;
@@ -123,29 +124,69 @@ pub(crate) fn established() -> Result<HashMap<u64, Connection>, NoTable> {
     Ok(found)
 }
 
+/// A socket of streams within this machine.
+struct UnixSocket {
+    inode: u64,
+    /// Of the other end, where it is connected.
+    peer: Option<u64>,
+    /// What accepts a connection has the name.
+    name: Option<String>,
+    listens: bool,
+}
+
+/// All that listen or are connected, but for what is connected to the system's own services.
+fn unix_sockets() -> Result<Vec<UnixSocket>, NoTable> {
+    let mut found = Vec::new();
+    dump(&unix_request(), &mut |message| {
+        let attributes = message.get(UNIX_ATTRIBUTES_AT..)?;
+        let peer = attribute(attributes, PEER).and_then(|peer| u32_at(peer, 0));
+        let of_system =
+            |name: &&[u8]| name.starts_with(b"/run/systemd") || name.starts_with(b"/run/dbus");
+        let name = attribute(attributes, NAME).filter(|name| !of_system(name));
+        if message.get(1) == Some(&STREAM) {
+            found.push(UnixSocket {
+                inode: u64::from(u32_at(message, UNIX_INODE_AT)?),
+                peer: peer.map(u64::from),
+                name: name.map(name_of),
+                listens: message.get(2) == Some(&LISTENS),
+            });
+        }
+        Some(())
+    })?;
+    Ok(found)
+}
+
+/// A path, or a name that is none, as `ss` writes it.
+fn name_of(bytes: &[u8]) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
+    bytes.strip_prefix(b"\0").map_or_else(|| text(bytes), |rest| format!("@{}", text(rest)))
+}
+
 /// Whether one of these sockets, by their inodes, is a connection over a Unix socket to a process that has none of them, by a
 /// name other than those of the system's own services.
 pub(crate) fn reaches_a_unix_socket(own: &impl Fn(u64) -> bool) -> bool {
-    let (mut peers, mut named) = (Vec::new(), HashSet::new());
-    let read = dump(&unix_request(), &mut |message| {
-        let inode = u64::from(u32_at(message, UNIX_INODE_AT)?);
-        let attributes = message.get(UNIX_ATTRIBUTES_AT..)?;
-        let peer = attribute(attributes, PEER).and_then(|peer| u32_at(peer, 0));
-        if let Some(peer) = peer.filter(|_| message.get(1) == Some(&STREAM)) {
-            peers.push((inode, u64::from(peer)));
-        }
-        let of_system =
-            |name: &[u8]| name.starts_with(b"/run/systemd") || name.starts_with(b"/run/dbus");
-        if attribute(attributes, NAME).is_some_and(|name| !of_system(name)) {
-            named.insert(inode);
-        }
-        Some(())
-    });
-    // What accepts a connection has the name.
-    read.is_ok()
-        && peers.iter().any(|(inode, peer)| {
-            own(*inode) && !own(*peer) && (named.contains(inode) || named.contains(peer))
-        })
+    let Ok(all) = unix_sockets() else { return false };
+    let named: HashSet<u64> =
+        all.iter().filter(|one| one.name.is_some()).map(|one| one.inode).collect();
+    all.iter().any(|one| {
+        let is_named = |peer: u64| named.contains(&one.inode) || named.contains(&peer);
+        own(one.inode) && one.peer.is_some_and(|peer| !own(peer) && is_named(peer))
+    })
+}
+
+/// The names by which these sockets, by their inodes, are connected to processes that have none of them.
+pub(crate) fn called_over_unix(own: &impl Fn(u64) -> bool) -> BTreeSet<String> {
+    let all = unix_sockets().unwrap_or_default();
+    let calling = all.iter().filter(|one| own(one.inode)).filter_map(|one| one.peer);
+    let called: HashSet<u64> = calling.filter(|peer| !own(*peer)).collect();
+    all.into_iter().filter(|one| called.contains(&one.inode)).filter_map(|one| one.name).collect()
+}
+
+/// The sockets that listen by a name.
+pub(crate) fn unix_listeners(name: &str) -> Vec<u64> {
+    let all = unix_sockets().unwrap_or_default().into_iter();
+    let here = all.filter(|one| one.listens && one.name.as_deref() == Some(name));
+    here.map(|one| one.inode).collect()
 }
 
 /// Asks for a table, and reads each entry of it.
@@ -193,11 +234,11 @@ fn tcp_request(family: AddressFamily) -> Option<Vec<u8>> {
     Some(body)
 }
 
-/// Asks for all connections over Unix sockets, each with its name and its other end.
+/// Asks for all Unix sockets that listen or are connected, each with its name and its other end.
 fn unix_request() -> Vec<u8> {
     let mut body = vec![UNIX, 0, 0, 0];
     // Of any number.
-    for word in [ESTABLISHED, 0, SHOW_NAME_AND_PEER, 0, 0] {
+    for word in [ESTABLISHED | 1 << LISTENS, 0, SHOW_NAME_AND_PEER, 0, 0] {
         body.extend(word.to_ne_bytes());
     }
     body
@@ -309,6 +350,18 @@ pub(crate) mod tests {
         }
     }
 
+    #[test]
+    fn names_are_written_as_paths_or_with_a_sign() {
+        for (bytes, name) in [
+            (&b"/run/a.sock\0"[..], "/run/a.sock"),
+            (b"\0shop", "@shop"),
+            (b"", ""),
+            (b"\xff", "\u{fffd}"),
+        ] {
+            assert_eq!(name_of(bytes), name);
+        }
+    }
+
     /// Of a pair that one process has both ends of, nothing is another's.
     #[test]
     fn a_unix_socket_of_another_is_told_from_a_pair() {
@@ -324,6 +377,11 @@ pub(crate) mod tests {
         let [client, server] = [client.as_raw_fd(), server.as_raw_fd()];
         assert!(reaches(&[client]) && reaches(&[server]));
         assert!(!reaches(&[client, server]));
+        let called = |own: RawFd| called_over_unix(&|socket| socket == inode(own));
+        let name = folder.path().join("socket").display().to_string();
+        assert_eq!(called(client), BTreeSet::from([name.clone()]));
+        assert_eq!(called(server), BTreeSet::new(), "it was called");
+        assert_eq!(unix_listeners(&name), [inode(listener.as_raw_fd())]);
         assert!(!reaches(&[pair.0.as_raw_fd()]), "no name, as of what a process gave its child");
     }
 

@@ -89,9 +89,9 @@ impl Programs {
         at
     }
 
-    /// A process and those below it.
-    pub(crate) fn below(&self, pid: u32) -> Vec<i32> {
-        self.by_pid.keys().copied().filter(|at| self.is_below(*at, &[pid])).collect()
+    /// These processes and those below them.
+    pub(crate) fn below(&self, own: &[u32]) -> Vec<i32> {
+        self.by_pid.keys().copied().filter(|at| self.is_below(*at, own)).collect()
     }
 
     pub(crate) fn command(&self, pid: u32) -> Option<String> {

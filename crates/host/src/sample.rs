@@ -1,7 +1,7 @@
 //! What processes and hosts use, from the operating system's accounting.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kendall_store::{HostSample, ProcessSample, ThreadSample};
@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::clock::monotonic_ns;
 use crate::http;
 use crate::waits::Waits;
+
+/// Where control groups lie.
+const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
 /// Processes below one that is observed: a fork bomb is not followed further.
 const MOST_PROCESSES: usize = 4_096;
@@ -37,6 +40,31 @@ pub enum Accounting {
     Prometheus(String),
 }
 
+impl Accounting {
+    /// The processes of the instance here, without those below them.
+    pub fn roots(&self) -> Vec<u32> {
+        match self {
+            Self::Process(pid) | Self::Generator(pid) | Self::Alone(pid) => vec![*pid],
+            Self::ControlGroup(folder) => processes_in(&group(Path::new(CONTROL_GROUPS), folder)),
+            Self::None | Self::Prometheus(_) => Vec::new(),
+        }
+    }
+}
+
+/// Those of a control group and of the groups below it.
+fn processes_in(folder: &Path) -> Vec<u32> {
+    let mut folders = vec![folder.to_owned()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop().filter(|_| found.len() < MOST_PROCESSES) {
+        let listed = std::fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+        found.extend(listed.lines().filter_map(|line| line.parse::<u32>().ok()));
+        let below = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let is_folder = |one: &std::fs::DirEntry| one.file_type().is_ok_and(|kind| kind.is_dir());
+        folders.extend(below.filter(is_folder).map(|one| one.path()));
+    }
+    found
+}
+
 /// Counters of an instance at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sampled {
@@ -59,7 +87,7 @@ pub fn accounting(source: &Accounting) -> Option<Sampled> {
         Accounting::Generator(pid) => tree(*pid, Total::default()),
         Accounting::Alone(pid) => process_alone(*pid),
         Accounting::ControlGroup(folder) => {
-            control_group(Path::new("/sys/fs/cgroup"), folder).map(Sampled::from)
+            control_group(Path::new(CONTROL_GROUPS), folder).map(Sampled::from)
         }
         Accounting::Prometheus(page) => prometheus(page).map(Sampled::from),
     }
@@ -173,9 +201,13 @@ fn common_name(name: &str) -> &str {
     if common.is_empty() { name } else { common }
 }
 
+fn group(root: &Path, folder: &str) -> PathBuf {
+    root.join(folder.trim_start_matches('/'))
+}
+
 /// Counters of a control group (version 2), by its folder below `root`.
 fn control_group(root: &Path, folder: &str) -> Option<ProcessSample> {
-    let folder = root.join(folder.trim_start_matches('/'));
+    let folder = group(root, folder);
     let stat = std::fs::read_to_string(folder.join("cpu.stat")).ok()?;
     let microseconds = |name: &str| {
         let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
@@ -267,6 +299,10 @@ mod tests {
         let sample = control_group(root.path(), "/services/cache").unwrap();
         assert_eq!((sample.cpu_user_ns, sample.cpu_system_ns), (2_000_000, 1_500_000));
         assert_eq!(sample.resident_bytes, 8_192);
+        std::fs::write(root.path().join("services/cgroup.procs"), "7\n8\n").unwrap();
+        std::fs::write(group.join("cgroup.procs"), "9\n").unwrap();
+        assert_eq!(processes_in(&root.path().join("services")), [7, 8, 9]);
+        assert_eq!(processes_in(&root.path().join("none")), [] as [u32; 0]);
     }
 
     /// A study's own CPU time must not jump by all that a generator used when it ends.

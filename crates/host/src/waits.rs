@@ -11,6 +11,7 @@ use procfs::process::{FDTarget, Process, Task};
 
 use crate::exchanges::{self, Connection, NoTable};
 use crate::programs::Programs;
+use crate::sample::Accounting;
 
 /// Threads, and descriptors of each process, that are looked at: reading more would cost the service too much.
 const MOST_THREADS: usize = 512;
@@ -178,24 +179,63 @@ fn are_shared(at_once: f64, calling: usize, called: usize) -> bool {
     at_once > MOST_AT_ONCE * exact_f64(calling) && at_once <= 2.0 * exact_f64(called)
 }
 
-/// Whom a process and those below it are connected to, without those that connected to them.
-pub fn called(pid: u32) -> BTreeSet<SocketAddr> {
+/// Where a program listens.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Address {
+    Tcp(SocketAddr),
+    /// A Unix socket, by its name.
+    Unix(String),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(name) => name.fmt(f),
+        }
+    }
+}
+
+impl Address {
+    /// What tells it from others of its program.
+    fn short(&self) -> String {
+        match self {
+            Self::Tcp(address) => address.port().to_string(),
+            Self::Unix(name) => {
+                name.rsplit('/').next().unwrap_or_default().trim_start_matches('.').into()
+            }
+        }
+    }
+}
+
+/// Whom the processes of an instance are connected to, without those that connected to them.
+pub fn called(of: &Accounting) -> BTreeSet<Address> {
     let mut waits = Waits::default();
-    for pid in Programs::now().below(pid) {
+    for pid in Programs::now().below(&of.roots()) {
         Process::new(pid).into_iter().for_each(|process| waits.add_sockets(&process));
     }
     let all = waits.connections();
     let (_, out) = established(&all);
     let to = out.iter().map(|entry| entry.remote_address);
-    to.map(|to| SocketAddr::new(to.ip().to_canonical(), to.port())).collect()
+    let over_tcp = to.map(|to| Address::Tcp(SocketAddr::new(to.ip().to_canonical(), to.port())));
+    let over_unix = exchanges::called_over_unix(&|inode| waits.sockets.contains_key(&inode));
+    over_tcp.chain(over_unix.into_iter().map(Address::Unix)).collect()
 }
 
 /// A program that serves others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serving {
-    pub address: SocketAddr,
+    pub address: Address,
     /// Its process and command, the parent where it has workers; `None` of another host, and of another user.
     pub process: Option<(u32, String)>,
+}
+
+impl Serving {
+    /// As a part of the system, where its process is seen.
+    pub fn name(&self) -> Option<String> {
+        let (_, command) = self.process.as_ref()?;
+        Some(format!("{command}:{}", self.address.short()))
+    }
 }
 
 impl std::fmt::Display for Serving {
@@ -207,14 +247,17 @@ impl std::fmt::Display for Serving {
     }
 }
 
-/// Who serves a process at these addresses, but for the processes `own` and those below them.
-pub fn serving(pid: u32, addresses: BTreeSet<SocketAddr>, own: &[u32]) -> Vec<Serving> {
-    if addresses.is_empty() {
+/// Who serves an instance at these addresses, but for the processes `own` and those below them.
+pub fn serving(of: &Accounting, addresses: BTreeSet<Address>, own: &[u32]) -> Vec<Serving> {
+    let Some(seen_by) = of.roots().first().copied().filter(|_| !addresses.is_empty()) else {
         return Vec::new();
-    }
+    };
     let all = Programs::now();
-    let of = |address: SocketAddr| {
-        let there = address.ip().is_loopback().then(|| listener(address, pid)).flatten();
+    let of = |address: Address| {
+        let there = match &address {
+            Address::Tcp(tcp) => tcp.ip().is_loopback().then(|| listener(*tcp, seen_by)).flatten(),
+            Address::Unix(name) => holder(&exchanges::unix_listeners(name)),
+        };
         let is_own = there
             .and_then(|there| i32::try_from(there).ok())
             .is_some_and(|there| all.is_below(there, own));
@@ -234,6 +277,11 @@ pub fn listener(address: SocketAddr, seen_by: u32) -> Option<u32> {
         entry.state == TcpState::Listen && is_there
     };
     let sockets: Vec<u64> = tables.filter(listens).map(|entry| entry.inode).collect();
+    holder(&sockets)
+}
+
+/// The process that has one of these sockets: the parent, where it has workers.
+fn holder(sockets: &[u64]) -> Option<u32> {
     let holds = |process: &Process| {
         let descriptors = process.fd().into_iter().flatten().take(MOST_DESCRIPTORS);
         let mut targets = descriptors.filter_map(Result::ok).map(|descriptor| descriptor.target);
@@ -350,6 +398,29 @@ mod tests {
         assert_eq!((found.untold, found.unix, found.requests()), (1.0, 1.0, None));
     }
 
+    /// As a web tier that talks to a database by a path: another process listens there.
+    #[test]
+    fn who_serves_over_a_unix_socket_is_found_by_its_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".s.store");
+        let listener = UnixListener::bind(&path).unwrap();
+        let name = path.display().to_string();
+        // It has the socket as its input, and is connected to no one.
+        let start = |listener: UnixListener| {
+            let mut sleep = std::process::Command::new("sleep");
+            sleep.arg("60").stdin(std::os::fd::OwnedFd::from(listener)).spawn().unwrap()
+        };
+        let mut server = start(listener);
+        let address = Address::Unix(name.clone());
+        let found = serving(&Accounting::Process(1), BTreeSet::from([address.clone()]), &[]);
+        let others = serving(&Accounting::Process(1), BTreeSet::from([address]), &[server.id()]);
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let found = &found[0];
+        assert_eq!(found.to_string(), format!("`sleep` (process {}) at {name}", server.id()));
+        assert_eq!((found.name().as_deref(), others), (Some("sleep:s.store"), vec![]));
+    }
+
     /// Threads that wait for a lock and sleep, and connections that were not accepted, or sent what is not read.
     #[test]
     fn threads_and_connections_that_wait_are_seen() {
@@ -363,14 +434,17 @@ mod tests {
         // This process listens there itself; of the two ends of a connection, one has called.
         // The test of a thousand agents has more descriptors than are looked at, for as long as it runs.
         let end = monotonic_ns() + 60_000_000_000;
-        while monotonic_ns() < end && !called(std::process::id()).contains(&address) {}
-        assert!(called(std::process::id()).contains(&address));
-        let (own, there) = (std::process::id(), BTreeSet::from([address]));
+        let (own, tcp) = (std::process::id(), Address::Tcp(address));
+        let of = Accounting::Process(own);
+        while monotonic_ns() < end && !called(&of).contains(&tcp) {}
+        assert!(called(&of).contains(&tcp));
+        let there = BTreeSet::from([tcp]);
         while monotonic_ns() < end && super::listener(address, own).is_none() {}
-        let found = serving(own, there.clone(), &[]).remove(0);
+        let found = serving(&of, there.clone(), &[]).remove(0);
         assert_eq!(found.process.as_ref().unwrap().0, own);
         assert!(found.to_string().ends_with(&format!("(process {own}) at {address}")));
-        assert_eq!(serving(own, there, &[own]), [], "of its own");
+        assert!(found.name().unwrap().ends_with(&format!(":{}", address.port())));
+        assert_eq!(serving(&of, there, &[own]), [], "of its own");
         let (lock, done) = (Mutex::new(()), AtomicBool::new(false));
         let held = lock.lock();
         std::thread::scope(|scope| {

@@ -1,7 +1,7 @@
 //! One run: starts the system, fills it, loads it, watches it, stops it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::ToSocketAddrs as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use kendall_host::programs::Programs;
 use kendall_host::protocol::{Looked, What};
 use kendall_host::runner::Runner;
 use kendall_host::sample::{Accounting, Sampled};
-use kendall_host::waits::{self, Serving};
+use kendall_host::waits::{self, Address, Serving};
 use kendall_protocols::load_result::{JOB_LOOP, LoadResult};
 use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Part, Role, TierId};
@@ -654,26 +654,26 @@ impl Watch {
     /// what they compute is the system's.
     fn find_serving(&mut self) {
         let here = |(accounting, process): &(Accounting, Process)| match accounting {
-            Accounting::Process(pid)
+            Accounting::Process(_) | Accounting::ControlGroup(_)
                 if process.part.role == Role::Tier && process.host == LOCALHOST =>
             {
-                Some((process.part.clone(), *pid))
+                Some((process.part.clone(), accounting.clone()))
             }
             _ => None,
         };
         let tiers: Vec<_> = self.processes[..self.members.len()].iter().filter_map(here).collect();
-        for (tier, pid) in tiers {
+        for (tier, accounting) in tiers {
             let of_members =
                 self.members.iter().filter_map(|one| one.address.to_socket_addrs().ok());
-            let of_others = self.serving.iter().map(|(found, _)| found.address);
-            let known: Vec<SocketAddr> = of_members.flatten().chain(of_others).collect();
-            let mut called = waits::called(pid);
+            let of_members = of_members.flatten().map(Address::Tcp);
+            let of_others = self.serving.iter().map(|(found, _)| found.address.clone());
+            let known: Vec<Address> = of_members.chain(of_others).collect();
+            let mut called = waits::called(&accounting);
             called.retain(|address| !known.contains(address));
-            for found in waits::serving(pid, called, &self.own()) {
-                if let Some((pid, command)) = &found.process
+            for found in waits::serving(&accounting, called, &self.own()) {
+                if let (Some((pid, _)), Some(name)) = (&found.process, found.name())
                     && !self.own().contains(pid)
                 {
-                    let name = format!("{command}:{}", found.address.port());
                     let part = Part { role: Role::Tier, name };
                     let row = process(part, 0, *pid, LOCALHOST.to_owned());
                     self.processes.push((Accounting::Process(*pid), row));
@@ -791,12 +791,8 @@ impl Watch {
     /// The processes here that are sampled: those of the study, and those that serve it.
     fn own(&self) -> Vec<u32> {
         let here = self.processes.iter().filter(|(_, process)| process.host == LOCALHOST);
-        let own = here.flat_map(|(accounting, process)| match accounting {
-            Accounting::Process(pid) | Accounting::Generator(pid) | Accounting::Alone(pid) => {
-                [*pid, process.pid]
-            }
-            _ => [process.pid; 2],
-        });
+        let own = here
+            .flat_map(|(accounting, process)| accounting.roots().into_iter().chain([process.pid]));
         // 0 is no process.
         own.filter(|pid| *pid > 0).collect()
     }

@@ -256,9 +256,8 @@ impl Init {
             );
             return Err(exit_with(Exit::Refused, what));
         }
-        if let Some(pid) = attached.pid {
-            probe::note_who_serves(study, pid, kendall_host::waits::called(pid));
-        }
+        let of = attached.accounting();
+        probe::note_who_serves(study, &of, kendall_host::waits::called(&of), &of.roots());
         match (&attached.group, attached.pid) {
             (Some(group), _) => output::note(&format!(
                 "it runs in the control group {group}: its CPU time and memory are measured"

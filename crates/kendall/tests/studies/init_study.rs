@@ -4,11 +4,12 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use kendall_store::Results;
-use kendall_testing::Process;
+use kendall_testing::{Process, wait_until};
 
 use crate::support::kendall;
 
@@ -68,28 +69,32 @@ fn a_command_becomes_a_study_that_runs() {
 /// What a service talks to, and no tier of the study is, is named, and what it computes is not another's.
 #[test]
 fn what_serves_a_service_is_named_and_counted() {
-    let folder = tempfile::tempdir().unwrap();
     let address = kendall_testing::free_address();
     let server = Process::memcached(address, &[]);
-    let output = init(
-        folder.path(),
-        &[
-            "-o",
-            "mine.toml",
-            "--",
-            env!("CARGO_BIN_EXE_kendall"),
-            "serve",
-            "proxy",
-            "--listen",
-            "{address}",
-            "--metrics",
-            "127.0.0.1:0",
-            "--server",
-            &address.to_string(),
-        ],
-    );
+    let part = format!("memcached:{}", address.port());
+    serves_a_proxy(&server, (&address.to_string(), &address.to_string()), &part);
+}
+
+#[test]
+fn what_serves_a_service_over_a_unix_socket_is_named_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache.sock");
+    let mut memcached = Command::new("memcached");
+    let memcached = memcached.args(["-t", "1", "-u", "root", "-s"]).arg(&path).spawn();
+    let server = Process(memcached.expect("memcached is missing: run `make packages-test`"));
+    wait_until("memcached to answer", || UnixStream::connect(&path).is_ok());
+    let path = path.display().to_string();
+    serves_a_proxy(&server, (&format!("unix:{path}"), &path), "memcached:cache.sock");
+}
+
+/// A proxy to the server, which it calls by the first name and `init` by the second; the part is what a study calls it.
+fn serves_a_proxy(server: &Process, (called, name): (&str, &str), part: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let proxy = [env!("CARGO_BIN_EXE_kendall"), "serve", "proxy", "--listen", "{address}"];
+    let proxy = [&proxy[..], &["--metrics", "127.0.0.1:0", "--server", called][..]].concat();
+    let output = init(folder.path(), &[&["-o", "mine.toml", "--"][..], &proxy[..]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    let named = format!("`memcached` (process {}) at {address} serves `", server.0.id());
+    let named = format!("`memcached` (process {}) at {name} serves `", server.0.id());
     assert!(said(&output).contains(&named), "{}", said(&output));
     run_mine(folder.path());
     let results = Results::open(&folder.path().join("results/mine")).unwrap();
@@ -100,7 +105,6 @@ fn what_serves_a_service_is_named_and_counted() {
     let caveats: Vec<String> = run.caveats.iter().map(ToString::to_string).collect();
     assert!(caveats.iter().any(counts), "{caveats:?}");
     let processes = results.processes(run.id).unwrap();
-    let part = format!("memcached:{}", address.port());
     let memcached = processes.iter().find(|process| process.part.name == part).unwrap();
     assert!(memcached.samples.len() > 1 && memcached.pid == server.0.id(), "{memcached:?}");
 }

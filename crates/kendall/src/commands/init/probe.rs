@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kendall_host::keeper::{Keeper, Spawn};
 use kendall_host::sample::{self, Accounting};
-use kendall_host::waits;
+use kendall_host::waits::{self, Address};
 use kendall_loadgen::calls;
 use kendall_loadgen::http::Url;
 use kendall_units::Seconds;
@@ -139,27 +139,30 @@ fn try_all<'a>(
     let (found, called) = watched(running, || look_from(&address, path, (end, deadline)));
     let found = found.map_err(|what| last.failed(&what))?;
     let mut calls = Calls::new();
+    let ids: Vec<u32> = running.iter().map(|one| one.child.id()).collect();
     for (one, called) in running.iter().zip(called) {
         let name = &one.looked.name;
-        let is_tier = |to: &SocketAddr| running.iter().any(|other| other.address == *to);
-        let (tiers, others): (BTreeSet<SocketAddr>, _) = called.into_iter().partition(is_tier);
-        let of = running.iter().filter(|other| tiers.contains(&other.address));
+        let is_at = |to: &Address, other: &Started<'_>| *to == Address::Tcp(other.address);
+        let is_tier = |to: &Address| running.iter().any(|other| is_at(to, other));
+        let (tiers, others): (BTreeSet<Address>, _) = called.into_iter().partition(is_tier);
+        let of = running.iter().filter(|other| tiers.iter().any(|to| is_at(to, other)));
         calls.extend(of.map(|other| (name.clone(), other.looked.name.clone())));
-        note_who_serves(name, one.child.id(), others);
+        note_who_serves(name, &Accounting::Process(one.child.id()), others, &ids);
     }
     Ok((found, calls))
 }
 
 /// Does something, and looks meanwhile whom each is connected to: a connection may last for one request.
-fn watched<T>(running: &[Started<'_>], work: impl FnOnce() -> T) -> (T, Vec<BTreeSet<SocketAddr>>) {
-    let ids: Vec<u32> = running.iter().map(|one| one.child.id()).collect();
+fn watched<T>(running: &[Started<'_>], work: impl FnOnce() -> T) -> (T, Vec<BTreeSet<Address>>) {
+    let all: Vec<Accounting> =
+        running.iter().map(|one| Accounting::Process(one.child.id())).collect();
     let is_done = AtomicBool::new(false);
     let watch = || {
-        let mut called = vec![BTreeSet::new(); ids.len()];
+        let mut called = vec![BTreeSet::new(); all.len()];
         loop {
             let last = is_done.load(Ordering::Acquire);
-            for (called, pid) in called.iter_mut().zip(&ids) {
-                called.extend(waits::called(*pid));
+            for (called, of) in called.iter_mut().zip(&all) {
+                called.extend(waits::called(of));
             }
             if last {
                 return called;
@@ -176,8 +179,8 @@ fn watched<T>(running: &[Started<'_>], work: impl FnOnce() -> T) -> (T, Vec<BTre
 }
 
 /// Names what a service is connected to that is no tier of the study.
-pub(super) fn note_who_serves(name: &str, pid: u32, called: BTreeSet<SocketAddr>) {
-    for who in waits::serving(pid, called, &[pid]) {
+pub(super) fn note_who_serves(name: &str, of: &Accounting, called: BTreeSet<Address>, own: &[u32]) {
+    for who in waits::serving(of, called, own) {
         output::note(&format!(
             "{who} serves `{name}`: what it needs is measured where it is a tier of the study (--tier)"
         ));
@@ -447,9 +450,19 @@ impl Attached {
         Ok(Self { address: address.to_string(), pid, group: None })
     }
 
+    /// Where what it uses is read.
+    pub(super) fn accounting(&self) -> Accounting {
+        match (&self.group, self.pid) {
+            (Some(group), _) => Accounting::ControlGroup(group.clone()),
+            (None, Some(pid)) => Accounting::Process(pid),
+            (None, None) => Accounting::None,
+        }
+    }
+
     /// Processor time of its control group so far.
     pub(super) fn group_cpu_ns(&self) -> Option<u64> {
-        let sampled = sample::accounting(&Accounting::ControlGroup(self.group.clone()?))?.process;
+        self.group.as_ref()?;
+        let sampled = sample::accounting(&self.accounting())?.process;
         Some(sampled.cpu_user_ns + sampled.cpu_system_ns)
     }
 }
