@@ -258,7 +258,7 @@ fn of_others(point: &OperatingPoint) -> Vec<Others> {
     let waits = point.processes.iter().map(|process| process.run_queue_wait).sum();
     let host = point.host_busy_cores.and_then(|busy| others(point.host_cores, busy, own, waits));
     let hosts = point.hosts.iter().filter_map(|host| {
-        others(host.cores, host.busy_cores, host.own_cores, Some(host.run_queue_wait))
+        others(host.cores, host.busy_cores, host.own_cores, host.run_queue_wait)
     });
     host.into_iter().chain(hosts).collect()
 }
@@ -292,8 +292,8 @@ fn is_disturbed(point: &OperatingPoint, id: &ResourceId) -> bool {
             (others_share(point), used_cores(point), ready_threads(point), point.host_cores)
         }
         (_, Some(host)) => {
-            let ready =
-                (host.generator_cores <= 0.0).then_some(host.own_cores + host.run_queue_wait);
+            let waited = host.run_queue_wait.filter(|_| host.generator_cores <= 0.0);
+            let ready = waited.map(|waited| host.own_cores + waited);
             (others_there(host), host.own_cores, ready, host.cores)
         }
         (_, None) => return false,
@@ -369,7 +369,7 @@ fn resources(point: &OperatingPoint) -> Vec<Resource> {
     for host in point.hosts.iter().filter(|host| host.cores > 0.0) {
         let name = (ResourceId::HostOf(host.name.clone()), format!("CPU of host {}", host.name));
         let cores = (host.busy_cores, host.cores);
-        resources.push(host_resource(name, cores, Some(host.run_queue_wait), throughput));
+        resources.push(host_resource(name, cores, host.run_queue_wait, throughput));
     }
     resources
 }
@@ -681,7 +681,7 @@ mod tests {
             busy_cores: busy,
             own_cores: own,
             generator_cores: generator,
-            run_queue_wait: 0.5,
+            run_queue_wait: Some(0.5),
         };
         let mut point = OperatingPoint {
             host_cores: 0.0,

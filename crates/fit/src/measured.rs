@@ -61,8 +61,8 @@ pub struct HostView {
     pub own_cores: f64,
     /// The part of these that load generators used.
     pub generator_cores: f64,
-    /// Threads of the study that waited for a core there.
-    pub run_queue_wait: f64,
+    /// Threads of the study that waited for a core there; `None` if unknown.
+    pub run_queue_wait: Option<f64>,
 }
 
 /// Bytes that crossed a place.
@@ -249,6 +249,9 @@ pub struct ProcessView {
     /// Times a second that one of their threads waited for something.
     #[serde(default)]
     pub switches_per_s: f64,
+    /// Times a second that another thread took the core of one of theirs.
+    #[serde(default)]
+    pub preemptions_per_s: f64,
     /// Cores that were kept awake for the next moment, which is not work.
     #[serde(default)]
     pub spun_cores: f64,

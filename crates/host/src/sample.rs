@@ -7,7 +7,10 @@ use std::time::Duration;
 use kendall_store::{HostSample, ProcessSample, ThreadSample};
 use kendall_units::{exact_f64, whole_u64};
 use procfs::process::Process;
-use procfs::{CurrentSI as _, KernelStats, WithCurrentSystemInfo as _};
+use procfs::{
+    CpuPressure, Current as _, CurrentSI as _, FromRead as _, KernelStats,
+    WithCurrentSystemInfo as _,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::monotonic_ns;
@@ -86,9 +89,7 @@ pub fn accounting(source: &Accounting) -> Option<Sampled> {
         Accounting::Process(pid) => process(*pid),
         Accounting::Generator(pid) => tree(*pid, Total::default()),
         Accounting::Alone(pid) => process_alone(*pid),
-        Accounting::ControlGroup(folder) => {
-            control_group(Path::new(CONTROL_GROUPS), folder).map(Sampled::from)
-        }
+        Accounting::ControlGroup(folder) => control_group(Path::new(CONTROL_GROUPS), folder),
         Accounting::Prometheus(page) => prometheus(page).map(Sampled::from),
     }
 }
@@ -154,7 +155,10 @@ impl Total {
             let schedstat = task.schedstat().ok();
             if let Some(schedstat) = &schedstat {
                 self.on_cpu_ns += schedstat.sum_exec_runtime;
-                self.sample.run_queue_wait_ns += schedstat.run_delay;
+            }
+            // A kernel that does not count it says that no thread ever ran.
+            if let Some(counted) = schedstat.as_ref().filter(|counted| counted.pcount > 0) {
+                *self.sample.run_queue_wait_ns.get_or_insert(0) += counted.run_delay;
             }
             if let Ok(status) = task.status() {
                 if let Some(schedstat) = &schedstat {
@@ -186,6 +190,9 @@ impl Total {
         self.sample.cpu_system_ns = total - self.sample.cpu_user_ns.min(total);
         let at_ns = monotonic_ns();
         self.sample.at_ns = at_ns;
+        if self.sample.run_queue_wait_ns.is_none() {
+            self.sample.cpu_pressure_ns = pressure_ns(Path::new(CpuPressure::PATH));
+        }
         self.sample.waiting = self.waits.take().and_then(Waits::found);
         let threads = self.threads.into_iter();
         Sampled {
@@ -205,22 +212,41 @@ fn group(root: &Path, folder: &str) -> PathBuf {
     root.join(folder.trim_start_matches('/'))
 }
 
-/// Counters of a control group (version 2), by its folder below `root`.
-fn control_group(root: &Path, folder: &str) -> Option<ProcessSample> {
+/// Counters of a control group (version 2), by its folder below `root`: the processes there tell what threads do, as far as
+/// they are seen, and the group what all together used.
+fn control_group(root: &Path, folder: &str) -> Option<Sampled> {
     let folder = group(root, folder);
     let stat = std::fs::read_to_string(folder.join("cpu.stat")).ok()?;
-    let microseconds = |name: &str| {
+    let nanoseconds = |name: &str| {
         let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().parse::<u64>().ok()
+        Some(line.trim().parse::<u64>().ok()? * 1_000)
     };
+    let (cpu_user_ns, cpu_system_ns) = (nanoseconds("user_usec ")?, nanoseconds("system_usec ")?);
+    let mut total = Total { waits: Some(Waits::default()), ..Total::default() };
+    for pid in processes_in(&folder) {
+        let process = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok());
+        if let Some(process) = process {
+            total.add(&process);
+        }
+    }
+    total.waits = total.waits.filter(|_| total.sample.threads > 0);
+    let found = total.sample();
     let memory = std::fs::read_to_string(folder.join("memory.current"));
-    Some(ProcessSample {
-        at_ns: monotonic_ns(),
-        cpu_user_ns: microseconds("user_usec ")? * 1_000,
-        cpu_system_ns: microseconds("system_usec ")? * 1_000,
+    let uncounted = found.process.run_queue_wait_ns.is_none();
+    let process = ProcessSample {
+        cpu_user_ns,
+        cpu_system_ns,
+        cpu_pressure_ns: pressure_ns(&folder.join("cpu.pressure")).filter(|_| uncounted),
         resident_bytes: memory.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0),
-        ..ProcessSample::default()
-    })
+        ..found.process
+    };
+    Some(Sampled { process, ..found })
+}
+
+/// How long one thread at least had no core, where the kernel tells.
+fn pressure_ns(file: &Path) -> Option<u64> {
+    let pressure = CpuPressure::from_file(file).ok()?;
+    Some(pressure.some.total * 1_000)
 }
 
 /// Counters of a process from its own Prometheus page, by the standard names.
@@ -279,6 +305,8 @@ mod tests {
         let sampled = process(std::process::id()).unwrap();
         let sample = sampled.process;
         assert!(sample.threads >= 1 && sample.resident_bytes > 0);
+        let told = sample.run_queue_wait_ns.or(sample.cpu_pressure_ns);
+        assert!(told.is_some() || !Path::new(CpuPressure::PATH).exists(), "{sample:?}");
         let named: u64 = sampled.threads.iter().map(|group| group.threads).sum();
         assert_eq!(named, sample.threads);
         assert_eq!((common_name("worker-12"), common_name("42")), ("worker", "42"));
@@ -296,13 +324,28 @@ mod tests {
         let stat = "usage_usec 3500\nuser_usec 2000\nsystem_usec 1500\nnr_periods 0\n";
         std::fs::write(group.join("cpu.stat"), stat).unwrap();
         std::fs::write(group.join("memory.current"), "8192\n").unwrap();
-        let sample = control_group(root.path(), "/services/cache").unwrap();
+        let sampled = || control_group(root.path(), "/services/cache").unwrap();
+        let sample = sampled().process;
         assert_eq!((sample.cpu_user_ns, sample.cpu_system_ns), (2_000_000, 1_500_000));
         assert_eq!(sample.resident_bytes, 8_192);
+        assert_eq!((sample.run_queue_wait_ns, sample.cpu_pressure_ns), (None, None), "not known");
+        let pressure = "some avg10=1.00 avg60=0.50 avg300=0.10 total=700\n\
+                        full avg10=0.00 avg60=0.00 avg300=0.00 total=3\n";
+        std::fs::write(group.join("cpu.pressure"), pressure).unwrap();
+        assert_eq!(sampled().process.cpu_pressure_ns, Some(700_000));
+        // Of processes that are seen, the threads tell.
+        std::fs::write(group.join("cgroup.procs"), std::process::id().to_string()).unwrap();
+        let Sampled { process: sample, threads } = sampled();
+        assert!(sample.threads >= 1 && !threads.is_empty());
+        assert_eq!((sample.cpu_user_ns, sample.cpu_system_ns), (2_000_000, 1_500_000));
+        let both = (sample.run_queue_wait_ns.is_some(), sample.cpu_pressure_ns.is_some());
+        assert!(both.0 != both.1, "{sample:?}");
         std::fs::write(root.path().join("services/cgroup.procs"), "7\n8\n").unwrap();
         std::fs::write(group.join("cgroup.procs"), "9\n").unwrap();
         assert_eq!(processes_in(&root.path().join("services")), [7, 8, 9]);
         assert_eq!(processes_in(&root.path().join("none")), [] as [u32; 0]);
+        assert_eq!((sample.cpu_user_ns, sample.cpu_system_ns), (2_000_000, 1_500_000));
+        assert_eq!(sample.resident_bytes, 8_192);
     }
 
     /// A study's own CPU time must not jump by all that a generator used when it ends.

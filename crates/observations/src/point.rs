@@ -69,12 +69,13 @@ fn hosts(measured: &Measured, used: &[&HostUse]) -> Vec<HostView> {
             name: host.host.clone(),
             cores: f64::from(host.cores),
             busy_cores: host.utilization() * f64::from(host.cores),
+            run_queue_wait: Some(0.0),
             ..HostView::default()
         };
         let there = measured.processes.iter().filter(|process| process.host == host.host);
         for process in there.filter(|process| process.length_s > 0.0) {
             view.own_cores += process.cores_busy();
-            view.run_queue_wait += process.run_queue_wait();
+            view.run_queue_wait = sum(view.run_queue_wait, process.run_queue_wait());
             if process.part.role == Role::Generator {
                 view.generator_cores += process.cores_busy();
             }
@@ -245,6 +246,10 @@ fn connections(
     })
 }
 
+fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    Some(a? + b?)
+}
+
 fn per_second(count: u64, tier: &MeasuredTier) -> f64 {
     let length_s = tier.period.length_s();
     if length_s > 0.0 { exact_f64(count) / length_s } else { 0.0 }
@@ -261,7 +266,6 @@ fn processes(measured: &Measured, used: &[&HostUse]) -> Vec<ProcessView> {
         measured.generators.iter().map(|generator| generator.threads.len()).sum();
     let mut views: Vec<ProcessView> = Vec::new();
     for process in measured.processes.iter().filter(counts) {
-        let waited = process.run_queue_wait();
         let place = views.iter().position(|view| view.part == process.part);
         let place = place.unwrap_or_else(|| {
             views.push(ProcessView {
@@ -275,8 +279,9 @@ fn processes(measured: &Measured, used: &[&HostUse]) -> Vec<ProcessView> {
         let view = &mut views[place];
         view.instances += 1;
         view.cpu_cores += process.cores_busy();
-        view.switches_per_s += exact_f64(process.voluntary_switches) / process.length_s;
-        view.run_queue_wait = view.run_queue_wait.map(|known| known + waited);
+        view.switches_per_s += process.voluntary_switches_per_s;
+        view.run_queue_wait = sum(view.run_queue_wait, process.run_queue_wait());
+        view.preemptions_per_s += process.involuntary_switches_per_s;
         view.waiting = view.waiting.zip(process.waiting).map(|(a, b)| a.plus(b));
         for group in &process.threads {
             add_threads(&mut view.threads, group, process.instance as usize);
@@ -379,6 +384,12 @@ impl Together<'_> {
     /// Of a rate or a level.
     fn mean(&self, value: impl Fn(&OperatingPoint) -> f64) -> f64 {
         self.points.iter().map(|point| value(point)).sum::<f64>() / exact_f64(self.points.len())
+    }
+
+    /// `None` where one of them is not known.
+    fn mean_of(&self, value: impl Fn(&OperatingPoint) -> Option<f64>) -> Option<f64> {
+        let sum: Option<f64> = self.points.iter().map(|point| value(point)).sum();
+        sum.map(|sum| sum / exact_f64(self.points.len()))
     }
 
     /// Of a time, by how often it was measured; by runs where nothing says how often.
@@ -503,7 +514,10 @@ impl Together<'_> {
             busy_cores: mean(|host| host.busy_cores),
             own_cores: mean(|host| host.own_cores),
             generator_cores: mean(|host| host.generator_cores),
-            run_queue_wait: mean(|host| host.run_queue_wait),
+            run_queue_wait: self.mean_of(|point| {
+                let host = point.hosts.iter().find(|host| host.name == view.name);
+                host.map_or(Some(0.0), |host| host.run_queue_wait)
+            }),
         }
     }
 
@@ -513,9 +527,12 @@ impl Together<'_> {
         };
         ProcessView {
             cpu_cores: mean(|p| p.cpu_cores),
-            run_queue_wait: Some(mean(|p| p.run_queue_wait.unwrap_or(0.0))),
+            run_queue_wait: self.mean_of(|point| {
+                point.process(&view.part).map_or(Some(0.0), |process| process.run_queue_wait)
+            }),
             cpu_cores_limit: mean(|p| p.cpu_cores_limit),
             switches_per_s: mean(|p| p.switches_per_s),
+            preemptions_per_s: mean(|p| p.preemptions_per_s),
             spun_cores: mean(|p| p.spun_cores),
             waiting: self.waiting(&view.part),
             threads: view

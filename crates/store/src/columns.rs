@@ -342,8 +342,8 @@ row!(StageRow: request, stage, histogram);
 row!(TierBackend: address, requests, keys, errors, backend_time);
 row!(Process: part, instance, host, pid; samples, threads);
 row!(Part: role, name);
-row!(ProcessSample: at_ns, cpu_user_ns, cpu_system_ns, run_queue_wait_ns, voluntary_switches,
-    involuntary_switches, resident_bytes, threads, waiting);
+row!(ProcessSample: at_ns, cpu_user_ns, cpu_system_ns, run_queue_wait_ns, cpu_pressure_ns,
+    voluntary_switches, involuntary_switches, resident_bytes, threads, waiting);
 row!(ThreadSample: name = "thread", at_ns, threads, cpu_ns, run_queue_wait_ns);
 row!(HostSample: host, at_ns, cores, cpu_user_ns, cpu_system_ns, cpu_idle_ns, cpu_steal_ns,
     context_switches, network_in_bytes, network_out_bytes);

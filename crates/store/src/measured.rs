@@ -100,10 +100,14 @@ pub struct ProcessUse {
     pub length_s: f64,
     pub cpu_user_s: f64,
     pub cpu_system_s: f64,
-    /// Time that its threads were ready and had no core.
-    pub run_queue_wait_s: f64,
+    /// Its threads that were ready and had no core, on average; `None` where nothing counts them.
+    waits_counted: Option<f64>,
+    /// Where nothing does: share of the time in which one of them at least had none; `None` where nothing says that either.
+    cpu_pressure: Option<f64>,
     /// Context switches because it waited.
-    pub voluntary_switches: u64,
+    pub voluntary_switches_per_s: f64,
+    /// Context switches because it was preempted.
+    pub involuntary_switches_per_s: f64,
     pub resident_bytes_maximum: u64,
     /// What its threads and connections waited for, on average; `None` where it could not be read.
     pub waiting: Option<Waiting>,
@@ -131,7 +135,12 @@ impl ProcessUse {
         let (from, to) = ends(&process.samples, window, moment)?;
         let inside =
             process.samples.iter().filter(|sample| (from.at_ns..=to.at_ns).contains(&sample.at_ns));
-        let waiting = Waiting::over_time(inside.clone().filter_map(|sample| sample.waiting));
+        // Each tells of the time since the one before it.
+        let after = inside.clone().filter(|sample| sample.at_ns > from.at_ns);
+        let waiting = Waiting::over_time(after.filter_map(|sample| sample.waiting));
+        let rate = |of: fn(&ProcessSample) -> Option<u64>| {
+            growth(inside.clone().filter_map(|sample| Some((sample.at_ns, of(sample)?))))
+        };
         Some(Self {
             part: process.part.clone(),
             instance: process.instance,
@@ -139,8 +148,10 @@ impl ProcessUse {
             length_s: seconds_between(from.at_ns, to.at_ns),
             cpu_user_s: seconds_between(from.cpu_user_ns, to.cpu_user_ns),
             cpu_system_s: seconds_between(from.cpu_system_ns, to.cpu_system_ns),
-            run_queue_wait_s: seconds_between(from.run_queue_wait_ns, to.run_queue_wait_ns),
-            voluntary_switches: to.voluntary_switches.saturating_sub(from.voluntary_switches),
+            waits_counted: rate(|sample| sample.run_queue_wait_ns).map(|rate| rate / 1e9),
+            cpu_pressure: rate(|sample| sample.cpu_pressure_ns).map(|rate| rate / 1e9),
+            voluntary_switches_per_s: rate(|one| Some(one.voluntary_switches)).unwrap_or(0.0),
+            involuntary_switches_per_s: rate(|one| Some(one.involuntary_switches)).unwrap_or(0.0),
             resident_bytes_maximum: inside.map(|sample| sample.resident_bytes).max().unwrap_or(0),
             waiting,
             threads: thread_uses(&process.threads, window),
@@ -149,16 +160,15 @@ impl ProcessUse {
 
     /// Cores that it kept busy on average: 1.0 is one whole core.
     pub fn cores_busy(&self) -> f64 {
-        self.a_second(self.cpu_user_s + self.cpu_system_s)
-    }
-
-    /// Its threads that were ready and had no core, on average.
-    pub fn run_queue_wait(&self) -> f64 {
-        self.a_second(self.run_queue_wait_s)
-    }
-
-    fn a_second(&self, time_s: f64) -> f64 {
+        let time_s = self.cpu_user_s + self.cpu_system_s;
         if self.length_s > 0.0 { time_s / self.length_s } else { 0.0 }
+    }
+
+    /// Its threads that were ready and had no core, on average; `None` where nothing tells. The pressure is a mean over the
+    /// cores that it used, each of which had one thread at least that waited: more at once are not told.
+    pub fn run_queue_wait(&self) -> Option<f64> {
+        let pressure = || Some(self.cpu_pressure? * self.cores_busy().max(1.0));
+        self.waits_counted.or_else(pressure)
     }
 }
 
@@ -320,20 +330,33 @@ fn seconds_between(from: u64, to: u64) -> f64 {
     Seconds::from_nanos(to.saturating_sub(from)).get()
 }
 
+/// By how much a counter of the threads that live grew a second: without the times in which it fell, since threads ended.
+fn growth(counted: impl Iterator<Item = (u64, u64)>) -> Option<f64> {
+    let counted: Vec<(u64, u64)> = counted.collect();
+    let grew = |pair: &&[(u64, u64)]| pair[1].1 >= pair[0].1 && pair[1].0 > pair[0].0;
+    let (mut grown, mut length_s) = (0.0, 0.0);
+    for pair in counted.windows(2).filter(grew) {
+        grown += exact_f64(pair[1].1 - pair[0].1);
+        length_s += seconds_between(pair[0].0, pair[1].0);
+    }
+    (length_s > 0.0).then(|| grown / length_s)
+}
+
 fn thread_uses(samples: &[ThreadSample], window: &MeasuredWindow) -> Vec<ThreadUse> {
     let moment = |sample: &ThreadSample| sample.at_ns;
     let mut uses: Vec<ThreadUse> = samples
         .chunk_by(|a, b| a.name == b.name)
         .filter_map(|samples| {
             let (from, to) = ends(samples, window, moment)?;
-            let length_s = seconds_between(from.at_ns, to.at_ns);
-            let cpu_s = seconds_between(from.cpu_ns, to.cpu_ns);
-            let waited_s = seconds_between(from.run_queue_wait_ns, to.run_queue_wait_ns);
-            (length_s > 0.0).then(|| ThreadUse {
+            let inside = samples.iter().filter(|one| (from.at_ns..=to.at_ns).contains(&one.at_ns));
+            let rate = |of: fn(&ThreadSample) -> u64| {
+                Some(growth(inside.clone().map(|one| (one.at_ns, of(one))))? / 1e9)
+            };
+            Some(ThreadUse {
                 name: to.name.clone(),
                 threads: to.threads,
-                cores_busy: cpu_s / length_s,
-                run_queue_wait: waited_s / length_s,
+                cores_busy: rate(|one| one.cpu_ns)?,
+                run_queue_wait: rate(|one| one.run_queue_wait_ns)?,
             })
         })
         .collect();

@@ -625,8 +625,10 @@ pub struct ProcessSample {
     pub cpu_user_ns: u64,
     /// CPU time in the kernel, all threads.
     pub cpu_system_ns: u64,
-    /// Time that its threads were ready to run and had no core.
-    pub run_queue_wait_ns: u64,
+    /// Time that its threads were ready to run and had no core; `None` where nothing counts it.
+    pub run_queue_wait_ns: Option<u64>,
+    /// Where nothing does: time in which one of them at least had none, of all in its control group, or on the machine.
+    pub cpu_pressure_ns: Option<u64>,
     /// Context switches because it waited.
     pub voluntary_switches: u64,
     /// Context switches because it was preempted.
@@ -634,7 +636,7 @@ pub struct ProcessSample {
     /// Memory in use at this moment.
     pub resident_bytes: u64,
     pub threads: u64,
-    /// What they wait for at this moment; `None` where it cannot be read.
+    /// What they waited for, on average at some ten moments a second since the sample before; `None` where it cannot be read.
     pub waiting: Option<Waiting>,
 }
 

@@ -5,14 +5,25 @@ use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use crate::StoreError;
 
 /// The version that this program writes and reads.
-pub const SCHEMA_VERSION: u32 = 3;
+pub const SCHEMA_VERSION: u32 = 4;
 
 /// What brings a database of a released version to the next one.
-const MIGRATIONS: &[(u32, &str)] = &[(
-    2,
-    "ALTER TABLE graph_edges ADD COLUMN bandwidth_back_bytes_per_s REAL;
-     UPDATE graph_edges SET bandwidth_back_bytes_per_s = bandwidth_bytes_per_s;",
-)];
+const MIGRATIONS: &[(u32, &str)] = &[
+    (
+        2,
+        "ALTER TABLE graph_edges ADD COLUMN bandwidth_back_bytes_per_s REAL;
+         UPDATE graph_edges SET bandwidth_back_bytes_per_s = bandwidth_bytes_per_s;",
+    ),
+    // Sources that know no threads had written that none waited.
+    (
+        3,
+        "ALTER TABLE process_samples RENAME COLUMN run_queue_wait_ns TO counted;
+         ALTER TABLE process_samples ADD COLUMN run_queue_wait_ns INTEGER;
+         ALTER TABLE process_samples ADD COLUMN cpu_pressure_ns INTEGER;
+         UPDATE process_samples SET run_queue_wait_ns = counted WHERE threads > 0;
+         ALTER TABLE process_samples DROP COLUMN counted;",
+    ),
+];
 
 /// Makes the tables of a new database.
 pub(crate) fn create(connection: &mut Connection) -> Result<(), StoreError> {

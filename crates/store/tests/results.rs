@@ -16,7 +16,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_store::{
     DATABASE_FILE, Extent, FIRST_VERIFICATION, FactorLevel, FittedShape, Generator,
     GeneratorThread, HostSample, Level, MeasuredWindow, ONE_CLIENT, OperationCounts,
-    OperationPeriod, Process, ProcessSample, Purpose, Results, Run, RunId, RunRecord,
+    OperationPeriod, Process, ProcessSample, ProcessUse, Purpose, Results, Run, RunId, RunRecord,
     SCHEMA_VERSION, SearchFound, SearchLine, SpeedSample, Status, StoreError, StoredPrediction,
     Study, SummaryRow, ThreadSample, Tier, TierBackend, TierPeriod, TierRequests,
 };
@@ -417,6 +417,13 @@ fn a_file_of_version_2_is_brought_to_this_version() {
     let folder = tempfile::tempdir().unwrap();
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/results-of-version-2.db");
     std::fs::copy(old, folder.path().join(DATABASE_FILE)).unwrap();
+    // Of a source that knows no threads, and of one that does.
+    let database = rusqlite::Connection::open(folder.path().join(DATABASE_FILE)).unwrap();
+    for (at, waited, threads) in [(1, 0, 0), (2, 7, 5)] {
+        let row = "INSERT INTO process_samples SELECT id, 'tier', 'a', 0, 'h', 9, ?1, 0, 0, ?2, 0, 0, 0, ?3, NULL FROM runs";
+        database.execute(row, [at, waited, threads]).unwrap();
+    }
+    drop(database);
     for _ in 0..2 {
         let results = Results::open(folder.path()).unwrap();
         let run = &results.runs().unwrap()[0];
@@ -424,7 +431,60 @@ fn a_file_of_version_2_is_brought_to_this_version() {
         let link = graph.edges[0].link.as_ref().unwrap();
         let limits = (link.bandwidth_bytes_per_s, link.bandwidth_back_bytes_per_s);
         assert_eq!(limits, (Some(1e7), Some(1e7)));
+        let processes = results.processes(run.id).unwrap();
+        let waits = processes[0].samples.iter().map(|sample| sample.run_queue_wait_ns);
+        assert_eq!(waits.collect::<Vec<_>>(), [None, Some(7)]);
     }
+}
+
+/// What counts no threads does not say that none waited; a control group says how long one at least did.
+#[test]
+fn who_waits_for_a_core_is_counted_or_told_by_the_pressure_or_not_known() {
+    let window = MeasuredWindow { from_ns: 0, to_ns: 10 * SECOND, rule: String::new() };
+    let waits = |waited: Option<u64>, pressure: Option<u64>, cores: u64| {
+        let sample = |second: u64| ProcessSample {
+            at_ns: second * SECOND,
+            cpu_user_ns: cores * second * SECOND,
+            run_queue_wait_ns: waited.map(|ns| second * ns),
+            cpu_pressure_ns: pressure.map(|ns| second * ns),
+            ..ProcessSample::default()
+        };
+        let samples = vec![sample(0), sample(10)];
+        ProcessUse::of(&Process { samples, ..Process::default() }, &window)?.run_queue_wait()
+    };
+    assert_eq!(waits(Some(SECOND / 2), Some(SECOND), 1), Some(0.5));
+    assert_eq!(waits(None, Some(SECOND / 4), 0), Some(0.25));
+    // A mean over the cores, of each of which it is told.
+    assert_eq!(waits(None, Some(SECOND / 4), 3), Some(0.75));
+    assert_eq!(waits(None, None, 1), None);
+}
+
+/// As of a service with a thread a connection, of which the last sample is one of after the load.
+#[test]
+fn threads_that_have_ended_take_nothing_from_what_was_counted() {
+    let window = MeasuredWindow { from_ns: 0, to_ns: 4 * SECOND, rule: String::new() };
+    let waited = [0, 2, 4, 6, 1];
+    let sample = |second: usize| ProcessSample {
+        at_ns: u64::try_from(second).unwrap() * SECOND,
+        run_queue_wait_ns: Some(waited[second] * SECOND),
+        involuntary_switches: waited[second] * 10,
+        ..ProcessSample::default()
+    };
+    let thread = |second: usize| ThreadSample {
+        name: "worker".to_owned(),
+        at_ns: u64::try_from(second).unwrap() * SECOND,
+        threads: 4,
+        cpu_ns: waited[second] * SECOND / 4,
+        run_queue_wait_ns: waited[second] * SECOND,
+    };
+    let samples = (0..5).map(sample).collect();
+    let threads = (0..5).map(thread).collect();
+    let process = Process { samples, threads, ..Process::default() };
+    let found = ProcessUse::of(&process, &window).unwrap();
+    let counted = (found.run_queue_wait(), found.involuntary_switches_per_s);
+    assert_eq!(counted, (Some(2.0), 20.0));
+    let group = &found.threads[0];
+    assert_eq!((group.cores_busy, group.run_queue_wait), (0.5, 2.0));
 }
 
 #[test]

@@ -246,7 +246,7 @@ fn one_machine(
     let cores = f64::from(host.cores.max(1));
     let (busy_share, steal_share) = (host.utilization(), host.stolen());
     let others = busy_share - own().map(|one| one.cores_busy()).sum::<f64>() / cores;
-    let run_queue_wait_share = own().map(|one| one.run_queue_wait()).sum::<f64>() / cores;
+    let run_queue_wait_share = own().filter_map(|one| one.run_queue_wait()).sum::<f64>() / cores;
     let crowded = run_queue_wait_share > WAIT_SHARE;
     // Threads that become ready at one moment wait for one another on an idle machine, too.
     let full = crowded && busy_share > FULL_SHARE;
@@ -447,7 +447,7 @@ mod tests {
                 .map(|(at, run_queue_wait_ns, cpu_user_ns)| ProcessSample {
                     at_ns: at * SECOND,
                     cpu_user_ns,
-                    run_queue_wait_ns,
+                    run_queue_wait_ns: Some(run_queue_wait_ns),
                     ..ProcessSample::default()
                 })
                 .into(),

@@ -11,6 +11,10 @@ use crate::number;
 /// Cores, and threads that wait for one, that are a difference.
 const CORES: f64 = 0.2;
 
+/// Times a second that threads lose their core, and their ratio, from which they are one.
+const PREEMPTIONS: f64 = 50.0;
+const TIMES_AS_MANY: f64 = 2.0;
+
 /// Ratio of processor times a request that is one.
 const COST: f64 = 1.25;
 
@@ -110,6 +114,12 @@ fn differences(point: &OperatingPoint, rest: &[&OperatingPoint]) -> String {
     if (here - there).abs() > CORES {
         found.push(format!("{here:.1} threads waited for a core, {there:.1} otherwise"));
     }
+    let (here, there) = both(preemptions);
+    if (here - there).abs() > PREEMPTIONS && here.max(there) > TIMES_AS_MANY * here.min(there) {
+        found.push(format!(
+            "its threads lost their core {here:.0} times a second, {there:.0} otherwise"
+        ));
+    }
     let (here, there) = both(processor_time);
     if here > there * COST || there > here * COST {
         found.push(format!(
@@ -126,6 +136,10 @@ fn differences(point: &OperatingPoint, rest: &[&OperatingPoint]) -> String {
 
 fn waiting_for_a_core(point: &OperatingPoint) -> f64 {
     point.processes.iter().filter_map(|process| process.run_queue_wait).sum()
+}
+
+fn preemptions(point: &OperatingPoint) -> f64 {
+    point.processes.iter().map(|process| process.preemptions_per_s).sum()
 }
 
 /// Where a request took much more of the processor in one run than in another of the same load: least and most.

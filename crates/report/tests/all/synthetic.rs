@@ -466,7 +466,7 @@ fn processes(truth: &Truth) -> Vec<Process> {
                 at_ns: seconds * SECOND,
                 cpu_user_ns: cpu(seconds) / 3,
                 cpu_system_ns: cpu(seconds) - cpu(seconds) / 3,
-                run_queue_wait_ns: cpu(seconds) / 5,
+                run_queue_wait_ns: Some(cpu(seconds) / 5),
                 resident_bytes: 20_000_000,
                 threads: 4,
                 ..ProcessSample::default()
