@@ -25,7 +25,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 use sha2::{Digest as _, Sha256};
 
-use crate::clock::{Until, monotonic_ns};
+use crate::clock::{Until, monotonic_ns, thread_cpu_ns};
 use crate::disk::free_bytes;
 use crate::http;
 use crate::instance::{Instance, ProcessError, free_port, wait_ready};
@@ -354,6 +354,7 @@ impl Agent {
 }
 
 fn look(snapshots: &[String], accounts: &[Accounting], folder: Option<&Path>) -> Looked {
+    let before_ns = thread_cpu_ns();
     let until = Until::after(PAGES);
     let page = |address: &String| {
         let body = if until.is_over() { None } else { http::snapshot(address) };
@@ -365,6 +366,7 @@ fn look(snapshots: &[String], accounts: &[Accounting], folder: Option<&Path>) ->
         free_bytes: folder.and_then(free_bytes),
         // The pages last: a slow one must not delay these samples.
         snapshots: snapshots.iter().map(page).collect(),
+        cost_ns: thread_cpu_ns().saturating_sub(before_ns),
     }
 }
 

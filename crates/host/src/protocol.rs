@@ -151,6 +151,9 @@ pub struct Looked {
     pub host: Option<HostSample>,
     /// Room where the agent's folder is.
     pub free_bytes: Option<u64>,
+    /// CPU time that all of it took there.
+    #[serde(default)]
+    pub cost_ns: u64,
 }
 
 /// Answer to [`What::Measure`].

@@ -23,6 +23,7 @@ use kendall_host::waits::{self, Address, Serving};
 use kendall_protocols::load_result::{JOB_LOOP, LoadResult};
 use kendall_protocols::snapshot::stage;
 use kendall_protocols::topology::{Part, Role, TierId};
+use kendall_protocols::waiting::Waiting;
 use kendall_stats::estimate::{Caveat, OtherProgram};
 use kendall_stats::histogram::Histogram;
 use kendall_store::{HostSample, Process};
@@ -43,6 +44,11 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// Longest time between two snapshots; shorter in short runs.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shortest time between two looks at what threads wait for, and times the CPU time of such a look that pass before the next:
+/// on a host with many threads and connections, looks use 2 % of a core at most.
+const WAITS_INTERVAL_NS: u64 = 100_000_000;
+const COSTS_APART: u64 = 50;
 
 /// Time between two reports of how a run does.
 const LIVE_INTERVAL_NS: u64 = 1_000_000_000;
@@ -495,6 +501,7 @@ impl Observer<'_> {
                 watch.room_here()?;
                 next = now.max(next) + watch.interval_ns;
             }
+            watch.ask_all();
             if now >= next_live {
                 let mut live = watch.live(started);
                 if live.throughput_per_s.is_none() {
@@ -592,13 +599,39 @@ struct Watch {
 /// An agent that is asked for what can only be read there.
 struct WatchedAgent {
     connection: Arc<Connection>,
-    /// The question that is not answered yet.
-    asked: Option<Ticket>,
+    asked: Option<Asked>,
+    /// Everything is to be asked for once the last question is answered.
+    due: bool,
+    /// From when on it may be asked again what threads wait for.
+    next_ns: u64,
+    /// What each process there waited for since everything was last asked for.
+    moments: Vec<Vec<Waiting>>,
+}
+
+/// A question that is not answered yet.
+#[derive(Clone, Copy)]
+struct Asked {
+    ticket: Ticket,
+    at_ns: u64,
+    /// Only what threads wait for.
+    waits: bool,
 }
 
 impl WatchedAgent {
     fn of(connection: &Arc<Connection>) -> Self {
-        Self { connection: Arc::clone(connection), asked: None }
+        Self {
+            connection: Arc::clone(connection),
+            asked: None,
+            due: false,
+            next_ns: 0,
+            moments: Vec::new(),
+        }
+    }
+
+    /// What the process at this place waited for since everything was last asked for, with this moment.
+    fn waited(&mut self, place: usize, now: Option<Waiting>) -> Option<Waiting> {
+        let moments = self.moments.get_mut(place).map(std::mem::take).unwrap_or_default();
+        Waiting::over_time(moments.into_iter().chain(now))
     }
 }
 
@@ -685,24 +718,41 @@ impl Watch {
 
     /// Asks for a snapshot of everything.
     fn look(&mut self) {
+        self.agents.iter_mut().for_each(|agent| agent.due = true);
+        self.ask_all();
+    }
+
+    /// Asks each agent for what is due.
+    fn ask_all(&mut self) {
         for index in 0..self.agents.len() {
             self.ask(index);
         }
     }
 
-    /// Asks an agent, unless it has not answered the last question.
+    /// Asks an agent for what is due, unless it has not answered the last question.
     fn ask(&mut self, index: usize) {
         let agent = &self.agents[index];
-        if agent.asked.is_some() {
+        let (at_ns, waits) = (monotonic_ns(), !agent.due);
+        if agent.asked.is_some() || (waits && at_ns < agent.next_ns) {
             return;
         }
         let name = agent.connection.name();
-        let of_host = self.members.iter().filter(|member| member.host == name);
+        let of_host = self.members.iter().filter(|member| member.host == name && !waits);
         let snapshots = of_host.filter_map(|member| member.metrics.clone()).collect();
         let of_host = self.processes.iter().filter(|(_, process)| process.host == name);
-        let accounts = of_host.map(|(accounting, _)| accounting.clone()).collect();
+        let account = |(accounting, _): &(Accounting, Process)| match accounting {
+            Accounting::Process(_) | Accounting::ControlGroup(_) => accounting.clone(),
+            _ if waits => Accounting::None,
+            _ => accounting.clone(),
+        };
+        let accounts: Vec<Accounting> = of_host.map(account).collect();
+        if waits && accounts.iter().all(|one| *one == Accounting::None) {
+            return;
+        }
         let ticket = agent.connection.send(What::Look { snapshots, accounts });
-        self.agents[index].asked = Some(ticket);
+        let agent = &mut self.agents[index];
+        agent.asked = Some(Asked { ticket, at_ns, waits });
+        agent.due &= waits;
     }
 
     /// The error of a full disk here.
@@ -746,8 +796,8 @@ impl Watch {
     fn take_in(&mut self) -> Result<(), RunError> {
         for index in 0..self.agents.len() {
             let agent = &self.agents[index];
-            let Some(ticket) = agent.asked else { continue };
-            let Some(answer) = agent.connection.fetch::<Looked>(ticket) else { continue };
+            let Some(asked) = agent.asked else { continue };
+            let Some(answer) = agent.connection.fetch::<Looked>(asked.ticket) else { continue };
             self.keep(index, answer?)?;
         }
         Ok(())
@@ -800,18 +850,35 @@ impl Watch {
     /// Waits for the answers that have not come.
     fn await_looks(&mut self) -> Result<(), RunError> {
         for index in 0..self.agents.len() {
-            let agent = &self.agents[index];
-            let Some(ticket) = agent.asked else { continue };
-            let answer = agent.connection.wait::<Looked>(ticket, LAST_LOOK, &|| false);
-            self.keep(index, answer?)?;
+            while let Some(asked) = self.agents[index].asked {
+                let connection = &self.agents[index].connection;
+                let answer = connection.wait::<Looked>(asked.ticket, LAST_LOOK, &|| false);
+                self.keep(index, answer?)?;
+                if self.agents[index].due {
+                    self.ask(index);
+                }
+            }
         }
         Ok(())
     }
 
-    fn keep(&mut self, index: usize, looked: Looked) -> Result<(), Full> {
+    fn keep(&mut self, index: usize, mut looked: Looked) -> Result<(), Full> {
         let agent = &mut self.agents[index];
-        agent.asked = None;
+        let asked = agent.asked.take();
+        let apart_ns = looked.cost_ns.saturating_mul(COSTS_APART).max(WAITS_INTERVAL_NS);
+        agent.next_ns = asked.map_or(0, |asked| asked.at_ns.saturating_add(apart_ns));
         let room = full_there(&agent.connection, &looked);
+        if asked.is_some_and(|asked| asked.waits) {
+            agent.moments.resize(agent.moments.len().max(looked.accounts.len()), Vec::new());
+            for (moments, found) in agent.moments.iter_mut().zip(looked.accounts) {
+                moments.extend(found.and_then(|found| found.process.waiting));
+            }
+            return room;
+        }
+        for (place, found) in (0..).zip(&mut looked.accounts) {
+            let Some(found) = found else { continue };
+            found.process.waiting = agent.waited(place, found.process.waiting);
+        }
         let name = agent.connection.name().to_owned();
         let of_host = self.members.iter_mut().filter(|member| member.host == name);
         let with_page = of_host.filter(|member| member.metrics.is_some());
@@ -901,6 +968,9 @@ mod tests {
     use kendall_host::protocol::{Hello, Line, Outcome, Request};
     use kendall_host::sample;
     use kendall_protocols::snapshot::{SNAPSHOT_VERSION, TierSnapshot};
+    use kendall_store::ProcessSample;
+
+    const SECOND_NS: u64 = 1_000_000_000;
 
     /// An agent that counts requests for samples until the study shuts it down; `room` has its free bytes at
     /// each look.
@@ -913,7 +983,7 @@ mod tests {
             let bye = what == What::Bye;
             let outcome = match what {
                 What::Clock => Outcome::ClockNs(monotonic_ns()),
-                What::Look { snapshots, .. } => {
+                What::Look { snapshots, accounts } => {
                     let free_bytes = room.get(looks).copied();
                     looks += 1;
                     let mut sample = sample::host("").unwrap();
@@ -924,7 +994,12 @@ mod tests {
                     let page = json!(TierSnapshot { version, ..Default::default() }).to_string();
                     let page = (looks % 2 == 0).then_some(page);
                     let snapshots = vec![page; snapshots.len()];
-                    Outcome::Ok(json!(Looked { host, free_bytes, snapshots, ..Looked::default() }))
+                    let lock = kendall_units::exact_f64(looks);
+                    let waiting = Some(Waiting { lock, ..Waiting::default() });
+                    let sampled = Sampled::from(ProcessSample { waiting, ..Default::default() });
+                    let accounts = vec![Some(sampled); accounts.len()];
+                    let cost_ns = SECOND_NS;
+                    Outcome::Ok(json!(Looked { snapshots, accounts, host, free_bytes, cost_ns }))
                 }
                 _ => Outcome::Ok(json!(true)),
             };
@@ -945,6 +1020,36 @@ mod tests {
         let mut watch = Watch::new(&Running::default(), None, Duration::from_secs(1));
         watch.agents = vec![WatchedAgent::of(&Arc::new(connection))];
         (watch, agent)
+    }
+
+    /// What costs a second of processor time is asked again after 50. A snapshot that became due meanwhile is not lost.
+    #[test]
+    fn what_threads_wait_for_between_two_snapshots_counts_in_the_second() {
+        let (mut watch, agent) = watched(&[]);
+        let one = process(Part::default(), 0, 1, "h1".to_owned());
+        watch.processes = vec![(Accounting::Process(1), one)];
+        watch.look();
+        watch.await_looks().unwrap();
+        let now = monotonic_ns();
+        assert!(watch.agents[0].next_ns > now + 40 * SECOND_NS);
+        watch.ask_all();
+        assert!(watch.agents[0].asked.is_none(), "it is too soon");
+        for _ in 0..2 {
+            watch.agents[0].next_ns = 0;
+            watch.ask_all();
+            watch.await_looks().unwrap();
+        }
+        watch.agents[0].next_ns = 0;
+        watch.ask_all();
+        watch.look();
+        watch.await_looks().unwrap();
+        let samples = &watch.processes[0].1.samples;
+        let locks: Vec<f64> = samples.iter().map(|one| one.waiting.unwrap().lock).collect();
+        assert_eq!(locks, [1.0, 3.5], "the second to the fifth");
+        let there = watch.hosts.iter().filter(|sample| sample.host == "h1");
+        assert_eq!(there.map(|sample| sample.at_ns).collect::<Vec<_>>(), [1, 5]);
+        drop(watch);
+        agent.join().unwrap();
     }
 
     #[test]

@@ -9,12 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use kendall_host::clock::monotonic_ns;
+use kendall_host::clock::{monotonic_ns, thread_cpu_ns};
 use kendall_stats::estimate::Caveat;
 use kendall_store::{HostUse, MeasuredWindow, RunRecord, SpeedSample};
 use kendall_units::{exact_f64, whole_u64};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use rustix::time::{ClockId, clock_gettime};
 
 /// Between two units of work on a core.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -137,20 +136,13 @@ fn watch(core: usize, host: &str, stop: &AtomicBool) -> Vec<SpeedSample> {
 
 /// One unit of work; the CPU time that it took, in ns.
 fn unit() -> u64 {
-    let before = cpu_ns();
+    let before = thread_cpu_ns();
     let mut x = 3_u64;
     for i in 0..MULTIPLICATIONS {
         x = (x * 48_271 + u64::from(i)) % MODULUS;
     }
     std::hint::black_box(x);
-    cpu_ns().saturating_sub(before)
-}
-
-/// CPU time of this thread.
-fn cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(SECOND_NS) + u64::try_from(time.tv_nsec).unwrap_or(0)
+    thread_cpu_ns().saturating_sub(before)
 }
 
 #[cfg(test)]
@@ -186,9 +178,9 @@ mod tests {
     #[test]
     fn a_unit_is_charged_to_the_thread_that_does_it() {
         unit();
-        let before = cpu_ns();
+        let before = thread_cpu_ns();
         let units: u64 = (0..100).map(|_| unit()).sum();
-        let all = cpu_ns() - before;
+        let all = thread_cpu_ns() - before;
         assert!(units <= all && units * 2 > all, "{units} of {all}");
     }
 }
