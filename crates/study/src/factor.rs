@@ -214,6 +214,30 @@ impl Factor {
         })
     }
 
+    /// With so many of its levels, first and last among them: in steps of one ratio where they are numbers above 0.
+    pub(crate) fn with_levels(&self, count: usize) -> Self {
+        let all = self.levels.len();
+        let position =
+            |at: usize| self.level(at).number.filter(|number| *number > 0.0).map(f64::ln);
+        let places: Option<Vec<f64>> = (0..all).map(position).collect();
+        let places = places.unwrap_or_else(|| (0..all).map(exact_f64).collect());
+        let (low, high) = places
+            .iter()
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), p| (l.min(*p), h.max(*p)));
+        let step = (high - low) / exact_f64(count.saturating_sub(1).max(1));
+        let mut kept: Vec<usize> = (0..count.min(all))
+            .filter_map(|at| {
+                let off = |place: &usize| (places[*place] - (low + exact_f64(at) * step)).abs();
+                (0..all).min_by(|a, b| off(a).total_cmp(&off(b)))
+            })
+            .collect();
+        kept.sort_unstable();
+        kept.dedup();
+        let names = kept.iter().filter_map(|at| self.names.get(*at).cloned()).collect();
+        let levels = kept.iter().map(|at| self.levels[*at].clone()).collect();
+        Self { levels, names, ..self.clone() }
+    }
+
     /// The stored form of one level.
     pub fn level(&self, index: usize) -> FactorLevel {
         let value = &self.levels[index];

@@ -1,10 +1,11 @@
 //! A first answer before the study itself: every configuration in short runs.
 
 use kendall_units::{Seconds, exact_f64};
+use serde_json::json;
 use toml::Value;
 
 use crate::factor::Factor;
-use crate::file::{DesignKind, Refusal, StudyFile};
+use crate::file::{Adaptive, DesignKind, DesignSpec, Refusal, StudyFile};
 use crate::plan::Plan;
 use crate::settings::Repetitions;
 
@@ -20,15 +21,20 @@ const STARTING: Seconds = Seconds::new(1.0);
 /// Two runs of a configuration tell how runs scatter.
 const MOST_REPETITIONS: u32 = 2;
 
+/// Configurations that a pass takes of a design that chooses its runs: as many as are run twice in the time.
+const CHOSEN: usize = 7;
+
+/// Levels at the least of the load and of each other factor, in the order in which they are given up.
+const LEAST_LEVELS: [(usize, usize); 3] = [(4, 2), (4, 1), (2, 1)];
+
 impl StudyFile {
     /// The same study in short runs, which end within [`FIRST_ANSWER`]. `None` where the study itself is
     /// planned to end by then, for systems that Kendall ships, and where runs cannot be shortened: jobs, loads
-    /// by other programs, rates that are shares of a capacity, designs that choose their runs.
+    /// by other programs, rates that are shares of a capacity. Of a design that chooses its runs, which it does by runs of
+    /// full length, a few levels of each factor.
     pub fn first_pass(&self) -> Result<Option<Self>, Refusal> {
         let measure = &self.base.measure;
         let own = ["processes", "attached"].contains(&self.base.kind.name);
-        let chooses =
-            matches!(self.design.kind, DesignKind::Adaptive(_) | DesignKind::Calibration { .. });
         let workload = &self.base.workload;
         let as_stated =
             workload.is_job() || workload.driver.program.is_some() || self.wants_capacity();
@@ -36,10 +42,22 @@ impl StudyFile {
         let how = varied.any(|key| key.starts_with("measure."));
         let plan = Plan::of(self)?;
         let whole = (measure.under_load() + STARTING) * exact_f64(plan.most());
-        if !own || chooses || as_stated || how || whole <= FIRST_ANSWER {
+        if !own || as_stated || how || whole <= FIRST_ANSWER {
             return Ok(None);
         }
-        let round = (RUN.0 + STARTING) * exact_f64(plan.configurations.len());
+        let load = match &self.design.kind {
+            DesignKind::Adaptive(Adaptive { factor, .. }) | DesignKind::Calibration { factor } => {
+                Some(factor.as_str())
+            }
+            _ => None,
+        };
+        let factors =
+            load.map_or_else(|| self.factors.clone(), |load| thinned(&self.factors, load));
+        let configurations = match load {
+            Some(_) => factors.iter().map(|factor| factor.levels.len()).product(),
+            None => plan.configurations.len(),
+        };
+        let round = (RUN.0 + STARTING) * exact_f64(configurations);
         let most = match measure.repetitions {
             Repetitions::Fixed(count) => count.min(MOST_REPETITIONS),
             Repetitions::Until { .. } => MOST_REPETITIONS,
@@ -63,14 +81,60 @@ impl StudyFile {
         let mut pass = self.with_values(&values)?;
         pass.title = format!("{} – first pass, in short runs", self.title);
         pass.fail_if.clear();
+        if load.is_some() {
+            let (kind, model) = (DesignKind::Full, self.design.model.clone());
+            pass.design = DesignSpec { kind, model, effective: json!({ "kind": "full" }) };
+            pass.factors = factors;
+        }
         pass.within = Some(FIRST_ANSWER);
         Ok(Some(pass))
     }
 }
 
+/// The factors with few enough levels for so many configurations.
+fn thinned(factors: &[Factor], load: &str) -> Vec<Factor> {
+    let mut kept: Vec<usize> = factors.iter().map(|factor| factor.levels.len()).collect();
+    for (of_load, of_others) in LEAST_LEVELS {
+        while kept.iter().product::<usize>() > CHOSEN {
+            let least = |at: usize| if factors[at].key == load { of_load } else { of_others };
+            let most = (0..kept.len()).filter(|at| kept[*at] > least(*at));
+            let Some(most) = most.max_by_key(|at| kept[*at]) else { break };
+            kept[most] -= 1;
+        }
+    }
+    if let Some(at) = factors.iter().position(|factor| factor.key == load) {
+        let others = kept.iter().product::<usize>() / kept[at];
+        kept[at] = kept[at].max(CHOSEN / others).min(factors[at].levels.len());
+    }
+    factors.iter().zip(kept).map(|(factor, kept)| factor.with_levels(kept)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A search and a calibration, whose own runs take minutes: their whole range in steps of one ratio.
+    #[test]
+    fn a_design_that_chooses_its_runs_begins_with_a_few_levels() {
+        let duration = "duration = '12s'\nrepetitions = 3\n[design]\nkind = ";
+        for kind in ["'adaptive'", "'calibration'"] {
+            let measure = format!("{duration}{kind}");
+            let study = study("processes", &measure, "{ from = 1, to = 64, step = 1 }");
+            let pass = study.first_pass().unwrap().unwrap();
+            assert_eq!(pass.design.kind, DesignKind::Full);
+            let levels = (0..pass.factors[0].levels.len()).map(|at| pass.factors[0].level(at).text);
+            assert_eq!(levels.collect::<Vec<_>>(), ["1", "2", "4", "8", "16", "32", "64"]);
+            assert!(planned(&pass).0 <= FIRST_ANSWER.get());
+            assert!(pass.settings(&[Some(6)]).is_ok());
+            assert_ne!(pass.fingerprint(), study.fingerprint());
+        }
+        // Beside another factor, each of its values at as many loads as there is time for.
+        let loads = "[1, 2, 4, 8, 16]\n'workload.think_time' = ['0s', '1ms', '2ms']";
+        let pass = study("processes", &format!("{duration}'adaptive'"), loads);
+        let pass = pass.first_pass().unwrap().unwrap();
+        let counts: Vec<usize> = pass.factors.iter().map(|factor| factor.levels.len()).collect();
+        assert_eq!(counts, [5, 1]);
+    }
 
     fn study(kind: &str, measure: &str, clients: &str) -> StudyFile {
         let system = match kind {

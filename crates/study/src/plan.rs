@@ -166,10 +166,14 @@ impl Plan {
         self.configurations.iter().map(|levels| study.settings(levels)).collect()
     }
 
+    /// Whether what was measured decides which configurations are run.
+    pub fn chooses(&self) -> bool {
+        self.search.is_some() || self.calibration.is_some()
+    }
+
     /// How many runs there will be, where that is known beforehand.
     pub fn total(&self) -> Option<usize> {
-        let chooses = self.search.is_some() || self.calibration.is_some();
-        match (self.repetitions, chooses) {
+        match (self.repetitions, self.chooses()) {
             (Repetitions::Fixed(count), false) => {
                 Some(self.configurations.len() * usize::try_from(count).ok()?)
             }

@@ -47,7 +47,7 @@ pub(super) fn in_words(told: &Told) -> String {
 }
 
 /// What the first pass tells, where the study was stopped before its own runs tell more: they answer, and
-/// every configuration has one.
+/// every configuration has one, or, of a design that chooses them, as many were made.
 pub(super) fn better(
     study: &StudyFile,
     folder: &Path,
@@ -59,13 +59,20 @@ pub(super) fn better(
         let number = u32::try_from(configuration).ok();
         runs.iter().any(|run| run.is_usable() && Some(run.configuration) == number)
     };
-    if told.answer.told && (0..wanted.configurations.len()).all(has_run) {
-        return Ok(None);
-    }
     let Some((_, place)) = of(study, folder)?.filter(|(_, place)| Results::exists(place)) else {
         return Ok(None);
     };
-    let first = Told::of(&Results::open(&place)?)?;
+    let of_first = Results::open(&place)?;
+    let usable = |runs: &[Run]| runs.iter().filter(|run| run.is_usable()).count();
+    let has_enough = if wanted.chooses() {
+        usable(&runs) >= usable(&of_first.latest_runs()?)
+    } else {
+        (0..wanted.configurations.len()).all(has_run)
+    };
+    if told.answer.told && has_enough {
+        return Ok(None);
+    }
+    let first = Told::of(&of_first)?;
     let page = place.join("report.html");
     let report = page.is_file().then_some(page);
     Ok((first.has_runs && (first.answer.told || !told.has_runs)).then_some(Told {
