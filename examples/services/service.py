@@ -5,6 +5,8 @@
     service.py --port PORT --kind pool         a semaphore of 4, held for 10 ms: 400/s at most
     service.py --port PORT --kind sleep        10 ms of sleep and nothing shared: grows with the clients
     service.py --port PORT --kind processor    1 ms of Python a request, one interpreter lock: one core
+    service.py --port PORT --kind work [--work 10000]
+                                               so many turns of a loop a request, 1 to 3 ms of one core
     service.py --port PORT --kind threads      8 threads serve all requests, 16 ms each: 500/s at most
     service.py --port PORT --kind dependency   a semaphore of 3, held for 10 ms: 300/s at most
     service.py --port PORT --kind accept       takes one connection at a time from the accept queue, answers
@@ -36,6 +38,17 @@ def compute(seconds):
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
+
+
+class Work:
+    """The same work at each request, however fast the processor is."""
+
+    turns = 10000
+
+    def __call__(self):
+        x = 3
+        for turn in range(self.turns):
+            x = (x * 48271 + turn) % 2147483647
 
 
 class Log:
@@ -100,6 +113,7 @@ KINDS = {
     "pool": (threading.Semaphore(4), lambda: time.sleep(0.010)),
     "sleep": (nullcontext(), lambda: time.sleep(0.010)),
     "processor": (nullcontext(), lambda: compute(0.001)),
+    "work": (nullcontext(), Work()),
     "threads": (nullcontext(), lambda: THREADS.submit(time.sleep, 0.016).result()),
     "dependency": (threading.Semaphore(3), lambda: time.sleep(0.010)),
     "accept": (nullcontext(), lambda: time.sleep(0.003)),
@@ -147,7 +161,9 @@ def main():
     parser.add_argument("--kind", choices=sorted([*KINDS, *QUERIES]), required=True)
     parser.add_argument("--database", help="HOST:PORT of PostgreSQL")
     parser.add_argument("--size", type=int, default=5, help="connections of `connections` (5)")
+    parser.add_argument("--work", type=int, default=Work.turns, help="turns of `work` (10000)")
     options = parser.parse_args()
+    Work.turns = options.work
     QUERIES["connections"].size = options.size
     server = (OneByOne if options.kind == "accept" else Server)(("127.0.0.1", options.port), Handler)
     server.options = options
