@@ -126,7 +126,7 @@ fn the_page_renders_and_answers_without_a_word_on_the_console_or_the_network() {
     says("data-tip=\"8 workersclients: 30throughput (1/s): 7550");
 }
 
-/// Writes down how large the page is, and what of it ends where.
+/// Opens all chapters, and writes down how large the page is, what of it ends where, and what of tables and plots is amiss.
 const MEASURE: &str = r##"<script>
 const page = document.documentElement, measured = window.parent.document.documentElement.dataset;
 const end = (name) => Math.ceil(document.querySelector(name)?.getBoundingClientRect().bottom ?? 0);
@@ -137,6 +137,15 @@ measured.first = String(Math.max(end("#answer dl"), end("#answer figure.plot .ca
 measured.hidden = String([...document.querySelectorAll("#answer .scroll")].filter((box) => box.scrollWidth > box.clientWidth + 1).length);
 const rows = [...document.querySelectorAll("tbody tr")].filter((row) => !row.closest("details:not([open])"));
 measured.row = String(Math.max(0, ...rows.map((row) => Math.ceil(row.getBoundingClientRect().height))));
+for (const fold of document.querySelectorAll("details.chapter, details.folded, details.more")) fold.open = true;
+const tables = [...document.querySelectorAll(".scroll > table")].filter((table) => table.offsetParent && !table.closest("details:not([open])"));
+const named = (found) => String(found.length) + found.map((one) => `; ${one.caption?.textContent ?? one.id}`).join("");
+measured.tables = String(tables.length);
+measured.behind = named(tables.filter((table) => table.offsetWidth > table.parentElement.clientWidth + 1));
+measured.clipped = named(tables.filter((table) => table.getBoundingClientRect().right > page.clientWidth + 1));
+measured.quoted = named(tables.filter((table) => table.textContent.includes("`")));
+const plots = [...document.querySelectorAll("figure.plot")], drawn = (plot) => plot.querySelector(".data").textContent;
+measured.twice = named(plots.filter((plot, place) => plots.some((other, before) => before < place && drawn(other) === drawn(plot))));
 </script>"##;
 
 /// What the measuring script says of the page on a screen of this size: a frame, since a window has a least width.
@@ -187,6 +196,25 @@ fn the_first_page_is_short() {
             assert_eq!(of("hidden"), "0", "{name}: tables with hidden columns at {}", of("width"));
             // Six lines of a table.
             assert!(pixels(of("row")) < 140, "{name}: a row of {} px", of("row"));
+        }
+    }
+}
+
+/// On the second page, all of it unfolded, and on paper of 210 mm with its margins: no column lies behind a scroll or beyond
+/// the edge, no name stands in back-quotes in a table, and no plot is drawn twice.
+#[test]
+fn no_table_of_the_second_page_is_cut_on_a_desk_or_on_paper() {
+    const PAPER: (u32, u32) = (688, 973);
+    for made in [&*WRITES, &*TWO_LEVEL, &*QUEUE, &*IDLE] {
+        let (page, name) = (made.html(), made.name);
+        let printed = page.replacen("@media print", "@media all", 1);
+        assert_ne!(printed, page);
+        for (page, size) in [(&page, (1280, 800)), (&printed, PAPER)] {
+            let of = measured(page, "#all", size);
+            assert!(of("tables").parse::<u32>().unwrap() > 5, "{name}: {} tables", of("tables"));
+            for amiss in ["behind", "clipped", "quoted", "twice"] {
+                assert_eq!(of(amiss), "0", "{name} at {} px: {amiss}", size.0);
+            }
         }
     }
 }
