@@ -177,7 +177,7 @@ impl Serve for Service {
     }
 
     fn refuse_at_stop(&self, _: bool) -> Response<Reply> {
-        self.shared.network().outcome(STOPPING, 1);
+        self.shared.network.lock().outcome(STOPPING, 1);
         refused(&self.shared, &stopping().into())
     }
 
