@@ -4,7 +4,7 @@ use kendall_compute::RequestLimits;
 use kendall_link::ShapeChange;
 use kendall_protocols::load_result::LoadResult;
 use kendall_protocols::memcached::{
-    BadReply, Command, Element, Framing, KEY_BYTES, LINE_BYTES, Limits, Parsed, Request, Span,
+    Command, Element, Framing, KEY_BYTES, LINE_BYTES, Limits, Parsed, Request, Span,
     element, keys, parse,
 };
 use kendall_protocols::snapshot::TierSnapshot;
@@ -90,7 +90,7 @@ pub(crate) fn memcached_reply(bytes: &[u8]) {
         let rest = &bytes[at..];
         let found = element(framing, rest);
         let used = match found {
-            Err(BadReply::LongLine | BadReply::Header) | Ok(Element::Incomplete) => return,
+            Err(_) | Ok(Element::Incomplete) => return,
             Ok(Element::Part(line) | Element::Last { line, .. }) => line,
             Ok(Element::Value { header, data, key, unique, .. }) => {
                 let spans = [Some(key), unique];
