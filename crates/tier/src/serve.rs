@@ -358,9 +358,7 @@ impl Listener {
         drop(listener);
         let ended = async { while tasks.join_next().await.is_some() {} };
         let refusing = async {
-            tokio::time::timeout(farewell / 10 * 9, std::future::pending::<()>())
-                .await
-                .unwrap_or_default();
+            pause(farewell / 10 * 9).await;
             shared.late.send_replace(true);
             std::future::pending().await
         };

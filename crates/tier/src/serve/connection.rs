@@ -26,7 +26,7 @@ use tokio::time::error::Elapsed;
 use super::incoming::Incoming;
 use super::open::{Connection, Part, Room};
 use super::tls::{self, Protocol};
-use super::{Counted, EdgeLimit, ListenOptions, Serve, ServeConnection, Shared, stopped};
+use super::{Counted, EdgeLimit, ListenOptions, Serve, ServeConnection, Shared, pause, stopped};
 
 /// Requests that one connection may have open.
 const STREAMS: u32 = 1024;
@@ -328,7 +328,7 @@ impl Served {
                 before = now;
                 let never = now.0 == 0;
                 if quiet >= if never { first } else { idle } {
-                    tokio::time::timeout(SOON, pending::<()>()).await.unwrap_or_default();
+                    pause(SOON).await;
                     if counts().0 == now.0 && !connection.has_requests() {
                         return if never && is_http1 { Enough::Silent } else { Enough::Idle };
                     }

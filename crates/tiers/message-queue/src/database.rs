@@ -11,14 +11,15 @@ use std::error::Error as _;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
     Runtime, TimeoutType,
 };
+use parking_lot::Mutex;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Socket};
@@ -326,7 +327,7 @@ impl Session {
         let mut performed = Performed::default();
         let sends = || operations.iter().all(|operation| matches!(operation, Operation::Send(_)));
         if self.is_full() && sends() {
-            let taken = self.full.taken.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let taken = self.full.taken.lock().clone();
             performed.refuse(operations.len(), &full(&format!("nothing was stored{taken}")));
             return performed;
         }
@@ -472,7 +473,7 @@ impl Session {
             pg_size_pretty(pg_total_relation_size('message')), pg_size_pretty(pg_total_relation_size('answered')), \
             pg_size_pretty(pg_total_relation_size('archive')))";
         let taken = self.connection.query_one(text, &[]).await?.get(0);
-        *self.full.taken.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+        *self.full.taken.lock() = taken;
         Ok(())
     }
 
