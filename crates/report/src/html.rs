@@ -145,7 +145,7 @@ fn block(block: &Block) -> Value {
                 description => drawing.description.as_str(),
             },
         ),
-        Block::Table(table) => ("table", Value::from(Serde(TableView::new(table)))),
+        Block::Table(table) => ("table", Value::from(Serde(TableView::parts(table)))),
         Block::Plot(plot) => ("plot", plot_view(plot)),
         Block::PlotPair(pair) => {
             ("plot-pair", Value::from(vec![plot_view(&pair.0), plot_view(&pair.1)]))
@@ -163,13 +163,13 @@ struct TableView {
     rows: Vec<Vec<CellView>>,
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, Clone)]
 struct ColumnView {
     label: String,
     numeric: bool,
 }
 
-#[derive(Serialize, Default)]
+#[derive(Serialize, Default, Clone)]
 struct CellView {
     text: String,
     numeric: bool,
@@ -203,6 +203,41 @@ impl TableView {
             columns: columns.collect(),
             rows: rows.collect(),
         }
+    }
+
+    /// One, or several with fewer columns each: all have those that say what a row is about, which are the first.
+    fn parts(table: &Table) -> Vec<Self> {
+        /// Columns of one, and of each of several beside the first.
+        const MOST: usize = 14;
+        const OF_PART: usize = 8;
+        const MOST_FIRST: usize = 3;
+        let whole = Self::new(table);
+        let count = whole.columns.len();
+        if count <= MOST {
+            return vec![whole];
+        }
+        let words = whole.columns.iter().take_while(|column| !column.numeric).count();
+        let first = (1 + words).min(MOST_FIRST);
+        let rest = count - first;
+        // One that is left alone goes with those before it.
+        let number = rest.div_ceil(OF_PART) - usize::from(rest % OF_PART == 1);
+        let part = |at: usize| {
+            let from = first + at * OF_PART;
+            let to = if at + 1 == number { count } else { from + OF_PART };
+            let shown: Vec<usize> = (0..first).chain(from..to).collect();
+            Self {
+                id: if at == 0 { whole.id.clone() } else { String::new() },
+                caption: format!("{}: part {} of {number}", whole.caption, at + 1),
+                folded: whole.folded,
+                columns: shown.iter().map(|column| whole.columns[*column].clone()).collect(),
+                rows: whole
+                    .rows
+                    .iter()
+                    .map(|row| shown.iter().map(|column| row[*column].clone()).collect())
+                    .collect(),
+            }
+        };
+        (0..number).map(part).collect()
     }
 }
 

@@ -247,7 +247,11 @@ const watch = new IntersectionObserver((entries) => {
   for (const [id, link] of links) if (id === first) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
 }, { rootMargin: "0px 0px -60% 0px" });
 for (const id of links.keys()) { const section = document.getElementById(id); if (section) watch.observe(section); }
-const fits = () => { for (const box of document.querySelectorAll(".scroll")) box.classList.toggle("wider", box.scrollWidth > box.clientWidth + 1); };
+// A table that is wider than its place is set closer, and scrolls where that is not enough.
+const isWider = (box) => box.scrollWidth > box.clientWidth + 1;
+const fits = () => { for (const box of document.querySelectorAll(".scroll")) {
+  box.classList.remove("dense"); box.classList.toggle("dense", isWider(box)); box.classList.toggle("wider", isWider(box));
+} };
 fits();
 window.addEventListener("resize", fits);
 window.addEventListener("hashchange", fits);

@@ -126,8 +126,9 @@ fn the_page_renders_and_answers_without_a_word_on_the_console_or_the_network() {
     says("data-tip=\"8 workersclients: 30throughput (1/s): 7550");
 }
 
-/// Opens all chapters, and writes down how large the page is, what of it ends where, and what of tables and plots is amiss.
-const MEASURE: &str = r##"<script>
+/// Writes down how large the page is, what of it ends where, and, all chapters opened, what of tables and plots is amiss. Once
+/// it is loaded: before, no part of it is what the address names.
+const MEASURE: &str = r##"<script>addEventListener("load", () => {
 const page = document.documentElement, measured = window.parent.document.documentElement.dataset;
 const end = (name) => Math.ceil(document.querySelector(name)?.getBoundingClientRect().bottom ?? 0);
 measured.fits = String(page.scrollWidth <= page.clientWidth);
@@ -138,6 +139,7 @@ measured.hidden = String([...document.querySelectorAll("#answer .scroll")].filte
 const rows = [...document.querySelectorAll("tbody tr")].filter((row) => !row.closest("details:not([open])"));
 measured.row = String(Math.max(0, ...rows.map((row) => Math.ceil(row.getBoundingClientRect().height))));
 for (const fold of document.querySelectorAll("details.chapter, details.folded, details.more")) fold.open = true;
+dispatchEvent(new Event("resize"));
 const tables = [...document.querySelectorAll(".scroll > table")].filter((table) => table.offsetParent && !table.closest("details:not([open])"));
 const named = (found) => String(found.length) + found.map((one) => `; ${one.caption?.textContent ?? one.id}`).join("");
 measured.tables = String(tables.length);
@@ -146,7 +148,7 @@ measured.clipped = named(tables.filter((table) => table.getBoundingClientRect().
 measured.quoted = named(tables.filter((table) => table.textContent.includes("`")));
 const plots = [...document.querySelectorAll("figure.plot")], drawn = (plot) => plot.querySelector(".data").textContent;
 measured.twice = named(plots.filter((plot, place) => plots.some((other, before) => before < place && drawn(other) === drawn(plot))));
-</script>"##;
+});</script>"##;
 
 /// What the measuring script says of the page on a screen of this size: a frame, since a window has a least width.
 fn measured(
