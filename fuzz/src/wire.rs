@@ -4,8 +4,8 @@ use kendall_compute::RequestLimits;
 use kendall_link::ShapeChange;
 use kendall_protocols::load_result::LoadResult;
 use kendall_protocols::memcached::{
-    Command, Element, Framing, KEY_BYTES, LINE_BYTES, Limits, Parsed, Request, Span,
-    element, keys, parse,
+    Command, Element, Framing, KEY_BYTES, LINE_BYTES, Limits, Parsed, Request, Span, element, keys,
+    parse,
 };
 use kendall_protocols::snapshot::TierSnapshot;
 use kendall_stats::histogram::Histogram;

@@ -136,9 +136,10 @@ impl<'a> Section<'a> {
             None => return Ok(None),
             Some(Value::String(text)) => text,
             Some(other) => {
-                return Err(
-                    self.problem(key, format!("`{}` is not a text; write it in quotes", echo(&other)))
-                );
+                return Err(self.problem(
+                    key,
+                    format!("`{}` is not a text; write it in quotes", echo(&other)),
+                ));
             }
         };
         if let Form::Choice(words) = declared.form
@@ -247,7 +248,9 @@ impl<'a> Section<'a> {
             Some(Value::Boolean(flag)) => flag,
             None => false,
             Some(other) => {
-                return Err(self.problem(key, format!("`{}` is not `true` or `false`", echo(&other))));
+                return Err(
+                    self.problem(key, format!("`{}` is not `true` or `false`", echo(&other)))
+                );
             }
         };
         self.effective(key, json!(flag));
@@ -279,7 +282,9 @@ impl<'a> Section<'a> {
                 .map(|item| item.as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
                 .ok_or_else(|| self.problem(key, format!("is not {form}")))?,
-            Some(other) => return Err(self.problem(key, format!("`{}` is not {form}", echo(&other)))),
+            Some(other) => {
+                return Err(self.problem(key, format!("`{}` is not {form}", echo(&other))));
+            }
         };
         self.effective(key, json!(words));
         Ok(words)
@@ -301,7 +306,8 @@ impl<'a> Section<'a> {
             None => Ok(Section::new(&path, &EMPTY, keys)),
             Some(Value::Table(table)) => Ok(Section::new(&path, table, keys)),
             Some(other) => {
-                Err(self.problem(key, format!("`{}` is not a table; write `[{path}]`", echo(&other))))
+                Err(self
+                    .problem(key, format!("`{}` is not a table; write `[{path}]`", echo(&other))))
             }
         }
     }
