@@ -135,23 +135,31 @@ fn a_proxy_that_has_no_descriptor_left_ejects_no_server() {
     command.args(["serve", "proxy", "--listen", "127.0.0.1:0", "--server", &server.to_string()]);
     let (mut process, ready) =
         Process::ready(command.args(["--format", "json"]).stdout(Stdio::piped()));
-    let mut client = TcpStream::connect(ready.address("listen")).unwrap();
-    client.set_read_timeout(Some(kendall_testing::DEADLINE)).unwrap();
-    let mut line = |request: &[u8]| {
-        client.write_all(request).unwrap();
-        let mut answer = Vec::new();
-        std::io::BufReader::new(&client).read_until(b'\n', &mut answer).unwrap();
-        String::from_utf8(answer).unwrap()
+    let connect = || {
+        let client = TcpStream::connect(ready.address("listen")).unwrap();
+        client.set_read_timeout(Some(kendall_testing::DEADLINE)).unwrap();
+        client
     };
-    assert_eq!(line(b"set k 0 0 1\r\nv\r\n"), "STORED\r\n");
-    // Reads of unknown size take a connection that is not open yet.
-    let fewer = Rlimit { current: Some(4), maximum: Some(4) };
-    prlimit(Some(Pid::from_child(&process.0)), Resource::Nofile, fewer).unwrap();
-    for _ in 0..5 {
-        let answer = line(b"get k\r\n");
+    let line = |mut client: &TcpStream, request: &[u8]| {
+        client.write_all(request).unwrap();
+        let mut answer = String::new();
+        std::io::BufReader::new(client).read_line(&mut answer).unwrap();
+        answer
+    };
+    let (writer, readers) = (connect(), [0; 5].map(|_| connect()));
+    let set = b"set k 0 0 1\r\nv\r\n";
+    // All are accepted when the last one has an answer.
+    for client in readers.iter().chain([&writer]) {
+        assert_eq!(line(client, set), "STORED\r\n");
+    }
+    let none = Rlimit { current: Some(0), maximum: Some(64) };
+    prlimit(Some(Pid::from_child(&process.0)), Resource::Nofile, none).unwrap();
+    // The first read of a client, whose answer may be long, takes a connection that is not open yet.
+    for reader in &readers {
+        let answer = line(reader, b"get k\r\n");
         assert!(answer.starts_with("SERVER_ERROR the proxy has no descriptor left"), "{answer}");
     }
-    assert_eq!(line(b"set k 0 0 1\r\nv\r\n"), "STORED\r\n");
+    assert_eq!(line(&writer, set), "STORED\r\n");
     kill_process(Pid::from_child(&process.0), Signal::TERM).unwrap();
     let said = std::io::read_to_string(process.0.stdout.take().unwrap()).unwrap();
     let said: serde_json::Value = serde_json::from_str(&said).unwrap();
