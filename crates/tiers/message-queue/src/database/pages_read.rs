@@ -64,7 +64,7 @@ const OPERATIONS: [&str; 38] = [
     "take_once(10, 1, NULL, false, 0, 1, 1::smallint, gen_random_uuid(), gen_random_uuid(), false)",
     "take_once(1, 1, NULL, true, 1000, 2, 2::smallint, gen_random_uuid(), gen_random_uuid(), false)",
     "acknowledge_once(2, ARRAY(SELECT id FROM message ORDER BY id DESC LIMIT 2), '{49999,50000}', \
-        3::smallint, gen_random_uuid(), gen_random_uuid(), false)",
+        3::smallint, gen_random_uuid(), gen_random_uuid())",
     "put_back(gen_random_uuid(), NULL, 1000000000, 1, 1, NULL, 0, 'x', 0, 0, NULL, NULL)",
     "bury((SELECT max(id) FROM message), 2, 'why')",
     "redrive(1, ARRAY(SELECT id FROM message ORDER BY id LIMIT 10), NULL, 0, 10)",
