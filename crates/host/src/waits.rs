@@ -11,7 +11,6 @@ use procfs::process::{FDTarget, Process, Task};
 
 use crate::exchanges::{self, Connection, NoTable};
 use crate::programs::Programs;
-use crate::sample::Accounting;
 
 /// Threads, and descriptors of each process, that are looked at: reading more would cost the service too much.
 const MOST_THREADS: usize = 512;
@@ -208,10 +207,10 @@ impl Address {
     }
 }
 
-/// Whom the processes of an instance are connected to, without those that connected to them.
-pub fn called(of: &Accounting) -> BTreeSet<Address> {
+/// Whom these processes and those below them are connected to, without those that connected to them.
+pub fn called(roots: &[u32]) -> BTreeSet<Address> {
     let mut waits = Waits::default();
-    for pid in Programs::now().below(&of.roots()) {
+    for pid in Programs::now().below(roots) {
         Process::new(pid).into_iter().for_each(|process| waits.add_sockets(&process));
     }
     let all = waits.connections();
@@ -247,9 +246,9 @@ impl std::fmt::Display for Serving {
     }
 }
 
-/// Who serves an instance at these addresses, but for the processes `own` and those below them.
-pub fn serving(of: &Accounting, addresses: BTreeSet<Address>, own: &[u32]) -> Vec<Serving> {
-    let Some(seen_by) = of.roots().first().copied().filter(|_| !addresses.is_empty()) else {
+/// Who serves processes at these addresses, but for the processes `own` and those below them.
+pub fn serving(roots: &[u32], addresses: BTreeSet<Address>, own: &[u32]) -> Vec<Serving> {
+    let Some(seen_by) = roots.first().copied().filter(|_| !addresses.is_empty()) else {
         return Vec::new();
     };
     let all = Programs::now();
@@ -412,8 +411,8 @@ mod tests {
         };
         let mut server = start(listener);
         let address = Address::Unix(name.clone());
-        let found = serving(&Accounting::Process(1), BTreeSet::from([address.clone()]), &[]);
-        let others = serving(&Accounting::Process(1), BTreeSet::from([address]), &[server.id()]);
+        let found = serving(&[1], BTreeSet::from([address.clone()]), &[]);
+        let others = serving(&[1], BTreeSet::from([address]), &[server.id()]);
         server.kill().unwrap();
         server.wait().unwrap();
         let found = &found[0];
@@ -435,7 +434,7 @@ mod tests {
         // The test of a thousand agents has more descriptors than are looked at, for as long as it runs.
         let end = monotonic_ns() + 60_000_000_000;
         let (own, tcp) = (std::process::id(), Address::Tcp(address));
-        let of = Accounting::Process(own);
+        let of = [own];
         while monotonic_ns() < end && !called(&of).contains(&tcp) {}
         assert!(called(&of).contains(&tcp));
         let there = BTreeSet::from([tcp]);

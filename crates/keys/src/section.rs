@@ -6,7 +6,19 @@ use toml::{Table, Value};
 use crate::closest::{closest, did_you_mean};
 use crate::key::{Form, Key, Keys, Need};
 use crate::lines::join;
-use crate::value::echo;
+
+/// Most characters of a value that an error repeats.
+const MOST_ECHO: usize = 60;
+
+/// A value as an error repeats it: without hundreds of digits, and no longer than a line.
+fn echo(value: &Value) -> String {
+    let text = value.to_string();
+    match value {
+        _ if text.chars().nth(MOST_ECHO).is_none() => text,
+        Value::Float(number) => format!("{number:e}"),
+        _ => text.chars().take(MOST_ECHO).chain(['…']).collect(),
+    }
+}
 
 /// A key whose value cannot be used, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

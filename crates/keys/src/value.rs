@@ -35,19 +35,6 @@ pub fn from_json(path: &str, json: &serde_json::Value) -> Result<Value, Problem>
     })
 }
 
-/// Most characters of a value that an error repeats.
-const MOST_ECHO: usize = 60;
-
-/// A value as an error repeats it: without hundreds of digits, and no longer than a line.
-pub(crate) fn echo(value: &Value) -> String {
-    let text = value.to_string();
-    match value {
-        _ if text.chars().nth(MOST_ECHO).is_none() => text,
-        Value::Float(number) => format!("{number:e}"),
-        _ => text.chars().take(MOST_ECHO).chain(['…']).collect(),
-    }
-}
-
 /// A JSON document; a key that an object has twice is refused, as TOML refuses it, for one of the two
 /// would be ignored.
 pub fn json_document(text: &str) -> Result<serde_json::Value, serde_json::Error> {

@@ -701,9 +701,10 @@ impl Watch {
             let of_members = of_members.flatten().map(Address::Tcp);
             let of_others = self.serving.iter().map(|(found, _)| found.address.clone());
             let known: Vec<Address> = of_members.chain(of_others).collect();
-            let mut called = waits::called(&accounting);
+            let roots = accounting.roots();
+            let mut called = waits::called(&roots);
             called.retain(|address| !known.contains(address));
-            for found in waits::serving(&accounting, called, &self.own()) {
+            for found in waits::serving(&roots, called, &self.own()) {
                 if let (Some((pid, _)), Some(name)) = (&found.process, found.name())
                     && !self.own().contains(pid)
                 {

@@ -11,7 +11,7 @@ use kendall_units::echo;
 use roxmltree::{Document, Node, ParsingOptions, TextPos};
 use toml::{Table, Value};
 
-use crate::vocabulary::{Row, unknown};
+use crate::vocabulary::{Row, elements, tag, unknown};
 
 /// What JMVA writes, and this reader looks at or lists as left out.
 const KNOWN: &[Row] = &[
@@ -267,20 +267,12 @@ pub(crate) fn document(text: &str) -> Result<Document<'_>, JmvaError> {
     Ok(Document::parse_with_options(text, options)?)
 }
 
-pub(crate) fn elements<'a>(of: Node<'a, 'a>) -> impl Iterator<Item = Node<'a, 'a>> {
-    of.children().filter(Node::is_element)
-}
-
 pub(crate) fn child<'a>(of: Node<'a, 'a>, name: &str) -> Option<Node<'a, 'a>> {
     elements(of).find(|child| child.has_tag_name(name))
 }
 
 fn need<'a>(of: Node<'a, 'a>, name: &str) -> Result<Node<'a, 'a>, JmvaError> {
     child(of, name).ok_or_else(|| wrong(tag(of), format!("has no <{name}>")).within(of))
-}
-
-pub(crate) fn tag(element: Node<'_, '_>) -> String {
-    format!("<{}>", element.tag_name().name())
 }
 
 pub(crate) fn named<'a>(element: Node<'a, 'a>, place: &str) -> Result<&'a str, JmvaError> {

@@ -11,10 +11,9 @@ use roxmltree::Node;
 use toml::{Table, Value};
 
 use crate::jmva::{
-    Jmva, JmvaError, child, document, elements, left_out, lines, list, listed, named, number, tag,
-    wrong,
+    Jmva, JmvaError, child, document, left_out, lines, list, listed, named, number, wrong,
 };
-use crate::vocabulary::{Row, unknown};
+use crate::vocabulary::{Row, elements, tag, unknown};
 use times::Parameters;
 
 /// What JSIM writes, and this reader looks at or lists as left out.

@@ -9,10 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use roxmltree::Node;
 use toml::{Table, Value};
 
-use crate::jmva::{
-    Ends, Jmva, JmvaError, child, document, left_out, list, listed, number, tag, wrong,
-};
-use crate::vocabulary::{Row, unknown};
+use crate::jmva::{Ends, Jmva, JmvaError, child, document, left_out, list, listed, number, wrong};
+use crate::vocabulary::{Row, tag, unknown};
 
 /// What PNML and PIPE write, and this reader looks at or needs not.
 const KNOWN: &[Row] = &[

@@ -2,11 +2,17 @@
 
 use roxmltree::Node;
 
-use crate::jmva::{elements, tag};
-
 /// An element, its attributes, and what may stand in it; `"result-*"` is all that begins so. What stands in an
 /// element that has no such row is not looked at, and `"*"` stands for any attribute.
 pub(crate) type Row = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+pub(crate) fn elements<'a>(of: Node<'a, 'a>) -> impl Iterator<Item = Node<'a, 'a>> {
+    of.children().filter(Node::is_element)
+}
+
+pub(crate) fn tag(element: Node<'_, '_>) -> String {
+    format!("<{}>", element.tag_name().name())
+}
 
 /// Unknown elements and attributes, with where they begin.
 pub(crate) fn unknown(root: Node<'_, '_>, rows: &[Row]) -> Vec<(usize, String)> {

@@ -256,8 +256,8 @@ impl Init {
             );
             return Err(exit_with(Exit::Refused, what));
         }
-        let of = attached.accounting();
-        probe::note_who_serves(study, &of, kendall_host::waits::called(&of), &of.roots());
+        let roots = attached.accounting().roots();
+        probe::note_who_serves(study, &roots, kendall_host::waits::called(&roots), &roots);
         match (&attached.group, attached.pid) {
             (Some(group), _) => output::note(&format!(
                 "it runs in the control group {group}: its CPU time and memory are measured"

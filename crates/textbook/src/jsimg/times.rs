@@ -4,7 +4,8 @@ use roxmltree::Node;
 use toml::Value;
 
 use super::{parameter, value, whole};
-use crate::jmva::{JmvaError, elements, number, wrong};
+use crate::jmva::{JmvaError, number, wrong};
+use crate::vocabulary::elements;
 
 /// A distribution of model files, and its keys.
 type Shape = (&'static str, Vec<(&'static str, Value)>);

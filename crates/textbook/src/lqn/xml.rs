@@ -5,8 +5,8 @@ use roxmltree::Node;
 
 use super::activities::{After, Link};
 use super::{Draft, DraftEntry, DraftPhase, Named, Read};
-use crate::jmva::{JmvaError, coded, document, elements, named, number, tag, wrong};
-use crate::vocabulary::{Row, unknown};
+use crate::jmva::{JmvaError, coded, document, named, number, wrong};
+use crate::vocabulary::{Row, elements, tag, unknown};
 
 const CALL: &[&str] = &["dest", "calls-mean", "fanin", "fanout"];
 

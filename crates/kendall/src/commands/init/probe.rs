@@ -147,15 +147,14 @@ fn try_all<'a>(
         let (tiers, others): (BTreeSet<Address>, _) = called.into_iter().partition(is_tier);
         let of = running.iter().filter(|other| tiers.iter().any(|to| is_at(to, other)));
         calls.extend(of.map(|other| (name.clone(), other.looked.name.clone())));
-        note_who_serves(name, &Accounting::Process(one.child.id()), others, &ids);
+        note_who_serves(name, &[one.child.id()], others, &ids);
     }
     Ok((found, calls))
 }
 
 /// Does something, and looks meanwhile whom each is connected to: a connection may last for one request.
 fn watched<T>(running: &[Started<'_>], work: impl FnOnce() -> T) -> (T, Vec<BTreeSet<Address>>) {
-    let all: Vec<Accounting> =
-        running.iter().map(|one| Accounting::Process(one.child.id())).collect();
+    let all: Vec<[u32; 1]> = running.iter().map(|one| [one.child.id()]).collect();
     let is_done = AtomicBool::new(false);
     let watch = || {
         let mut called = vec![BTreeSet::new(); all.len()];
@@ -179,8 +178,8 @@ fn watched<T>(running: &[Started<'_>], work: impl FnOnce() -> T) -> (T, Vec<BTre
 }
 
 /// Names what a service is connected to that is no tier of the study.
-pub(super) fn note_who_serves(name: &str, of: &Accounting, called: BTreeSet<Address>, own: &[u32]) {
-    for who in waits::serving(of, called, own) {
+pub(super) fn note_who_serves(name: &str, roots: &[u32], called: BTreeSet<Address>, own: &[u32]) {
+    for who in waits::serving(roots, called, own) {
         output::note(&format!(
             "{who} serves `{name}`: what it needs is measured where it is a tier of the study (--tier)"
         ));
