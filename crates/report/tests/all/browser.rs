@@ -146,7 +146,8 @@ measured.tables = String(tables.length);
 measured.behind = named(tables.filter((table) => table.offsetWidth > table.parentElement.clientWidth + 1));
 measured.clipped = named(tables.filter((table) => table.getBoundingClientRect().right > page.clientWidth + 1));
 measured.quoted = named(tables.filter((table) => table.textContent.includes("`")));
-const plots = [...document.querySelectorAll("figure.plot")], drawn = (plot) => plot.querySelector(".data").textContent;
+const plots = [...document.querySelectorAll("figure.plot")];
+const drawn = (plot) => plot.querySelector(".figure-title").textContent + plot.querySelector(".data").textContent;
 measured.twice = named(plots.filter((plot, place) => plots.some((other, before) => before < place && drawn(other) === drawn(plot))));
 });</script>"##;
 
