@@ -355,6 +355,7 @@ impl Agent {
 
 fn look(snapshots: &[String], accounts: &[Accounting], folder: Option<&Path>) -> Looked {
     let before_ns = thread_cpu_ns();
+    let waits = accounts.iter().any(|one| matches!(one, Accounting::Waits(_)));
     let until = Until::after(PAGES);
     let page = |address: &String| {
         let body = if until.is_over() { None } else { http::snapshot(address) };
@@ -362,7 +363,7 @@ fn look(snapshots: &[String], accounts: &[Accounting], folder: Option<&Path>) ->
     };
     Looked {
         accounts: accounts.iter().map(sample::accounting).collect(),
-        host: sample::host(""),
+        host: if waits { None } else { sample::host("") },
         free_bytes: folder.and_then(free_bytes),
         // The pages last: a slow one must not delay these samples.
         snapshots: snapshots.iter().map(page).collect(),

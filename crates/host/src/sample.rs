@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kendall_store::{HostSample, ProcessSample, ThreadSample};
 use kendall_units::{exact_f64, whole_u64};
-use procfs::process::Process;
+use procfs::process::{Process, Task};
 use procfs::{
     CpuPressure, Current as _, CurrentSI as _, FromRead as _, KernelStats,
     WithCurrentSystemInfo as _,
@@ -41,6 +41,8 @@ pub enum Accounting {
     ControlGroup(String),
     /// A Prometheus page with `process_cpu_seconds_total`.
     Prometheus(String),
+    /// Of these processes only what they wait for: other counters cost more than that.
+    Waits(Box<Accounting>),
 }
 
 impl Accounting {
@@ -49,6 +51,7 @@ impl Accounting {
         match self {
             Self::Process(pid) | Self::Generator(pid) | Self::Alone(pid) => vec![*pid],
             Self::ControlGroup(folder) => processes_in(&group(Path::new(CONTROL_GROUPS), folder)),
+            Self::Waits(of) => of.roots(),
             Self::None | Self::Prometheus(_) => Vec::new(),
         }
     }
@@ -91,6 +94,14 @@ pub fn accounting(source: &Accounting) -> Option<Sampled> {
         Accounting::Alone(pid) => process_alone(*pid),
         Accounting::ControlGroup(folder) => control_group(Path::new(CONTROL_GROUPS), folder),
         Accounting::Prometheus(page) => prometheus(page).map(Sampled::from),
+        Accounting::Waits(of) => {
+            let total =
+                Total { only_waits: true, waits: Some(Waits::default()), ..Total::default() };
+            match **of {
+                Accounting::Process(pid) => tree(pid, total),
+                _ => Some(total.with_all(&of.roots()).sample()),
+            }
+        }
     }
 }
 
@@ -127,6 +138,8 @@ pub fn process_alone(pid: u32) -> Option<Sampled> {
 struct Total {
     /// Leaves out what processes below it used that have ended.
     alone: bool,
+    /// Reads nothing but what threads and connections wait for.
+    only_waits: bool,
     user_ticks: u64,
     system_ticks: u64,
     reaped_ticks: u64,
@@ -139,37 +152,17 @@ struct Total {
 impl Total {
     /// Adds one process, and returns those below it.
     fn add(&mut self, process: &Process) -> Option<Vec<u32>> {
-        let stat = process.stat().ok()?;
-        let reaped = |ticks| if self.alone { 0 } else { u64::try_from(ticks).unwrap_or(0) };
-        let (reaped_user, reaped_system) = (reaped(stat.cutime), reaped(stat.cstime));
-        self.user_ticks += stat.utime + reaped_user;
-        self.system_ticks += stat.stime + reaped_system;
-        self.reaped_ticks += reaped_user + reaped_system;
-        self.sample.resident_bytes += stat.rss_bytes().get();
+        if !self.only_waits {
+            self.add_times(process)?;
+        }
         let mut children = Vec::new();
         for task in process.tasks().ok()?.filter_map(Result::ok) {
             self.sample.threads += 1;
             if let Some(waits) = &mut self.waits {
                 waits.add_thread(&task);
             }
-            let schedstat = task.schedstat().ok();
-            if let Some(schedstat) = &schedstat {
-                self.on_cpu_ns += schedstat.sum_exec_runtime;
-            }
-            // A kernel that does not count it says that no thread ever ran.
-            if let Some(counted) = schedstat.as_ref().filter(|counted| counted.pcount > 0) {
-                *self.sample.run_queue_wait_ns.get_or_insert(0) += counted.run_delay;
-            }
-            if let Ok(status) = task.status() {
-                if let Some(schedstat) = &schedstat {
-                    let name = common_name(&status.name);
-                    let group = self.threads.entry(name.to_owned()).or_default();
-                    group.threads += 1;
-                    group.cpu_ns += schedstat.sum_exec_runtime;
-                    group.run_queue_wait_ns += schedstat.run_delay;
-                }
-                self.sample.voluntary_switches += status.voluntary_ctxt_switches.unwrap_or(0);
-                self.sample.involuntary_switches += status.nonvoluntary_ctxt_switches.unwrap_or(0);
+            if !self.only_waits {
+                self.add_thread(&task);
             }
             children.extend(task.children().unwrap_or_default());
         }
@@ -177,6 +170,51 @@ impl Total {
             waits.add_sockets(process);
         }
         Some(children)
+    }
+
+    /// With these processes, and without those below them.
+    fn with_all(mut self, all: &[u32]) -> Self {
+        for pid in all {
+            let process = i32::try_from(*pid).ok().and_then(|pid| Process::new(pid).ok());
+            if let Some(process) = process {
+                self.add(&process);
+            }
+        }
+        self.waits = self.waits.filter(|_| self.sample.threads > 0);
+        self
+    }
+
+    fn add_times(&mut self, process: &Process) -> Option<()> {
+        let stat = process.stat().ok()?;
+        let reaped = |ticks| if self.alone { 0 } else { u64::try_from(ticks).unwrap_or(0) };
+        let (reaped_user, reaped_system) = (reaped(stat.cutime), reaped(stat.cstime));
+        self.user_ticks += stat.utime + reaped_user;
+        self.system_ticks += stat.stime + reaped_system;
+        self.reaped_ticks += reaped_user + reaped_system;
+        self.sample.resident_bytes += stat.rss_bytes().get();
+        Some(())
+    }
+
+    fn add_thread(&mut self, task: &Task) {
+        let schedstat = task.schedstat().ok();
+        if let Some(schedstat) = &schedstat {
+            self.on_cpu_ns += schedstat.sum_exec_runtime;
+        }
+        // A kernel that does not count it says that no thread ever ran.
+        if let Some(counted) = schedstat.as_ref().filter(|counted| counted.pcount > 0) {
+            *self.sample.run_queue_wait_ns.get_or_insert(0) += counted.run_delay;
+        }
+        if let Ok(status) = task.status() {
+            if let Some(schedstat) = &schedstat {
+                let name = common_name(&status.name);
+                let group = self.threads.entry(name.to_owned()).or_default();
+                group.threads += 1;
+                group.cpu_ns += schedstat.sum_exec_runtime;
+                group.run_queue_wait_ns += schedstat.run_delay;
+            }
+            self.sample.voluntary_switches += status.voluntary_ctxt_switches.unwrap_or(0);
+            self.sample.involuntary_switches += status.nonvoluntary_ctxt_switches.unwrap_or(0);
+        }
     }
 
     /// The scheduler counts nanoseconds, but only of threads that live; the ticks of 10 ms count
@@ -190,7 +228,7 @@ impl Total {
         self.sample.cpu_system_ns = total - self.sample.cpu_user_ns.min(total);
         let at_ns = monotonic_ns();
         self.sample.at_ns = at_ns;
-        if self.sample.run_queue_wait_ns.is_none() {
+        if self.sample.run_queue_wait_ns.is_none() && !self.only_waits {
             self.sample.cpu_pressure_ns = pressure_ns(Path::new(CpuPressure::PATH));
         }
         self.sample.waiting = self.waits.take().and_then(Waits::found);
@@ -222,15 +260,8 @@ fn control_group(root: &Path, folder: &str) -> Option<Sampled> {
         Some(line.trim().parse::<u64>().ok()? * 1_000)
     };
     let (cpu_user_ns, cpu_system_ns) = (nanoseconds("user_usec ")?, nanoseconds("system_usec ")?);
-    let mut total = Total { waits: Some(Waits::default()), ..Total::default() };
-    for pid in processes_in(&folder) {
-        let process = i32::try_from(pid).ok().and_then(|pid| Process::new(pid).ok());
-        if let Some(process) = process {
-            total.add(&process);
-        }
-    }
-    total.waits = total.waits.filter(|_| total.sample.threads > 0);
-    let found = total.sample();
+    let total = Total { waits: Some(Waits::default()), ..Total::default() };
+    let found = total.with_all(&processes_in(&folder)).sample();
     let memory = std::fs::read_to_string(folder.join("memory.current"));
     let uncounted = found.process.run_queue_wait_ns.is_none();
     let process = ProcessSample {
@@ -307,6 +338,10 @@ mod tests {
         assert!(sample.threads >= 1 && sample.resident_bytes > 0);
         let told = sample.run_queue_wait_ns.or(sample.cpu_pressure_ns);
         assert!(told.is_some() || !Path::new(CpuPressure::PATH).exists(), "{sample:?}");
+        let alone = Accounting::Waits(Box::new(Accounting::Process(std::process::id())));
+        let waits = accounting(&alone).unwrap();
+        assert!(waits.process.threads >= 1 && waits.threads.is_empty());
+        assert_eq!(waits.process.run_queue_wait_ns, None);
         let named: u64 = sampled.threads.iter().map(|group| group.threads).sum();
         assert_eq!(named, sample.threads);
         assert_eq!((common_name("worker-12"), common_name("42")), ("worker", "42"));

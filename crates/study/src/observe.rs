@@ -742,9 +742,11 @@ impl Watch {
         let snapshots = of_host.filter_map(|member| member.metrics.clone()).collect();
         let of_host = self.processes.iter().filter(|(_, process)| process.host == name);
         let account = |(accounting, _): &(Accounting, Process)| match accounting {
-            Accounting::Process(_) | Accounting::ControlGroup(_) => accounting.clone(),
-            _ if waits => Accounting::None,
-            _ => accounting.clone(),
+            _ if !waits => accounting.clone(),
+            Accounting::Process(_) | Accounting::ControlGroup(_) => {
+                Accounting::Waits(Box::new(accounting.clone()))
+            }
+            _ => Accounting::None,
         };
         let accounts: Vec<Accounting> = of_host.map(account).collect();
         if waits && accounts.iter().all(|one| *one == Accounting::None) {
