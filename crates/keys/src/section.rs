@@ -319,7 +319,7 @@ impl<'a> Section<'a> {
             Some(Value::Table(table)) => Ok(Section::new(&path, table, keys)),
             Some(other) => {
                 Err(self
-                    .problem(key, format!("`{}` is not a table; write `[{path}]`", echo(&other))))
+                    .problem(key, format!("`{}` is not a table; write `[{path}]`", echo(other))))
             }
         }
     }
