@@ -250,7 +250,8 @@ fn predictions_hold_within_their_intervals_at_the_nominal_rate() {
             held[1] += u32::from(answer.response_mean_s.holds(truth.response_mean_s));
             held[2] += u32::from(answer.response_p99_s.holds(p99));
             errors.push((answer.throughput_per_s.center / truth.throughput_per_s).ln().abs());
-            // Wide intervals would hold everything: at most three times the drift each way.
+            // Wide intervals would hold everything: at most three times the drift each way, and beyond the runs what an
+            // unknown power of the load of 0.05 makes.
             // With the speed of the run known, as by a probe beside it.
             let slowness = twin.slowness(truth.probe_s.unwrap());
             let known = twin.predict(&system, &of, slowness).unwrap();
@@ -259,7 +260,10 @@ fn predictions_hold_within_their_intervals_at_the_nominal_rate() {
             widths.push(answer.throughput_per_s.high / answer.throughput_per_s.center - 1.0);
             known_widths.push(known.throughput_per_s.high / known.throughput_per_s.center - 1.0);
             let width = answer.throughput_per_s.high / answer.throughput_per_s.center;
-            assert!(width < 1.5, "{clients}/{workers}: an interval of ×{width}");
+            let reach = [f64::from(clients) / 24.0, f64::from(workers) / 16.0]
+                .map(|times| times.ln().max(0.0));
+            let most = 1.5_f64.ln().hypot(1.96 * 0.05 * (reach[0] + reach[1])).exp();
+            assert!(width < most, "{clients}/{workers}: an interval of ×{width}");
         }
     }
     errors.sort_by(f64::total_cmp);

@@ -978,6 +978,7 @@ impl StudyModel {
                 let all: Vec<usize> = (0..self.loads.len()).filter(|_| as_fast).collect();
                 self.tail_by_wait(&all, Some((&self.twin, &self.common, system)), mean_s)
             },
+            tells_nothing: self.tells_nothing,
             is_blind: along.is_some() && self.is_blind(),
             is_full: self.is_full(),
         };

@@ -149,6 +149,18 @@ impl LoadRun {
     }
 }
 
+/// Runs of one configuration together.
+pub(super) fn configurations<'a>(runs: impl Iterator<Item = &'a LoadRun>) -> Vec<Vec<&'a LoadRun>> {
+    let mut all: Vec<Vec<&LoadRun>> = Vec::new();
+    for run in runs {
+        match all.iter_mut().find(|known| known[0].repeats(run)) {
+            Some(known) => known.push(run),
+            None => all.push(vec![run]),
+        }
+    }
+    all
+}
+
 /// Mean response time and its p99 by a model, of a run's configuration, or of what is asked.
 pub(super) type Modelled<'a> = &'a dyn Fn(Option<&LoadRun>) -> Option<[f64; 2]>;
 
@@ -160,14 +172,7 @@ pub(super) fn tail_by_wait<'a>(
     mean_s: f64,
     modelled: Modelled<'_>,
 ) -> Option<f64> {
-    let mut configurations: Vec<Vec<&LoadRun>> = Vec::new();
-    for run in runs.filter(|run| run.times_s.is_some_and(|times| times[0] > 0.0 && times[3] > 0.0))
-    {
-        match configurations.iter_mut().find(|known| known[0].repeats(run)) {
-            Some(known) => known.push(run),
-            None => configurations.push(vec![run]),
-        }
-    }
+    let told = runs.filter(|run| run.times_s.is_some_and(|times| times[0] > 0.0 && times[3] > 0.0));
     let mean = |runs: &Vec<&'a LoadRun>| {
         let of = |at: usize| {
             let logs = runs.iter().filter_map(|run| Some((run.weight, run.times_s?[at].ln())));
@@ -175,7 +180,7 @@ pub(super) fn tail_by_wait<'a>(
         };
         (of(0), of(3), runs[0])
     };
-    let mut points: Vec<(f64, f64, &LoadRun)> = configurations.iter().map(mean).collect();
+    let mut points: Vec<(f64, f64, &LoadRun)> = configurations(told).iter().map(mean).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (first, last) = (points.first()?, points.last()?);
     let above = points.iter().find(|point| point.0 >= mean_s);
@@ -567,28 +572,37 @@ pub(super) fn weighted(values: impl Iterator<Item = (f64, f64)>) -> (f64, f64) {
     (sum / all, all)
 }
 
+/// A run's weight, and the logarithm of a number of it.
+fn log(run: &LoadRun, of: &dyn Fn(&LoadRun) -> Option<f64>) -> Option<(f64, f64)> {
+    Some((run.weight, of(run).filter(|value| *value > 0.0)?.ln()))
+}
+
+/// Variance of the logarithm of a run within groups of equal runs, with what is usual as one more, and its degrees of freedom.
+pub(super) fn scatter(groups: &[Vec<&LoadRun>], (usual, of): Measure<'_>) -> (f64, f64) {
+    let (mut squares, mut freedom) = (usual * usual, 1.0);
+    for same in groups {
+        let logs = || same.iter().filter_map(|run| log(run, of));
+        let (center, all) = weighted(logs());
+        if all > 0.0 {
+            squares += logs().map(|(weight, log)| weight * (log - center).powi(2)).sum::<f64>();
+            freedom += exact_f64(same.len()) - 1.0;
+        }
+    }
+    (squares / freedom, freedom)
+}
+
 /// One more run where `there` were made: their mean, with the spread within all groups of equal runs.
 pub(super) fn one_more(
     groups: &[Vec<&LoadRun>],
     there: &[&LoadRun],
     (usual, of): Measure<'_>,
 ) -> Option<Interval> {
-    let log = |run: &&LoadRun| Some((run.weight, of(run).filter(|value| *value > 0.0)?.ln()));
-    let (mut squares, mut freedom) = (usual * usual, 1.0);
-    for same in groups {
-        let (center, all) = weighted(same.iter().filter_map(log));
-        if all > 0.0 {
-            let off =
-                same.iter().filter_map(log).map(|(weight, log)| weight * (log - center).powi(2));
-            squares += off.sum::<f64>();
-            freedom += exact_f64(same.len()) - 1.0;
-        }
-    }
-    let (center, all) = weighted(there.iter().filter_map(log));
+    let (variance, freedom) = scatter(groups, (usual, of));
+    let (center, all) = weighted(there.iter().filter_map(|run| log(run, of)));
     if all <= 0.0 {
         return None;
     }
-    let half = t_two_sided(CONFIDENCE, freedom) * (squares / freedom * (1.0 + 1.0 / all)).sqrt();
+    let half = t_two_sided(CONFIDENCE, freedom) * (variance * (1.0 + 1.0 / all)).sqrt();
     let center = center.exp();
     let (low, high) = (center * (-half).exp(), center * half.exp());
     Some(Interval { center, low, high, why: Why::Drift })

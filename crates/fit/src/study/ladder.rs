@@ -6,14 +6,15 @@
 //! their number, k that of those at which it had no answer, σ what such a model usually errs by. A configuration whose runs
 //! were disturbed counts by their weight.
 //!
-//! Intervals are normal, of the variance Σw·s² + Σw·(f − f̄)²: of what each model errs by, here with σ = 3 % for all, and of
-//! what those that have a part in the answer differ by. A model of one configuration less errs more than that of all, which
-//! makes up for so few errors: in simulated systems such intervals hold what they say (`tests/ladder`). Beyond
+//! Intervals reach t·s + the differences, as √(Σw·(t·s)² + Σw·(1.96·(f − f̄))²): what each model errs by, here with σ = 3 %
+//! for all and with what one run scatters by beside the mean of those that were left out, by Student's t of n + 3 degrees
+//! of freedom; and what those that have a part in the answer differ by. In simulated systems such intervals hold what they
+//! say (`tests/ladder`). Beyond
 //! the loads that were run, of an open load, and where more than the load is changed, a model's own interval is the least;
 //! an error counts there without what all runs left open at its configuration, and by how much less its model leaves open
 //! at what is asked.
-//! Where nothing could be left out the model that usually errs least answers, within its own interval and what the others
-//! say.
+//! Where nothing could be left out the model that usually errs least answers, within the intervals of all that weigh more
+//! than such an interval leaves out: their own, and no less than what they usually err by.
 //!
 //! # Source
 //! Weights of the likelihood where each is left out in turn: Yao et al., Bayesian Analysis 13 (2018), §2.3 (pseudo-BMA).
@@ -22,7 +23,9 @@ use kendall_stats::distribution::t_two_sided;
 use kendall_units::exact_f64;
 use serde::{Deserialize, Serialize};
 
-use super::by_load::{Along, LoadRun, Model, Place, is_beyond, is_load, weighted};
+use super::by_load::{
+    Along, LoadRun, Model, Place, configurations, is_beyond, is_load, measure, scatter, weighted,
+};
 use crate::hidden::Family;
 use crate::model::{CONFIDENCE, NORMAL};
 use crate::twin::{Interval, System, Twin, Why, Workload};
@@ -158,6 +161,8 @@ pub struct LeftOut {
     pub throughput_per_s: f64,
     /// That of its least disturbed run.
     weight: f64,
+    /// What one of its runs scatters by beside their mean, as σ of the logarithms.
+    of_run: Pair,
     /// Among the runs that differ from it in the load alone; none without them.
     place: Option<Place>,
     /// Whether it lies outside of all other runs in what is varied beside the load.
@@ -221,11 +226,18 @@ impl LeftOut {
             tail_by_wait(measured[1].exp()),
         ];
         let tails = tails.map(|said| Some(said? - (p99? - measured[1])));
+        let all = configurations(runs.iter().chain(others).copied());
+        let weight: f64 = runs.iter().map(|run| run.weight).sum();
+        let of_run = [0, 1].map(|at| {
+            let (usual, of) = measure(at);
+            (scatter(&all, (usual, &of)).0 * (1.0 - 1.0 / weight).max(0.0)).sqrt()
+        });
         let place = along.as_ref().map(Along::place);
         errors.iter().any(Option::is_some).then_some(Self {
             levels: first.in_words(),
             throughput_per_s: measured[0].exp(),
             weight: runs.iter().map(|run| run.weight).fold(0.0, f64::max),
+            of_run,
             place,
             is_beyond: is_beyond((&first.graph, &first.levels), others.iter().copied()),
             errors,
@@ -323,7 +335,8 @@ pub(super) struct Asked<'a> {
     pub(super) tail_by_twin: Option<f64>,
     /// Its logarithm by how requests wait, at a mean response time.
     pub(super) tail_by_wait: &'a dyn Fn(f64) -> Option<f64>,
-    /// Nothing but the operating system tells what a request waits for.
+    /// Nothing but the operating system tells what a request waits for; and neither do the runs.
+    pub(super) tells_nothing: bool,
     pub(super) is_blind: bool,
     /// In some run the processors were full.
     pub(super) is_full: bool,
@@ -335,7 +348,7 @@ impl Asked<'_> {
     fn judged(
         &self,
         rung: Rung,
-        errors: &[(f64, Pair, Pair)],
+        errors: &[(&LeftOut, Pair, Pair)],
         left_out: f64,
     ) -> Option<(Own, Judged)> {
         let (pair, reach) = self.own(rung)?;
@@ -346,23 +359,28 @@ impl Asked<'_> {
         }
         let is_blind = self.is_blind && rung.is_of_the_structure();
         let usual = if is_blind { BLIND } else { rung.usual() };
-        let at = |at: usize| errors.iter().map(move |(weight, error, _)| (*weight, error[at]));
-        let all: f64 = errors.iter().map(|(weight, ..)| weight).sum();
+        let at = |at: usize| errors.iter().map(move |(one, error, _)| (one.weight, error[at]));
+        let all: f64 = errors.iter().map(|(one, ..)| one.weight).sum();
         let errs = [0, 1].map(|place| errs_by(at(place), left_out, usual));
         let own = reach.map_or([f64::INFINITY; 2], |reach| reach.map(|(ends, _)| sigma(ends)));
         let beyond = |at: usize| {
-            let excess = move |(weight, error, open): &(f64, Pair, Pair)| {
-                let squares = error[at].powi(2) - open[at].powi(2);
+            let excess = move |(one, error, open): &(&LeftOut, Pair, Pair)| {
+                let squares = (error[at].powi(2) - open[at].powi(2)).max(0.0);
                 let share = if open[at] > own[at] { own[at] / open[at] } else { 1.0 };
-                (*weight, share * squares.max(0.0).sqrt())
+                // What was left out is a mean of runs, and what is asked is one of them.
+                (one.weight, (share * squares.sqrt()).hypot(one.of_run[at]))
             };
             errors.iter().map(excess)
         };
         let mut off = [0, 1].map(|place| errs_by(beyond(place), all, LEAST_KNOWN));
-        // Of another think time throughput is off by what the response time is off by, as a share of the cycle.
-        let asked = self.twin.1.workload;
-        if let (None, Workload::Closed { think_time_s, .. }) = (self.along, asked) {
-            off[0] = off[0].min(off[1] * pair[1] / (pair[1] + think_time_s));
+        // Of a closed load throughput is off by what the response time is off by, as a share of the cycle.
+        if let Workload::Closed { think_time_s, .. } = self.twin.1.workload {
+            let share = pair[1] / (pair[1] + think_time_s);
+            if errors.is_empty() {
+                off = [usual, usual / share];
+            } else if self.along.is_none() {
+                off[0] = off[0].min(off[1] * share);
+            }
         }
         let rms = || weighted(at(1).map(|(weight, error)| (weight, error * error))).0.sqrt();
         let judged = Judged {
@@ -417,13 +435,14 @@ impl Ladder {
         let left_out: f64 = judges.iter().map(|one| one.weight).sum();
         let own_is_least =
             asked.along.is_none_or(|along| !along.is_closed()) || place != Some(Place::Inside);
-        let open = asked.own(Rung::HiddenStation).and_then(|own| own.1).filter(|_| own_is_least);
+        // What a system tells of itself leaves no place for a station that no counter shows.
+        let is_open = own_is_least && asked.tells_nothing;
+        let open = asked.own(Rung::HiddenStation).and_then(|own| own.1).filter(|_| is_open);
         let rung = |(at, rung)| {
             // What was open there is in a model's own interval, where that is the least.
             let is_open = open.is_some() || asked.along.is_none() && asked.has_station;
             let open = |one: &LeftOut| if is_open { one.open } else { [0.0; 2] };
-            let errors =
-                judges.iter().filter_map(|one| Some((one.weight, one.errors[at]?, open(one))));
+            let errors = judges.iter().filter_map(|one| Some((*one, one.errors[at]?, open(one))));
             asked.judged(rung, &errors.collect::<Vec<_>>(), left_out)
         };
         let mut rungs: Vec<(Own, Judged)> =
@@ -463,7 +482,10 @@ impl Ladder {
             tails.map(|((said, errs), weight)| weight * of(*said, *errs)).sum::<f64>()
         };
         let center = sum(&|said, _| said);
+        // Without errors, what they usually are is no estimate.
+        let is_judged = self.tails_left_out > 0.0;
         let t = t_two_sided(CONFIDENCE, self.tails_left_out + WORTH);
+        let t = if is_judged { t } else { NORMAL };
         let squares = sum(&|said, errs| (t * errs).powi(2) + (NORMAL * (said - center)).powi(2));
         (!self.tails.is_empty()).then_some((center, squares.sqrt()))
     }
@@ -497,23 +519,24 @@ impl Ladder {
         let all = sum(&|_| 1.0);
         let is_judged = self.left_out > 0.0;
         let center = if is_judged { sum(&|own| own.center[at]) / all } else { leading.center[at] };
+        let t = if is_judged { t_two_sided(CONFIDENCE, self.left_out + WORTH) } else { NORMAL };
         let of = |reach: [Reach; 2], side: usize| reach[at].0[side];
         let reach = |own: &Own, side: usize| match own.reach.map(|reach| of(reach, side)) {
-            Some(reach) if !is_judged => reach,
-            Some(reach) if self.own_is_least => {
-                let open = self.open.map_or(0.0, |open| of(open, side));
-                reach.max(open).max(NORMAL * own.off[at])
+            Some(reach) if self.own_is_least || !is_judged => {
+                let open = self.open.filter(|_| is_judged).map_or(0.0, |open| of(open, side));
+                reach.max(open).max(t * own.off[at])
             }
-            _ => NORMAL * if is_judged { own.off[at] } else { own.errs[at] },
+            _ => t * own.off[at],
         };
         let differ = sum(&|own| (NORMAL * (own.center[at] - center)).powi(2)) / all;
         let end = |side: usize| {
-            let errs = if is_judged {
-                sum(&|own| reach(own, side).powi(2)) / all
-            } else {
-                reach(leading, side).powi(2)
-            };
-            (errs + differ).sqrt()
+            if is_judged {
+                return (sum(&|own| reach(own, side).powi(2)) / all + differ).sqrt();
+            }
+            let sign = if side == 0 { -1.0 } else { 1.0 };
+            let parts = self.rungs.iter().filter(|(_, one)| one.weight > 1.0 - CONFIDENCE);
+            let ends = parts.map(|(own, _)| sign * (own.center[at] - center) + reach(own, side));
+            ends.fold(0.0, f64::max)
         };
         let ends = [end(0), end(1)];
         let (low, high) = ((center - ends[0]).exp(), (center + ends[1]).exp());
@@ -566,13 +589,9 @@ const MOST_TIMES: usize = 12;
 /// What is left out, one after another: each configuration, and each level of what is varied beside the load, by the
 /// places of their runs. The runs of a configuration are together.
 pub(super) fn groups(runs: &[LoadRun]) -> Vec<Vec<Vec<usize>>> {
-    let mut configurations: Vec<Vec<usize>> = Vec::new();
-    for (place, run) in runs.iter().enumerate() {
-        match configurations.iter_mut().find(|known| runs[known[0]].repeats(run)) {
-            Some(known) => known.push(place),
-            None => configurations.push(vec![place]),
-        }
-    }
+    let place = |run: &LoadRun| runs.iter().position(|known| std::ptr::eq(known, run));
+    let places = |same: &Vec<&LoadRun>| same.iter().filter_map(|run| place(run)).collect();
+    let configurations: Vec<Vec<usize>> = configurations(runs.iter()).iter().map(places).collect();
     let mut groups = Vec::new();
     let mut levels: Vec<&(String, f64)> = Vec::new();
     for level in runs.iter().flat_map(|run| &run.levels).filter(|(key, _)| !is_load(key)) {

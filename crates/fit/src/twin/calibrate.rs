@@ -130,6 +130,8 @@ pub(super) struct Fitted {
     pub(super) form: Form,
     /// Whether the runs show this form. Those that they only do not deny are part of the interval, not of its center.
     pub(super) shown: bool,
+    /// Its part of the interval, beside 1 of those that are shown: how much less the runs speak for it.
+    pub(super) share: f64,
     pub(super) demands: Vec<Demand>,
     /// Standard deviation of log(measured/fitted) of the CPU time of all processes together.
     pub(super) residual: f64,
@@ -140,14 +142,14 @@ pub(super) struct Fitted {
 }
 
 impl Fitted {
-    /// Whether its runs speak for another form: the ratio of the likelihoods of what both leave of the CPU time of a
-    /// request, at as many throughputs as were run.
-    fn is_worse_than(&self, other: &Self, runs: &[&MeasuredRun]) -> bool {
+    /// ln of the ratio of the likelihoods of what this and another form leave of the CPU time of a request, at as many
+    /// throughputs as were run.
+    fn evidence_over(&self, other: &Self, runs: &[&MeasuredRun]) -> f64 {
         let mut rates: Vec<f64> = runs.iter().map(|run| run.throughput_per_s.ln()).collect();
         rates.sort_by(f64::total_cmp);
         rates.dedup_by(|next, last| *next - *last < SAME_RATE);
         let left = |fitted: &Self| fitted.residual.hypot(LEAST_RESIDUAL).ln();
-        2.0 * exact_f64(rates.len()) * (left(self) - left(other)) > EVIDENCE
+        exact_f64(rates.len()) * (left(other) - left(self))
     }
 }
 
@@ -299,7 +301,11 @@ pub fn calibrate(
     // A form that its own runs contradict is no evidence about others.
     let most = CONTRADICTED * first.residual.max(LEAST_RESIDUAL);
     let others = others.filter(|fitted| fitted.form != Form::ProbeLoad || fitted.residual <= most);
-    let shown = |fitted: Fitted| Fitted { shown: first.is_worse_than(&fitted, &usable), ..fitted };
+    let shown = |fitted: Fitted| {
+        let evidence = fitted.evidence_over(&first, &usable);
+        let shown = 2.0 * evidence > EVIDENCE;
+        Fitted { shown, share: evidence.min(0.0).exp(), ..fitted }
+    };
     let mut fitted: Vec<Fitted> = std::iter::once(first.clone()).chain(others.map(shown)).collect();
     fitted.sort_by_key(|fitted| !fitted.shown);
     let shown = fitted.iter().take_while(|fitted| fitted.shown).count();
@@ -642,6 +648,7 @@ fn fit_form(
     let mut fitted = Fitted {
         form,
         shown: true,
+        share: 1.0,
         residual: residual(&first.demands, runs, reference, form),
         demands: first.demands,
         wake_s: 20e-6,

@@ -23,7 +23,8 @@ const SLOWNESS_ROUNDS: u32 = 3;
 const SLOWNESS_SHARE: f64 = 0.6;
 /// Rounds over what full processors carry, where work falls with it.
 const SETTLING: u32 = 8;
-/// Spread of the form of the demands itself, as σ of the logarithm.
+/// Spread of the form of the demands itself, as σ of the logarithm: among the runs, and again for each factor of e beyond
+/// them, as an unknown power of the load would make it.
 const FORM: f64 = 0.05;
 /// Spread of the times that an idle core takes to wake, and that a commit takes.
 const TIMES: f64 = 0.25;
@@ -324,7 +325,7 @@ impl Twin {
         let mut most = self.predict(&full.0, &[], slowness)?.throughput_per_s;
         // By a machine that is slower less, where processors bound it.
         let carried = self.carried(question) / slowness.unwrap_or(1.0).max(1.0);
-        let (_, drift) = self.spreads(&self.fitted[0], slowness);
+        let (_, drift) = self.spreads(&self.fitted[0], slowness, 0.0);
         let surely = carried * (-NORMAL * drift).exp();
         if surely > most.low {
             (most.low, most.why) = (surely, Why::Drift);
@@ -443,7 +444,7 @@ impl Twin {
         let all = |of: &dyn Fn(&&Fitted) -> bool| {
             self.fitted.iter().filter(of).map(of_form).fold(0.0, f64::max)
         };
-        [all(&|fitted| fitted.shown), all(&|_| true) * (1.0 + self.demands_half_width())]
+        [all(&|fitted| fitted.shown), all(&|_| true) * (1.0 + self.half_width(self.reach(system)))]
     }
 
     /// Busy shares of the hosts at a throughput, by the processor time of a request.
@@ -475,28 +476,64 @@ impl Twin {
         levels.iter().filter_map(of_level).collect()
     }
 
-    /// σ of all demands together: fit with form, and drift. What runs of one configuration differ by
+    /// How far a question lies beyond the runs in its load, its pools and its cores: logarithms of how many times, together,
+    /// as what a request costs may follow all of them the same way. At right angles fewer intervals hold.
+    fn reach(&self, question: &System) -> f64 {
+        let beyond = |of: &dyn Fn(&System) -> Option<u32>| {
+            let known = self.configurations.iter().filter_map(|run| of(&run.system)).map(f64::from);
+            let (low, high) =
+                known.fold((f64::INFINITY, 0.0_f64), |(low, high), at| (low.min(at), high.max(at)));
+            let asked = of(question).map_or(0.0, f64::from);
+            let beyond = (asked / high).ln().max((low / asked).ln());
+            if beyond.is_finite() { beyond.max(0.0) } else { 0.0 }
+        };
+        let clients = beyond(&|system| match system.workload {
+            Workload::Closed { clients, .. } => Some(clients),
+            Workload::Open { .. } => None,
+        });
+        let cores = |name: &String| {
+            beyond(&|system| Some(system.hosts.iter().find(|host| host.name == *name)?.cores))
+        };
+        let tokens = |name: &String| {
+            beyond(&|system| Some(system.pools.iter().find(|pool| pool.name == *name)?.tokens))
+        };
+        let cores = question.hosts.iter().map(|host| cores(&host.name));
+        let tokens = question.pools.iter().map(|pool| tokens(&pool.name));
+        clients + cores.chain(tokens).sum::<f64>()
+    }
+
+    /// σ of all demands together: fit with form, so far beyond the runs, and drift. What runs of one configuration differ by
     /// is drift, and no lack of fit.
-    fn spreads(&self, fitted: &Fitted, slowness: Option<f64>) -> (f64, f64) {
+    fn spreads(&self, fitted: &Fitted, slowness: Option<f64>, reach: f64) -> (f64, f64) {
         let lack = (fitted.residual.powi(2) - self.drift.powi(2)).max(0.0).sqrt();
         // Without its speed known, a run is as fast as any other.
         let speed = if slowness.is_none() { self.speed_spread } else { 0.0 };
-        (lack.hypot(FORM), self.drift.hypot(speed))
+        (lack.hypot(FORM).hypot(FORM * reach), self.drift.hypot(speed))
     }
 
     /// Half-width of a 95 % interval of all demands together at a known speed, as a share: what the form
     /// leaves, and what the machine does between runs.
     pub fn demands_half_width(&self) -> f64 {
-        let (fit, drift) = self.spreads(&self.fitted[0], Some(1.0));
+        self.half_width(0.0)
+    }
+
+    fn half_width(&self, reach: f64) -> f64 {
+        let (fit, drift) = self.spreads(&self.fitted[0], Some(1.0), reach);
         NORMAL * fit.hypot(drift)
     }
 
     /// Those in which requests do not pile up.
     fn draws(&self, question: &System, slowness: Option<f64>) -> Vec<Logs> {
         let mut chance = Chance::new(self.seed ^ 0x5EED);
+        let reach = self.reach(question);
+        let all: f64 = self.fitted.iter().map(|fitted| fitted.share).sum();
         let mut one = |draw: u32| {
-            let fitted = &self.fitted[draw as usize % self.fitted.len()];
-            let (fit, drift) = self.spreads(fitted, slowness);
+            let mut left = (f64::from(draw) + 0.5) / f64::from(DRAWS) * all;
+            let fitted = self.fitted.iter().find(|fitted| {
+                left -= fitted.share;
+                left <= 0.0
+            })?;
+            let (fit, drift) = self.spreads(fitted, slowness, reach);
             let work = (fit.hypot(drift) * chance.normal()).exp();
             let times = (TIMES * chance.normal()).exp();
             let ask = Ask { twin: self, question, slowness, fitted };
@@ -514,7 +551,7 @@ impl Twin {
         shown: &Simulated,
         spread: &Spread,
     ) -> Prediction {
-        let (fit, drift) = self.spreads(&self.fitted[0], slowness);
+        let (fit, drift) = self.spreads(&self.fitted[0], slowness, self.reach(question));
         let interval = |index: usize| {
             let model = self.misfit.metrics.get(index).map_or(0.0, lacking);
             spread.interval(index, model, (fit, drift))

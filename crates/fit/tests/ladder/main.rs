@@ -33,8 +33,8 @@ mod support;
 
 /// Clients, and the size of the pool of workers.
 type Place = (u32, u32);
-/// What is run, and what is asked.
-type Design = (Vec<Place>, Vec<Place>);
+/// A name, and what is run.
+type Design = (&'static str, Vec<Place>);
 
 /// A system, by what a run of it is: clients, and the size of its pool of workers.
 #[derive(Clone, Copy)]
@@ -299,19 +299,29 @@ impl Truth {
         }
     }
 
-    /// The lower loads, loads over the whole range, or few of them; and what is asked then, half of it beyond what was run.
-    fn designs(&self) -> [Design; 3] {
-        let at = |workers: u32, loads: &[u32]| loads.iter().map(|load| (*load, workers)).collect();
+    /// The lower loads, the ends of all ranges, what a calibration chooses, and few loads.
+    fn designs(&self) -> [Design; 4] {
+        let at = |loads: &[u32]| loads.iter().map(|load| (*load, 0)).collect();
+        let [third, corners, design, few] = if self.is_declared {
+            [
+                vec![(1, 4), (2, 4), (6, 4), (6, 8)],
+                vec![(1, 4), (16, 4), (1, 8), (16, 8)],
+                vec![(1, 4), (4, 4), (16, 4), (16, 8)],
+                vec![(2, 4), (12, 4), (12, 8)],
+            ]
+        } else {
+            [at(&[1, 2, 4, 8]), at(&[1, 16]), at(&[1, 4, 8, 16]), at(&[2, 8, 20])]
+        };
+        [("third", third), ("corners", corners), ("design", design), ("few", few)]
+    }
+
+    /// What is asked then, half of it beyond what was run.
+    fn asked(&self) -> Vec<Place> {
         if self.is_declared {
-            let calibrated = [(1, 4), (4, 4), (16, 4), (16, 8)].to_vec();
-            let lower = [(1, 4), (2, 4), (6, 4), (6, 8)].to_vec();
-            let few = [(2, 4), (12, 4), (12, 8)].to_vec();
-            let asked = [(8, 4), (32, 4), (12, 8), (48, 8), (32, 16), (40, 32)].to_vec();
-            return [(lower, asked.clone()), (calibrated, asked.clone()), (few, asked)];
+            vec![(8, 4), (32, 4), (12, 8), (48, 8), (32, 16), (40, 32)]
+        } else {
+            [3, 6, 12, 24, 48].map(|load| (load, 0)).to_vec()
         }
-        let asked: Vec<Place> = at(0, &[3, 6, 12, 24, 48]);
-        let all = [&[1, 2, 4, 8][..], &[1, 4, 8, 16], &[2, 8, 20]];
-        all.map(|loads| (at(0, loads), asked.clone()))
     }
 }
 
@@ -337,17 +347,18 @@ fn twice(
     repeats.map(|(repeat, at)| run(at, seed(repeat, at))).collect()
 }
 
-/// Absolute errors of throughput and mean response, and what the intervals held.
+/// Errors of throughput, mean response and p99, and what the intervals held.
 #[derive(Default)]
 struct Scores {
     errors: [Vec<f64>; 3],
     held: [usize; 3],
     halves: [Vec<f64>; 3],
-    /// Errors of throughput of what is done by hand, by its name.
-    by_hand: BTreeMap<&'static str, Vec<Option<f64>>>,
-    /// The same of single models of the ladder.
-    alone: BTreeMap<String, Vec<Option<f64>>>,
+    /// Errors of throughput of what is done by hand, and of single models of the ladder, by name.
+    beside: BTreeMap<String, Vec<Option<f64>>>,
 }
+
+/// What is done by hand; the last two are networks of the known stations, solved by mean value analysis.
+const BY_HAND: [&str; 4] = ["line", "law", "MVA", "MVA, pools"];
 
 impl Scores {
     fn add(&mut self, told: [Interval; 3], measured: [f64; 3]) {
@@ -371,15 +382,17 @@ impl Scores {
         let measured = run.throughput_per_s;
         self.add([*x, *mean, *p99], [measured, run.response_mean_s, p99_of_run]);
         let [line, law] = by_hand(runs, question);
-        let network = model.twin.solve_constant(&model.system(question).unwrap());
-        let network = network.map(|solved| solved.throughput_per_s);
-        for (name, told) in [("line", line), ("scaling law", law), ("network", network)] {
+        let solved = |system: &System| Some(model.twin.solve_constant(system)?.throughput_per_s);
+        let system = model.system(question).unwrap();
+        let mut free = system.clone();
+        free.pools.iter_mut().for_each(|pool| pool.tokens = pool.tokens.max(1_000));
+        let hands = [line, law, solved(&free), solved(&system)];
+        let rungs = answer.ladder.iter().map(|rung| (rung.name.key(), Some(rung.throughput_per_s)));
+        for (name, told) in BY_HAND.into_iter().zip(hands).chain(rungs) {
             let error = told.map(|told| (told / measured - 1.0).abs());
-            self.by_hand.entry(name).or_default().push(error);
-        }
-        for rung in &answer.ladder {
-            let error = (rung.throughput_per_s / measured - 1.0).abs();
-            self.alone.entry(format!("{:?}", rung.name)).or_default().push(Some(error));
+            let errors = self.beside.entry(name.to_owned()).or_default();
+            errors.resize(self.errors[0].len() - 1, None);
+            errors.push(error);
         }
         if std::env::var_os("SHOW").is_none() {
             return;
@@ -392,47 +405,69 @@ impl Scores {
             println!("  {name:?} {told:.0} left out {error:.3?} ({left_out}) weight {weight:.2}");
         }
         println!(
-            "{name}: X {x:.0?} for {measured:.0}, p99 {p99:.5?} for {p99_of_run:.5}, {:?}, line {line:.0?} law {law:.0?} \
-             network {network:.0?}",
-            answer.model
+            "{name}: X {x:.0?} for {measured:.0}, R {mean:.5?} for {:.5}, p99 {p99:.5?} for {p99_of_run:.5}, {:?}, by hand \
+             {hands:.0?}",
+            run.response_mean_s, answer.model
         );
     }
 
     fn add_other(&mut self, other: &Self) {
+        let before = self.errors[0].len();
         for at in 0..3 {
             self.errors[at].extend(&other.errors[at]);
             self.held[at] += other.held[at];
             self.halves[at].extend(&other.halves[at]);
         }
-        for (name, errors) in &other.by_hand {
-            self.by_hand.entry(name).or_default().extend(errors);
-        }
-        for (name, errors) in &other.alone {
-            self.alone.entry(name.clone()).or_default().extend(errors);
+        for (name, errors) in &other.beside {
+            let own = self.beside.entry(name.clone()).or_default();
+            own.resize(before, None);
+            own.extend(errors);
         }
     }
 
+    /// Errors of throughput at the points that another answers too, and those of the other.
+    fn both(&self, name: &str) -> Vec<[f64; 2]> {
+        let other = self.beside.get(name).into_iter().flatten();
+        let both = self.errors[0].iter().zip(other);
+        both.filter_map(|(own, other)| Some([*own, (*other)?])).collect()
+    }
+
+    fn medians(&self, name: &str) -> Option<[f64; 2]> {
+        let both = self.both(name);
+        let of = |at: usize| both.iter().map(|pair| pair[at]).collect::<Vec<_>>();
+        (!both.is_empty()).then(|| [0, 1].map(|at| quantile(&of(at), 0.5)))
+    }
+
+    /// Median half-width over the 90th percentile of errors.
+    fn width(&self, at: usize) -> f64 {
+        quantile(&self.halves[at], 0.5) / quantile(&self.errors[at], 0.9)
+    }
+
+    fn head() {
+        let metric = |name| format!("{name}: median/90 %/worst | held | half-width, over 90 %");
+        let metrics = ["X", "R", "p99"].map(metric).join(" | ");
+        println!("| % | points | {metrics} | {} |", BY_HAND.join(" | "));
+        println!("|---|--:{}|", "|--:".repeat(3 * 3 + BY_HAND.len()));
+    }
+
     fn print(&self, name: &str) {
-        let three = |values: &[f64]| {
-            let at = |p| format!("{:.1}", 100.0 * quantile(values, p));
-            [0.5, 0.9, 1.0].map(at).join(" / ")
-        };
         let of = |at: usize| {
+            let error = |p| format!("{:.1}", 100.0 * quantile(&self.errors[at], p));
+            let errors = [0.5, 0.9, 1.0].map(error).join("/");
             let held = 100 * self.held[at] / self.errors[at].len();
-            format!(
-                "{} | {held} | {:.0}",
-                three(&self.errors[at]),
-                100.0 * quantile(&self.halves[at], 0.5)
-            )
+            let half = 100.0 * quantile(&self.halves[at], 0.5);
+            format!("{errors} | {held} | {half:.0}, {:.1}", self.width(at))
         };
-        println!("| {name} | {} | {} | {} | {} |", self.errors[0].len(), of(0), of(1), of(2));
-        let by_hand = self.by_hand.iter().map(|(name, errors)| ((*name).to_owned(), errors));
-        let alone = self.alone.iter().map(|(name, errors)| (format!("{name} alone"), errors));
-        for (name, errors) in by_hand.chain(alone) {
-            let told: Vec<f64> = errors.iter().copied().flatten().collect();
-            if !told.is_empty() {
-                println!("|   {name} | {} | {} |", told.len(), three(&told));
-            }
+        let beside = |name: &str| match self.medians(name) {
+            Some([own, other]) => format!("{:.1} ({:.1})", 100.0 * other, 100.0 * own),
+            None => "–".to_owned(),
+        };
+        let by_hand = BY_HAND.map(beside).join(" | ");
+        let points = self.errors[0].len();
+        println!("| {name} | {points} | {} | {} | {} | {by_hand} |", of(0), of(1), of(2));
+        if std::env::var_os("SHOW").is_some() {
+            let rungs = self.beside.keys().filter(|name| !BY_HAND.contains(&name.as_str()));
+            rungs.for_each(|name| println!("|   {name} alone | {} |", beside(name)));
         }
     }
 }
@@ -472,54 +507,72 @@ fn model(runs: &[RunFacts], seed: u64) -> StudyModel {
     calibration.twin(&Signature::default(), &[], &[]).unwrap()
 }
 
-fn scored(truth: &Truth, seed: u64, designs: impl Fn(u64) -> bool) -> Scores {
+fn scored(truth: &Truth, seed: u64, place: usize) -> Scores {
     let mut scores = Scores::default();
-    let all = (0_u64..).zip(truth.designs());
-    for (design, (calibrated, asked)) in all.filter(|(design, _)| designs(*design)) {
-        let mut noise = normal(1_000 * seed + 17 + design);
-        let runs = twice(&calibrated, seed, |at, seed| truth.run(at, &mut noise, seed));
-        let model = model(&runs, seed);
-        for at in asked {
-            if calibrated.contains(&at) {
-                continue;
-            }
-            let question = truth.question(at);
-            let answer = model.answer(&question, None).unwrap();
-            let run = truth.run(at, &mut noise, 77_000 + 100 * seed + u64::from(at.0));
-            let name = format!("{} {design} {at:?}", truth.name);
-            scores.judge(&name, (&model, &question, &answer), (&runs, &run));
-        }
+    let times = VARIED[usize::try_from(seed - 1).unwrap() % VARIED.len()];
+    let truth = &Truth { times, ..*truth };
+    let (design, calibrated) = &truth.designs()[place];
+    let mut noise = normal(1_000 * seed + 17 + u64::try_from(place).unwrap());
+    let runs = twice(calibrated, seed, |at, seed| truth.run(at, &mut noise, seed));
+    let model = model(&runs, seed);
+    for at in truth.asked().into_iter().filter(|at| !calibrated.contains(at)) {
+        let question = truth.question(at);
+        let answer = model.answer(&question, None).unwrap();
+        let run = truth.run(at, &mut noise, 77_000 + 100 * seed + u64::from(at.0));
+        let name = format!("{} {design} {at:?}", truth.name);
+        scores.judge(&name, (&model, &question, &answer), (&runs, &run));
     }
     scores
 }
 
+/// So many seeds and all designs, or one of each.
+fn seeds() -> Option<u64> {
+    std::env::var("SEEDS").ok().map(|seeds| seeds.parse().unwrap())
+}
+
+/// Whether the name of a system has what `ONLY` names, if anything.
+fn is_asked(name: &str) -> bool {
+    std::env::var("ONLY").map_or(true, |only| name.contains(&only))
+}
+
+/// Scores of a system, of one of its designs (that at `first`) or of all of them at all seeds, which are shown one by one.
+fn of_designs(
+    name: &str,
+    (designs, first): (&[&str], usize),
+    scored: impl Fn(u64, usize) -> Scores,
+) -> Scores {
+    let mut all = Scores::default();
+    for (place, design) in designs.iter().enumerate() {
+        if seeds().is_none() && place != first % designs.len() {
+            continue;
+        }
+        let mut of_design = Scores::default();
+        (1..=seeds().unwrap_or(1)).for_each(|seed| of_design.add_other(&scored(seed, place)));
+        of_design.print(&format!("{name}, `{design}`"));
+        all.add_other(&of_design);
+    }
+    all.print(name);
+    all
+}
+
+/// In each system by itself, and in all.
 #[test]
 fn answers_are_no_worse_than_what_is_done_by_hand_and_held_as_often_as_they_say() {
-    // One design of each system, unless more is asked for.
-    let seeds: Option<u64> = std::env::var("SEEDS").ok().map(|seeds| seeds.parse().unwrap());
-    let mut all = Scores::default();
-    println!(
-        "| system | points | X: median / 90 % / worst | held | half | R | held | half | p99 | held | half |"
-    );
-    for (truth, place) in TRUTHS.iter().zip(0_u64..) {
-        let mut scores = Scores::default();
-        for seed in 1..=seeds.unwrap_or(1) {
-            let designs = |design| seeds.is_some() || design % 3 == place % 3;
-            let times = VARIED[usize::try_from(seed - 1).unwrap() % VARIED.len()];
-            scores.add_other(&scored(&Truth { times, ..*truth }, seed, designs));
-        }
-        scores.print(truth.name);
-        // In each system by itself, and in all.
-        scores.hold(truth.name);
+    let (mut all, mut short) = (Scores::default(), Vec::new());
+    Scores::head();
+    for (place, truth) in TRUTHS.iter().enumerate().filter(|(_, truth)| is_asked(truth.name)) {
+        let designs = truth.designs().map(|(name, _)| name);
+        let scored = |seed, place| scored(truth, seed, place);
+        let scores = of_designs(truth.name, (&designs, place), scored);
+        short.extend(scores.short(truth.name));
         all.add_other(&scores);
     }
     all.print("all");
-    all.hold("all");
-    // Intervals that hold by being wide are useless.
-    for at in 0..3 {
-        let (half, error) = (quantile(&all.halves[at], 0.5), quantile(&all.errors[at], 0.9));
-        assert!(half <= 2.0 * error, "{at}: median half-width {half} for errors of {error}");
-    }
+    short.extend(all.short("all"));
+    assert!(short.is_empty(), "{short:#?}");
+    // Intervals that hold by being wide are useless. Those of p99 differ most by design, and one of each is no mean of them.
+    let metrics = if seeds().is_some() { 3 } else { 2 };
+    (0..metrics).for_each(|at| assert!(all.width(at) <= 2.0, "{at}: {}", all.width(at)));
 }
 
 /// Two runs at each of these loads, with four servers where the study file says how many there are.
@@ -641,11 +694,11 @@ const ALTERED: [(Altered, u32); 9] = [
 /// within what the station is known to; where nothing tells, the interval holds it.
 #[test]
 fn what_an_inferred_station_tells_of_other_cores_speeds_and_think_times() {
-    let seeds: Option<u64> = std::env::var("SEEDS").ok().map(|seeds| seeds.parse().unwrap());
     let mut all = Scores::default();
+    Scores::head();
     for (truth, place) in TRUTHS.iter().zip(0_u64..).filter(|(truth, _)| !truth.is_declared) {
         let mut scores = Scores::default();
-        for seed in 1..=seeds.unwrap_or(1) {
+        for seed in 1..=seeds().unwrap_or(1) {
             let times = VARIED[usize::try_from(seed - 1).unwrap() % VARIED.len()];
             let truth = &Truth { times, ..*truth };
             let loads = [[1, 2, 8, 16], [1, 4, 8, 32], [2, 4, 12, 24]];
@@ -779,13 +832,15 @@ fn batches_are_answered_by_their_form() {
 }
 
 /// 1, 2, 4 and 8 clients wait 3 ms and compute 0.6 ms, in proportion to their number: the curve alone says that 48 carry six
-/// times as much, and two processors carry 3,333/s, to within the drift of runs of 5 % and what the demand is known to.
+/// times as much, and two processors carry 3,333/s, to within the drift of runs of 5 % and what the demand is known to, half
+/// as much again, and an unknown power of the load of 0.05.
 #[test]
 fn a_curve_says_no_more_than_the_processors_carry() {
     let truth = Truth { times: (0.4, 1), growth: 0.0, ..TRUTHS[7] };
     let told = model(&runs_at(&truth, &[1, 2, 4, 8], 6), 6).answer(&truth.question((48, 0)), None);
     let x = told.unwrap().prediction.throughput_per_s;
-    assert!(x.center < 3_600.0 && x.high < 5_000.0, "{x:?}");
+    let most = 1.5_f64.ln().hypot(1.96 * 0.05 * 6.0_f64.ln()).exp();
+    assert!(x.center < 3_600.0 && x.high < 3_333.0 * most, "{x:?}");
 }
 
 /// Each instance has a lock of its own unless runs say otherwise, which the interval holds; a run in which one of two
@@ -873,18 +928,30 @@ fn an_undisturbed_run_of_a_heavy_load_is_not_taken_for_a_light_one() {
 
 impl Scores {
     fn hold(&self, name: &str) {
+        let short = self.short(name);
+        assert!(short.is_empty(), "{short:#?}");
+    }
+
+    /// Where intervals hold too seldom, and what is better by hand.
+    fn short(&self, name: &str) -> Vec<String> {
         let asked = self.errors[0].len();
-        let held = self.held.iter().all(|held| *held >= fewest(asked, 0.95));
-        assert!(held, "{name}: {:?} of {asked}", self.held);
-        for (hand, errors) in &self.by_hand {
-            let both = self.errors[0].iter().zip(errors);
-            let both: Vec<(f64, f64)> =
-                both.filter_map(|(own, hand)| Some((*own, (*hand)?))).collect();
-            let better = both.iter().filter(|(own, hand)| *own <= hand + 0.02).count();
-            // Were both as good, chance alone would make it so at half of the points.
-            let least = fewest(both.len(), 0.5);
-            assert!(better >= least, "{name}, {hand}: better at {better} of {both:.3?}");
+        let mut short = Vec::new();
+        if self.held.iter().any(|held| *held < fewest(asked, 0.95)) {
+            short.push(format!("{name}: {:?} of {asked} held", self.held));
         }
+        for hand in BY_HAND {
+            let both = self.both(hand);
+            let better = both.iter().filter(|[own, hand]| *own <= hand + 0.02).count();
+            // Were both as good, chance alone would make it so at half of the points.
+            if better < fewest(both.len(), 0.5) {
+                short.push(format!("{name}, {hand}: better at {better} of {both:.3?}"));
+            }
+            let medians = self.medians(hand).filter(|[own, hand]| *own > hand + 0.02);
+            if let (Some(_), Some([own, other])) = (seeds(), medians) {
+                short.push(format!("{name}, {hand}: median {own:.3} for {other:.3}"));
+            }
+        }
+        short
     }
 }
 
