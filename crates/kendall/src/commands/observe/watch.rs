@@ -98,7 +98,7 @@ impl Watch {
         now_s: fn() -> anyhow::Result<u64>,
     ) -> anyhow::Result<Exit> {
         let stop = Stop::on_signals()?;
-        let (done, result) = mpsc::channel();
+        let (done, result) = mpsc::sync_channel(1);
         let own = stop.clone();
         std::thread::Builder::new().name("looks".into()).spawn(move || {
             let ended = Ended(own);
