@@ -262,7 +262,7 @@ fn predictions_hold_within_their_intervals_at_the_nominal_rate() {
             let width = answer.throughput_per_s.high / answer.throughput_per_s.center;
             let reach = [f64::from(clients) / 24.0, f64::from(workers) / 16.0]
                 .map(|times| times.ln().max(0.0));
-            let most = 1.5_f64.ln().hypot(1.96 * 0.05 * (reach[0] + reach[1])).exp();
+            let most = 1.5_f64.ln().hypot(1.96 * 0.05 * reach[0].hypot(reach[1])).exp();
             assert!(width < most, "{clients}/{workers}: an interval of ×{width}");
         }
     }

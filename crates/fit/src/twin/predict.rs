@@ -476,8 +476,8 @@ impl Twin {
         levels.iter().filter_map(of_level).collect()
     }
 
-    /// How far a question lies beyond the runs in its load, its pools and its cores: logarithms of how many times, together,
-    /// as what a request costs may follow all of them the same way. At right angles fewer intervals hold.
+    /// How far a question lies beyond the runs in its load, its pools and its cores: logarithms of how many times, at right
+    /// angles, as what a request costs may follow each of them by a power of its own.
     fn reach(&self, question: &System) -> f64 {
         let beyond = |of: &dyn Fn(&System) -> Option<u32>| {
             let known = self.configurations.iter().filter_map(|run| of(&run.system)).map(f64::from);
@@ -499,7 +499,7 @@ impl Twin {
         };
         let cores = question.hosts.iter().map(|host| cores(&host.name));
         let tokens = question.pools.iter().map(|pool| tokens(&pool.name));
-        clients + cores.chain(tokens).sum::<f64>()
+        cores.chain(tokens).fold(clients, f64::hypot)
     }
 
     /// σ of all demands together: fit with form, so far beyond the runs, and drift. What runs of one configuration differ by
