@@ -1201,7 +1201,7 @@ mod tests {
         let control =
             "arrival_rate_per_s = 1\nstations = [{ name = \"a\\u009b2J\", service_time_s = 0.1 }]";
         let error = parse(control).unwrap_err();
-        assert!(error.contains(r#"stations.name: "a\u{9b}2J" is refused"#), "{error}");
+        assert!(error.contains(r"stations.name: `a\u{9b}2J` is refused"), "{error}");
         let error = parse("arrival_rate_per_s = 1\nstations = [{ name = \"a\" }]").unwrap_err();
         assert!(error.contains("service_time_s"), "{error}");
     }

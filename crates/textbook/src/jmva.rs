@@ -849,17 +849,19 @@ mod tests {
         assert!(decoded(wide).unwrap_err().to_string().contains("iconv -f UTF-16"));
     }
 
+    /// A model of one class and station, and what stands behind its parameters.
+    fn with(more: &str) -> String {
+        format!(
+            "<model><parameters><classes><closedclass name='c' population='2' \
+             priority='3'/></classes><stations><listation name='s' \
+             servers='2'><servicetimes><servicetime \
+             customerclass='c'>1</servicetime></servicetimes></listation></stations></parameters>\
+             {more}</model>"
+        )
+    }
+
     #[test]
     fn what_does_not_map_is_said_or_refused() {
-        let with = |more: &str| {
-            format!(
-                "<model><parameters><classes><closedclass name='c' population='2' \
-                 priority='3'/></classes><stations><listation name='s' \
-                 servers='2'><servicetimes><servicetime \
-                 customerclass='c'>1</servicetime></servicetimes></listation></stations></parameters>\
-                 {more}</model>"
-            )
-        };
         let found =
             read(&with("<algParams><algType name='CoMoM'/></algParams><whatIf/><solutions/>"));
         let notes = found.unwrap().notes.join("\n");
@@ -898,7 +900,10 @@ mod tests {
             let error = read(&text).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
-        // Where it stands; and where what only a model refuses does.
+    }
+
+    #[test]
+    fn errors_name_the_line_also_of_what_only_a_model_refuses() {
         let lines = with("").replace("><", ">\n<");
         let error = read(&lines.replace(">1<", ">one<")).unwrap_err().to_string();
         assert!(error.starts_with("line 9, column 1: <listation> `s`, class `c`: "), "{error}");
@@ -907,6 +912,10 @@ mod tests {
         let found = read(&lines.replace(">1<", ">-1<")).unwrap();
         let refused = Model::read(&found.table).unwrap_err();
         assert_eq!(found.lines.find(refused.path().unwrap()), Some(7), "{refused}");
+    }
+
+    #[test]
+    fn hostile_documents_are_read_or_refused() {
         // As many attributes as fit into a file: each is compared with all before it.
         let many: String = (0..300_000).map(|n| format!(" a{n}='1'")).collect();
         let many = with("").replacen("<model", &format!("<model{many}"), 1);
@@ -927,6 +936,10 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn models_that_jmva_has_no_place_for_are_not_written() {
         for text in [
             "arrival_rate_per_s = 1\nstations = [{ name = 'a', service_time_s = 0.1, capacity = 4 }]",
             "arrival_rate_per_s = 1\nstations = [{ name = 'a', service_time_s = 0.1, branches = 2 }]",

@@ -300,7 +300,7 @@ fn a_solution_on_the_bench_is_bounded_in_time() {
 /// Results in which a table is a view that has no end.
 fn endless(folder: &Path) {
     fs::create_dir(folder).unwrap();
-    let view = "PRAGMA user_version = 3; CREATE VIEW study AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 \
+    let view = "PRAGMA user_version = 4; CREATE VIEW study AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 \
                 FROM n) SELECT count(*) AS name, 1 AS title, 1 AS file_name, 1 AS file, 1 AS fingerprint, 1 AS seed, \
                 1 AS design, 1 AS confidence, 1 AS planned_runs, 1 AS created_unix_ns FROM n";
     let script = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])";

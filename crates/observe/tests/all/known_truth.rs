@@ -1121,11 +1121,11 @@ fn what_was_before_a_deployment_is_of_another_system() {
     let steps = observed.tiers[0].series[&Quantity::Busy].len();
     let by_load = observed.clone();
     let rates = observed.tiers[0].series[&Quantity::Throughput].clone();
-    for at in steps / 2..steps {
+    for (at, &rate) in rates.iter().enumerate().skip(steps / 2) {
         let mut put = |tier: usize, quantity: Quantity, value: f64| {
             observed.tiers[tier].series.get_mut(&quantity).unwrap()[at] = value;
         };
-        let (rate, service) = (rates[at], 0.0026);
+        let service = 0.0026;
         let db_r = mmm(rate * DB_VISITS, 2, service);
         let web_r = mmm(rate, 4, WEB_S) + DB_VISITS * db_r;
         put(0, Quantity::ResponseTime, web_r);

@@ -165,11 +165,10 @@ fn station(chance: &mut Choices<'_>, name: &str, classes: &[String], routed: boo
     set(&mut station, "name", name);
     let times = [0.1, 0.5, 1.0, 0.01, 0.0];
     if classes.len() > 1 && chance.one_in(2) {
-        let by_class = |chance: &mut Choices<'_>| Value::from(chance.of(&times));
         let mut table = Table::new();
         for class in classes {
             if !chance.one_in(5) {
-                table.insert(class.clone(), by_class(chance));
+                table.insert(class.clone(), Value::from(chance.of(&times)));
             }
         }
         set(&mut station, "service_time_s", table);

@@ -95,7 +95,7 @@ fn a_value_that_cannot_be_is_a_wrong_answer() {
         let proxy = Running::start(options);
         let mut client = Client::connect(proxy.address);
         for key in ["long", "flags"] {
-            let answer = client.line(&format!("get {key}\r\n"));
+            let answer = client.line(format!("get {key}\r\n"));
             assert_eq!(answer, "SERVER_ERROR backend sent a reply to no request in flight");
         }
     }
