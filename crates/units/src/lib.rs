@@ -14,7 +14,7 @@ mod parse;
 mod printable;
 mod quantity;
 
-pub use chain::chain;
+pub use chain::{chain, innermost};
 pub use counted::counted;
 pub use date::utc;
 pub use exact::{exact_f64, ratio, whole_u64};

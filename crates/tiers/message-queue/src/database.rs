@@ -19,6 +19,7 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, QueueMode, RecyclingMethod,
     Runtime, TimeoutType,
 };
+use kendall_units::innermost;
 use parking_lot::Mutex;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -509,15 +510,6 @@ impl Session {
             }
         }
     }
-}
-
-/// What an error came from: those around it only say that there is one.
-pub(crate) fn innermost(error: &dyn std::error::Error) -> String {
-    let mut inner = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
 }
 
 /// A URL that can be shown.

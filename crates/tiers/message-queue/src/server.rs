@@ -10,6 +10,7 @@ use std::time::Duration;
 use kendall_protocols::snapshot::{CountedTime, TierSnapshot};
 use kendall_tier::serve::{self, Bounds, ListenError, ListenOptions, Listener, Tls, random_token};
 use kendall_tier::{Clock, Instruments, Layout};
+use kendall_units::innermost;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -19,7 +20,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
 use crate::console::{self, Console};
-use crate::database::{DatabaseError, Databases, PoolOptions, Reach, Session, innermost};
+use crate::database::{DatabaseError, Databases, PoolOptions, Reach, Session};
 use crate::dispatcher::{self, Dispatcher};
 use crate::health::Health;
 use crate::http2::Http2;

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use kendall_loadgen::tls::is_cut;
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
 use kendall_protocols::queue as wire;
-use kendall_units::Seconds;
+use kendall_units::{Seconds, innermost};
 use serde_json::{Value, json};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -569,15 +569,6 @@ fn unreached(server: SocketAddr, why: &str, hint: &str) -> String {
 /// Whether the connection failed, and not what was asked.
 fn broken(status: &Status) -> bool {
     std::error::Error::source(status).is_some()
-}
-
-/// The cause at the end of a chain of errors.
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut cause = error;
-    while let Some(below) = cause.source() {
-        cause = below;
-    }
-    cause.to_string()
 }
 
 pub(super) fn milliseconds(time: Seconds) -> u64 {
