@@ -1,24 +1,12 @@
 //! Reads one table of a file by the declarations of its keys.
 
+use kendall_units::echo;
 use serde_json::{Map, Value as Json, json};
 use toml::{Table, Value};
 
 use crate::closest::{closest, did_you_mean};
 use crate::key::{Form, Key, Keys, Need};
 use crate::lines::join;
-
-/// Most characters of a value that an error repeats.
-const MOST_ECHO: usize = 60;
-
-/// A value as an error repeats it: without hundreds of digits, and no longer than a line.
-fn echo(value: &Value) -> String {
-    let text = value.to_string();
-    match value {
-        _ if text.chars().nth(MOST_ECHO).is_none() => text,
-        Value::Float(number) => format!("{number:e}"),
-        _ => text.chars().take(MOST_ECHO).chain(['…']).collect(),
-    }
-}
 
 /// A key whose value cannot be used, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -148,10 +136,8 @@ impl<'a> Section<'a> {
             None => return Ok(None),
             Some(Value::String(text)) => text,
             Some(other) => {
-                return Err(self.problem(
-                    key,
-                    format!("`{}` is not a text; write it in quotes", echo(&other)),
-                ));
+                return Err(self
+                    .problem(key, format!("`{}` is not a text; write it in quotes", echo(other))));
             }
         };
         if let Form::Choice(words) = declared.form
@@ -261,7 +247,7 @@ impl<'a> Section<'a> {
             None => false,
             Some(other) => {
                 return Err(
-                    self.problem(key, format!("`{}` is not `true` or `false`", echo(&other)))
+                    self.problem(key, format!("`{}` is not `true` or `false`", echo(other)))
                 );
             }
         };
@@ -295,7 +281,7 @@ impl<'a> Section<'a> {
                 .collect::<Option<Vec<_>>>()
                 .ok_or_else(|| self.problem(key, format!("is not {form}")))?,
             Some(other) => {
-                return Err(self.problem(key, format!("`{}` is not {form}", echo(&other))));
+                return Err(self.problem(key, format!("`{}` is not {form}", echo(other))));
             }
         };
         self.effective(key, json!(words));
