@@ -415,10 +415,7 @@ pub fn seen_to_the_end(system: &System, observed: &Observed) -> Result<(), Strin
         let ago_s = at.map(|at| (rates.len() - 1 - at) as u64 * observed.grid.step_s);
         ago_s.is_some_and(|ago_s| ago_s <= block_s)
     };
-    let at = |place: usize| {
-        let unix_s = observed.grid.from_s + place as u64 * observed.grid.step_s;
-        kendall_report::utc_minutes(unix_s.saturating_mul(1_000_000_000))
-    };
+    let at = |place: usize| observed.grid.minute(observed.grid.offset_s(place));
     match (last(&f64::is_finite), last(&|rate| rate > 0.0)) {
         (Some(end), _) if !recent(Some(end)) => Err(format!(
             "nothing says the load of `{entry}` since {}: its headroom is not known",

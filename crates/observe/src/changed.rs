@@ -1,7 +1,6 @@
 //! Windows of the system as it was before it changed: a deployment, another hit ratio or another machine make a request keep
 //! a tier busy for another time. What was observed then is of another system, and a fit over both describes none.
 
-use kendall_report::utc_minutes;
 use kendall_stats::distribution::t_two_sided;
 use kendall_stats::sample;
 use kendall_units::{Seconds, exact_f64};
@@ -91,14 +90,12 @@ impl Windows {
         observed: &Observed,
         (tier, change): (usize, Change),
     ) -> String {
+        let points = self.points(system, tier);
         let mean = |is_before: bool| {
-            let points = self.points(system, tier);
             let of = points.iter().filter(|one| (one.window < change.window) == is_before);
             Seconds::new(sample::mean(&of.map(|one| one.demand_s).collect::<Vec<f64>>()))
         };
-        let since_s =
-            observed.grid.from_s + kendall_units::whole_u64(self.all[change.window].from_s);
-        let since = utc_minutes(since_s.saturating_mul(1_000_000_000));
+        let since = observed.grid.minute(self.all[change.window].from_s);
         format!("{} since {since}, and for {} before", mean(false), mean(true))
     }
 

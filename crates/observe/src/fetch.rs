@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use kendall_report::utc_minutes;
 use kendall_units::exact_f64;
 
 use crate::fetch_error::FetchError;
@@ -57,7 +56,7 @@ impl Observed {
         }
         self.grid.from_s += begin as u64 * self.grid.step_s;
         self.grid.count -= begin as u64;
-        let since = utc_minutes(self.grid.from_s.saturating_mul(1_000_000_000));
+        let since = self.grid.minute(0.0);
         let name = &system.tiers[system.entry].name;
         entry
             .remarks
@@ -177,10 +176,7 @@ fn impossible(series: &mut [Series], grid: &Grid) -> Option<Impossible> {
     if series.is_empty() {
         return Some(Impossible { what: "finds nothing in this time".to_owned(), mostly: true });
     }
-    let at = |index: usize| {
-        let unix_s = grid.from_s + index as u64 * grid.step_s;
-        utc_minutes(unix_s.saturating_mul(1_000_000_000))
-    };
+    let at = |index: usize| grid.minute(grid.offset_s(index));
     let all = |is: fn(f64) -> bool| {
         let each = series.iter().flat_map(|one| one.values.iter().enumerate());
         each.filter(move |(_, value)| is(**value))

@@ -55,6 +55,12 @@ impl Grid {
         Ok(Self { from_s: first, step_s, count })
     }
 
+    /// The minute of a moment that is so long after the first one, in UTC.
+    pub(crate) fn minute(&self, offset_s: f64) -> String {
+        let unix_s = self.from_s + kendall_units::whole_u64(offset_s);
+        kendall_report::utc_minutes(unix_s.saturating_mul(1_000_000_000))
+    }
+
     pub fn to_s(&self) -> u64 {
         // One that was read from a file may be anything.
         let whole = self.count.saturating_sub(1).saturating_mul(self.step_s);

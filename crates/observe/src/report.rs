@@ -214,10 +214,7 @@ fn unknown(analysis: &Analysis) -> impl Iterator<Item = &str> {
 
 /// The time and the load that predictions rest on.
 fn rests_on(analysis: &Analysis) -> String {
-    let at = |since_s: f64| {
-        let unix_s = analysis.seen.from_s + kendall_units::whole_u64(since_s);
-        kendall_report::utc_minutes(unix_s.saturating_mul(1_000_000_000))
-    };
+    let at = |since_s: f64| analysis.seen.minute(since_s);
     let used = analysis.windows.used();
     let (least, most) = analysis.rates_seen_per_s;
     format!(

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use kendall_fit::open::TierMeans;
-use kendall_report::utc_minutes;
 use kendall_units::exact_f64;
 
 use crate::fetch::{Observed, TierSeries, begins};
@@ -78,11 +77,8 @@ impl Windows {
         let late = Late::of(system, observed);
         let mut found = Self::as_they_fit(system, observed, fewest);
         let Some(late) = late else { return found };
-        let step_s = observed.grid.step_s;
         let is_before = |window: &Window| window.from_s < observed.grid.offset_s(late.since);
-        let since = utc_minutes(
-            (observed.grid.from_s + late.since as u64 * step_s).saturating_mul(1_000_000_000),
-        );
+        let since = observed.grid.minute(observed.grid.offset_s(late.since));
         let Late { tier, quantity, .. } = late;
         let has = format!("`{tier}` has `{}` since {since} only", quantity.name());
         if found.used().filter(|window| !is_before(window)).count() < fewest {
