@@ -482,10 +482,7 @@ impl Ladder {
             tails.map(|((said, errs), weight)| weight * of(*said, *errs)).sum::<f64>()
         };
         let center = sum(&|said, _| said);
-        // Without errors, what they usually are is no estimate.
-        let is_judged = self.tails_left_out > 0.0;
-        let t = t_two_sided(CONFIDENCE, self.tails_left_out + WORTH);
-        let t = if is_judged { t } else { NORMAL };
+        let t = quantile(self.tails_left_out);
         let squares = sum(&|said, errs| (t * errs).powi(2) + (NORMAL * (said - center)).powi(2));
         (!self.tails.is_empty()).then_some((center, squares.sqrt()))
     }
@@ -519,7 +516,7 @@ impl Ladder {
         let all = sum(&|_| 1.0);
         let is_judged = self.left_out > 0.0;
         let center = if is_judged { sum(&|own| own.center[at]) / all } else { leading.center[at] };
-        let t = if is_judged { t_two_sided(CONFIDENCE, self.left_out + WORTH) } else { NORMAL };
+        let t = quantile(self.left_out);
         let of = |reach: [Reach; 2], side: usize| reach[at].0[side];
         let reach = |own: &Own, side: usize| match own.reach.map(|reach| of(reach, side)) {
             Some(reach) if self.own_is_least || !is_judged => {
@@ -564,6 +561,11 @@ fn errs_by(errors: impl Iterator<Item = (f64, f64)>, left_out: f64, usual: f64) 
     });
     let missing = (left_out - sums.1).max(0.0) + WORTH;
     ((sums.0 + missing * usual * usual) / (left_out + WORTH)).sqrt()
+}
+
+/// Half of an interval in units of what a model errs by. Without errors, what it usually errs by is no estimate.
+fn quantile(left_out: f64) -> f64 {
+    if left_out > 0.0 { t_two_sided(CONFIDENCE, left_out + WORTH) } else { NORMAL }
 }
 
 /// Shares of the answer, by what each errs by where so many were left out.
