@@ -482,14 +482,14 @@ impl Shared {
 
 /// What would fill the log where it is said each time: it is said once a second, with how often it was so.
 #[derive(Debug, Default)]
-struct OneASecond {
+pub struct OneASecond {
     said_ns: Option<u64>,
     times: u64,
 }
 
 impl OneASecond {
     /// It is so once more: how often it was since it was said, where it is to be said again.
-    fn count(&mut self, now_ns: u64) -> Option<u64> {
+    pub fn count(&mut self, now_ns: u64) -> Option<u64> {
         self.times += 1;
         if self.said_ns.is_some_and(|said_ns| now_ns.saturating_sub(said_ns) < 1_000_000_000) {
             return None;

@@ -100,8 +100,8 @@ pub(super) async fn serve<S: ServeConnection>(
     }
 }
 
-/// What ends within a time, or soon after it: where this process was suspended meanwhile, what has come is not read yet,
-/// and has no fault.
+/// Awaits work for so long. When the time is over, bytes that arrived while this process was suspended are not read yet:
+/// the work gets [`SOON`] more to read them.
 ///
 /// # Errors
 /// [`Elapsed`] where it does not end.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kendall_protocols::memcached::{Command, Framing, Request, Ring, keys};
+use kendall_tier::serve::OneASecond;
 use rustix::io::Errno;
 use rustls::pki_types::ServerName;
 
@@ -18,9 +19,6 @@ use crate::socket::{self, Moved, Stream, Tls};
 use crate::tls::ServerTls;
 use crate::tools::Tools;
 use crate::unique::{Incarnations, Origin};
-
-/// How often a lack of descriptors is logged.
-const SAY_EVERY_NS: u64 = 1_000_000_000;
 
 /// Why a server did not answer, in words for the client.
 pub(crate) const REFUSED: &[u8] = b"SERVER_ERROR backend refused the connection\r\n";
@@ -93,7 +91,7 @@ pub(crate) struct Servers {
     lost: Vec<Lost>,
     in_flight: usize,
     /// When it was said last that there was no descriptor.
-    said_short_ns: Option<u64>,
+    short_of_descriptors: OneASecond,
 }
 
 impl Servers {
@@ -185,7 +183,7 @@ impl Servers {
             dirty: Vec::new(),
             lost: Vec::new(),
             in_flight: 0,
-            said_short_ns: None,
+            short_of_descriptors: OneASecond::default(),
         }
     }
 
@@ -378,7 +376,7 @@ impl Servers {
                 }
             }
             Err(Errno::MFILE | Errno::NFILE) => {
-                self.short_of_descriptors(tools.now_ns);
+                self.say_short_of_descriptors(tools.now_ns);
                 return NO_DESCRIPTOR;
             }
             Err(_) => self.count_failure(index, tools),
@@ -387,9 +385,8 @@ impl Servers {
     }
 
     /// Says it once a second.
-    fn short_of_descriptors(&mut self, now_ns: u64) {
-        if self.said_short_ns.is_none_or(|said_ns| now_ns >= said_ns + SAY_EVERY_NS) {
-            self.said_short_ns = Some(now_ns);
+    fn say_short_of_descriptors(&mut self, now_ns: u64) {
+        if self.short_of_descriptors.count(now_ns).is_some() {
             tracing::warn!(
                 "no descriptor is left for a connection to a server: raise the limit of this process (`ulimit -n`)"
             );
