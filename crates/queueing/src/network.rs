@@ -16,7 +16,7 @@ use kendall_units::exact_f64;
 
 pub use crate::station::Accuracy;
 pub use approximate::{
-    InLine, Iteration, MeasuredError, MultiServer, bard, in_line, linearizer, schweitzer,
+    InLine, Iteration, MeasuredError, MultiServer, bard, in_line, linearizer, range, schweitzer,
     seidmann_exact,
 };
 pub use bounds::{

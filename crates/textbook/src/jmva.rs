@@ -41,7 +41,7 @@ const KNOWN: &[Row] = &[
 const MOST_NODES: u32 = 1_000_000;
 /// Most quotation marks in one tag, two of which an attribute has: each attribute is compared with all before it.
 const MOST_MARKS: usize = 2_000;
-/// Most problems that are listed.
+/// Most problems, or notes, that are listed.
 const MOST_SHOWN: usize = 50;
 /// Most service times of a load-dependent station that are written.
 const MOST_ENTRIES: u64 = 10_000;
@@ -134,16 +134,21 @@ impl Ends {
 
 /// Problems in one list, with where those stand that have a place in the text (behind its first byte).
 pub(crate) fn listed(text: &str, problems: BTreeSet<(usize, String)>) -> String {
-    let more = problems.len().saturating_sub(MOST_SHOWN);
-    let shown = problems.into_iter().take(MOST_SHOWN).map(|(at, what)| match at {
+    let problems = problems.into_iter().map(|(at, what)| match at {
         0 => what,
         at => {
             let TextPos { row, col } = position(text, at);
             format!("{what} (line {row}, column {col})")
         }
     });
+    first(problems).join("; ")
+}
+
+/// The first of them, and how many more there are.
+pub(crate) fn first(all: impl ExactSizeIterator<Item = String>) -> Vec<String> {
+    let more = all.len().saturating_sub(MOST_SHOWN);
     let rest = (more > 0).then(|| format!("and {more} more"));
-    shown.chain(rest).collect::<Vec<_>>().join("; ")
+    all.take(MOST_SHOWN).chain(rest).collect()
 }
 
 /// Lines of a table's lists, by the lists and names that elements of the document became.

@@ -14,7 +14,7 @@ use kendall_queueing::lqn::{
 
 use activities::Graph;
 
-use crate::jmva::{Ends, JmvaError, listed, wrong};
+use crate::jmva::{Ends, JmvaError, first, listed, wrong};
 
 pub use xml::write;
 
@@ -30,8 +30,6 @@ pub struct Read {
 
 /// Most activities and calls of activities that entries are made of.
 const MOST_FOLDED: usize = 50_000;
-/// Most problems, or notes, that are listed.
-const MOST_SHOWN: usize = 50;
 /// Most elements of which one note says the same.
 const MOST_NAMED: usize = 5;
 
@@ -234,7 +232,7 @@ impl Draft {
             some(&what, &task.graph.unreached().collect::<Vec<_>>())
         }));
         self.notes.extend(unused(&model));
-        Ok(Read { model, notes: first(self.notes), lines })
+        Ok(Read { model, notes: first(self.notes.into_iter()), lines })
     }
 
     /// Where processors, tasks and entries stand.
@@ -300,13 +298,6 @@ fn named_once<'a>(
         }
     }
     places
-}
-
-/// The first of them, and how many more there are.
-fn first(all: BTreeSet<String>) -> Vec<String> {
-    let more = all.len().saturating_sub(MOST_SHOWN);
-    let rest = (more > 0).then(|| format!("and {more} more"));
-    all.into_iter().take(MOST_SHOWN).chain(rest).collect()
 }
 
 /// What turns a draft into a model.

@@ -182,6 +182,20 @@ pub struct InLine {
     pub services: Vec<(f64, f64)>,
 }
 
+impl InLine {
+    /// Least and largest mean of a service.
+    pub fn range(&self) -> (f64, f64) {
+        range(self.services.iter().map(|service| service.0))
+    }
+}
+
+/// Least and largest of those above 0.
+pub fn range(means: impl Iterator<Item = f64>) -> (f64, f64) {
+    means
+        .filter(|mean| *mean > 0.0)
+        .fold((f64::INFINITY, 0.0), |(low, high), mean| (low.min(mean), high.max(mean)))
+}
+
 /// As [`schweitzer`] with conditional waiting, where some stations serve in order of arrival and classes have other
 /// service times there: an arrival waits for the services of those before it, whichever their class, and not for
 /// a share of its own. `lines` has what is asked of these stations, by resource.
@@ -232,11 +246,10 @@ fn within_capacity(network: &Network, mut solution: NetworkSolution) -> NetworkS
 fn in_line_error(network: &Network, lines: &[Option<InLine>]) -> Option<MeasuredError> {
     let (mut alike, mut spread) = (true, 0.0_f64);
     for line in lines.iter().flatten() {
-        let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
-        for (mean, scv) in line.services.iter().filter(|(mean, _)| *mean > 0.0) {
-            (low, high) = (low.min(*mean), high.max(*mean));
+        for (_, scv) in line.services.iter().filter(|(mean, _)| *mean > 0.0) {
             spread = spread.max((scv - 1.0).abs());
         }
+        let (low, high) = line.range();
         alike &= high <= 10.0 * low;
     }
     let servers = network.resources.iter().map(|resource| match resource.kind {

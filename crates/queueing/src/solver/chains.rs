@@ -6,7 +6,7 @@ use crate::Distribution;
 use crate::model::{Class, Discipline, Model, ModelError, Station, Workload};
 use crate::network::{
     self, Accuracy, InLine, Kind, Load, MeasuredError, Network, NetworkSolution, Resource,
-    asymptotic_bounds, bottleneck, fork_join_general, multi_class_bounds,
+    asymptotic_bounds, bottleneck, fork_join_general, multi_class_bounds, range,
 };
 use crate::station::{GgmFormula, ggm};
 
@@ -220,9 +220,7 @@ impl Chained {
     ) -> Option<MeasuredError> {
         let few = |(at, station): (usize, &Station)| {
             let means = station.demands.iter().flatten().map(|demand| demand.service.mean());
-            let means = means.filter(|mean| *mean > 0.0);
-            let (low, high) =
-                means.fold((f64::INFINITY, 0.0_f64), |(l, h), mean| (l.min(mean), h.max(mean)));
+            let (low, high) = range(means);
             in_line(station)
                 && station.servers <= 4
                 && solved.total_utilization(at) <= 0.86
@@ -276,10 +274,7 @@ impl Chained {
         };
         let lines: Vec<_> = model.stations.iter().enumerate().map(line).collect();
         let differ = |line: &InLine| {
-            let means =
-                line.services.iter().filter(|(mean, _)| *mean > 0.0).map(|service| service.0);
-            let (low, high) =
-                means.fold((f64::INFINITY, 0.0_f64), |(l, h), m| (l.min(m), h.max(m)));
+            let (low, high) = line.range();
             high > low * (1.0 + 1e-9)
         };
         let closed = !self.network.has_open();
