@@ -247,15 +247,19 @@ const watch = new IntersectionObserver((entries) => {
   for (const [id, link] of links) if (id === first) link.setAttribute("aria-current", "true"); else link.removeAttribute("aria-current");
 }, { rootMargin: "0px 0px -60% 0px" });
 for (const id of links.keys()) { const section = document.getElementById(id); if (section) watch.observe(section); }
-// A table that is wider than its place is set closer, and scrolls where that is not enough.
-const isWider = (box) => box.scrollWidth > box.clientWidth + 1;
-const fits = () => { for (const box of document.querySelectorAll(".scroll")) {
-  box.classList.remove("dense"); box.classList.toggle("dense", isWider(box)); box.classList.toggle("wider", isWider(box));
-} };
-fits();
-window.addEventListener("resize", fits);
-window.addEventListener("hashchange", fits);
-for (const details of document.querySelectorAll("details")) details.addEventListener("toggle", fits);
+// A table that is wider than its place is set closer, and scrolls where that is not enough. All are measured between two
+// changes: a measure after each change would lay out the page again.
+const wider = (boxes) => new Set(boxes.filter((box) => box.scrollWidth > box.clientWidth + 1));
+const fits = (within) => {
+  const boxes = [...within.querySelectorAll(".scroll")];
+  for (const box of boxes) box.classList.remove("dense");
+  for (const box of wider(boxes)) box.classList.add("dense");
+  const scrolling = wider(boxes);
+  for (const box of boxes) box.classList.toggle("wider", scrolling.has(box));
+};
+fits(document);
+for (const name of ["resize", "hashchange"]) window.addEventListener(name, () => fits(document));
+for (const details of document.querySelectorAll("details")) details.addEventListener("toggle", () => fits(details));
 // On a small screen the answer comes first.
 const contents = document.querySelector("details.contents");
 if (contents && matchMedia("(max-width: 60rem)").matches) contents.open = false;

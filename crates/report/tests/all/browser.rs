@@ -147,8 +147,8 @@ measured.behind = named(tables.filter((table) => table.offsetWidth > table.paren
 measured.clipped = named(tables.filter((table) => table.getBoundingClientRect().right > page.clientWidth + 1));
 measured.quoted = named(tables.filter((table) => table.textContent.includes("`")));
 const plots = [...document.querySelectorAll("figure.plot")];
-const drawn = (plot) => plot.querySelector(".figure-title").textContent + plot.querySelector(".data").textContent;
-measured.twice = named(plots.filter((plot, place) => plots.some((other, before) => before < place && drawn(other) === drawn(plot))));
+const drawn = plots.map((plot) => plot.querySelector(".figure-title").textContent + plot.querySelector(".data").textContent);
+measured.twice = named(plots.filter((plot, place) => drawn.indexOf(drawn[place]) < place));
 });</script>"##;
 
 /// What the measuring script says of the page on a screen of this size: a frame, since a window has a least width.
