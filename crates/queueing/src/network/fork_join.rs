@@ -247,7 +247,7 @@ fn grown(branches: u32, rho: f64) -> f64 {
 
 /// Mean of the `needed`-th of `branches` independent times: ∫ P(fewer than that are done by t).
 fn order_statistic(law: &TimeLaw, mean: f64, branches: u32, needed: u32) -> f64 {
-    const STEPS: u32 = 2_000;
+    const STEPS: u32 = 256;
     let (n, k) = (f64::from(branches), f64::from(needed));
     let waiting = |survival: f64| {
         if needed == branches {
