@@ -8,6 +8,8 @@ mod layers;
 mod network;
 mod station;
 
+pub use calibrated::inferred;
+
 use crate::bottleneck::disturbing_share;
 use crate::measured::{OperatingPoint, place_of_maximum};
 use crate::saturation::Saturation;

@@ -322,7 +322,8 @@ impl Setup<'_> {
         solution.station.ok_or_else(|| "it is not a single station".to_owned())
     }
 
-    fn calibrated(&self, seen: &Seen) -> Option<Calibrated> {
+    /// As it is handed on, under the arrivals of a point.
+    fn calibrated(&self, (point, seen): (&OperatingPoint, &Seen)) -> Option<Calibrated> {
         let name = self.subject.device(&self.curve[self.calibration]);
         let at = [self.curve[self.calibration].load()];
         let servers = exact_f64(self.servers);
@@ -335,7 +336,7 @@ impl Setup<'_> {
                     "customers",
                     "arrival_rate_per_s",
                     seen.arrivals_per_s,
-                    &at,
+                    &[point.load()],
                     "the measured rate",
                 ),
             ],
@@ -360,8 +361,11 @@ fn compare(setup: &Setup<'_>) -> Comparison {
             calibration: place == setup.calibration,
         },
     );
-    let last =
-        solutions.iter().zip(&seen).rev().find_map(|(s, seen)| Some((s.as_ref().ok()?, seen)));
+    let solved = |place: &usize| solutions[*place].is_ok();
+    let last = (0..seen.len()).rfind(solved);
+    // Under arrivals that leave a steady state.
+    let handed_on = Some(setup.calibration).filter(solved).or(last);
+    let last = last.and_then(|place| Some((solutions[place].as_ref().ok()?, &seen[place])));
     Comparison {
         model: setup.model.clone(),
         family: setup.family.clone(),
@@ -372,7 +376,8 @@ fn compare(setup: &Setup<'_>) -> Comparison {
         devices: last.map(|(solution, seen)| device(setup, solution, seen)).into_iter().collect(),
         bottleneck: Some(setup.subject.device(at)),
         caveats: caveats(setup),
-        calibrated: seen.get(setup.calibration).and_then(|seen| setup.calibrated(seen)),
+        calibrated: handed_on
+            .and_then(|place| setup.calibrated((&setup.curve[place], &seen[place]))),
         solutions: solutions.iter().map(|solution| solution.as_ref().ok().cloned()).collect(),
     }
 }
@@ -481,6 +486,9 @@ mod tests {
         // Calibrated on 90/s where the server could do 100/s: 1/(90 − 60) against 1/(100 − 60).
         let error = comparison.points[1].relative_error().unwrap();
         assert!((error - 1.0 / 3.0).abs() < 1e-9);
+        // As a file it has the arrivals of the highest load that leaves a steady state.
+        let solved = solve(&comparison.calibrated.as_ref().unwrap().model, Solver::Auto).unwrap();
+        assert!((solved.classes[0].throughput - 60.0).abs() < 1e-9);
     }
 
     /// An open loop over an idle server: its highest throughput is what was offered, and as a

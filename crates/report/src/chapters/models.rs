@@ -6,7 +6,9 @@ mod stations;
 
 use std::collections::BTreeSet;
 
-use kendall_fit::curve::{LeftOut, of_one_point};
+use kendall_fit::curve::{LeftOut, inferred, of_one_point};
+use kendall_fit::model::Calibrated;
+use kendall_fit::saturation::Saturation;
 use kendall_fit::score::{Comparison, Device, Errors, Variable};
 
 use crate::ModelFile;
@@ -28,26 +30,43 @@ fn compared<'a>(data: &'a Prepared<'_>) -> (Vec<Of<'a>>, Vec<(&'a Curve, &'a [Le
     (of.map(|(curve, beside)| (curve, beside.comparisons.as_slice())).collect(), left_out.collect())
 }
 
-/// Every model of every curve as a file.
+/// Every model of every curve as a file, and the pool that it shows.
 pub(crate) fn files(data: &Prepared<'_>) -> Vec<ModelFile> {
-    let (compared, _) = compared(data);
     let title = if data.study.title.is_empty() { &data.study.name } else { &data.study.title };
     let mut files: Vec<ModelFile> = Vec::new();
-    for (number, (curve, comparisons)) in (1..).zip(&compared) {
-        for one in *comparisons {
-            let file = format!("{number}-{}.toml", slug(&one.model));
+    let curves = data.models().zip(data.saturations()).map(|((curve, beside), (_, found))| {
+        let shown = found.and_then(|found| inferred_pool(data, curve, found));
+        (curve, beside.comparisons.as_slice(), shown)
+    });
+    let curves = curves.filter(|(_, comparisons, shown)| !comparisons.is_empty() || shown.is_some());
+    for (number, (curve, comparisons, shown)) in (1..).zip(curves) {
+        let mut add = |model: &str, on: &str, assumes: &str, calibrated: &Calibrated| {
+            let file = format!("{number}-{}.toml", slug(model));
             let told = files.iter().any(|known| known.file == file);
-            let Some(calibrated) = one.calibrated.as_ref().filter(|_| !told) else { continue };
-            let of = format!(
-                "{}: {} (from {title})\nCalibrated on {}.",
-                one.model, curve.name, one.calibrated_on
-            );
-            let Ok(text) = calibrated.to_file(&of, &one.assumes) else { continue };
-            let (curve, model) = (curve.name.clone(), one.model.clone());
-            files.push(ModelFile { file, curve, model, text });
+            let of = format!("{model}: {} (from {title})\nCalibrated on {on}.", curve.name);
+            if let Some(text) = calibrated.to_file(&of, assumes).ok().filter(|_| !told) {
+                let (curve, model) = (curve.name.clone(), model.to_owned());
+                files.push(ModelFile { file, curve, model, text });
+            }
+        };
+        if let Some(pool) = &shown {
+            add(&pool.model.name, "all runs of the curve", "exponential times", pool);
+        }
+        for one in comparisons {
+            if let Some(calibrated) = &one.calibrated {
+                add(&one.model, &one.calibrated_on, &one.assumes, calibrated);
+            }
         }
     }
     files
+}
+
+/// The pool that a curve shows and no counter, at the load of its highest throughput.
+fn inferred_pool(data: &Prepared<'_>, curve: &Curve, found: &Saturation) -> Option<Calibrated> {
+    let station = found.station.as_ref()?;
+    let light = &data.along(curve).next()?.point;
+    let at = data.along(curve).max_by(|a, b| a.throughput().total_cmp(&b.throughput()))?;
+    inferred(station, light, &at.point).ok()
 }
 
 /// Letters and digits, others as one `-`.

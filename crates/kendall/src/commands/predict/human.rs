@@ -74,6 +74,7 @@ fn notes(document: &mut Section, answer: &Answer) {
     let prediction = &answer.prediction;
     if !answer.ladder.is_empty() {
         document.table(ladder(&answer.ladder));
+        document.text("error      of R, each configuration left out in turn (and how many were)");
     }
     for distance in &prediction.distances {
         let (low, high) = distance.measured;
@@ -229,7 +230,7 @@ fn model(model: &Model) -> String {
 
 /// All models that have an answer, with how they were judged.
 fn ladder(ladder: &[Judged]) -> Table {
-    let header = ["model", "X (1/s)", "R (ms)", "error where left out (%)", "share (%)"];
+    let header = ["model", "X (1/s)", "R (ms)", "error (%)", "share (%)"];
     let none = || "–".to_owned();
     let rows = ladder.iter().map(|judged| {
         let error = judged.left_out_error.map_or_else(none, |error| {
