@@ -3,6 +3,7 @@
 mod backup;
 mod command;
 mod console;
+mod drain;
 mod full_disk;
 mod history;
 mod load;

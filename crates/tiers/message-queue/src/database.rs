@@ -10,6 +10,7 @@ mod tls;
 use std::error::Error as _;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::pin::pin;
 use std::str::FromStr as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +22,10 @@ use deadpool_postgres::{
 };
 use kendall_units::innermost;
 use parking_lot::Mutex;
+use tokio::sync::MutexGuard;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{Client, Config, Socket};
+use tokio_postgres::{Client, Config, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use tonic::Status;
 
@@ -32,7 +34,8 @@ pub(crate) use self::batch::Undecided;
 pub use self::error::DatabaseError;
 use self::error::{SCHEMA, status};
 use self::tls::Wanted;
-use crate::operation::{Answer, Limits, Operation};
+use crate::operation::{Answer, HEADER_BYTES, Limits, Operation};
+use crate::private_postgres::LogRoom;
 use crate::refusal::full;
 
 /// Set on every connection, beside the search path. A queue is small one second and a million the next, and its
@@ -48,6 +51,13 @@ pub(crate) const LOOK_MS: u32 = 2000;
 /// Rows of one step of the housekeeping, and steps that follow one another at once.
 const HOUSEKEEPING_STEP: i32 = 1000;
 const HOUSEKEEPING_STEPS: usize = 50;
+/// Bytes of a page of PostgreSQL.
+const PAGE_BYTES: usize = 8192;
+/// Where the log's disk is nearly full: how often a vacuum at most is stopped before other housekeeping has its turn, how
+/// often the log is looked at meanwhile, and how long a vacuum goes on where no connection is left to look.
+const SWEEPS: usize = 20;
+const LOG_LOOK: Duration = Duration::from_millis(20);
+const UNWATCHED: Duration = Duration::from_millis(200);
 /// Clients that are forgotten at a time.
 const FORGETTING_STEP: i32 = 100;
 /// How often PostgreSQL is asked at the start whether it lets anyone in, how many times at most (two
@@ -68,8 +78,7 @@ pub(crate) struct Databases {
     /// How long PostgreSQL may take for a statement.
     patience: Duration,
     full: Arc<Full>,
-    /// Whether the disk of its log is nearly full: nothing is sent until it is not.
-    nearly_full: Arc<AtomicBool>,
+    room: Arc<LogRoom>,
 }
 
 /// A disk without space.
@@ -79,6 +88,9 @@ struct Full {
     is: AtomicBool,
     /// What takes it, as of that sweep.
     taken: Mutex<String>,
+    /// Where the log's disk is nearly full: held by who writes, one at a time, so that one's log at most comes after the
+    /// look at how long it is.
+    writing: tokio::sync::Mutex<()>,
 }
 
 /// What became of operations.
@@ -110,7 +122,7 @@ pub(crate) struct Session {
     limits: Arc<Limits>,
     patience: Duration,
     full: Arc<Full>,
-    nearly_full: Arc<AtomicBool>,
+    room: Arc<LogRoom>,
 }
 
 /// How to reach PostgreSQL.
@@ -254,8 +266,8 @@ impl Databases {
             .queue_mode(QueueMode::Lifo)
             .build()
             .map_err(DatabaseError::Pool)?;
-        let (full, nearly_full) = Default::default();
-        Ok(Self { pool, limits: Arc::new(limits), patience, full, nearly_full })
+        let (full, room) = Default::default();
+        Ok(Self { pool, limits: Arc::new(limits), patience, full, room })
     }
 
     /// Waits for a connection.
@@ -271,18 +283,18 @@ impl Databases {
             Status::unavailable(format!("no connection to PostgreSQL: {why}; try again"))
         })?;
         let (limits, full) = (Arc::clone(&self.limits), Arc::clone(&self.full));
-        let nearly_full = Arc::clone(&self.nearly_full);
-        Ok(Session { connection, limits, patience: self.patience, full, nearly_full })
+        let room = Arc::clone(&self.room);
+        Ok(Session { connection, limits, patience: self.patience, full, room })
     }
 
-    /// The same, refusing sends while `nearly_full`.
-    pub(crate) fn guarded_by(self, nearly_full: Arc<AtomicBool>) -> Self {
-        Self { nearly_full, ..self }
+    /// The same, sparing the disk of the log where it is nearly full.
+    pub(crate) fn guarded_by(self, room: Arc<LogRoom>) -> Self {
+        Self { room, ..self }
     }
 
-    /// Whether nothing is sent because the disk of the log is nearly full.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.nearly_full.load(Ordering::Relaxed)
+    /// Where the disk of the log is nearly full: the bytes that the log may have.
+    pub(crate) fn log_bytes(&self) -> Option<i64> {
+        self.room.log_bytes()
     }
 
     /// A query that is a transaction by itself.
@@ -320,6 +332,8 @@ impl Session {
 
     /// Performs operations together: each succeeds or fails by itself, and all that succeed are
     /// committed when this returns. `executed` is called when only the commit is left.
+    ///
+    /// Where the log's disk is nearly full, as many at a time as its reserve bears.
     pub(crate) async fn perform(
         self,
         operations: &[&Operation],
@@ -332,12 +346,36 @@ impl Session {
             performed.refuse(operations.len(), &full(&format!("nothing was stored{taken}")));
             return performed;
         }
+        let broken = match self.room.log_bytes() {
+            None => self.perform_some(operations, executed, &mut performed).await,
+            Some(bytes) => {
+                self.perform_sparingly(operations, bytes, executed, &mut performed).await
+            }
+        };
+        if broken {
+            // It may be within a transaction: what came next would be part of that.
+            let text = "the connection to PostgreSQL broke before this was tried; nothing was done";
+            let left = operations.len() - performed.answers.len();
+            performed.refuse(left, &Status::unavailable(text));
+            // No caller waits for a statement that still runs on it.
+            drop(Object::take(self.connection));
+        }
+        performed
+    }
+
+    /// Performs these; whether the connection is to be closed, perhaps before all are answered.
+    async fn perform_some(
+        &self,
+        operations: &[&Operation],
+        executed: &(dyn Fn() + Sync),
+        performed: &mut Performed,
+    ) -> bool {
         let mut tries = 0;
         loop {
             let failure = match self.batch(operations, executed).await {
                 Ok(answers) => {
-                    performed.answers = answers;
-                    return performed;
+                    performed.answers.extend(answers);
+                    return false;
                 }
                 Err(failure) => failure,
             };
@@ -352,17 +390,12 @@ impl Session {
             if broken || operations.len() == 1 {
                 performed.refuse(operations.len(), &failure.status());
                 performed.undecided.extend(failure.undecided);
-                if broken {
-                    // No caller waits for a statement that still runs on it.
-                    drop(Object::take(self.connection));
-                }
-                return performed;
+                return broken;
             }
             break;
         }
         // One of them spoils it for all, and nothing was committed: each by itself then.
-        let mut left = operations.iter();
-        while let Some(operation) = left.next() {
+        for operation in operations {
             match self.batch(&[operation], executed).await {
                 Ok(answer) => performed.answers.extend(answer),
                 Err(failure) => {
@@ -370,16 +403,86 @@ impl Session {
                     let broken = self.is_broken(&failure);
                     performed.undecided.extend(failure.undecided);
                     if broken {
-                        // It may be within a transaction: what came next would be part of that.
-                        let text = "the connection to PostgreSQL broke before this was tried; nothing was done";
-                        performed.refuse(left.len(), &Status::unavailable(text));
-                        drop(Object::take(self.connection));
-                        return performed;
+                        return true;
                     }
                 }
             }
         }
-        performed
+        false
+    }
+
+    /// The same where the log may have `bytes`: a few at a time.
+    async fn perform_sparingly(
+        &self,
+        operations: &[&Operation],
+        bytes: i64,
+        executed: &(dyn Fn() + Sync),
+        performed: &mut Performed,
+    ) -> bool {
+        let together = |operation: &&Operation| {
+            matches!(operation, Operation::Take(_) | Operation::Acknowledge(_))
+        };
+        let at_once = if operations.iter().all(together) { self.rows_at_once(bytes) } else { 1 };
+        for some in operations.chunks(at_once) {
+            // Those that go step by step take turns by themselves.
+            let stepwise = some.iter().all(|operation| operation.is_long());
+            let turn = async { if stepwise { Ok(None) } else { self.turn(bytes).await.map(Some) } };
+            let turn = tokio::time::timeout(self.patience, turn).await;
+            let Ok(Ok(_turn)) = turn else {
+                if self.connection.is_closed() {
+                    return true;
+                }
+                let text = "nothing was done, until PostgreSQL has shortened its log: try again";
+                performed.refuse(some.len(), &full(text));
+                if turn.is_err() {
+                    return true;
+                }
+                continue;
+            };
+            // Answers are in the order of their operations.
+            let is_tight = self.room.is_tight();
+            for some in some.chunks(if is_tight { 1 } else { at_once }) {
+                let why_not = match some {
+                    [one] => batch::why_not(&self.connection, one, (bytes, is_tight)).await,
+                    _ => None,
+                };
+                if let Some(why_not) = why_not {
+                    performed.refuse(1, &full(why_not));
+                } else if self.perform_some(some, executed, performed).await {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// The only one who writes, where the log may have so many bytes and has fewer.
+    async fn turn(&self, bytes: i64) -> Result<MutexGuard<'_, ()>, tokio_postgres::Error> {
+        let turn = self.full.writing.lock().await;
+        self.shorten_log(bytes).await?;
+        Ok(turn)
+    }
+
+    /// Whether the log's disk is nearly full.
+    fn is_sparing(&self) -> bool {
+        self.room.log_bytes().is_some()
+    }
+
+    /// Rows of one step of many: `usual`, and where the log's disk is nearly full as many as it bears, in turn.
+    async fn step(
+        &self,
+        usual: i32,
+    ) -> Result<(i32, Option<MutexGuard<'_, ()>>), tokio_postgres::Error> {
+        let Some(bytes) = self.room.log_bytes() else { return Ok((usual, None)) };
+        let rows = i32::try_from(self.rows_at_once(bytes)).unwrap_or(usual).min(usual);
+        Ok((rows, Some(self.turn(bytes).await?)))
+    }
+
+    /// Messages whose log is a part of so many bytes, however long they are: of the longest content, and of a page of
+    /// the table.
+    fn rows_at_once(&self, bytes: i64) -> usize {
+        let longest = 4 * self.limits.content_characters + HEADER_BYTES + PAGE_BYTES;
+        (usize::try_from(bytes).unwrap_or_default() / 2 / longest).max(1)
     }
 
     /// Whether the connection must be closed: a statement may still run on it.
@@ -392,8 +495,7 @@ impl Session {
         operations: &[&Operation],
         executed: &(dyn Fn() + Sync),
     ) -> Result<Answers, Failure> {
-        let by = (&*self.limits, self.patience, self.is_full());
-        batch::perform(&self.connection, operations, by, executed).await
+        batch::perform(self, operations, executed).await
     }
 
     /// Makes ready what is due, and every so often cleans up; says how much was done.
@@ -405,10 +507,11 @@ impl Session {
         let statement = self.connection.prepare_cached(text).await?;
         let mut done = 0;
         for _ in 0..HOUSEKEEPING_STEPS {
-            let row = self.connection.query_one(&statement, &[&HOUSEKEEPING_STEP]).await?;
+            let (rows, _turn) = self.step(HOUSEKEEPING_STEP).await?;
+            let row = self.connection.query_one(&statement, &[&rows]).await?;
             let step: i64 = row.get(0);
             done += step;
-            if step < i64::from(HOUSEKEEPING_STEP) {
+            if step < i64::from(rows) {
                 break;
             }
         }
@@ -437,10 +540,10 @@ impl Session {
     ///
     /// After a send for which the disk had no space it removes the few as well, and gives back the end of
     /// the tables: that is how receiving frees space. Sends are refused until then, so that they do not
-    /// take what the sweep itself needs.
-    pub(crate) async fn sweep(&self) -> Result<(), tokio_postgres::Error> {
+    /// take what the sweep itself needs. `watch` tells how long the log is meanwhile.
+    pub(crate) async fn sweep(&self, watch: Option<&Self>) -> Result<(), tokio_postgres::Error> {
         if self.is_full() {
-            let swept = self.make_room().await;
+            let swept = self.make_room(watch).await;
             self.full.is.store(false, Ordering::Relaxed);
             return swept;
         }
@@ -461,7 +564,7 @@ impl Session {
         Ok(())
     }
 
-    async fn make_room(&self) -> Result<(), tokio_postgres::Error> {
+    async fn make_room(&self, watch: Option<&Self>) -> Result<(), tokio_postgres::Error> {
         if self.full.is.load(Ordering::Relaxed)
             && let Err(error) = self.connection.batch_execute("TRUNCATE reserve").await
         {
@@ -469,7 +572,20 @@ impl Session {
         }
         let sweep = "VACUUM (SKIP_LOCKED, INDEX_CLEANUP ON, TRUNCATE ON, PARALLEL 0) \
             kendall_queue.message, kendall_queue.answered, kendall_queue.archive";
-        self.connection.batch_execute(sweep).await?;
+        match self.room.log_bytes() {
+            None => self.connection.batch_execute(sweep).await?,
+            Some(bytes) => {
+                // Of a page that it writes a vacuum counts 20 points; at so many it pauses for 2 ms. So it writes the
+                // reserve, four times `bytes`, in no less than 0.8 s.
+                let points = (bytes / 40_000).clamp(1, 10_000);
+                let pace = format!("SET vacuum_cost_delay = 2; SET vacuum_cost_limit = {points}");
+                self.connection.batch_execute(&pace).await?;
+                let swept = self.sweep_sparingly(sweep, bytes, watch).await;
+                let pace = "RESET vacuum_cost_delay; RESET vacuum_cost_limit";
+                self.connection.batch_execute(pace).await?;
+                swept?;
+            }
+        }
         let text = "SELECT format(': messages take %s, answers kept ten minutes for request ids %s, archives %s', \
             pg_size_pretty(pg_total_relation_size('message')), pg_size_pretty(pg_total_relation_size('answered')), \
             pg_size_pretty(pg_total_relation_size('archive')))";
@@ -478,20 +594,69 @@ impl Session {
         Ok(())
     }
 
+    /// A vacuum writes each page to the log that it is the first to touch since the last checkpoint: at the first one of
+    /// a table, the table. It is stopped where the log gets too long for the next checkpoint, and goes on after that; it
+    /// passes over what it has done, so that each time less is left.
+    async fn sweep_sparingly(
+        &self,
+        sweep: &str,
+        bytes: i64,
+        watch: Option<&Self>,
+    ) -> Result<(), tokio_postgres::Error> {
+        for _ in 0..SWEEPS {
+            watch.unwrap_or(self).shorten_log(bytes / 2).await?;
+            let mut sweeping = pin!(self.connection.batch_execute(sweep));
+            let long = async {
+                match watch {
+                    Some(watch) => watch.log_gets_long(2 * bytes).await,
+                    None => {
+                        drop(tokio::time::timeout(UNWATCHED, std::future::pending::<()>()).await)
+                    }
+                }
+            };
+            let canceled = tokio::select! {
+                swept = &mut sweeping => return swept,
+                () = long => self.connection.cancel_token().cancel_query(NoTls).await,
+            };
+            match sweeping.await {
+                Err(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => canceled?,
+                swept => return swept,
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when the log has so many bytes, or cannot be looked at.
+    async fn log_gets_long(&self, bytes: i64) {
+        let mut looks = tokio::time::interval(LOG_LOOK);
+        loop {
+            looks.tick().await;
+            if self.is_log_long(bytes).await.unwrap_or(true) {
+                return;
+            }
+        }
+    }
+
     /// Whether the disk, or that of the log, has no space but what is reserved for what frees some.
     fn is_full(&self) -> bool {
-        self.full.is.load(Ordering::Relaxed) || self.nearly_full.load(Ordering::Relaxed)
+        self.full.is.load(Ordering::Relaxed) || self.is_sparing()
     }
 
     /// Ends the log of so many bytes or more by a checkpoint, after which PostgreSQL deletes or reuses its files: where
     /// the log's disk is nearly full, none may be added. Not on a disk that is full: there a checkpoint ends PostgreSQL.
     pub(crate) async fn shorten_log(&self, bytes: i64) -> Result<(), tokio_postgres::Error> {
-        let text = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), redo_lsn) >= $1::bigint FROM pg_control_checkpoint()";
-        let statement = self.connection.prepare_cached(text).await?;
-        if self.connection.query_one(&statement, &[&bytes]).await?.get(0) {
+        if self.is_log_long(bytes).await? {
             self.connection.batch_execute("CHECKPOINT").await?;
         }
         Ok(())
+    }
+
+    /// Whether the log has so many bytes since the beginning of the last checkpoint that has ended.
+    async fn is_log_long(&self, bytes: i64) -> Result<bool, tokio_postgres::Error> {
+        let text = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) >= $1::bigint \
+            FROM pg_control_checkpoint()";
+        let statement = self.connection.prepare_cached(text).await?;
+        Ok(self.connection.query_one(&statement, &[&bytes]).await?.get(0))
     }
 
     /// Stores that clients of this middleware wait for messages of a queue; whether it could.

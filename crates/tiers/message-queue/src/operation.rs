@@ -264,14 +264,18 @@ impl Operation {
 
     /// How long PostgreSQL may take for a statement of it, where a usual one may take `usual`.
     pub(crate) fn patience(&self, usual: Duration) -> Duration {
-        let long = matches!(
+        if self.is_long() { 10 * usual } else { usual }
+    }
+
+    /// Goes through a queue's messages.
+    pub(crate) fn is_long(&self) -> bool {
+        matches!(
             self,
             Self::Purge { .. }
                 | Self::DeleteQueue { .. }
                 | Self::ChangeQueue(_)
                 | Self::Redrive { .. }
                 | Self::Statistics { .. }
-        );
-        if long { 10 * usual } else { usual }
+        )
     }
 }

@@ -19,7 +19,6 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
@@ -30,6 +29,7 @@ use self::error::PLACES;
 pub use self::error::PrivatePostgresError;
 use self::launch::{LOOK, Launch, ROLE, STOP};
 pub use self::launch::{PrivateOptions, TcpAccess};
+pub(crate) use self::log_reserve::LogRoom;
 use self::supervisor::Supervisor;
 use self::user::{Contents, User, no_links};
 
@@ -46,8 +46,7 @@ pub struct PrivatePostgres {
     programs: PathBuf,
     /// The server's own log.
     log: PathBuf,
-    /// Whether the disk of the write-ahead log is nearly full.
-    nearly_full: Arc<AtomicBool>,
+    room: Arc<LogRoom>,
     /// The sockets' folder, where it had to be elsewhere.
     _sockets: Option<tempfile::TempDir>,
     /// Locks the folder until the server has ended.
@@ -87,7 +86,7 @@ impl PrivatePostgres {
         let url = format!("host='{}' port={port} user={ROLE} dbname={ROLE}", sockets.display());
         let options = options.clone();
         let folder_of_programs = programs.clone();
-        let nearly_full = Arc::<AtomicBool>::default();
+        let room = Arc::new(LogRoom::new(&data));
         let launch = Launch {
             programs,
             user,
@@ -96,7 +95,7 @@ impl PrivatePostgres {
             log: log.clone(),
             options,
             counts,
-            nearly_full: Arc::clone(&nearly_full),
+            room: Arc::clone(&room),
         };
         let supervisor = Supervisor::start(launch)?;
         Ok(Self {
@@ -104,7 +103,7 @@ impl PrivatePostgres {
             url,
             programs: folder_of_programs,
             log,
-            nearly_full,
+            room,
             _sockets: temporary,
             _lock: lock,
         })
@@ -137,9 +136,9 @@ impl PrivatePostgres {
         self.supervisor.pid()
     }
 
-    /// Whether the disk of its write-ahead log is nearly full: nothing should be stored then.
-    pub(crate) fn nearly_full(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.nearly_full)
+    /// What the disk of its write-ahead log has left.
+    pub(crate) fn room(&self) -> Arc<LogRoom> {
+        Arc::clone(&self.room)
     }
 
     /// How often its log says that checkpoints come too often: each then writes whole pages again, and a

@@ -39,7 +39,6 @@ const HOUSEKEEPING: Duration = Duration::from_millis(100);
 const CLEANING: u32 = 20;
 /// The same while the disk of the log is nearly full: what is received frees space only when it is vacuumed.
 const CLEANING_FULL: u32 = 5;
-const LONG_LOG_BYTES: i64 = 4 << 20;
 /// Ticks until the times of clients' last requests are stored (ten seconds), until silent clients are removed (a
 /// minute), and until the first are (an hour): a middleware that was off received no requests.
 const WRITING_DOWN: u32 = 100;
@@ -180,7 +179,7 @@ impl Server {
         let runtime = serve::threads("network", options.threads).map_err(ServerError::Threads)?;
         let mut databases = runtime.block_on(Databases::open(&reach, options.pool()))?;
         if let Some(postgres) = &postgres {
-            databases = databases.guarded_by(postgres.nearly_full());
+            databases = databases.guarded_by(postgres.room());
         }
         let instruments = Instruments::new(layout(&reach), clock.clone());
         instruments.set_workers(u32::try_from(options.workers).unwrap_or(u32::MAX));
@@ -519,11 +518,13 @@ async fn keep_house(service: Service) {
                 tracing::debug!(%error, "silent clients cannot be forgotten; trying again");
             }
         }
-        if all || (tick % CLEANING_FULL == 0 && service.databases.is_nearly_full()) {
-            if let Err(error) = session.sweep().await {
+        let nearly_full = service.databases.log_bytes().is_some();
+        if all || (tick % CLEANING_FULL == 0 && nearly_full) {
+            let watch = if nearly_full { service.databases.session().await.ok() } else { None };
+            if let Err(error) = session.sweep(watch.as_ref()).await {
                 tracing::debug!(%error, "sweeping failed; trying again");
             }
-            drop(session);
+            drop((session, watch));
             for queue in service.waiters.queues() {
                 if !service.register(queue).await {
                     break;
@@ -540,10 +541,8 @@ async fn keep_log_short(service: Service) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     for tick in 0_u32.. {
         ticks.tick().await;
-        let bytes = if tick % CLEANING_FULL == 0 { 0 } else { LONG_LOG_BYTES };
-        if !service.databases.is_nearly_full() {
-            continue;
-        }
+        let Some(bytes) = service.databases.log_bytes() else { continue };
+        let bytes = if tick % CLEANING_FULL == 0 { 0 } else { bytes / 2 };
         let Ok(session) = service.databases.session().await else { continue };
         match tokio::time::timeout(HOUSEKEEPING_PATIENCE, session.shorten_log(bytes)).await {
             Ok(Ok(())) => {}

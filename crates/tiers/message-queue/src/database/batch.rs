@@ -12,9 +12,10 @@ use tokio_postgres::{Error, Row, Statement};
 use tonic::Status;
 
 use self::message::{extra_of, with_extra};
+use super::Session;
 use super::error::status;
 use crate::operation::{
-    Answer, COUNT_LIMIT, Held, Limits, Listing, Operation, PutBack, RequestId, Selector, Send, Take,
+    Answer, COUNT_LIMIT, Held, Listing, Operation, PutBack, RequestId, Selector, Send, Take,
 };
 use crate::refusal::{NOTHING_THERE, Refusal};
 
@@ -38,6 +39,11 @@ const PURGE_STEP: i32 = 10_000;
 const REDRIVE_STEP: i32 = 1000;
 /// Bytes of contents from which a listing reads no more: what goes into an answer.
 const LISTED_BYTES: i64 = 4 << 20;
+
+/// Why a nearly full disk refuses more than sends.
+const STORES: &str = "nothing was done: what space is left is for what frees some";
+const MANY: &str =
+    "nothing was done: these messages are too many for one request_id; acknowledge fewer";
 
 /// Why operations were not performed.
 #[derive(Debug)]
@@ -81,12 +87,12 @@ async fn in_time<T>(
 /// Performs operations of one lane; a failure means that none of them was committed, unless the
 /// connection broke. `executed` is called where only the commit is left.
 pub(super) async fn perform(
-    connection: &Connection,
+    session: &Session,
     operations: &[&Operation],
-    (limits, patience, is_full): (&Limits, Duration, bool),
     executed: &(dyn Fn() + Sync),
 ) -> Result<Answers, Failure> {
-    let longest = operations.iter().map(|operation| operation.patience(patience)).max();
+    let Session { connection, limits, .. } = session;
+    let longest = operations.iter().map(|operation| operation.patience(session.patience)).max();
     let patience = longest.unwrap_or_default();
     let done = if let Some(takes) = all(operations, as_take) {
         take_all(connection, &takes, patience, executed).await?
@@ -95,7 +101,7 @@ pub(super) async fn perform(
     } else if let Some(held) = all(operations, as_acknowledgement) {
         in_time(patience, acknowledge_all(connection, &held)).await?
     } else {
-        in_time(patience, one_by_one(connection, operations, is_full)).await?
+        in_time(patience, one_by_one(session, operations)).await?
     };
     let mut answers = done.into_iter();
     let next = |_: &&Operation| match answers.next() {
@@ -202,18 +208,16 @@ async fn acknowledge_all(connection: &Connection, held: &[&Held]) -> Result<Outc
 }
 
 /// Performs operations that have no statement together: in one transaction.
-async fn one_by_one(
-    connection: &Connection,
-    operations: &[&Operation],
-    is_full: bool,
-) -> Result<Outcomes, Error> {
+async fn one_by_one(session: &Session, operations: &[&Operation]) -> Result<Outcomes, Error> {
     if let [operation] = operations {
-        return Ok(vec![single(connection, operation, is_full).await?]);
+        empty_stepwise(session, operation).await?;
+        return Ok(vec![single(session, operation).await?]);
     }
+    let connection = &session.connection;
     connection.batch_execute("BEGIN").await?;
     let mut done = Vec::with_capacity(operations.len());
     for operation in operations {
-        match single(connection, operation, is_full).await {
+        match single(session, operation).await {
             Ok(outcome) => done.push(outcome),
             Err(error) => {
                 connection.batch_execute("ROLLBACK").await?;
@@ -345,12 +349,61 @@ fn one_taken(row: &Row) -> (Message, u64) {
     (with_extra(plain, row.get(10), row.get(11)), id(row.get(9)))
 }
 
-/// Operations that come one at a time.
-async fn single(
+/// Why an operation is not for a disk whose log may have so many bytes, or is tight: it would take space for good, or for
+/// as long as a lease, or it cannot be done by little log.
+pub(super) async fn why_not(
     connection: &Connection,
     operation: &Operation,
-    is_full: bool,
+    (log_bytes, is_tight): (i64, bool),
+) -> Option<&'static str> {
+    let asked: (&str, Vec<&(dyn ToSql + Sync)>) = match operation {
+        Operation::AcknowledgeOnce(held, request) => {
+            let ids: Vec<i64> = held.iter().map(|held| held.message).collect();
+            let text = "SELECT NOT EXISTS (SELECT FROM answered WHERE client_id = $1 AND request_id = $2) \
+                AND ($4 OR (SELECT sum(octet_length(content) + coalesce(octet_length(body), 0)) FROM message \
+                    WHERE id = ANY ($3)) > $5)";
+            let client = held.first().map_or(0, |held| held.client);
+            let parameters: [&(dyn ToSql + Sync); 5] =
+                [&client, &request.id, &ids, &is_tight, &log_bytes];
+            let rows = query(connection, text, &parameters).await;
+            let refused = rows.is_ok_and(|rows| is_true(&rows));
+            let why = if is_tight { STORES } else { MANY };
+            return refused.then_some(why);
+        }
+        _ if !is_tight => return None,
+        Operation::Take(take) if take.lease_ms == 0 => {
+            ("SELECT archive_for IS NOT NULL FROM queue WHERE id = $1", vec![&take.selector.queue])
+        }
+        Operation::Acknowledge(held) => (
+            "SELECT q.archive_for IS NOT NULL FROM queue q \
+             WHERE q.id = (SELECT m.queue_id FROM message m WHERE m.id = $1)",
+            vec![&held.message],
+        ),
+        Operation::Hello { name } => {
+            ("SELECT NOT EXISTS (SELECT FROM client WHERE name = $1)", vec![name])
+        }
+        Operation::Take(_)
+        | Operation::ExtendLease(..)
+        | Operation::Return(..)
+        | Operation::CreateQueue(_)
+        | Operation::Redrive { .. } => return Some(STORES),
+        _ => return None,
+    };
+    let rows = query(connection, asked.0, &asked.1).await;
+    // Where it cannot be told, the operation meets the same error.
+    rows.is_ok_and(|rows| is_true(&rows)).then_some(STORES)
+}
+
+fn is_true(rows: &[Row]) -> bool {
+    rows.first().and_then(|row| row.get(0)).unwrap_or(false)
+}
+
+/// Operations that come one at a time.
+async fn single(
+    session: &Session,
+    operation: &Operation,
 ) -> Result<Result<Answer, Refusal>, Error> {
+    let connection = &session.connection;
     let (text, parameters): (&str, Vec<&(dyn ToSql + Sync)>) = match operation {
         Operation::Hello { name } => ("SELECT 0, hello_soon($1)", vec![name]),
         Operation::Goodbye { client } => ("SELECT goodbye($1)", vec![client]),
@@ -394,14 +447,14 @@ async fn single(
         ),
         Operation::PutBack(back) => return put_back(connection, back).await,
         Operation::TakeOnce(take, at_most, request) => {
-            return take_once(connection, take, (*at_most, is_full), request).await;
+            return take_once(connection, take, (*at_most, session.is_full()), request).await;
         }
         Operation::AcknowledgeOnce(held, request) => {
             return acknowledge_once(connection, held, request).await;
         }
         Operation::DeadLetters(listing) => return dead_letters(connection, listing).await,
         Operation::Redrive { queue, messages, target } => {
-            return redrive(connection, *queue, messages, *target).await;
+            return redrive(session, *queue, messages, *target).await;
         }
         Operation::Archived(listing) => return archived(connection, listing).await,
         Operation::Read(selector) => return read(connection, selector).await,
@@ -410,7 +463,7 @@ async fn single(
             return list(connection, &parameters).await;
         }
         Operation::Statistics { queue } => return statistics(connection, *queue).await,
-        Operation::Purge { queue } => return purge(connection, *queue).await,
+        Operation::Purge { queue } => return purge(session, *queue).await,
         Operation::Send(_) | Operation::Take(_) | Operation::Acknowledge(_) => {
             unreachable!("these are performed together with their kind")
         }
@@ -515,11 +568,12 @@ async fn dead_letters(
 }
 
 async fn redrive(
-    connection: &Connection,
+    session: &Session,
     queue: i64,
     messages: &[i64],
     target: Option<i64>,
 ) -> Result<Result<Answer, Refusal>, Error> {
+    let connection = &session.connection;
     for known in [Some(queue), target].into_iter().flatten() {
         if !is_queue(connection, known).await? {
             return Ok(Err(Refusal(3)));
@@ -529,8 +583,8 @@ async fn redrive(
     let text = "SELECT moved, last FROM redrive($1, $2, $3, $4, $5)";
     let (mut moved, mut after) = (0, 0_i64);
     loop {
-        let rows =
-            query(connection, text, &[&queue, &some, &target, &after, &REDRIVE_STEP]).await?;
+        let (step, _turn) = session.step(REDRIVE_STEP).await?;
+        let rows = query(connection, text, &[&queue, &some, &target, &after, &step]).await?;
         moved += rows.first().map_or(0, |row| id(row.get(0)));
         // None where all were named at once, or where nothing is left. What has nowhere to go stays, and those
         // after it are moved all the same.
@@ -631,17 +685,46 @@ async fn statistics(connection: &Connection, queue: i64) -> Result<Result<Answer
     })))
 }
 
-async fn purge(connection: &Connection, queue: i64) -> Result<Result<Answer, Refusal>, Error> {
+async fn purge(session: &Session, queue: i64) -> Result<Result<Answer, Refusal>, Error> {
+    let connection = &session.connection;
     if !is_queue(connection, queue).await? {
         return Ok(Err(Refusal(3)));
     }
     let mut dropped = 0;
     loop {
-        let rows = query(connection, "SELECT purge_some($1, $2)", &[&queue, &PURGE_STEP]).await?;
+        let (step, _turn) = session.step(PURGE_STEP).await?;
+        let rows = query(connection, "SELECT purge_some($1, $2)", &[&queue, &step]).await?;
         let step = rows.first().map_or(0, |row| id(row.get(0)));
         dropped += step;
         if step == 0 {
             return Ok(Ok(Answer::Number(dropped)));
+        }
+    }
+}
+
+/// Removes what an operation would remove by one statement, where that writes more log than its disk bears.
+async fn empty_stepwise(session: &Session, operation: &Operation) -> Result<(), Error> {
+    let (queue, with_messages) = match operation {
+        Operation::DeleteQueue { queue, with_messages } => (*queue, *with_messages),
+        Operation::ChangeQueue(change) if change.archive_ms == Some(0) => (change.queue, true),
+        _ => return Ok(()),
+    };
+    if !session.is_sparing() {
+        return Ok(());
+    }
+    if matches!(operation, Operation::DeleteQueue { with_messages: true, .. }) {
+        // What is unknown is found to be so afterwards.
+        drop(purge(session, queue).await?);
+    }
+    let text = "WITH gone AS (DELETE FROM archive WHERE ctid = ANY (ARRAY(SELECT a.ctid FROM archive a \
+            WHERE a.queue_id = $1 AND ($2 OR NOT holds_messages($1)) ORDER BY a.message_id LIMIT $3)) RETURNING 1) \
+        SELECT count(*) FROM gone";
+    loop {
+        let (step, _turn) = session.step(PURGE_STEP).await?;
+        let parameters: [&(dyn ToSql + Sync); 3] = [&queue, &with_messages, &i64::from(step)];
+        let rows = query(&session.connection, text, &parameters).await?;
+        if rows.first().is_none_or(|row| row.get::<_, i64>(0) == 0) {
+            return Ok(());
         }
     }
 }

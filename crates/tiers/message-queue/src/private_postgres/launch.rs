@@ -8,10 +8,10 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::error::{PrivatePostgresError, START};
+use super::log_reserve::LogRoom;
 use super::user::{User, no_links};
 
 /// The role and the database of the queue.
@@ -57,7 +57,7 @@ pub(super) struct Launch {
     pub(super) log: PathBuf,
     pub(super) options: PrivateOptions,
     pub(super) counts: bool,
-    pub(super) nearly_full: Arc<AtomicBool>,
+    pub(super) room: Arc<LogRoom>,
 }
 
 impl PrivateOptions {

@@ -1,14 +1,16 @@
 //! A file in the folder of PostgreSQL's write-ahead log (`pg_wal`) that keeps disk space for the log.
 //!
-//! PostgreSQL ends when it cannot extend its log. So the file is deleted before the disk is full: receives and
-//! deletes go on in the space that this frees, and sends are refused until there is space for the file again.
+//! PostgreSQL ends when it cannot extend its log. So the file is emptied before the disk is full: receives and
+//! deletes go on in the space that this frees, and sends are refused until there is space for the file again. Who
+//! writes meanwhile waits for a checkpoint where the log is long ([`LogRoom`]): each page that it touches after one is
+//! written to the log whole, so that a receive or a vacuum writes as much log as the messages have bytes.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
@@ -17,13 +19,16 @@ use super::user::{User, no_links};
 const FILE: &str = "kendall-reserve";
 /// PostgreSQL extends its log by a segment of this size.
 const SEGMENT: u64 = 16 << 20;
-/// Size of the file: an eighth of the disk, one to eight segments. Receives of long messages write as much log as
-/// there is data, until a checkpoint has ended.
+/// Size of the file: an eighth of the disk, one to eight segments.
 const SHARE: u64 = 8;
 const MOST_SEGMENTS: u64 = 8;
 /// Above what the file takes and what must stay free, before the file is created again: for some messages, so that it is
 /// not deleted at once. Where it is deleted soon, the next checkpoint gives back what the log took.
 const MARGIN: u64 = 4 << 20;
+
+/// Share of the reserve that the log may take since its last checkpoint, before whoever writes waits for the next: the
+/// rest is for what is written meanwhile, and for the files' size.
+const LOG_SHARE: u64 = 4;
 
 /// The file, and whether it was given up.
 #[derive(Debug)]
@@ -31,8 +36,38 @@ pub(super) struct LogReserve {
     path: PathBuf,
     user: User,
     state: State,
-    /// Sends are refused.
-    nearly_full: Arc<AtomicBool>,
+    room: Arc<LogRoom>,
+}
+
+/// What the disk of the log has left.
+#[derive(Debug, Default)]
+pub(crate) struct LogRoom {
+    folder: PathBuf,
+    /// See [`Self::log_bytes`]; 0 where there is space.
+    log_bytes: AtomicI64,
+}
+
+impl LogRoom {
+    pub(super) fn new(data: &Path) -> Self {
+        Self { folder: data.join("pg_wal"), log_bytes: AtomicI64::new(0) }
+    }
+
+    /// Where the disk is nearly full: nothing is sent, and whoever writes waits for a checkpoint first where the log has
+    /// so many bytes since the last one.
+    pub(crate) fn log_bytes(&self) -> Option<i64> {
+        Some(self.log_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
+    }
+
+    /// Whether more than half of the reserve is taken: only what frees space is done.
+    pub(crate) fn is_tight(&self) -> bool {
+        let half = self.log_bytes().and_then(|bytes| u64::try_from(bytes).ok());
+        half.zip(disk(&self.folder)).is_some_and(|(bytes, (free, _))| free < bytes * LOG_SHARE / 2)
+    }
+
+    fn set(&self, bytes: u64) -> bool {
+        let bytes = i64::try_from(bytes).expect("a few segments");
+        self.log_bytes.swap(bytes, Ordering::Relaxed) > 0
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,73 +79,91 @@ enum State {
 }
 
 impl LogReserve {
-    pub(super) fn new(data: &Path, user: User, nearly_full: Arc<AtomicBool>) -> Self {
-        Self { path: data.join("pg_wal").join(FILE), user, state: State::NoRoom, nearly_full }
+    pub(super) fn new(user: User, room: Arc<LogRoom>) -> Self {
+        Self { path: room.folder.join(FILE), user, state: State::NoRoom, room }
     }
 
-    /// Deletes the file where the disk is nearly full, and creates it where there is space.
+    /// Empties the file where the disk is nearly full, and fills it where there is space.
     pub(super) fn check(&mut self) {
-        let Some(folder) = self.path.parent() else { return };
-        let Ok(disk) = statvfs(folder) else { return };
-        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-        let size = size(disk.f_blocks.saturating_mul(disk.f_frsize));
+        let Some((free, total)) = disk(&self.room.folder) else { return };
+        let size = size(total);
         let low = (size / 2).clamp(SEGMENT, 2 * SEGMENT);
-        if self.state == State::NoRoom && self.allocated() >= size {
-            self.state = State::Held;
+        if self.state == State::NoRoom {
+            match fs::symlink_metadata(&self.path).map(|about| about.blocks() * 512) {
+                Ok(allocated) if allocated >= size => self.state = State::Held,
+                // An earlier process gave it up, and there was no space since then.
+                Ok(0) => self.release(free, size),
+                _ => {}
+            }
         }
         if free < low && self.state != State::Released {
-            self.release(free);
+            self.release(free, size);
         } else if free >= low + size + MARGIN && self.state != State::Held {
             match self.create(size) {
-                Ok(()) => self.hold(),
+                Ok(()) => self.hold(State::Held),
+                // A file system that reserves none.
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                    self.hold(State::NoRoom);
+                    fs::remove_file(&self.path).unwrap_or_default();
+                }
                 Err(error) => tracing::debug!(%error, "no space can be reserved for the log"),
             }
         }
     }
 
-    fn release(&mut self, free: u64) {
+    fn release(&mut self, free: u64, size: u64) {
         // First, so that no send takes what this frees.
-        self.nearly_full.store(true, Ordering::Relaxed);
+        self.room.set(size / LOG_SHARE);
         self.state = State::Released;
-        let deleted = fs::remove_file(&self.path).is_ok();
+        // An empty file tells the next start.
+        let released = self.open().is_ok();
         tracing::warn!(
             free_kib = free >> 10,
-            reserve_deleted = deleted,
+            reserve_released = released,
             path = %self.path.display(),
             "the disk of PostgreSQL's log is nearly full: sends are refused until there is space"
         );
     }
 
-    fn hold(&mut self) {
-        self.state = State::Held;
-        if self.nearly_full.swap(false, Ordering::Relaxed) {
+    fn hold(&mut self, state: State) {
+        self.state = state;
+        if self.room.set(0) {
             tracing::info!("the disk of PostgreSQL's log has space again: sends are accepted");
         }
     }
 
-    /// Bytes that the file takes on the disk.
-    fn allocated(&self) -> u64 {
-        fs::symlink_metadata(&self.path).map_or(0, |about| about.blocks() * 512)
-    }
-
-    fn create(&self, size: u64) -> io::Result<()> {
-        let file = fs::OpenOptions::new()
+    /// The file, empty.
+    fn open(&self) -> io::Result<fs::File> {
+        fs::OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
             .custom_flags(no_links())
-            .open(&self.path)?;
+            .open(&self.path)
+    }
+
+    fn create(&self, size: u64) -> io::Result<()> {
+        let file = self.open()?;
         let created = fallocate(&file, FallocateFlags::empty(), 0, size).map_err(io::Error::from);
         let owned = created.and_then(|()| match self.user.switch {
             Some((uid, gid)) => fchown(&file, Some(uid), Some(gid)),
             None => Ok(()),
         });
-        if owned.is_err() {
+        if owned.is_err() && self.state == State::Released {
+            self.open()?;
+        } else if owned.is_err() {
             fs::remove_file(&self.path)?;
         }
         owned
     }
+}
+
+/// Free bytes of a folder's disk, and all of them.
+fn disk(folder: &Path) -> Option<(u64, u64)> {
+    let about = statvfs(folder).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(about.f_frsize);
+    Some((bytes(about.f_bavail), bytes(about.f_blocks)))
 }
 
 /// Size of the file on a disk of so many bytes.

@@ -15,9 +15,9 @@ use super::error::PrivatePostgresError;
 use super::launch::{self, Launch, STOP};
 use super::log_reserve::LogReserve;
 
-/// How often the server is checked, and the pause before another start after one that failed:
-/// from the first to the longest.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often the server and its disk are checked, and the pause before another start after one that failed:
+/// from the first to the longest. A fast disk takes megabytes in the first.
+const LOOK: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a stop that reached the server first may take to reach this process.
 const GRACE: Duration = Duration::from_secs(2);
@@ -74,7 +74,7 @@ impl Supervisor {
 }
 
 fn begin(launch: &Launch, started: &SyncSender<Result<Arc<Kept>, PrivatePostgresError>>) {
-    let mut reserve = LogReserve::new(&launch.data, launch.user, Arc::clone(&launch.nearly_full));
+    let mut reserve = LogReserve::new(launch.user, Arc::clone(&launch.room));
     // A disk that is full keeps PostgreSQL from starting.
     reserve.check();
     let server = launch.start().and_then(|mut server| match launch.wait_ready(&mut server) {
