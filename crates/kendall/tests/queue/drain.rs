@@ -241,6 +241,47 @@ fn an_archive_does_not_take_the_space_of_the_log() {
     });
 }
 
+/// Binary contents of four bytes for each of the most characters that `--content-characters` allows.
+#[test]
+fn the_longest_messages_are_received() {
+    const CHARACTERS: usize = 1 << 20;
+    let test = "drain::the_longest_messages_are_received";
+    let Some(disk) = on_a_small_disk(test, "400m") else { return };
+    let middleware = start_with(&disk.join("queue"), CHARACTERS);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = sender_and_receiver(&endpoint(&middleware)).await;
+        let mut client = client.max_decoding_message_size(16 << 20);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
+        let text = content_of(4 * CHARACTERS - 20, "", &mut rng);
+        let mut sent = 0;
+        loop {
+            let data = format!("{sent} {text}").into_bytes();
+            let send = SendRequest { client_id: 1, queue_id: 1, data, ..Default::default() };
+            match client.send(send).await {
+                Ok(_) => sent += 1,
+                Err(refused) => {
+                    assert_eq!(refused.code(), Code::ResourceExhausted, "{refused}");
+                    break;
+                }
+            }
+        }
+        println!("{sent} sent");
+        let mut found = Found::default();
+        let receive = ReceiveRequest { client_id: 2, queue_id: 1, ..Default::default() };
+        while let Some(message) =
+            client.receive(receive.clone()).await.unwrap().into_inner().message
+        {
+            found.add(std::str::from_utf8(&message.data).unwrap());
+        }
+        found.check(sent);
+        until_accepted(&mut client).await;
+    });
+    drop(runtime);
+    let said = middleware.stop();
+    assert!(!said.contains("PostgreSQL ended"), "{said}");
+}
+
 /// What a start finds of the reserve it does not take for space: sends are refused until there is some.
 #[test]
 fn a_restart_knows_that_the_reserve_was_given_up() {
