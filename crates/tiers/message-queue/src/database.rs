@@ -609,9 +609,7 @@ impl Session {
             let long = async {
                 match watch {
                     Some(watch) => watch.log_gets_long(2 * bytes).await,
-                    None => {
-                        drop(tokio::time::timeout(UNWATCHED, std::future::pending::<()>()).await)
-                    }
+                    None => kendall_tier::serve::pause(UNWATCHED).await,
                 }
             };
             let canceled = tokio::select! {

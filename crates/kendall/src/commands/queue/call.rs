@@ -139,7 +139,9 @@ impl Caller {
             }
             Command::List { all } => show::listed(&self.queues(all).await?),
             Command::Send(send) => self.send(send).await?,
-            Command::Receive { select, wait } => self.receive(&select, wait.wait).await?,
+            Command::Receive { select, wait, once } => {
+                self.receive(&select, wait.wait, once).await?
+            }
             Command::Read(select) => self.read(&select).await?,
             Command::Lease { select, wait, lease } => self.lease(&select, wait.wait, lease).await?,
             Command::Ack(held) => self.acknowledge(&held).await?,
@@ -378,15 +380,23 @@ impl Caller {
         })
     }
 
-    async fn receive(&mut self, select: &Select, wait: Seconds) -> anyhow::Result<Value> {
+    async fn receive(
+        &mut self,
+        select: &Select,
+        wait: Seconds,
+        once: bool,
+    ) -> anyhow::Result<Value> {
         let selected = self.selected(select).await?;
-        let receive = wire::ReceiveRequest {
-            wait_ms: milliseconds(wait),
-            request_id: request_id(),
-            ..selected
+        let receive = wire::ReceiveRequest { wait_ms: milliseconds(wait), ..selected };
+        let found = if once {
+            let request = self.request(receive, wait);
+            let answer = self.queue.receive(request).await;
+            answer.map_err(|status| self.refused(&status))?.into_inner().message
+        } else {
+            let receive = wire::ReceiveRequest { request_id: request_id(), ..receive };
+            let call = async |queue: &mut Client, request| queue.receive(request).await;
+            self.ask_again(receive, wait, call).await?.message
         };
-        let call = async |queue: &mut Client, request| queue.receive(request).await;
-        let found = self.ask_again(receive, wait, call).await?.message;
         self.found(found.as_ref(), selected.queue_id).await;
         Ok(json!({ "message": found.as_ref().map(message) }))
     }

@@ -58,6 +58,9 @@ pub(crate) enum Command {
         select: Select,
         #[command(flatten)]
         wait: Wait,
+        /// Asks once, without a request id, which a full disk refuses; if the connection breaks, the message may be lost
+        #[arg(long)]
+        once: bool,
     },
     /// Shows the message that receive would take
     #[command(after_help = "Example:\n  kendall queue --as worker read jobs --by-priority")]
