@@ -81,6 +81,37 @@ impl Shown {
     }
 }
 
+/// Failures of looks in a row: what is the same again is one line.
+#[derive(Default)]
+struct Failures {
+    /// The last one, whatever its figures.
+    words: String,
+    looks: u64,
+}
+
+impl Failures {
+    /// One line where the failure is the one before; `None` for another, whose words are to be printed.
+    fn again(&mut self, message: &str, now_s: u64) -> Option<String> {
+        let words = message.replace(|c: char| c.is_ascii_digit(), "");
+        let same = self.looks > 0 && words == self.words;
+        self.words = words;
+        self.looks += 1;
+        let looks = self.looks;
+        same.then(|| format!("{}: failed for the same reason, {looks} looks in a row", at(now_s)))
+    }
+
+    /// One line where a look succeeded after some that did not.
+    fn end(&mut self, now_s: u64) -> Option<String> {
+        let looks = std::mem::take(self).looks;
+        let counted = kendall_units::counted(looks, "failed look");
+        (looks > 0).then(|| format!("{}: answered again, after {counted}", at(now_s)))
+    }
+}
+
+fn at(now_s: u64) -> String {
+    kendall_report::utc_minutes(now_s.saturating_mul(1_000_000_000))
+}
+
 /// Asks for the stop when it is dropped.
 struct Ended(Stop);
 
@@ -131,6 +162,7 @@ impl Watch {
         let mut growth: Option<(u64, Result<Growth, String>)> = None;
         let mut looks = 0;
         let mut last: Option<Look> = None;
+        let mut failures = Failures::default();
         loop {
             let now = now_s()?;
             let mut unanswered = None;
@@ -144,6 +176,7 @@ impl Watch {
             let told = unanswered.or_else(|| growth.as_ref().map(|(_, growth)| growth.clone()));
             match self.look(&system, source, now, told) {
                 Ok(look) => {
+                    failures.end(now).into_iter().for_each(|line| output::note(&line));
                     self.print(&look, last.as_ref())?;
                     let mut shown = shown.lock();
                     shown.succeeded(look.exposition(), now);
@@ -151,7 +184,10 @@ impl Watch {
                 }
                 Err(error) if last.is_none() && self.looks == Some(looks + 1) => return Err(error),
                 Err(error) => {
-                    output::error(&error);
+                    match failures.again(&output::message(&error), now) {
+                        Some(line) => output::note(&line),
+                        None => output::error(&error),
+                    }
                     // It failed for what growth may have failed for too.
                     growth = None;
                     shown.lock().failed();
@@ -247,6 +283,19 @@ pub(super) fn whole_seconds(option: &str, text: &str) -> anyhow::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_same_failure_is_said_once_and_its_end() {
+        let mut failures = Failures::default();
+        assert_eq!(failures.end(0), None);
+        assert_eq!(failures.again("no answer in 30 s", 0), None);
+        let again = failures.again("no answer in 31 s", 60).unwrap();
+        assert_eq!(again, "1970-01-01 00:01 UTC: failed for the same reason, 2 looks in a row");
+        assert_eq!(failures.again("3 of 60 windows can be used", 120), None);
+        let ended = failures.end(180).unwrap();
+        assert_eq!(ended, "1970-01-01 00:03 UTC: answered again, after 3 failed looks");
+        assert_eq!(failures.end(240), None);
+    }
 
     /// A headroom of an hour ago is none of now; a single failure is no news.
     #[test]
