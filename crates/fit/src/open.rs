@@ -9,11 +9,11 @@ mod network;
 mod residence;
 mod variability;
 
-pub use answer::{Answer, ChangeError, Fitted, never_full, timed_inside};
+pub use answer::{Answer, ChangeError, Fitted, WIDE, never_full, timed_inside};
 pub use hidden::Hidden;
 pub use mixes::{ClassNetwork, NOTABLE, NetworkClass, regress_classes};
 pub use monitored::{
-    Monitored, MonitoredTier, Monitoring, TOLERANCE, TierMeans, Window, carries_more,
+    ENOUGH_SPREAD, Monitored, MonitoredTier, Monitoring, TOLERANCE, TierMeans, Window,
 };
 pub use network::{Center, LONGEST_WAITING, Network, NetworkPoint, Structure};
 pub use residence::{Residence, Waiting};

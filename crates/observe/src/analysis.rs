@@ -3,15 +3,17 @@
 use kendall_fit::demands::{self, DemandFit, LoadPoint};
 use kendall_fit::model::CONFIDENCE;
 use kendall_fit::open::{
-    self, ClassNetwork, Fitted, Monitored, MonitoredTier, Monitoring, Network, TOLERANCE, TierMeans,
+    self, ClassNetwork, ENOUGH_SPREAD, Fitted, Monitored, MonitoredTier, Monitoring, Network,
+    TOLERANCE, TierMeans,
 };
 use kendall_queueing::model::MOST_SERVERS;
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample;
-use kendall_units::{counted, exact_f64};
+use kendall_units::{Rate, counted, exact_f64};
 
 use crate::arrivals::dispersion;
 use crate::bins::{counts, square_bounds};
+use crate::busy::{Capped, Counted};
 use crate::fetch::{Observed, TierSeries, asked};
 use crate::flow::{Flow, Verdict, flow};
 use crate::grid::Grid;
@@ -125,14 +127,16 @@ pub struct TierAnalysis {
     pub headroom: Option<Headroom>,
     /// Its figures cannot be of this system: neither a demand nor a network rests on them.
     pub impossible: Option<Impossible>,
+    /// Its busy servers are response time × throughput: a request is taken to hold one for all of its response time.
+    pub by_stay: bool,
 }
 
 impl TierAnalysis {
-    /// Servers that are busy with requests of its own. Without such requests, D₀ may be that of a mix that goes with the load,
-    /// which a network with classes explains.
-    fn own_busy(&self) -> f64 {
-        let capacity = self.own_per_s.as_ref().and(self.headroom.as_ref());
-        let demand = self.demand.as_ref().ok().filter(|_| capacity.is_some());
+    /// Servers that are busy without load. Of an entry with classes that may be a mix that goes with the load, which a network with
+    /// classes explains, unless the tier has requests of its own.
+    fn own_busy(&self, has_classes: bool) -> f64 {
+        let is_known = self.headroom.is_some() && (self.own_per_s.is_some() || !has_classes);
+        let demand = self.demand.as_ref().ok().filter(|_| is_known);
         demand.and_then(|fit| fit.background.as_ref()).map_or(0.0, |part| part.estimate.center)
     }
 
@@ -224,6 +228,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     check_load(system, observed)?;
     let mut windows = Windows::of(system, observed, FEWEST_WINDOWS);
     let servers = known_servers(system, observed, &mut windows)?;
+    let counted = windows.count_by_stay(system, &servers);
     windows.since_changes(system, observed, &servers, FEWEST_WINDOWS);
     let used: Vec<&Window> = windows.used().collect();
     if used.len() < FEWEST_WINDOWS {
@@ -243,14 +248,8 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         .collect();
     for (index, flow) in flows.iter().enumerate() {
         let own_per_s = flow.as_ref().and_then(|flow| flow.own_per_s.clone());
-        tiers.push(tier(
-            system,
-            observed,
-            &used,
-            (index, servers[index]),
-            own_per_s,
-            rate_now_per_s,
-        ));
+        let of = (index, servers[index], counted[index].as_ref());
+        tiers.push(tier((system, observed), &windows, of, own_per_s, rate_now_per_s));
     }
     let laws =
         [laws(system, &used), forced_flow(system, &flows), beyond_servers(system, &tiers, &used)]
@@ -260,11 +259,13 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
             found.leave_out(Impossible { why: UNRELATED.to_owned(), beyond: law.difference });
         }
     }
-    let monitored = monitored(system, observed, &tiers, &windows);
+    let monitored = monitored((system, observed), &tiers, &windows, &counted);
     let monitoring = Series { system, observed, windows: &windows };
     let network = Network::fit(&monitored, &monitoring);
+    let carried_per_s = windows.carried_per_s(system);
     for (index, found) in tiers.iter_mut().enumerate() {
         let capacity = network.as_ref().ok().and_then(|it| it.capacity_of_held(index, SEED));
+        let capacity = capacity.map(|one| at_least(one, carried_per_s));
         found.is_held_below(capacity, rate_now_per_s);
     }
     let class_network = network
@@ -307,34 +308,48 @@ fn lacking(system: &System, observed: &Observed, windows: &Windows) -> Vec<Strin
 
 /// The windows that are used, and what all of them say of each tier.
 fn monitored(
-    system: &System,
-    observed: &Observed,
+    (system, observed): (&System, &Observed),
     tiers: &[TierAnalysis],
     windows: &Windows,
+    counted: &[Option<Counted>],
 ) -> Monitored {
-    let tier = |((tier, found), series): ((&Tier, &TierAnalysis), &TierSeries)| MonitoredTier {
-        name: tier.name.clone(),
-        servers: found.servers,
-        visits: found.visits.center,
-        own_per_s: found.own_per_s.as_ref().map_or(0.0, |own| own.center),
-        own_busy: if tier.held && !tier.calls.is_empty() { 0.0 } else { found.own_busy() },
-        calls: tier.calls.clone(),
-        held: tier.held,
-        queue_each: tier.queues == Queues::Each,
-        shares: found.shares.clone(),
-        utilization_seen: found.utilization_seen,
-        impossible: found.impossible.as_ref().map(|found| found.why.clone()),
-        missing: no_busy(tier, series),
-        inside: false,
+    let has_classes = observed.tiers[system.entry].split.contains_key(&Quantity::Classes);
+    let tier = |(index, found): (usize, &TierAnalysis)| {
+        let (tier, series) = (&system.tiers[index], &observed.tiers[index]);
+        let stays = match counted[index] {
+            Some(Counted::ByStay { inside }) => Some(inside),
+            _ => None,
+        };
+        MonitoredTier {
+            name: tier.name.clone(),
+            servers: found.servers,
+            visits: found.visits.center,
+            own_per_s: found.own_per_s.as_ref().map_or(0.0, |own| own.center),
+            own_busy: if tier.held && !tier.calls.is_empty() {
+                0.0
+            } else {
+                found.own_busy(has_classes)
+            },
+            calls: tier.calls.clone(),
+            held: tier.held || stays.is_some(),
+            queue_each: tier.queues == Queues::Each,
+            shares: found.shares.clone(),
+            utilization_seen: found.utilization_seen,
+            impossible: found.impossible.as_ref().map(|found| found.why.clone()),
+            missing: no_busy(tier, series, counted[index].as_ref()),
+            inside: false,
+            stays,
+        }
     };
     let used = windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none());
     Monitored {
         name: system.name.clone(),
         entry: system.entry,
-        tiers: system.tiers.iter().zip(tiers).zip(&observed.tiers).map(tier).collect(),
+        tiers: tiers.iter().enumerate().map(tier).collect(),
         windows: used
             .map(|(number, window)| open::Window { number, tiers: window.tiers.clone() })
             .collect(),
+        load_spread: windows.load_spread(system),
     }
     .without_times_inside()
 }
@@ -444,69 +459,49 @@ fn reasons(windows: &Windows) -> String {
 }
 
 fn tier(
-    system: &System,
-    observed: &Observed,
-    used: &[&Window],
-    (index, told): (usize, Option<u64>),
+    (system, observed): (&System, &Observed),
+    windows: &Windows,
+    (index, told, counted): (usize, Option<u64>, Option<&Counted>),
     own_per_s: Option<Estimate>,
     rate_now_per_s: f64,
 ) -> TierAnalysis {
+    let used: &[&Window] = &windows.used().collect::<Vec<_>>();
     let servers = told.unwrap_or(1);
     let own = own_per_s.as_ref().map_or(0.0, |own| own.center);
-    let ratios: Vec<f64> = used
-        .iter()
-        .filter_map(|window| {
-            let here = window.tiers[index].throughput_per_s?;
-            Some((here - own) / rate(system, window)?)
-        })
-        .collect();
-    let visits = if ratios.len() > 1 && index != system.entry {
-        sample::mean_interval(&ratios, CONFIDENCE).unwrap_or_else(|_| Estimate::exact(1.0))
-    } else {
-        Estimate::exact(1.0)
-    };
+    let visits = visits(system, used, index, own);
     let m = exact_f64(servers);
     let busy: Vec<f64> = used.iter().filter_map(|window| window.tiers[index].busy).collect();
     let utilization_seen = busy.iter().copied().fold(0.0, f64::max) / m;
-    let busier = utilization_seen > MOST_BUSY;
-    let mut impossible = busier.then(|| too_busy(utilization_seen, m));
+    let busier = (utilization_seen > MOST_BUSY).then(|| too_busy(utilization_seen, m));
+    let mut impossible = busier.or_else(|| capped(system, used, index, m));
     let mut demand = match &impossible {
         Some(found) => Err(found.why.clone()),
         None if told.is_none() && observed.tiers[index].series.contains_key(&Quantity::Busy) => {
             Err(NO_SERVERS.to_owned())
         }
-        None => demand(system, used, index, m).map_err(|why| {
-            why.unwrap_or_else(|| no_busy(&system.tiers[index], &observed.tiers[index]))
+        None => demand(system, windows, index, m).map_err(|why| {
+            why.unwrap_or_else(|| no_busy(&system.tiers[index], &observed.tiers[index], counted))
         }),
     };
     let shares = shares(system, observed, index, servers);
     // The busiest server is full first.
     let largest = shares.as_ref().and_then(|shares| shares.first().copied());
     let even = largest.map_or(1.0, |largest| 1.0 / (m * largest));
-    let mut headroom = demand.as_ref().ok().and_then(|fit| {
-        let estimate = &fit.demands.first()?.estimate;
-        let background = fit.background.as_ref().map_or(0.0, |part| part.estimate.center);
-        // A demand whose interval reaches 0 gives no capacity.
-        let interval = estimate.interval.filter(|interval| interval.low > 0.0)?;
-        let capacity = Estimate::with_interval(
-            even * (m - background) / estimate.center,
-            interval.map(|demand| even * (m - background) / demand),
-        );
-        let ratio = capacity.map(|rate| rate / rate_now_per_s);
-        Some(Headroom { capacity_per_s: capacity, ratio })
-    });
-    let carried = used.iter().filter_map(|window| rate(system, window)).fold(0.0, f64::max);
-    let most = headroom.as_ref().and_then(|found| found.capacity_per_s.interval);
-    if let Some(most) = most.filter(|most| most.high * (1.0 + TOLERANCE) < carried) {
-        let why = open::carries_more(most.high, carried);
+    let mut capacity = demand.as_ref().ok().and_then(|fit| capacity_per_s(fit, m, even));
+    capacity = capacity.map(|capacity| windows.drifting(index, capacity));
+    let carried_per_s = windows.carried_per_s(system);
+    if let Some(found) = capacity.take_if(|found| is_below(found, carried_per_s)) {
+        let why = carries_more(found.center, carried_per_s);
         demand = Err(why.clone());
-        (headroom, impossible) =
-            (None, Some(Impossible { why, beyond: carried / most.high - 1.0 }));
+        impossible = Some(Impossible { why, beyond: carried_per_s / found.center - 1.0 });
     }
-    let servers_told = told.is_some();
+    let headroom = capacity.map(|capacity_per_s| {
+        let capacity_per_s = at_least(capacity_per_s, carried_per_s);
+        Headroom { ratio: capacity_per_s.map(|rate| rate / rate_now_per_s), capacity_per_s }
+    });
     TierAnalysis {
         servers,
-        servers_told,
+        servers_told: told.is_some(),
         visits,
         own_per_s,
         demand,
@@ -514,7 +509,64 @@ fn tier(
         shares,
         headroom,
         impossible,
+        by_stay: matches!(counted, Some(Counted::ByStay { .. })),
     }
+}
+
+/// V: requests at a tier for one at the entry, without those of its own.
+fn visits(system: &System, used: &[&Window], index: usize, own_per_s: f64) -> Estimate {
+    let ratio = |window: &&Window| {
+        Some((window.tiers[index].throughput_per_s? - own_per_s) / rate(system, window)?)
+    };
+    let ratios: Vec<f64> = used.iter().filter_map(ratio).collect();
+    let known = ratios.len() > 1 && index != system.entry;
+    let found = known.then(|| sample::mean_interval(&ratios, CONFIDENCE).ok()).flatten();
+    found.unwrap_or_else(|| Estimate::exact(1.0))
+}
+
+/// Load at which m servers are full; `even` is below 1 where the busiest of them is full before.
+fn capacity_per_s(fit: &DemandFit, m: f64, even: f64) -> Option<Estimate> {
+    let estimate = &fit.demands.first()?.estimate;
+    let background = fit.background.as_ref().map_or(0.0, |part| part.estimate.center);
+    // A demand whose interval reaches 0 gives no capacity.
+    let interval = estimate.interval.filter(|interval| interval.low > 0.0)?;
+    let full = |demand: f64| even * (m - background) / demand;
+    Some(Estimate::with_interval(full(estimate.center), interval.map(full)))
+}
+
+/// Whether a capacity is surely below a load that was carried, or by half of what scrapes bring in where it is known that well.
+fn is_below(capacity_per_s: &Estimate, carried_per_s: f64) -> bool {
+    let high = capacity_per_s.interval.map_or(capacity_per_s.center, |all| all.high);
+    let beside = capacity_per_s.center * (1.0 + TOLERANCE / 2.0) < carried_per_s;
+    high < carried_per_s || beside && high < carried_per_s * (1.0 + TOLERANCE)
+}
+
+/// A capacity is no less than a load that was carried, and no better known for it.
+fn at_least(capacity_per_s: Estimate, carried_per_s: f64) -> Estimate {
+    let more = (carried_per_s - capacity_per_s.center).max(0.0);
+    let interval = capacity_per_s.interval.map(|all| Interval {
+        low: all.low.max(carried_per_s),
+        high: all.high + more,
+        ..all
+    });
+    Estimate { center: capacity_per_s.center + more, interval, ..capacity_per_s }
+}
+
+/// Why a capacity below a load that was carried is none.
+fn carries_more(capacity_per_s: f64, carried_per_s: f64) -> String {
+    format!(
+        "its `busy` says that it is full at {}, and {} was served: look whether it is capped (a gauge at a number of workers, \
+         processors at a limit) or of other requests, and whether `servers` is right",
+        Rate::per_second(capacity_per_s),
+        Rate::per_second(carried_per_s)
+    )
+}
+
+/// Busy servers that stay where they are while the load grows.
+fn capped(system: &System, used: &[&Window], index: usize, m: f64) -> Option<Impossible> {
+    let point = |window: &&Window| Some((rate(system, window)?, window.tiers[index].busy?));
+    let found = Capped::of(used.iter().filter_map(point).collect())?;
+    Some(Impossible { why: found.why(m), beyond: found.carried_per_s / found.from_per_s - 1.0 })
 }
 
 /// How the requests of a tier divide over servers with a queue each, over all that was seen; `None` where there
@@ -627,10 +679,11 @@ fn beyond_servers(system: &System, tiers: &[TierAnalysis], used: &[&Window]) -> 
 }
 
 /// Why nothing says how many servers of a tier are busy.
-fn no_busy(tier: &Tier, found: &TierSeries) -> String {
-    match found.missing.get(&Quantity::Busy) {
-        Some(what) => format!("{} {what}", asked(tier, Quantity::Busy)),
-        None => "no query gives how many of its servers are busy".to_owned(),
+fn no_busy(tier: &Tier, found: &TierSeries, counted: Option<&Counted>) -> String {
+    match (found.missing.get(&Quantity::Busy), counted) {
+        (Some(what), _) => format!("{} {what}", asked(tier, Quantity::Busy)),
+        (None, Some(Counted::Unknown(why))) => why.clone(),
+        (None, _) => "no query gives how many of its servers are busy".to_owned(),
     }
 }
 
@@ -641,12 +694,12 @@ fn no_busy(tier: &Tier, found: &TierSeries) -> String {
 /// In words; `None` where no window says how many are busy.
 fn demand(
     system: &System,
-    used: &[&Window],
+    windows: &Windows,
     index: usize,
     m: f64,
 ) -> Result<DemandFit, Option<String>> {
-    let points: Vec<LoadPoint> = used
-        .iter()
+    let points: Vec<LoadPoint> = windows
+        .used()
         .filter_map(|window| {
             let busy = window.tiers[index].busy?;
             let utilization = (busy / m).clamp(0.0, 1.0);
@@ -658,12 +711,13 @@ fn demand(
     }
     let options = demands::Options { servers: m, background: true, confidence: CONFIDENCE };
     let with = demands::regress(&points, &options);
+    let varies = windows.load_spread(system) >= ENOUGH_SPREAD;
     let told = |fit: &DemandFit| {
         let interval = fit.background.as_ref().and_then(|part| part.estimate.interval);
         interval.is_some_and(|interval| interval.low > 0.0)
     };
     match with {
-        Ok(fit) if told(&fit) && fit.condition_number < HIGH_CONDITION => Ok(fit),
+        Ok(fit) if told(&fit) && fit.condition_number < HIGH_CONDITION && varies => Ok(fit),
         _ => demands::regress(&points, &demands::Options { background: false, ..options })
             .map_err(|error| Some(error.to_string())),
     }

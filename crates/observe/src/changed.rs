@@ -1,7 +1,9 @@
 //! Windows of the system as it was before it changed: a deployment, another hit ratio or another machine make a request keep
 //! a tier busy for another time. What was observed then is of another system, and a fit over both describes none.
 
+use kendall_fit::trend::line;
 use kendall_stats::distribution::t_two_sided;
+use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample;
 use kendall_units::{Seconds, exact_f64};
 
@@ -55,6 +57,17 @@ impl Windows {
         fewest: usize,
     ) {
         let tiers = self.that_decide(servers);
+        let drift = |tier: &usize| {
+            let found = Drift::of(&self.points(system, *tier))?;
+            let middle = usize::midpoint(found.first, found.last);
+            (self.moved(system, observed, middle) <= OTHER_MIX).then_some((*tier, found))
+        };
+        let size = |drift: &(usize, Drift)| drift.1.whole().abs();
+        let drifts = tiers.iter().filter_map(drift);
+        if let Some(drift) = drifts.max_by(|a, b| size(a).total_cmp(&size(b))) {
+            self.since_drift(system, observed, drift, fewest);
+            return;
+        }
         // Each leaves fewer windows.
         while let Some((tier, change)) = self.change(system, observed, &tiers, NOTABLE) {
             let name = &system.tiers[tier].name;
@@ -81,6 +94,88 @@ impl Windows {
             self.doubts
                 .push(format!("a request keeps `{name}` busy for {what}: it may still change"));
         }
+        let recent = tiers.iter().filter_map(|tier| self.recent(system, observed, *tier));
+        let recent: Vec<String> = recent.collect();
+        self.doubts.extend(recent);
+    }
+
+    /// Leaves out what was before a steady growth of a request's time was as small as what is no change, where enough is left.
+    fn since_drift(
+        &mut self,
+        system: &System,
+        observed: &Observed,
+        (tier, drift): (usize, Drift),
+        fewest: usize,
+    ) {
+        let at =
+            |window: f64| Seconds::new((drift.middle + drift.slope * (window - drift.at)).exp());
+        let when = |window: usize| observed.grid.minute(self.all[window].from_s);
+        let what = format!(
+            "the time for which a request keeps `{}` busy changes all the time, from {} at {} to {} at {}",
+            system.tiers[tier].name,
+            at(exact_f64(drift.first)),
+            when(drift.first),
+            at(exact_f64(drift.last)),
+            when(drift.last)
+        );
+        let is_lately = |window: usize| {
+            (drift.slope * (exact_f64(drift.last) - exact_f64(window))).abs() <= NOTABLE.ln_1p()
+        };
+        let used = |window: &usize| self.all[*window].left_out.is_none();
+        let kept: Vec<usize> = (drift.first..self.all.len())
+            .filter(|window| is_lately(*window))
+            .filter(used)
+            .collect();
+        let Some(since) = kept.first().copied().filter(|_| kept.len() >= fewest) else {
+            self.drift = Some((tier, drift.whole() / 2.0));
+            self.doubts
+                .push(format!("{what}: too few windows are left to analyze the latest time alone"));
+            return;
+        };
+        let left = drift.slope * (exact_f64(drift.last) - exact_f64(since)) / 2.0;
+        self.drift = Some((tier, left));
+        self.doubts.push(format!("{what}: what is answered is of the time since {}", when(since)));
+        for window in &mut self.all[..since] {
+            window
+                .left_out
+                .get_or_insert_with(|| "a request kept a tier busy for another time".to_owned());
+        }
+        self.since = since;
+    }
+
+    /// A capacity that changes all the time is one between that of its windows and that of now.
+    pub(crate) fn drifting(&self, tier: usize, capacity_per_s: Estimate) -> Estimate {
+        let left =
+            self.drift.filter(|(drifting, _)| *drifting == tier).map_or(0.0, |(_, left)| left);
+        let interval = capacity_per_s.interval.map(|all| Interval {
+            low: all.low * (-left).exp().min(1.0),
+            high: all.high * (-left).exp().max(1.0),
+            ..all
+        });
+        Estimate { interval, ..capacity_per_s }
+    }
+
+    /// That requests keep a tier busy for another time in the very last windows, which are too few to tell a change.
+    fn recent(&self, system: &System, observed: &Observed, tier: usize) -> Option<String> {
+        let points = self.points(system, tier);
+        let of = |last: usize| {
+            let (before, since) = points.split_at(points.len().checked_sub(last)?);
+            Some((last, beyond(before, since)?))
+        };
+        let all = (1..=FEWEST + 1).filter_map(of);
+        let (last, (log, clear)) = all.max_by(|a, b| a.1.1.total_cmp(&b.1.1))?;
+        if clear <= 1.0 || log.abs() <= NOTABLE.ln_1p() {
+            return None;
+        }
+        let since = &points[points.len() - last..];
+        let now = sample::mean(&since.iter().map(|one| one.demand_s).collect::<Vec<f64>>());
+        Some(format!(
+            "since {} a request keeps `{}` busy for {}, and for {} before: too recent to tell whether it stays so",
+            observed.grid.minute(self.all[since.first()?.window].from_s),
+            system.tiers[tier].name,
+            Seconds::new(now),
+            Seconds::new(now * (-log).exp())
+        ))
     }
 
     /// For how long requests keep a tier busy, since when, and for how long before.
@@ -154,6 +249,90 @@ impl Windows {
             then.iter().zip(&now).map(|(then, now)| (then / all_then - now / all_now).abs());
         moved.filter(|moved| moved.is_finite()).sum::<f64>() / 2.0
     }
+}
+
+/// A request's time that changes all the time: ln D = middle + slope·(window − at), at one load.
+#[derive(Debug, Clone, Copy)]
+struct Drift {
+    first: usize,
+    last: usize,
+    at: f64,
+    middle: f64,
+    slope: f64,
+}
+
+impl Drift {
+    /// Where a line over the time is clear, large, and explains more than the best of all steps.
+    fn of(points: &[Point]) -> Option<Self> {
+        let (first, last) = (points.first()?.window, points.last()?.window);
+        let times: Vec<f64> = points.iter().map(|one| exact_f64(one.window)).collect();
+        let logs: Vec<f64> = points.iter().map(|one| one.demand_s.ln()).collect();
+        let rates: Vec<f64> = points.iter().map(|one| one.rate_per_s.ln()).collect();
+        // At the same load, since a request may cost more or less where there are many.
+        let rest = without(&logs, &rates);
+        let explained = |by: &[f64]| {
+            let by = without(by, &rates);
+            let (square, product) = (dot(&by, &by), dot(&by, &rest));
+            (product / square, product * product / square, square)
+        };
+        let degrees = exact_f64(points.len().checked_sub(FEWEST)?);
+        let (slope, line, square) = explained(&times);
+        let error = ((dot(&rest, &rest) - line).max(0.0) / degrees / square).sqrt();
+        let each = (points.len() / TRIED).max(1);
+        let steps = (1..points.len()).step_by(each).map(|from| {
+            let step: Vec<f64> =
+                (0..points.len()).map(|at| f64::from(u8::from(at >= from))).collect();
+            explained(&step).1
+        });
+        let found =
+            Self { first, last, at: sample::mean(&times), middle: sample::mean(&logs), slope };
+        let clear = slope.abs() > t_two_sided(CONFIDENCE, degrees.max(1.0)) * error;
+        let most = steps.filter(|step| step.is_finite()).fold(0.0, f64::max);
+        (clear && line > most && found.whole().abs() > NOTABLE.ln_1p()).then_some(found)
+    }
+
+    /// By how much from the first window to the last, as a logarithm.
+    fn whole(&self) -> f64 {
+        self.slope * (exact_f64(self.last) - exact_f64(self.first))
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// What is left of values beside a line through others, by least squares.
+fn without(values: &[f64], others: &[f64]) -> Vec<f64> {
+    let center = |values: &[f64]| {
+        let mean = sample::mean(values);
+        values.iter().map(|value| value - mean).collect::<Vec<f64>>()
+    };
+    let (values, others) = (center(values), center(others));
+    let slope = dot(&values, &others) / dot(&others, &others).max(f64::MIN_POSITIVE);
+    values.iter().zip(&others).map(|(value, other)| value - slope * other).collect()
+}
+
+/// By how much requests since are longer than a line through those before says, as a logarithm, and how clearly; `None` at loads
+/// that were not seen before.
+fn beyond(before: &[Point], since: &[Point]) -> Option<(f64, f64)> {
+    let both = |points: &[Point]| {
+        points.iter().map(|one| (one.rate_per_s.ln(), one.demand_s.ln())).collect::<Vec<_>>()
+    };
+    let (before, since) = (both(before), both(since));
+    let rates = || before.iter().map(|one| one.0);
+    let seen = rates().fold(f64::INFINITY, f64::min)..=rates().fold(f64::NEG_INFINITY, f64::max);
+    let degrees = exact_f64(before.len().checked_sub(2 + FEWEST)?) + exact_f64(FEWEST);
+    let line = line(&before, CONFIDENCE)?;
+    if !since.iter().all(|one| seen.contains(&one.0)) {
+        return None;
+    }
+    let off =
+        |points: &[(f64, f64)]| points.iter().map(|(x, y)| y - line.at(*x)).collect::<Vec<_>>();
+    let log = sample::mean(&off(&since));
+    let spread = (sample::sum_of_squares(&off(&before)) / degrees).sqrt();
+    let (few, many) = (exact_f64(since.len()), exact_f64(before.len()));
+    let chance = t_two_sided(CONFIDENCE, degrees) * spread * (1.0 / few + 2.0 / many).sqrt();
+    Some((log, log.abs() / chance.max(f64::MIN_POSITIVE)))
 }
 
 /// The clearest change between two parts of the time, if there is a clear one that is this large.

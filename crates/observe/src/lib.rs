@@ -13,6 +13,7 @@
 mod analysis;
 mod arrivals;
 mod bins;
+mod busy;
 mod changed;
 mod classes;
 pub mod discover;

@@ -188,7 +188,9 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
     }));
     sentences.extend(unexplained(analysis).map(|what| format!("{what}: {UNITS}")));
     sentences.extend(outgrown(analysis).map(|what| format!("{what}: {HIDDEN}.")));
-    let beside = hidden(analysis).filter(|_| fills_first(analysis).is_none());
+    let beside = hidden(analysis).filter(|_| {
+        fills_first(analysis).is_none() && (told(analysis) || analysis.bottleneck.is_err())
+    });
     sentences.extend(beside.map(|what| format!("{what}.")));
     sentences.extend((!answers.is_empty()).then(|| rests_on(analysis)));
     for answer in answers {
@@ -244,56 +246,85 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
     match &analysis.bottleneck {
         Ok(index) => {
             let headroom = analysis.tiers[*index].headroom.as_ref()?;
-            let highest = analysis.rates_seen_per_s.1;
+            if let Some(what) = hidden(analysis).filter(|_| !told(analysis)) {
+                return Some(format!(
+                    "Cannot tell what saturates first: `{}` at {}, or what no tier shows. {what}: give it a tier.",
+                    name(*index),
+                    with_interval(&headroom.capacity_per_s, per_second)
+                ));
+            }
+            let over = headroom.capacity_per_s.center / analysis.rates_seen_per_s.1;
+            let observed = if over > 1.0 {
+                format!("{} times the highest observed", times(over))
+            } else {
+                "as much as was observed at most".to_owned()
+            };
             Some(format!(
-                "`{}` saturates first: at {}, {} times the present load and {} times the highest \
-                 observed{}.",
+                "`{}` saturates first: at {}, {} times the present load and {observed}{}.",
                 name(*index),
                 with_interval(&headroom.capacity_per_s, per_second),
                 with_interval(&headroom.ratio, times),
-                times(headroom.capacity_per_s.center / highest),
-                beyond(analysis.tiers[*index].utilization_seen),
+                assumes(analysis, &analysis.tiers[*index]),
             ))
         }
-        Err(candidates) if candidates.is_empty() => Some(
-            "Cannot tell what saturates first: no tier has a demand that is significantly \
+        Err(candidates) if candidates.is_empty() => {
+            Some(uncounted(system, analysis).unwrap_or_else(|| {
+                "Cannot tell what saturates first: no tier has a demand that is significantly \
                   above 0; give them queries for `busy`, or analyze a time in which the load \
                   varies."
-                .to_owned(),
-        ),
-        Err(candidates) => {
-            let of = |index: &usize| {
-                let capacity = &analysis.tiers[*index].headroom.as_ref()?.capacity_per_s;
-                // What waits there, and how long it holds the servers up, is not known.
-                let untold = |below: &usize| analysis.tiers[*below].demand.is_err();
-                let tier = &system.tiers[*index];
-                let most = if tier.held && tier.calls.iter().any(untold) { " or less" } else { "" };
-                Some(format!("`{}` at {}{most}", name(*index), with_interval(capacity, per_second)))
-            };
-            let nearest: Vec<String> = candidates.iter().filter_map(of).collect();
-            let without = |fitted: bool| -> Vec<String> {
-                let tiers = analysis.tiers.iter().enumerate();
-                let tiers = tiers.filter(|(_, tier)| tier.headroom.is_none());
-                let tiers = tiers.filter(|(_, tier)| tier.demand.is_ok() == fitted);
-                tiers.map(|(index, _)| format!("`{}`", name(index))).collect()
-            };
-            let what = match (without(false), without(true)) {
-                (silent, _) if !silent.is_empty() => {
-                    format!("nothing says how busy {} is: it needs `busy` and `servers`", silent.join(", "))
-                }
-                (_, apart) if !apart.is_empty() => format!(
-                    "how busy {} is does not follow the load: its `busy` is of something else, or the load hardly varied",
-                    apart.join(", ")
-                ),
-                _ => "their capacities do not differ significantly: analyze a time with more different loads"
-                    .to_owned(),
-            };
-            Some(format!(
-                "Cannot tell what saturates first; nearest is {} ({what}).",
-                nearest.join(" or ")
-            ))
+                    .to_owned()
+            }))
         }
+        Err(candidates) => Some(nearest(system, analysis, candidates)),
     }
+}
+
+/// What may saturate first, and why nothing tells which does.
+fn nearest(system: &System, analysis: &Analysis, candidates: &[usize]) -> String {
+    let name = |index: usize| system.tiers[index].name.as_str();
+    let of = |index: &usize| {
+        let capacity = &analysis.tiers[*index].headroom.as_ref()?.capacity_per_s;
+        // What waits there, and how long it holds the servers up, is not known.
+        let untold = |below: &usize| analysis.tiers[*below].demand.is_err();
+        let tier = &system.tiers[*index];
+        let most = if tier.held && tier.calls.iter().any(untold) { " or less" } else { "" };
+        let found = &analysis.tiers[*index];
+        let held = if found.by_stay { holds(found) } else { String::new() };
+        let capacity = with_interval(capacity, per_second);
+        Some(format!("`{}` at {capacity}{most}{held}", name(*index)))
+    };
+    let nearest: Vec<String> = candidates.iter().filter_map(of).collect();
+    let without = |fitted: bool| -> Vec<String> {
+        let tiers = analysis.tiers.iter().enumerate();
+        let tiers = tiers.filter(|(_, tier)| tier.headroom.is_none());
+        let tiers = tiers.filter(|(_, tier)| tier.demand.is_ok() == fitted);
+        tiers.map(|(index, _)| format!("`{}`", name(index))).collect()
+    };
+    let what = match (without(false), without(true)) {
+        (silent, _) if !silent.is_empty() => {
+            format!("nothing says how busy {} is: it needs `busy` and `servers`", silent.join(", "))
+        }
+        (_, apart) if !apart.is_empty() => format!(
+            "how busy {} is does not follow the load: its `busy` is of something else, or the load hardly varied",
+            apart.join(", ")
+        ),
+        _ => {
+            "their capacities do not differ significantly: analyze a time with more different loads"
+                .to_owned()
+        }
+    };
+    format!("Cannot tell what saturates first; nearest is {} ({what}).", nearest.join(" or "))
+}
+
+/// Why nothing tells how busy any tier is.
+fn uncounted(system: &System, analysis: &Analysis) -> Option<String> {
+    let mut all = system.tiers.iter().zip(&analysis.tiers);
+    let told = |(tier, found): (&Tier, &TierAnalysis)| {
+        let why = found.demand.as_ref().err()?;
+        let name = &tier.name;
+        Some(format!("Cannot tell what saturates first. `{name}`: {why}; give it `busy`."))
+    };
+    all.find_map(told)
 }
 
 /// What most of the response time consists of, where it is none of the work or waiting that the figures of the
@@ -351,6 +382,16 @@ fn fills_first(analysis: &Analysis) -> Option<String> {
     hidden(analysis).filter(|_| tiers.all(is_later))
 }
 
+/// Whether it is told what saturates first: a tier, and nothing that no tier shows may be full before; or surely that.
+fn told(analysis: &Analysis) -> bool {
+    let Ok(index) = analysis.bottleneck else { return false };
+    let hidden = analysis.network.iter().find_map(|network| network.hidden.as_ref());
+    let least = hidden.and_then(|found| found.capacity().interval).map(|all| all.low);
+    let tier = analysis.tiers[index].headroom.as_ref().and_then(|it| it.capacity_per_s.interval);
+    let is_later = least.zip(tier).is_none_or(|(least, tier)| least > tier.high);
+    is_later || fills_first(analysis).is_some()
+}
+
 /// Why the network has no error of its own.
 fn not_scored(system: &System, analysis: &Analysis) -> String {
     let timed = |window: &open::Window| window.tiers[system.entry].response_time_s;
@@ -366,20 +407,32 @@ fn not_scored(system: &System, analysis: &Analysis) -> String {
     format!("How far the network of queues is off is not known: {why}.")
 }
 
-/// What a capacity assumes that lies far beyond what was seen.
-fn beyond(utilization_seen: f64) -> String {
-    if utilization_seen >= NEAR_FULL {
-        return String::new();
-    }
-    format!(
+/// What a capacity assumes that no window shows.
+fn assumes(analysis: &Analysis, tier: &TierAnalysis) -> String {
+    let far = tier.utilization_seen < NEAR_FULL;
+    let costs = format!(
         ", if a request costs as much when it is full as at up to {} busy",
-        percent(utilization_seen)
-    )
+        percent(tier.utilization_seen)
+    );
+    let alone = ", or more, if something keeps it busy without load (the load hardly changed)";
+    let all = [
+        tier.by_stay.then(|| holds(tier)),
+        far.then_some(costs),
+        (far && !analysis.monitored.varies()).then(|| alone.to_owned()),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// What a number of busy servers assumes that is made of response times.
+fn holds(tier: &TierAnalysis) -> String {
+    let servers = counted(tier.servers, "server");
+    format!(", if a request holds one of its {servers} for all of its response time")
 }
 
 /// When the bottleneck saturates at the growth that was seen, where days were.
 fn when(system: &System, analysis: &Analysis) -> Option<String> {
-    let index = *analysis.bottleneck.as_ref().ok().filter(|_| fills_first(analysis).is_none())?;
+    let is_told = told(analysis) && fills_first(analysis).is_none();
+    let index = *analysis.bottleneck.as_ref().ok().filter(|_| is_told)?;
     let growth = analysis.growth.as_ref().ok()?;
     let saturation = analysis.saturation(index)?;
     Some(format!(
@@ -598,7 +651,11 @@ fn demands(system: &System, analysis: &Analysis) -> Section {
             ),
             Err(why) => (Cell::Empty(why.clone()), Cell::Empty(why.clone())),
         };
-        let why = "its demand is not significantly above 0";
+        let why = found
+            .demand
+            .as_ref()
+            .err()
+            .map_or("its demand is not significantly above 0", |why| why);
         let headroom = found.headroom.as_ref();
         table.push(vec![
             tier.name.clone().into(),
@@ -732,11 +789,10 @@ fn responses(
 }
 
 fn percentiles(system: &System, observed: &Observed, analysis: &Analysis) -> Section {
-    let mut section = Section::new("percentiles", "Percentiles, as bounds of the bins");
+    let mut section = Section::new("percentiles", "Percentiles, as bins");
     section.text(
-        "Each lies between its bounds with 95 %. Where they are those of one bin, the bin limits what is known: it may be \
-         anywhere between them, and more bounds in the application's histogram would narrow it. Where they span several, \
-         too few requests were seen."
+        "In one bin, it is surely in that bin and may be anywhere in it: only more bounds in the application's histogram tell \
+         more. In several, it is in one of them with 95 %: too few requests were seen to tell in which."
             .to_owned(),
     );
     let mut table = Table::new("percentiles", "Response times over the whole time, by bins")
@@ -759,8 +815,8 @@ fn percentiles(system: &System, observed: &Observed, analysis: &Analysis) -> Sec
                 }
                 Some(bounds) => {
                     let (low, high) = (seconds(bounds.above_s), seconds(bounds.at_most_s));
-                    let bins = if bounds.bins == 1 { "one bin" } else { "several bins" };
-                    format!("{low} to {high} ({bins})").into()
+                    let bins = if bounds.bins == 1 { "in the bin" } else { "in the bins" };
+                    format!("{bins} of {low} to {high}").into()
                 }
                 None => Cell::Empty("no requests".to_owned()),
             });

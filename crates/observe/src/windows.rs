@@ -20,6 +20,9 @@ const LARGEST_CHANGE: f64 = 0.1;
 /// Standard errors of the difference of two Poisson counts that chance does not exceed: one in 370.
 const CHANCE: f64 = 3.0;
 
+/// Standard deviations between the means of the highest and the lowest third of normal values.
+const THIRDS: f64 = 2.2;
+
 /// Arrivals above completions by more than this: a queue grows.
 const LARGEST_GROWTH: f64 = 0.05;
 
@@ -66,6 +69,9 @@ pub struct Windows {
     pub remarks: Vec<String>,
     /// What would have been if enough were left.
     pub doubts: Vec<String>,
+    /// A tier that a request keeps busy for another time all the time, and by how much the time of now exceeds that of the windows, as
+    /// a logarithm.
+    pub(crate) drift: Option<(usize, f64)>,
 }
 
 impl Windows {
@@ -134,8 +140,8 @@ impl Windows {
     }
 
     fn cut(system: &System, observed: &Observed, steps: usize) -> Self {
-        let mut windows =
-            Self { all: Vec::new(), steps, since: 0, remarks: Vec::new(), doubts: Vec::new() };
+        let (all, remarks, doubts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut windows = Self { all, steps, since: 0, remarks, doubts, drift: None };
         windows.all = (0..observed.grid.len() / steps)
             .map(|index| {
                 let range = windows.steps_of(index);
@@ -181,6 +187,28 @@ impl Windows {
             rates.extend(self.all.iter().rev().find_map(offered));
         }
         kendall_stats::sample::mean(&rates)
+    }
+
+    /// Load that was surely carried in a steady window, 1/s: the highest, less what chance may have added to it.
+    pub(crate) fn carried_per_s(&self, system: &System) -> f64 {
+        let surely = |window: &Window| {
+            let rate = window.tiers[system.entry].throughput_per_s?;
+            Some(rate - CHANCE * (rate / (window.to_s - window.from_s)).sqrt())
+        };
+        self.used().filter_map(surely).fold(0.0, f64::max)
+    }
+
+    /// By what factor the load changed, beyond chance: the mean of the highest third of the windows over that of the lowest.
+    pub(crate) fn load_spread(&self, system: &System) -> f64 {
+        let count = |window: &Window| {
+            Some(window.tiers[system.entry].throughput_per_s? * (window.to_s - window.from_s))
+        };
+        let mut counts: Vec<f64> = self.used().filter_map(count).collect();
+        counts.sort_by(f64::total_cmp);
+        let third = counts.len().div_ceil(3);
+        let mean = kendall_stats::sample::mean;
+        let (low, high) = (mean(&counts[..third]), mean(&counts[counts.len() - third..]));
+        high / low / (1.0 + THIRDS / mean(&counts).sqrt())
     }
 
     pub fn used(&self) -> impl Iterator<Item = &Window> + Clone {

@@ -2,17 +2,18 @@
 
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample::{sorted_quantile, variance};
-use kendall_units::{counted, exact_f64};
+use kendall_units::{Seconds, counted, exact_f64};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_distr::{Distribution as _, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::mixes::ClassNetwork;
-use super::monitored::Monitored;
+use super::monitored::{ENOUGH_SPREAD, Monitored, Window};
 use super::network::{Center, Network};
 use super::residence::{Residence, Waiting};
 use crate::change::{Change, Counted};
 use crate::model::{CONFIDENCE, NORMAL};
+use crate::score::Errors;
 
 /// Draws of the uncertain numbers.
 const DRAWS: usize = 400;
@@ -26,8 +27,14 @@ const BEYOND: f64 = 0.5;
 /// A network that errs by more than this in the median does not describe the system.
 const WORST_SCORE: f64 = 0.5;
 
-/// Assumed error of a network that could not be scored.
-const UNSCORED_LOG_ERROR: f64 = 0.2;
+/// An interval whose ends are so many times apart answers nothing.
+pub const WIDE: f64 = 3.0;
+
+/// Windows from which the score's own chance is small beside it.
+const FEW_SCORED: usize = 5;
+
+/// Loads so far beyond those that were seen are theirs, as a share, where the load hardly changed.
+const BESIDE: f64 = 0.1;
 
 /// A question that is not understood, or to which the monitoring has no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -86,7 +93,9 @@ impl Fitted<'_> {
         let mut caveats = caveats(self, &network, rate);
         let draws = draw(&network, rate, seed);
         let utilizations = utilizations(&network, rate, &draws);
-        let response_time = response_time(self.monitored, &network, rate, &draws, &mut caveats);
+        let response_time = self
+            .answers_at(changes, rate)
+            .and_then(|()| response_time(self.monitored, &network, rate, &draws, &mut caveats));
         Ok(Answer {
             question: text.to_owned(),
             arrival_rate_per_s: rate,
@@ -95,6 +104,20 @@ impl Fitted<'_> {
             condition: condition(self.monitored, &network),
             caveats,
         })
+    }
+
+    /// Refuses to say how response times grow where the load hardly changed.
+    fn answers_at(&self, changes: &[Change], rate: f64) -> Result<(), String> {
+        let (least, most) = self.rates_seen_per_s;
+        let beside = (least * (1.0 - BESIDE)..=most * (1.0 + BESIDE)).contains(&rate);
+        let of_load = |change: &Change| matches!(change, Change::Rate(_) | Change::Load(_));
+        if self.monitored.varies() || beside && changes.iter().all(of_load) {
+            return Ok(());
+        }
+        Err(format!(
+            "cannot tell: the load hardly changed ({least:.4} to {most:.4}/s), so nothing shows how requests wait at another, \
+             or with other servers; watch it while the load changes by a factor of {ENOUGH_SPREAD} or more"
+        ))
     }
 
     fn apply(&self, network: &mut Network, change: &Change) -> Result<(), String> {
@@ -491,23 +514,50 @@ fn response_time(
             unstable * 100 / DRAWS
         ));
     }
+    let Some(score) = &network.score else { return Err(unscored(monitored)) };
     let center = point.response_time_s;
-    Ok(Estimate::with_interval(center, interval(network, center, draws, caveats)))
+    let found = interval((network, score), center, draws, caveats);
+    if found.high > WIDE * found.low {
+        let more = if score.points < FEW_SCORED {
+            "analyze a longer time, with more windows to score the network on"
+        } else {
+            "analyze a time with more different loads, or give a tier to what is missing in the file"
+        };
+        return Err(format!(
+            "cannot tell: it lies anywhere between {} and {}: {more}",
+            Seconds::new(found.low),
+            Seconds::new(found.high)
+        ));
+    }
+    Ok(Estimate::with_interval(center, found))
+}
+
+/// What it takes to know how far a network is off that was not scored.
+fn unscored(monitored: &Monitored) -> String {
+    let timed = |window: &Window| window.tiers[monitored.entry].response_time_s.is_some();
+    let entry = &monitored.tiers[monitored.entry].name;
+    if monitored.windows.iter().any(timed) {
+        "cannot tell: no windows were left to score the network on: analyze a longer time"
+            .to_owned()
+    } else {
+        format!(
+            "cannot tell: nothing says how far the network is off: give `{entry}` a query for `response_time`"
+        )
+    }
 }
 
 /// The spread of the draws and the network's own error, both on the logarithm, around a response time.
 fn interval(
-    network: &Network,
+    (network, score): (&Network, &Errors),
     center: f64,
     draws: &[Option<(f64, Vec<f64>)>],
     caveats: &mut Vec<String>,
 ) -> Interval {
     let logs: Vec<f64> = draws.iter().flatten().map(|(time, _)| time.ln()).collect();
     let variance = variance(&logs).unwrap_or(0.0);
-    let own = network.score.as_ref().map_or(UNSCORED_LOG_ERROR, |score| score.log);
-    let degrees = network.score.as_ref().map_or(1, |score| score.points.max(2) - 1);
+    let (own, median) = (score.log, score.median);
+    let degrees = score.points.max(2) - 1;
     let t = kendall_stats::distribution::t_two_sided(CONFIDENCE, exact_f64(degrees as u64));
-    let median = network.score.as_ref().map_or(0.0, |score| score.median);
     // No tighter than what is said of the network.
     let half = (NORMAL.powi(2) * variance + (t * own).powi(2)).sqrt().max(-(1.0 - median).ln());
     caveats.push(if own * own > variance {

@@ -5,6 +5,9 @@ use kendall_stats::estimate::Estimate;
 /// Two sides of a law agree within this: what scrapes, and windows that do not begin with a request, bring in.
 pub const TOLERANCE: f64 = 0.05;
 
+/// Loads that change by less than this factor do not show how requests wait, nor what keeps servers busy without load.
+pub const ENOUGH_SPREAD: f64 = 1.3;
+
 /// What monitoring says of a system: its tiers, and means over windows of steady load.
 #[derive(Debug, Clone)]
 pub struct Monitored {
@@ -14,6 +17,8 @@ pub struct Monitored {
     pub tiers: Vec<MonitoredTier>,
     /// In order of time.
     pub windows: Vec<Window>,
+    /// By what factor the load changed, beyond chance: the mean of the highest third of the windows over that of the lowest.
+    pub load_spread: f64,
 }
 
 /// A tier as its owner describes it, with what all windows say of it.
@@ -44,6 +49,8 @@ pub struct MonitoredTier {
     pub missing: String,
     /// Its response time was left out, since it is that of its servers without the wait for them.
     pub inside: bool,
+    /// Its busy servers are response time × throughput, and whether the windows show that this time has no wait for them.
+    pub stays: Option<bool>,
 }
 
 /// Means over one window.
@@ -97,20 +104,17 @@ pub trait Monitoring {
     fn class_response_s(&self, class: &str, windows: &[usize]) -> Option<f64>;
 }
 
-/// Why a capacity below a load that was carried is none.
-pub fn carries_more(capacity_per_s: f64, carried_per_s: f64) -> String {
-    format!(
-        "by its figures it saturates at {capacity_per_s:.4}/s or less, but {carried_per_s:.4}/s were served in a \
-         steady window: its queries are not of these requests, or it has more servers than the file says"
-    )
-}
-
 /// How many stations represent the servers of a tier, and how many servers each has.
 pub(super) fn stations(servers: u64, queue_each: bool) -> (u64, u64) {
     if queue_each { (servers.max(1), 1) } else { (1, servers) }
 }
 
 impl Monitored {
+    /// Whether the load changed enough to show what grows with it.
+    pub fn varies(&self) -> bool {
+        self.load_spread >= ENOUGH_SPREAD
+    }
+
     /// X of the entry in a window.
     pub(super) fn rate(&self, window: &Window) -> Option<f64> {
         window.tiers[self.entry].throughput_per_s

@@ -4,10 +4,10 @@
 use kendall_queueing::model::{Class, Model, Pool, Station};
 use kendall_queueing::solver::{Solution, Solver, StationResult, solve};
 use kendall_stats::sample;
-use kendall_units::exact_f64;
+use kendall_units::{counted, exact_f64};
 
 use super::hidden::{Beside, Hidden};
-use super::monitored::{Monitored, Monitoring, TOLERANCE, Window, carries_more, stations};
+use super::monitored::{Monitored, Monitoring, TOLERANCE, Window, stations};
 use super::residence::Residence;
 use super::variability::Variability;
 use crate::model::{CONFIDENCE, NORMAL, Number, mean_of};
@@ -220,9 +220,14 @@ impl Network {
         }
         let carried = used.iter().filter_map(|window| monitored.rate(window)).fold(0.0, f64::max);
         for center in centers.iter().filter(|center| !center.unknown) {
-            let most = center.capacity_per_s();
-            if most * (1.0 + TOLERANCE) < carried {
-                return Err(format!("`{}`: {}", center.name, carries_more(most, carried)));
+            // A capacity is told of all windows, not of these alone.
+            if center.capacity_per_s() * (1.0 + TOLERANCE) < carried {
+                return Err(format!(
+                    "`{}`: by the first {}, a request keeps it busy for too long for {carried:.4}/s, which was served: its \
+                     `busy` does not follow the load",
+                    center.name,
+                    counted(seen.len(), "window")
+                ));
             }
         }
         let elsewhere_s = Number::exact(0.0);
@@ -282,7 +287,7 @@ impl Network {
         found: &Self,
     ) -> Option<Self> {
         let own = found.score?.median;
-        if found.outgrown.is_none() && own <= TOLERANCE {
+        if !monitored.varies() || found.outgrown.is_none() && own <= TOLERANCE {
             return None;
         }
         self.elsewhere_s = Number::exact(0.0);
@@ -325,7 +330,7 @@ impl Network {
         beside.sort_by(|a, b| a.0.total_cmp(&b.0));
         let beside: Vec<f64> = beside.into_iter().map(|(_, more)| more).collect();
         let most = beside.len() / HIGHEST;
-        if most < FEWEST_HIGHEST {
+        if most < FEWEST_HIGHEST || !monitored.varies() {
             return None;
         }
         let (rest, highest) = beside.split_at(beside.len() - most);

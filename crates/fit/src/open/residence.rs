@@ -108,6 +108,10 @@ impl Residence {
             let held_up = held_up.or_else(|| if calls { within_called(&stays) } else { None });
             return Self { held_up: held_up.unwrap_or(assumed.held_up), ..assumed };
         }
+        // Of one load, waiting and what is as long at any load are one sum.
+        if !monitored.varies() {
+            return assumed;
+        }
         let both = both(&stays).filter(|both| is_told(both.held_up) || is_longer(both.held_up));
         both.unwrap_or_else(|| Self {
             waiting_factor: slope(&stays),
@@ -154,7 +158,8 @@ impl Monitored {
     #[must_use]
     pub fn without_times_inside(mut self) -> Self {
         for index in 0..self.tiers.len() {
-            self.tiers[index].inside = self.is_timed_inside(index);
+            let stays = self.tiers[index].stays;
+            self.tiers[index].inside = stays.unwrap_or_else(|| self.is_timed_inside(index));
             if self.tiers[index].inside {
                 let windows = self.windows.iter_mut();
                 windows.for_each(|window| window.tiers[index].response_time_s = None);

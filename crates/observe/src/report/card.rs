@@ -5,24 +5,21 @@ use kendall_report::answer::{Answer as Card, Trust, TrustLevel};
 use kendall_units::counted;
 
 use super::{
-    HIDDEN, UNITS, fills_first, first_to_saturate, hidden, outgrown, percent, unexplained, unknown,
-    untold, when,
+    HIDDEN, UNITS, fills_first, first_to_saturate, hidden, outgrown, percent, told, unexplained,
+    unknown, untold, when,
 };
 use crate::analysis::Analysis;
 use crate::system::System;
-use kendall_fit::open::{Answer, never_full, timed_inside};
+use kendall_fit::open::{Answer, WIDE, never_full, timed_inside};
 
 /// A network that errs by more than this in the median is used with care.
 const CAREFUL: f64 = 0.15;
-
-/// An interval whose ends are so many times apart answers little.
-const WIDE: f64 = 3.0;
 
 /// Share of the windows below which few may be used.
 const FEW_WINDOWS: f64 = 0.25;
 
 pub(super) fn card(system: &System, analysis: &Analysis, answers: &[Answer], title: &str) -> Card {
-    let told = analysis.bottleneck.is_ok();
+    let told = told(analysis);
     let sentence = first_to_saturate(system, analysis)
         .unwrap_or_else(|| "Cannot tell what saturates first.".to_owned());
     Card {
@@ -117,10 +114,7 @@ fn doubt(analysis: &Analysis) -> Option<(String, &'static str)> {
         (unexplained(analysis), UNITS),
         (outgrown(analysis), HIDDEN),
         (inside, "capacity and utilization do not need it"),
-        (
-            analysis.lacking.first().cloned(),
-            "correct the query, or analyze a time in which it has figures",
-        ),
+        (analysis.lacking.first().cloned(), "correct what it names, or analyze another time"),
         (untold(analysis).next(), "analyze a time in which the load varies more"),
         (unknown(analysis).next().map(never_full), "then its capacity is known too"),
     ];
@@ -149,7 +143,7 @@ fn model(analysis: &Analysis) -> Option<String> {
 
 /// What is worth looking at next.
 fn next(system: &System, analysis: &Analysis, answers: &[Answer]) -> String {
-    if fills_first(analysis).is_some() {
+    if fills_first(analysis).is_some() || analysis.bottleneck.is_ok() && !told(analysis) {
         return "Find what requests wait for, and give it a tier: its `busy` and its `servers`."
             .to_owned();
     }

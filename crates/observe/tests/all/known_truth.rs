@@ -737,11 +737,11 @@ fn a_capacity_below_a_load_that_was_carried_is_no_result() {
     let system = System::parse(text).unwrap();
     let analysis = analyze(&system, &observed).unwrap();
     assert!(analysis.tiers[0].headroom.is_none(), "{:?}", analysis.tiers[0].headroom);
-    let why = "but 80.0000/s were served in a steady window";
+    let why = "/s was served: look whether it is capped";
     assert!(analysis.tiers[0].demand.as_ref().unwrap_err().contains(why));
     assert!(analysis.network.as_ref().unwrap_err().contains(why));
     let said = report::sentences(&system, &analysis, &[]).join(" ");
-    assert!(said.contains("Cannot tell what saturates first. `a`: by its figures"), "{said}");
+    assert!(said.contains("Cannot tell what saturates first. `a`: its `busy`"), "{said}");
     assert!(said.contains("contradicts itself at `a`"), "{said}");
 }
 
@@ -754,7 +754,7 @@ fn no_network_saturates_below_a_load_that_was_carried() {
         .enumerate()
         .for_each(|(at, busy)| *busy = 1.9 - 0.01 * exact_f64(at as u64 % 3));
     let said = analyze(&system, &observed).unwrap().network.unwrap_err();
-    assert!(said.contains("`db`: by its figures it saturates at"), "{said}");
+    assert!(said.contains("`db`: by the first 36 windows, a request keeps it busy"), "{said}");
 }
 
 /// The lower tier of [`observed`] without the one above.

@@ -8,3 +8,4 @@ mod known_truth;
 mod one_more_cache;
 mod presets;
 mod prometheus_answers;
+mod truths;
