@@ -100,6 +100,8 @@ fmt: ## checks the format
 
 clippy: ## checks the lints
 	$(CARGO) clippy --workspace --all-targets --locked -- --deny warnings
+	# With the features of its own crates alone, as `cargo install` builds it.
+	$(CARGO) clippy -p kendall --bin kendall --locked -- --deny warnings
 
 deny: ## checks licenses, sources and second versions of libraries (deny.toml)
 	@scripts/packages lint

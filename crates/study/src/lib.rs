@@ -17,6 +17,7 @@ mod error;
 mod factor;
 mod file;
 mod first_pass;
+#[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
 mod host_check;

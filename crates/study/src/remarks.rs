@@ -44,6 +44,7 @@ fn remarked(name: &str, output: &str) -> Vec<Caveat> {
 }
 
 /// For fuzzing: what a tier prints.
+#[cfg(feature = "fuzzing")]
 pub(crate) fn fuzz(text: &str) {
     let found = remarked("a-0", text);
     assert!(found.len() <= MOST.min(text.matches("remark ").count()));
