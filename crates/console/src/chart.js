@@ -69,5 +69,5 @@ function liveSeconds(where, all) {
   chart(charts, { title: "Response time", x, y: "", unit: seconds, lines: [{ name: "mean", points: over("response_time_mean_s") }, { name: "p99", type: "second", points: over("response_time_p99_s") }] });
   if (over("errors").length) chart(charts, { title: "Errors", x, y: "1/s", lines: [{ name: "errors", points: over("errors") }] });
   const hosts = where.querySelector("ul") ?? element("ul", "", where);
-  hosts.replaceChildren(...(all.at(-1)?.hosts ?? []).map(host => element("li", `${host.name}: ${number(host.busy_cores)} of ${host.cores} cores busy`)));
+  hosts.replaceChildren(...(all.at(-1)?.hosts ?? []).map(host => element("li", `${host.name}: ` + (host.silent_s == null ? `${number(host.busy_cores)} of ${host.cores} cores busy` : `silent for ${number(host.silent_s)} s`))));
 }

@@ -474,6 +474,15 @@ impl Connection {
         Duration::from_nanos(self.shared.state.lock().longest_silence_ns)
     }
 
+    /// For how long it has said nothing until now; what is in this process is never silent.
+    pub fn silence(&self) -> Duration {
+        if self.name == LOCALHOST {
+            return Duration::ZERO;
+        }
+        let heard_ns = self.shared.state.lock().heard_ns;
+        Duration::from_nanos(monotonic_ns().saturating_sub(heard_ns))
+    }
+
     pub fn ended(&self, process: u32) -> Option<End> {
         self.shared.state.lock().ended.get(&process).cloned()
     }

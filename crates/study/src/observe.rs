@@ -1,6 +1,6 @@
 //! One run: starts the system, fills it, loads it, watches it, stops it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::ToSocketAddrs as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +37,7 @@ use crate::settings::{Settings, UNCOUNTED_SHARE};
 use crate::speed::Probe;
 use crate::template::Values;
 use crate::topology::CLIENTS;
+use crate::validity::SILENCE_S;
 use crate::workload::Workload;
 
 /// Pause between two checks of what runs.
@@ -171,8 +172,11 @@ fn last_line(path: &Path) -> Option<String> {
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct LiveHost {
     pub name: String,
-    pub busy_cores: f64,
+    /// `None` while it is silent.
+    pub busy_cores: Option<f64>,
     pub cores: u32,
+    /// For how many seconds nothing was heard of it, where that is longer than it takes on a network that works.
+    pub silent_s: Option<f64>,
 }
 
 pub(crate) struct Observer<'a> {
@@ -896,21 +900,27 @@ impl Watch {
         room
     }
 
-    /// How busy each host is, by its last two samples.
-    fn live_hosts(&self) -> Vec<LiveHost> {
-        let hosts = self.agents.len();
-        let mut last: BTreeMap<&str, Vec<&HostSample>> = BTreeMap::new();
-        // Two of each, even where one is asked twice as often as another.
-        for sample in self.hosts.iter().rev().take(4 * hosts) {
-            last.entry(&sample.host).or_default().push(sample);
-        }
-        let live = |(name, samples): (&str, Vec<&HostSample>)| {
-            let [now, before, ..] = samples[..] else { return None };
+    /// How busy each host is, by its last two samples; one that is silent stays until it is given up.
+    fn live_hosts(&self, silence: impl Fn(&Connection) -> Duration) -> Vec<LiveHost> {
+        let live = |agent: &WatchedAgent| {
+            let (name, cores) = (agent.connection.name(), agent.connection.hello().cores);
+            let host = LiveHost {
+                name: name.to_owned(),
+                busy_cores: None,
+                cores: u32::try_from(cores).unwrap_or(u32::MAX),
+                silent_s: Some(silence(&agent.connection).as_secs_f64())
+                    .filter(|silent_s| *silent_s > SILENCE_S),
+            };
+            if host.silent_s.is_some() {
+                return Some(host);
+            }
+            let mut samples = self.hosts.iter().rev().filter(|sample| sample.host == name);
+            let (now, before) = (samples.next()?, samples.next()?);
             let busy_ns = now.busy_ns().saturating_sub(before.busy_ns());
             let busy_cores = ratio(busy_ns, now.at_ns.saturating_sub(before.at_ns))?;
-            Some(LiveHost { name: name.to_owned(), busy_cores, cores: now.cores })
+            Some(LiveHost { busy_cores: Some(busy_cores), cores: now.cores, ..host })
         };
-        last.into_iter().filter_map(live).collect()
+        self.agents.iter().filter_map(live).collect()
     }
 
     /// How it goes, by the last two snapshots of every instance of the entry.
@@ -922,7 +932,7 @@ impl Watch {
             throughput_per_s: None,
             response_time_mean_s: None,
             response_time_p99_s: None,
-            hosts: self.live_hosts(),
+            hosts: self.live_hosts(Connection::silence),
         };
         let Some(entry) = &self.entry else { return live };
         let mut response_time = Histogram::new();
@@ -1101,6 +1111,27 @@ mod tests {
         watch.last_look().unwrap();
         let there = watch.hosts.iter().filter(|sample| sample.host == "h1");
         assert_eq!(there.map(|sample| sample.at_ns).collect::<Vec<_>>(), [1, 2]);
+        drop(watch);
+        agent.join().unwrap();
+    }
+
+    /// It fell out of the line as soon as others had given more samples, as if it had no part in the run.
+    #[test]
+    fn a_host_that_falls_silent_stays_in_the_line() {
+        let (mut watch, agent) = watched(&[]);
+        for _ in 0..2 {
+            watch.look();
+            watch.await_looks().unwrap();
+        }
+        let later = HostSample { host: "h2".to_owned(), ..watch.hosts[0].clone() };
+        watch.hosts.extend(vec![later; 100]);
+        let of = |silence: Duration| {
+            let hosts = watch.live_hosts(|_| silence);
+            assert_eq!(hosts.len(), 1, "{hosts:?}");
+            (hosts[0].name.clone(), hosts[0].busy_cores.is_some(), hosts[0].silent_s)
+        };
+        assert_eq!(of(Duration::from_secs(1)), ("h1".to_owned(), true, None));
+        assert_eq!(of(Duration::from_secs(4)), ("h1".to_owned(), false, Some(4.0)));
         drop(watch);
         agent.join().unwrap();
     }

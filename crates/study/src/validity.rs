@@ -47,7 +47,7 @@ const BOUND_REJECTED_S: f64 = 0.010;
 
 /// Silence of a host from which the network is taken to have failed: there is a message
 /// each second.
-const SILENCE_S: f64 = 2.5;
+pub(crate) const SILENCE_S: f64 = 2.5;
 
 /// The percentile whose sample size is watched.
 const WATCHED: f64 = 0.99;

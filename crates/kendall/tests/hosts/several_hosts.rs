@@ -101,9 +101,21 @@ impl Place {
     }
 
     fn start(&self) -> Child {
-        let mut command = self.command(&["--no-report"]);
-        command.arg("--out").arg(self.out()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = self.command(&["--no-report", "--format", "json"]);
+        let events = std::fs::File::create(self.folder.path().join("events")).unwrap();
+        command.arg("--out").arg(self.out()).stdout(Stdio::null()).stderr(events);
         command.spawn().unwrap()
+    }
+
+    /// How many seconds each host was silent by the events of the run.
+    fn silences(&self) -> Vec<(String, f64)> {
+        let events = std::fs::read_to_string(self.folder.path().join("events")).unwrap();
+        let events = events.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let of = |event: serde_json::Value| event["hosts"].as_array().cloned().unwrap_or_default();
+        let silent = |host: serde_json::Value| {
+            Some((host["name"].as_str()?.to_owned(), host["silent_s"].as_f64()?))
+        };
+        events.flat_map(of).filter_map(silent).collect()
     }
 
     fn runs(&self) -> Vec<Run> {
@@ -314,7 +326,7 @@ fn a_killed_study_leaves_nothing_on_any_host() {
 
 /// An agent or a generator, one of two, gets a signal in the middle of a run of a minute; the run fails, before
 /// that minute is over, and says why.
-fn a_signal_fails_the_run(name: &str, words: &str, why: &str) {
+fn a_signal_fails_the_run(name: &str, words: &str, why: &str) -> Vec<(String, f64)> {
     let place = Place::new(&STUDY.replace("duration = \"2s\"", "duration = \"60s\""));
     let mut child = place.start();
     under_way(&place);
@@ -327,6 +339,7 @@ fn a_signal_fails_the_run(name: &str, words: &str, why: &str) {
     assert!(run.ended_ns - run.started_ns < 60_000_000_000, "{reason}");
     child.wait().unwrap();
     place.nothing_is_left();
+    place.silences()
 }
 
 #[test]
@@ -392,10 +405,13 @@ fn a_host_that_a_configuration_does_not_use_cannot_spoil_its_runs() {
     place.nothing_is_left();
 }
 
-/// A host that stands still is noticed from here, and the reaper there ends what its agent cannot.
+/// A host that stands still is noticed from here, and the reaper there ends what its agent cannot. Until then the run
+/// names it once a second.
 #[test]
 fn an_agent_that_stands_still_is_given_up() {
-    a_signal_fails_the_run("STOP", " agent --lease", ": nothing was received for 7.5 s");
+    let silences =
+        a_signal_fails_the_run("STOP", " agent --lease", ": nothing was received for 7.5 s");
+    assert!(!silences.is_empty() && silences.iter().all(|(_, s)| *s > 2.5), "{silences:?}");
 }
 
 /// A study that stands still holds nothing on its hosts longer than the lease.

@@ -244,9 +244,38 @@ fn live(live: &Live) -> String {
         write!(text, ", mean response {} at the tier", Seconds::new(time)).unwrap_or_default();
     }
     if live.hosts.len() > 1 {
-        for LiveHost { name, busy_cores, cores } in &live.hosts {
-            write!(text, "\n  {name}: {busy_cores:.2} of {cores} cores busy").unwrap_or_default();
+        for LiveHost { name, busy_cores, cores, silent_s } in &live.hosts {
+            match (busy_cores, silent_s) {
+                (_, Some(silent_s)) => write!(text, "\n  {name}: silent for {silent_s:.0} s"),
+                (Some(busy), None) => write!(text, "\n  {name}: {busy:.2} of {cores} cores busy"),
+                (None, None) => Ok(()),
+            }
+            .unwrap_or_default();
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_host_is_named_with_for_how_long() {
+        let host = |name: &str, busy_cores, silent_s| LiveHost {
+            name: name.to_owned(),
+            busy_cores,
+            cores: 4,
+            silent_s,
+        };
+        let second = Live {
+            elapsed_s: 12.0,
+            throughput_per_s: None,
+            response_time_mean_s: None,
+            response_time_p99_s: None,
+            hosts: vec![host("web", Some(1.5), None), host("db", None, Some(4.2))],
+        };
+        let said = live(&second);
+        assert_eq!(said, "12 s\n  web: 1.50 of 4 cores busy\n  db: silent for 4 s");
+    }
 }
