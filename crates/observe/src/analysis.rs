@@ -30,7 +30,7 @@ const FEWEST_WINDOWS: usize = 4;
 
 /// Why a tier has no capacity although a query gives how many of its servers are busy.
 pub(crate) const NO_SERVERS: &str =
-    "neither the file nor a query says how many servers it has: give it `servers`";
+    "neither the file nor a query says how many servers it has: write `servers = N`";
 
 /// A law whose difference is not known to within this is not checked by it.
 const UNTOLD: f64 = 0.25;
@@ -112,6 +112,8 @@ pub struct TierAnalysis {
     pub servers: u64,
     /// The file or a query says m.
     pub servers_told: bool,
+    /// Nothing says m, which is all that its capacity lacks.
+    pub lacks_servers: bool,
     /// V: requests here for one at the entry.
     pub visits: Estimate,
     /// Requests here that do not come from the entry, 1/s: they are in no visit. `None` where there are few or none.
@@ -212,11 +214,6 @@ pub enum AnalyzeError {
          a longer time (--from), one with a steadier load, or shorter windows (`block` in the file){why}"
     )]
     TooFewWindows { used: usize, all: usize, seconds: u64, why: String },
-    #[error(
-        "tiers.{tier}.servers is missing, and no query gives it: how many workers or cores does it \
-         have?"
-    )]
-    NoServers { tier: String },
     #[error(
         "tiers.{tier}: its query for `servers` gives {servers:?}, not a whole number of 1 to {MOST_SERVERS}: correct it, \
          or write `servers`"
@@ -474,11 +471,11 @@ fn tier(
     let utilization_seen = busy.iter().copied().fold(0.0, f64::max) / m;
     let busier = (utilization_seen > MOST_BUSY).then(|| too_busy(utilization_seen, m));
     let mut impossible = busier.or_else(|| capped(system, used, index, m));
+    let lacks_servers =
+        told.is_none() && observed.tiers[index].series.contains_key(&Quantity::Busy);
     let mut demand = match &impossible {
         Some(found) => Err(found.why.clone()),
-        None if told.is_none() && observed.tiers[index].series.contains_key(&Quantity::Busy) => {
-            Err(NO_SERVERS.to_owned())
-        }
+        None if lacks_servers => Err(NO_SERVERS.to_owned()),
         None => demand(system, windows, index, m).map_err(|why| {
             why.unwrap_or_else(|| no_busy(&system.tiers[index], &observed.tiers[index], counted))
         }),
@@ -502,6 +499,7 @@ fn tier(
     TierAnalysis {
         servers,
         servers_told: told.is_some(),
+        lacks_servers,
         visits,
         own_per_s,
         demand,
@@ -610,11 +608,6 @@ fn known_servers(
 ) -> Result<Vec<Option<u64>>, AnalyzeError> {
     let told = (0..system.tiers.len()).map(|index| servers(system, observed, index));
     let told = told.collect::<Result<Vec<Option<u64>>, AnalyzeError>>()?;
-    let is_busy = |index: &usize| windows.used().any(|window| window.tiers[*index].busy.is_some());
-    let busy: Vec<usize> = (0..told.len()).filter(is_busy).collect();
-    if let Some(index) = busy.first().filter(|_| busy.iter().all(|index| told[*index].is_none())) {
-        return Err(AnalyzeError::NoServers { tier: system.tiers[*index].name.clone() });
-    }
     windows.without_busy(|tier| told[tier].is_none());
     Ok(told)
 }
@@ -692,7 +685,7 @@ fn no_busy(tier: &Tier, found: &TierSeries, counted: Option<&Counted>) -> String
 ///
 /// # Errors
 /// In words; `None` where no window says how many are busy.
-fn demand(
+pub(crate) fn demand(
     system: &System,
     windows: &Windows,
     index: usize,

@@ -13,10 +13,12 @@ use kendall_report::{ModelFile, REPORT_VERSION, Report};
 use kendall_stats::estimate::Estimate;
 use kendall_units::{Rate, Seconds, counted, exact_f64};
 
-use crate::analysis::{Analysis, FORCED_FLOW, Headroom, TierAnalysis, off_by, rate};
+use crate::analysis::{Analysis, FORCED_FLOW, Headroom, TierAnalysis, demand, off_by, rate};
 use crate::bins::quantile_bounds;
 use crate::fetch::Observed;
+use crate::quantity::Quantity;
 use crate::system::{Queues, System, Tier};
+use crate::windows::{Window, present};
 
 /// Points of a drawn curve.
 const CURVE: u32 = 60;
@@ -54,6 +56,8 @@ pub fn report(
     answers: &[Answer],
 ) -> Report {
     let mut summary = sentences(system, analysis, answers);
+    let place = summary.len().min(1);
+    summary.splice(place..place, of_one_server(system, observed, analysis));
     let remarks = observed.tiers.iter().flat_map(|tier| tier.left_out.iter().chain(&tier.remarks));
     summary.extend(remarks.map(|what| as_sentence(what)));
     let mut first = Section::new("answer", "The answer");
@@ -179,6 +183,8 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
             ),
             None => not_scored(system, analysis),
         }),
+        // What is asked for comes first.
+        Err(_) if servers_wanted(system, analysis).is_some() => {}
         Err(reason) => sentences.push(format!("There is no network of queues: {reason}.")),
     }
     sentences.extend(unknown(analysis).map(|name| format!("In it, {}.", never_full(name))));
@@ -267,14 +273,15 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
                 assumes(analysis, &analysis.tiers[*index]),
             ))
         }
-        Err(candidates) if candidates.is_empty() => {
-            Some(uncounted(system, analysis).unwrap_or_else(|| {
+        Err(candidates) if candidates.is_empty() => Some(match servers_wanted(system, analysis) {
+            Some(asked) => format!("Cannot tell what saturates first: {asked}."),
+            None => uncounted(system, analysis).unwrap_or_else(|| {
                 "Cannot tell what saturates first: no tier has a demand that is significantly \
-                  above 0; give them queries for `busy`, or analyze a time in which the load \
-                  varies."
+                      above 0; give them queries for `busy`, or analyze a time in which the load \
+                      varies."
                     .to_owned()
-            }))
-        }
+            }),
+        }),
         Err(candidates) => Some(nearest(system, analysis, candidates)),
     }
 }
@@ -294,26 +301,11 @@ fn nearest(system: &System, analysis: &Analysis, candidates: &[usize]) -> String
         Some(format!("`{}` at {capacity}{most}{held}", name(*index)))
     };
     let nearest: Vec<String> = candidates.iter().filter_map(of).collect();
-    let without = |fitted: bool| -> Vec<String> {
-        let tiers = analysis.tiers.iter().enumerate();
-        let tiers = tiers.filter(|(_, tier)| tier.headroom.is_none());
-        let tiers = tiers.filter(|(_, tier)| tier.demand.is_ok() == fitted);
-        tiers.map(|(index, _)| format!("`{}`", name(index))).collect()
-    };
-    let what = match (without(false), without(true)) {
-        (silent, _) if !silent.is_empty() => {
-            format!("nothing says how busy {} is: it needs `busy` and `servers`", silent.join(", "))
-        }
-        (_, apart) if !apart.is_empty() => format!(
-            "how busy {} is does not follow the load: its `busy` is of something else, or the load hardly varied",
-            apart.join(", ")
-        ),
-        _ => {
-            "their capacities do not differ significantly: analyze a time with more different loads"
-                .to_owned()
-        }
-    };
-    format!("Cannot tell what saturates first; nearest is {} ({what}).", nearest.join(" or "))
+    format!(
+        "Cannot tell what saturates first; nearest is {} ({}).",
+        nearest.join(" or "),
+        why_not_first(system, analysis)
+    )
 }
 
 /// Why nothing tells how busy any tier is.
@@ -325,6 +317,76 @@ fn uncounted(system: &System, analysis: &Analysis) -> Option<String> {
         Some(format!("Cannot tell what saturates first. `{name}`: {why}; give it `busy`."))
     };
     all.find_map(told)
+}
+
+/// Why the nearest tier need not be the first.
+fn why_not_first(system: &System, analysis: &Analysis) -> String {
+    let without = |fitted: bool| -> Vec<String> {
+        let tiers = system.tiers.iter().zip(&analysis.tiers);
+        let tiers = tiers.filter(|(_, found)| found.headroom.is_none() && !found.lacks_servers);
+        let tiers = tiers.filter(|(_, found)| found.demand.is_ok() == fitted);
+        tiers.map(|(tier, _)| format!("`{}`", tier.name)).collect()
+    };
+    let silent = without(false);
+    if !silent.is_empty() {
+        return format!(
+            "nothing says how busy {} is: it needs `busy` and `servers`",
+            silent.join(", ")
+        );
+    }
+    if let Some(asked) = servers_wanted(system, analysis) {
+        return asked;
+    }
+    match without(true).as_slice() {
+        [] => {
+            "their capacities do not differ significantly: analyze a time with more different loads"
+                .to_owned()
+        }
+        apart => format!(
+            "how busy {} is does not follow the load: its `busy` is of something else, or the load hardly varied",
+            apart.join(", ")
+        ),
+    }
+}
+
+/// The numbers of servers that nothing tells, although how many are busy is told.
+fn servers_wanted(system: &System, analysis: &Analysis) -> Option<String> {
+    let tiers = system.tiers.iter().zip(&analysis.tiers);
+    let asked: Vec<String> = tiers
+        .filter(|(_, found)| found.lacks_servers)
+        .map(|(tier, _)| format!("how many {} has `{}`", tier.servers_are(), tier.name))
+        .collect();
+    (!asked.is_empty()).then(|| {
+        let each = if asked.len() == 1 { "" } else { " for each" };
+        format!("{}? Write `servers = N`{each} in the file", asked.join(", and "))
+    })
+}
+
+/// What one server carries where nothing says how many there are.
+fn of_one_server(system: &System, observed: &Observed, analysis: &Analysis) -> Vec<String> {
+    let carried = |(index, tier): (usize, &Tier)| {
+        let found = &analysis.tiers[index];
+        let busy = observed.tiers[index].series.get(&Quantity::Busy)?;
+        let mut windows = analysis.windows.clone();
+        for number in 0..windows.all.len() {
+            let steps = busy.get(windows.steps_of(number));
+            windows.all[number].tiers[index].busy = steps.and_then(present);
+        }
+        let most = windows.used().filter_map(|one| one.tiers[index].busy).fold(1.0, f64::max);
+        let fit = demand(system, &windows, index, most.ceil()).ok();
+        let fit = fit.filter(|_| found.lacks_servers && found.impossible.is_none())?;
+        let demand = &fit.demands.first()?.estimate;
+        demand.interval.filter(|interval| interval.low > 0.0)?;
+        let servers = tier.servers_are();
+        let (one, carries) = (servers.trim_end_matches('s'), demand.map(|seconds| 1.0 / seconds));
+        Some(format!(
+            "Each {one} of `{}` carries {} of the system's requests at most: one keeps it busy for {}.",
+            tier.name,
+            with_interval(&carries, per_second),
+            with_interval(demand, seconds)
+        ))
+    };
+    system.tiers.iter().enumerate().filter_map(carried).collect()
 }
 
 /// What most of the response time consists of, where it is none of the work or waiting that the figures of the

@@ -52,10 +52,20 @@ impl Tier {
         !needed && self.of_preset.contains(&quantity)
     }
 
+    /// What its `busy` counts, and so what its `servers` are.
+    pub(crate) fn servers_are(&self) -> &'static str {
+        self.queries.get(&Quantity::Busy).map_or("servers", |query| kinds_of_servers(query))
+    }
+
     /// Whether a preset gives all of these.
     pub(crate) fn alike(&self, quantities: &[Quantity]) -> bool {
         quantities.iter().all(|quantity| self.of_preset.contains(quantity))
     }
+}
+
+/// What a query for busy servers counts: CPU seconds per second are busy cores.
+pub(crate) fn kinds_of_servers(busy: &str) -> &'static str {
+    if busy.contains("cpu") { "cores" } else { "workers" }
 }
 
 #[derive(Debug, Clone, PartialEq)]

@@ -5,8 +5,8 @@ use kendall_report::answer::{Answer as Card, Trust, TrustLevel};
 use kendall_units::counted;
 
 use super::{
-    HIDDEN, UNITS, fills_first, first_to_saturate, hidden, outgrown, percent, told, unexplained,
-    unknown, untold, when,
+    HIDDEN, UNITS, as_sentence, fills_first, first_to_saturate, hidden, outgrown, percent,
+    servers_wanted, told, unexplained, unknown, untold, when,
 };
 use crate::analysis::Analysis;
 use crate::system::System;
@@ -148,10 +148,13 @@ fn next(system: &System, analysis: &Analysis, answers: &[Answer]) -> String {
             .to_owned();
     }
     match &analysis.bottleneck {
-        Err(_) => {
-            "Analyze a time in which the load varies more, or add a query for `busy` to tiers without one."
-                .to_owned()
-        }
+        Err(_) => servers_wanted(system, analysis).map_or_else(
+            || {
+                "Analyze a time in which the load varies more, or add a query for `busy` to tiers without one."
+                    .to_owned()
+            },
+            |asked| as_sentence(&asked),
+        ),
         Ok(index) if answers.is_empty() => {
             let tier = &system.tiers[*index].name;
             let more = analysis.tiers[*index].servers + 1;

@@ -1007,16 +1007,22 @@ fn a_tier_without_a_number_of_servers_is_no_refusal() {
     let page = report::report(&system, &observed, &analysis, &[]);
     let page = serde_json::to_string(&page).unwrap();
     assert!(
-        page.contains("nothing says how busy `db` is: it needs `busy` and `servers`"),
+        page.contains("(how many workers has `db`? Write `servers = N` in the file)"),
         "{page}"
     );
     let why = analysis.tiers[1].demand.as_ref().unwrap_err();
-    assert!(why.contains("how many servers it has: give it `servers`"), "{why}");
-    // Where it is so for all of them, nothing is left to say.
+    assert!(why.contains("how many servers it has: write `servers = N`"), "{why}");
+    // Where it is so for all of them, what one carries and all that needs no number is answered.
     let none =
         system.tiers.iter().fold(SYSTEM.to_owned(), |text, _| text.replacen("servers = ", "# ", 1));
-    let refused = analyze(&of(&none), &observed).unwrap_err().to_string();
-    assert!(refused.contains("tiers.web.servers is missing"), "{refused}");
+    let system = of(&none);
+    let analysis = analyze(&system, &observed).unwrap();
+    let said = report::report(&system, &observed, &analysis, &[]).summary;
+    let asked =
+        "how many workers has `web`, and how many workers has `db`? Write `servers = N` for each";
+    assert!(said[0].contains(asked), "{said:?}");
+    assert!(said[1].starts_with("Each worker of `web` carries "), "{said:?}");
+    assert!(said.iter().any(|line| line.starts_with("The monitoring is consistent")), "{said:?}");
 }
 
 /// A tier whose busy servers are of something else is not one without figures, and a time inside the worker is one.

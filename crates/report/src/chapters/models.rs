@@ -38,7 +38,8 @@ pub(crate) fn files(data: &Prepared<'_>) -> Vec<ModelFile> {
         let shown = found.and_then(|found| inferred_pool(data, curve, found));
         (curve, beside.comparisons.as_slice(), shown)
     });
-    let curves = curves.filter(|(_, comparisons, shown)| !comparisons.is_empty() || shown.is_some());
+    let curves =
+        curves.filter(|(_, comparisons, shown)| !comparisons.is_empty() || shown.is_some());
     for (number, (curve, comparisons, shown)) in (1..).zip(curves) {
         let mut add = |model: &str, on: &str, assumes: &str, calibrated: &Calibrated| {
             let file = format!("{number}-{}.toml", slug(model));
