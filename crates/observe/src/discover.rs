@@ -3,12 +3,18 @@
 //! Who calls whom is taken from what each speaks: proxies call services, these borrow from pools and ask stores. Which of
 //! several is the entry, no metric tells: it is asked for. What is a guess is marked as one in the file.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+
+use kendall_units::counted;
 
 use crate::fetch::metrics;
 use crate::preset::{PRESETS, Preset, Stands};
 use crate::quantity::{CPU_TIME, Quantity};
 use crate::source::without_credentials;
+use crate::system::kinds_of_servers;
+use crate::twice::{Beside, is_local};
 
 /// Scrape interval where the server does not tell it.
 const USUAL_SCRAPE_S: u64 = 15;
@@ -40,6 +46,30 @@ const LONGEST_BLOCK_S: u64 = 600;
 /// How runtimes name containers.
 const NAMES: &str = ",\n# with a selector by `pod` (`pod_name` before Kubernetes 1.16), `name` (Docker) or `id` (control groups)";
 
+/// What runtimes and clients tell of themselves, whatever they run.
+const OF_RUNTIMES: [&str; 11] = [
+    "dotnet_",
+    "go_",
+    "jvm_",
+    "net_conntrack_",
+    "nodejs_",
+    "process_",
+    "promhttp_",
+    "python_",
+    "scrape_",
+    "system_cpu_",
+    "system_load_",
+];
+
+/// Metrics by which a job is shown that no preset knows.
+const SHOWN: usize = 3;
+
+const WRITE: &str =
+    "docs/observe-metrics.md (\"My metrics look like this\") says which queries to write";
+
+const NO_BUSY: &str = "# No metric here tells how busy it is. For its capacity, add `queries.busy` and `servers`: CPU seconds per second and cores, or\n\
+                       # busy workers and workers.\n";
+
 /// Where what was in an address is given.
 const SECRET: &str = "# A user and a password are in no file: write USER:PASSWORD into a file of its own, and give it with --basic-file.\n";
 
@@ -60,6 +90,8 @@ pub struct Job {
     pub places: Vec<(String, Vec<String>)>,
     /// Names of its metrics.
     pub metrics: Vec<String>,
+    /// How what it counts stands beside what others do, by their selectors, where that is known.
+    pub beside: BTreeMap<String, Beside>,
 }
 
 impl Job {
@@ -69,6 +101,57 @@ impl Job {
             None => matcher("job", &self.name),
             Some(job) => format!("{},{}", matcher("job", job), matcher("exported_job", &self.name)),
         }
+    }
+
+    /// A system file with one tier for all of some jobs.
+    pub(crate) fn together(preset: &str, jobs: &[&Self]) -> String {
+        let any = |label: &str, value: &dyn Fn(&Self) -> String| {
+            let values: BTreeSet<String> = jobs.iter().map(|job| value(job)).collect();
+            format!("{label}=~{:?}", values.into_iter().collect::<Vec<_>>().join("|"))
+        };
+        let by = any("job", &|job| literally(job.passed_by.as_ref().unwrap_or(&job.name)));
+        let passed = any("exported_job", &|job| match &job.passed_by {
+            Some(_) => literally(&job.name),
+            None => String::new(),
+        });
+        let step_s = jobs.iter().filter_map(|job| job.scrape_s).max().unwrap_or(USUAL_SCRAPE_S);
+        format!(
+            "name = \"together\"\nentry = \"all\"\nstep = \"{step_s}s\"\n[tiers.all]\npreset = \"{preset}\"\nselector = {}\n",
+            quoted(&format!("{by},{passed}"))
+        )
+    }
+
+    /// Its name, and by whom it is passed on.
+    fn shown(&self) -> String {
+        let passed = self.passed_by.as_ref().map(|by| format!(" (passed on by {by})"));
+        format!("{}{}", self.name, passed.unwrap_or_default()).escape_debug().to_string()
+    }
+
+    /// Whether these are series of it.
+    pub(crate) fn has(&self, labels: &BTreeMap<String, String>) -> bool {
+        let is = |label: &str, value: &str| labels.get(label).map_or("", String::as_str) == value;
+        match &self.passed_by {
+            None => is("job", &self.name) && is("exported_job", ""),
+            Some(by) => is("job", by) && is("exported_job", &self.name),
+        }
+    }
+
+    /// The monitoring is no part of what it monitors, and what was pushed is not of now.
+    fn is_monitoring(&self) -> bool {
+        NO_TIER.iter().any(|name| self.metrics.iter().any(|metric| metric == name))
+    }
+
+    /// What it is by its first preset.
+    pub(crate) fn preset(&self) -> Option<&'static Preset> {
+        recognized(self).first().map(|found| found.preset)
+    }
+
+    /// Whether its targets are some of another's, by their addresses: those of this machine are of many.
+    fn is_part_of(&self, other: &Self) -> bool {
+        let is_passed = self.passed_by.is_some() || other.passed_by.is_some();
+        let is_there =
+            |one: &String| other.instances.contains(one) && !(is_passed && is_local(one));
+        !self.instances.is_empty() && self.instances.iter().all(is_there)
     }
 
     /// Whether its response times are means of the last requests.
@@ -90,10 +173,9 @@ impl Job {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DiscoverError {
     #[error(
-        "{url} has {jobs} jobs, and none by which a preset is recognized that counts requests; write queries of your own, \
-         see docs/observe.md"
+        "{url} has {jobs}, and none by which a preset is recognized that counts requests{unknown}; {WRITE}"
     )]
-    Nothing { url: String, jobs: usize },
+    Nothing { url: String, jobs: String, unknown: String },
     #[error("which of these is the entry, where requests come in: {0}? Give it as `--entry NAME`")]
     WhichEntry(String),
 }
@@ -120,6 +202,13 @@ impl Found<'_> {
             && busy.is_none_or(|query| query.contains(CPU_TIME))
     }
 
+    /// The query for how busy it is that its page answers.
+    fn busy(&self) -> Option<String> {
+        let of_preset = self.preset.queries().remove(&Quantity::Busy);
+        let of_preset = of_preset.filter(|_| self.gives(Quantity::Busy));
+        of_preset.or_else(|| self.by_its_processor().then(|| CPU_TIME.to_owned()))
+    }
+
     fn has(&self, name: &str) -> bool {
         self.job.metrics.iter().any(|metric| metric == name)
     }
@@ -134,6 +223,7 @@ pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<Strin
     let secret = if address == url { "" } else { SECRET };
     let url = &address;
     let (once, twice) = apart(jobs);
+    let unknown: Vec<String> = once.iter().copied().filter_map(of_no_preset).collect();
     let mut all: Vec<Found> = once.into_iter().flat_map(recognized).collect();
     for place in 1..all.len() {
         let (before, rest) = all.split_at_mut(place);
@@ -148,7 +238,12 @@ pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<Strin
         all.into_iter().partition(|one| one.preset.stands == Stands::Machine);
     tiers.sort_by_key(|one| one.preset.stands);
     let Some(first) = tiers.first() else {
-        return Err(DiscoverError::Nothing { url: url.to_owned(), jobs: jobs.len() });
+        let sign = if unknown.is_empty() { "" } else { ": " };
+        return Err(DiscoverError::Nothing {
+            url: url.to_owned(),
+            jobs: counted(jobs.len(), "job"),
+            unknown: format!("{sign}{}", unknown.join(", ")),
+        });
     };
     let ahead = first.preset.stands;
     // A proxy comes before a single service; of several, one may call the proxy itself.
@@ -170,35 +265,84 @@ pub fn system_file(url: &str, jobs: &[Job], entry: Option<&str>) -> Result<Strin
     let entry = (*entry).to_owned();
     let mut text = written(url, &entry, &tiers, &machines);
     text.insert_str(0, secret);
-    for (job, first) in twice {
-        let (first, job) = (first.escape_debug(), job.escape_debug());
-        writeln!(text, "\n# Left out, since it scrapes what `{first}` does: {job}")
-            .unwrap_or_default();
-    }
+    text.push_str(&left_out(&twice, &unknown));
     Ok(text)
 }
 
-/// Jobs, and those that scrape the same pages as one before them, with its name.
-fn apart(jobs: &[Job]) -> (Vec<&Job>, Vec<(&str, &str)>) {
-    let (mut once, mut twice): (Vec<&Job>, Vec<(&str, &str)>) = (Vec::new(), Vec::new());
-    for job in jobs {
-        let same = |other: &&&Job| {
-            let pages = |job: &Job| (job.instances.clone(), job.metrics.clone());
-            !job.instances.is_empty() && pages(other) == pages(job)
+/// Jobs that are no tier of the file, though they may be of the system.
+fn left_out(twice: &[(&Job, &Job)], unknown: &[String]) -> String {
+    let again = twice.iter().map(|(job, first)| {
+        let how = if job.is_part_of(first) {
+            "both scrape one address"
+        } else {
+            "its counters always stand where those there do; if it is another application, write a tier for it"
+        };
+        format!("it is `{}` again ({how}): {}", first.shown(), job.shown())
+    });
+    let unknown = unknown.iter().map(|job| format!("no preset knows its metrics: {job}; {WRITE}"));
+    again.chain(unknown).map(|why| format!("\n# Left out, since {why}\n")).collect()
+}
+
+/// Jobs, and those that scrape what one of them does, with that one.
+fn apart(jobs: &[Job]) -> (Vec<&Job>, Vec<(&Job, &Job)>) {
+    let (mut once, mut twice): (Vec<&Job>, Vec<(&Job, &Job)>) = (Vec::new(), Vec::new());
+    // What is passed on has lost scrapes, what has more targets is the whole, and names of copies are longer.
+    let mut order: Vec<&Job> = jobs.iter().collect();
+    order
+        .sort_by_key(|job| (job.passed_by.is_some(), Reverse(job.instances.len()), job.name.len()));
+    for job in order {
+        let same = |first: &&&Job| match job.beside.get(&first.selector()) {
+            Some(Beside::Same) => true,
+            Some(Beside::Other) => false,
+            Some(Beside::Alike) | None => {
+                let preset = |job: &Job| job.preset().map(|preset| preset.name.as_str());
+                let is_alike = preset(job).map_or(job.metrics == first.metrics, |own| {
+                    preset(first).is_some_and(|other| own == other)
+                });
+                is_alike && job.is_part_of(first)
+            }
         };
         match once.iter().find(same) {
-            Some(first) => twice.push((job.name.as_str(), first.name.as_str())),
+            Some(first) => twice.push((job, *first)),
             None => once.push(job),
         }
     }
-    (once, twice)
+    let is_once = |job: &&Job| once.iter().any(|one| std::ptr::eq(*one, *job));
+    (jobs.iter().filter(is_once).collect(), twice)
+}
+
+/// A job whose metrics no preset knows, or none but what its runtime tells, with some of these metrics.
+fn of_no_preset(job: &Job) -> Option<String> {
+    let of_runtime =
+        |name: &str| name == "up" || OF_RUNTIMES.iter().any(|runtime| name.starts_with(runtime));
+    let preset = job.preset();
+    if job.is_monitoring() || preset.is_some_and(|preset| !of_runtime(&preset.sign)) {
+        return None;
+    }
+    let named = |metric: &String| {
+        let is_told = ["_created", "_info"].iter().any(|end| metric.ends_with(end));
+        let stem = ["_bucket", "_sum"].iter().find_map(|end| metric.strip_suffix(end));
+        let count = stem.map(|stem| format!("{stem}_count"));
+        let count = count.filter(|count| job.metrics.contains(count));
+        (!is_told && !of_runtime(metric)).then(|| count.unwrap_or_else(|| metric.clone()))
+    };
+    let all: BTreeSet<String> = job.metrics.iter().filter_map(named).collect();
+    let mut all: Vec<String> = all.into_iter().collect();
+    // What counts requests is what is looked for.
+    all.sort_by_key(|metric| {
+        let counts = metric.ends_with("_count") || metric.ends_with("_total");
+        (!(counts && metric.contains("request")), !counts)
+    });
+    let more = if all.len() > SHOWN { ", …" } else { "" };
+    all.truncate(SHOWN);
+    let (name, all) = (job.shown(), all.join(", ").escape_debug().to_string());
+    (!all.is_empty()).then(|| format!("{name} ({all}{more})"))
 }
 
 /// What one job is: the first preset that counts its requests, and pools beside it; its processors else.
 fn recognized(job: &Job) -> Vec<Found<'_>> {
     let has = |name: &str| job.metrics.iter().any(|metric| metric == name);
-    // The monitoring is no part of what it monitors, and what was pushed is not of now.
-    if NO_TIER.iter().any(|name| has(name)) {
+    if job.is_monitoring() {
         return Vec::new();
     }
     let known: Vec<&'static Preset> = PRESETS.iter().filter(|preset| has(&preset.sign)).collect();
@@ -246,7 +390,7 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
         let mut called: Vec<String> = called.map(|other| format!("\"{}\"", other.name)).collect();
         let own = processors.filter(|(holder, ..)| *holder == one.name);
         called.extend(own.map(|(_, machine, _)| format!("\"{}\"", machine.name)));
-        let instances = instances(one.job);
+        let instances = format!("{}{}", instances(one.job), alike(one, &used));
         let held = if one.preset.held { "held = true  # while those below work\n" } else { "" };
         write!(
             text,
@@ -271,7 +415,8 @@ fn written(url: &str, entry: &str, tiers: &[Found<'_>], machines: &[Found<'_>]) 
             .unwrap_or_default();
     }
     let is_used = |one: &&Found| processors.is_some_and(|(_, used, _)| used.name == one.name);
-    for one in machines.iter().filter(|one| !is_used(one)) {
+    let is_told = |one: &&Found| !is_used(one) && of_no_preset(one.job).is_none();
+    for one in machines.iter().filter(is_told) {
         writeln!(
             text,
             "\n# Left out, since it counts no requests: {} ({}, preset `{}`); tiers whose workers share it may call it{}",
@@ -327,6 +472,20 @@ fn instances(job: &Job) -> String {
     text
 }
 
+/// Another tier that may be the same application.
+fn alike(one: &Found<'_>, used: &[&Found<'_>]) -> String {
+    let is_alike = |other: &&&Found| {
+        let beside = one.job.beside.get(&other.job.selector());
+        beside == Some(&Beside::Alike) && other.preset.name == one.preset.name
+    };
+    used.iter().find(is_alike).map_or_else(String::new, |other| {
+        format!(
+            "\n# its counters stand where those of `{}` do: if both are one application, leave one of them out",
+            other.name
+        )
+    })
+}
+
 /// A tier of the processors that workers share.
 fn below_workers((holder, machine, instance): (&str, &Found<'_>, &str)) -> String {
     format!(
@@ -370,25 +529,41 @@ fn host_of<'a>(one: &Found<'_>, machines: &'a [Found<'a>]) -> Option<(&'a Found<
     all.find(|(_, instance)| !own.is_empty() && own.iter().all(|other| *other == host(instance)))
 }
 
-/// How many servers a tier has: by its preset, by what its page says of its processors, by those of its host.
+/// How many servers a tier has: by its preset, by what its page says of its processors, by those of its host; else what is
+/// to be filled in.
 fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
     if one.gives(Quantity::Servers) {
         return String::new();
     }
+    let Some(busy) = one.busy() else { return NO_BUSY.to_owned() };
     if one.by_its_processor() && one.has(GO_PROCESSORS) {
         let query = format!("sum({GO_PROCESSORS}{{{}}})", one.job.selector());
         return format!("queries.servers = {}\n", quoted(&query));
     }
-    match host_of(one, machines).filter(|_| !one.preset.held) {
-        Some((machine, instance)) => {
-            let of_host = machine.job.at(instance);
-            let query = format!("count(node_cpu_seconds_total{{mode=\"idle\",{of_host}}})");
-            let guess = if one.by_its_processor() { "" } else { "a guess: " };
-            format!("queries.servers = {}  # {guess}the processors of its host\n", quoted(&query))
-        }
-        None => "# servers = 1             # how many workers or cores does it have? Without it, it has no capacity\n"
-            .to_owned(),
+    if let Some((machine, instance)) = host_of(one, machines).filter(|_| !one.preset.held) {
+        let of_host = machine.job.at(instance);
+        let query = format!("count(node_cpu_seconds_total{{mode=\"idle\",{of_host}}})");
+        let guess = if one.by_its_processor() { "" } else { "a guess: " };
+        return format!(
+            "queries.servers = {}  # {guess}the processors of its host\n",
+            quoted(&query)
+        );
     }
+    let (what, why) = match kinds_of_servers(&busy) {
+        "cores" => ("cores it may use", "CPU time, so not its workers or threads"),
+        workers => (workers, "those of them that are busy (or threads, connections), so not cores"),
+    };
+    let all = if one.job.instances.len() > 1 { ", of all instances together" } else { "" };
+    format!(
+        "# servers = N             # fill in: the {what}{all}. Its `busy` counts {why}.\n\
+         # Without it, all but its capacity and utilization is answered.\n"
+    )
+}
+
+/// A text as a regular expression that it alone matches.
+fn literally(text: &str) -> String {
+    let sign = |c: char| [c.is_ascii_punctuation().then_some('\\'), Some(c)];
+    text.chars().flat_map(|c| sign(c).into_iter().flatten()).collect()
 }
 
 pub(crate) fn matcher(label: &str, value: &str) -> String {
@@ -414,6 +589,7 @@ mod tests {
             lag_s: None,
             places: Vec::new(),
             metrics: metrics.iter().map(|metric| (*metric).to_owned()).collect(),
+            beside: BTreeMap::new(),
         }
     }
 
@@ -422,7 +598,7 @@ mod tests {
             job(
                 "db",
                 "10.0.0.2:9187",
-                &["pg_stat_database_xact_commit", "process_cpu_seconds_total"],
+                &["pg_stat_database_xact_commit", "pg_stat_activity_count", CPU_TIME],
             ),
             job("node", "10.0.0.2:9100", &["node_cpu_seconds_total", "process_cpu_seconds_total"]),
             job(
@@ -497,7 +673,7 @@ mod tests {
                 "cache",
                 &["redis_commands_processed_total", "redis_cpu_user_main_thread_seconds_total"],
             ),
-            of("db", &["pg_stat_database_xact_commit"]),
+            of("db", &["pg_stat_database_xact_commit", "pg_stat_activity_count"]),
             job("node", "10.0.0.2:9100", &["node_cpu_seconds_total"]),
         ];
         let text = system_file("http://p:9090", &jobs, None).unwrap();
@@ -537,7 +713,8 @@ mod tests {
         let asked = system_file("http://p:9090", &jobs, None).unwrap_err().to_string();
         assert!(asked.contains("front, app-web, workers?"), "{asked}");
         let text = system_file("http://p:9090", &jobs, Some("app-web")).unwrap();
-        assert!(text.contains("since it scrapes what `workers` does: workers-again"), "{text}");
+        let again = "it is `workers` again (both scrape one address): workers-again";
+        assert!(text.contains(again), "{text}");
         let system = System::parse(&text).unwrap();
         let calls = |name: &str| -> Vec<&str> {
             let tier = system.tiers.iter().find(|tier| tier.name == name).unwrap();
@@ -586,6 +763,102 @@ mod tests {
         assert_eq!(names, ["api", "app-web", "db"], "{text}");
         assert!(system_file("http://p:9090", &jobs, Some("nobody")).is_err());
         let nothing = system_file("http://p:9090", &jobs[1..2], None).unwrap_err();
-        assert!(nothing.to_string().contains("has 1 jobs, and none"), "{nothing}");
+        assert!(nothing.to_string().contains("has 1 job, and none"), "{nothing}");
+    }
+
+    /// Whoever fills in workers where CPU time is counted gets three times the true capacity.
+    #[test]
+    fn what_is_to_be_filled_in_is_what_its_busy_query_counts() {
+        let written = |metrics: &[&str]| {
+            let mut one = job("api", "10.0.0.9:80", metrics);
+            one.instances.push("10.0.0.8:80".to_owned());
+            let text = system_file("http://p:9090", &[one], None).unwrap();
+            System::parse(&text).unwrap().queried().unwrap();
+            assert!(!text.contains("workers or cores"), "{text}");
+            text
+        };
+        let text = written(&["http_request_duration_seconds_count", CPU_TIME]);
+        let cores = "fill in: the cores it may use, of all instances together. Its `busy` counts CPU time, so not its workers";
+        assert!(text.contains(cores), "{text}");
+        let text = written(&["gunicorn_request_duration_count", "gunicorn_request_duration_sum"]);
+        let workers = "fill in: the workers, of all instances together. Its `busy` counts those";
+        assert!(text.contains(workers), "{text}");
+        // Alone, a number of servers would be of no use.
+        let text = written(&["nginx_http_requests_total"]);
+        assert!(text.contains("No metric here tells how busy") && !text.contains("fill in"));
+    }
+
+    /// Under another name of its host, by its counters; by its address, though one of the pages is new; what counts
+    /// otherwise is another one, though its address is the same.
+    #[test]
+    fn an_application_under_two_jobs_is_one_tier() {
+        let web = ["http_request_duration_seconds_count"];
+        let mut jobs = vec![
+            job("api", "10.0.0.9:80", &[web[0], CPU_TIME]),
+            job("api-again", "10.0.0.9:80", &web),
+            job("api-by-name", "api.local:80", &web),
+        ];
+        jobs[0].instances.push("10.0.0.8:80".to_owned());
+        let api = jobs[0].selector();
+        jobs[2].beside.insert(api.clone(), Beside::Same);
+        let text = system_file("http://p:9090", &jobs, None).unwrap();
+        let system = System::parse(&text).unwrap();
+        assert_eq!(system.tiers.len(), 1, "{text}");
+        for said in [
+            "it is `api` again (both scrape one address): api-again",
+            "it is `api` again (its counters always stand where those there do; if it is another \
+             application, write a tier for it): api-by-name",
+        ] {
+            assert!(text.contains(said), "{text}");
+        }
+        jobs[1].beside.insert(api.clone(), Beside::Other);
+        jobs[2].beside.insert(api, Beside::Alike);
+        let text = system_file("http://p:9090", &jobs, Some("api")).unwrap();
+        assert_eq!(System::parse(&text).unwrap().tiers.len(), 3, "{text}");
+        let doubt =
+            "its counters stand where those of `api` do: if both are one application, leave";
+        assert_eq!(text.matches(doubt).count(), 1, "{text}");
+        // Of what is passed on, an address of each host's own says nothing.
+        let passed = |name: &str| Job {
+            passed_by: Some("federate".to_owned()),
+            ..job(name, "localhost:80", &web)
+        };
+        let asked = system_file("http://p:9090", &[passed("a"), passed("b")], None).unwrap_err();
+        assert!(asked.to_string().contains("a, b?"), "{asked}");
+        let names = "job=~\"a\\\\.b|federate\",exported_job=~\"|c\"";
+        let together = Job::together("http", &[&job("a.b", "h:1", &web), &passed("c")]);
+        assert!(together.contains(names), "{together}");
+    }
+
+    /// Named with what may count its requests; what its runtime tells is no reason to take it for a host.
+    #[test]
+    fn jobs_that_no_preset_knows_are_named_with_their_metrics() {
+        let own = [
+            "go_goroutines",
+            "shop_in_flight",
+            "shop_latency_seconds_bucket",
+            "shop_latency_seconds_count",
+            "shop_latency_seconds_sum",
+            "shop_orders_total",
+            "shop_requests_total",
+            "up",
+        ];
+        let mut jobs = jobs();
+        jobs.push(job("billing", "10.0.0.7:80", &[&own[..], &[CPU_TIME]].concat()));
+        jobs.push(job("batch", "10.0.0.8:80", &own));
+        jobs.push(job("idle", "10.0.0.6:80", &["up", "scrape_duration_seconds"]));
+        let text = system_file("http://p:9090", &jobs, None).unwrap();
+        let metrics = "(shop_requests_total, shop_latency_seconds_count, shop_orders_total, …";
+        for said in [
+            format!("# Left out, since no preset knows its metrics: batch {metrics});"),
+            format!("metrics: billing {metrics});"),
+        ] {
+            assert!(text.contains(&said), "{text}");
+        }
+        assert!(text.contains("docs/observe-metrics.md") && !text.contains("metrics: idle"));
+        assert!(!text.contains("counts no requests: billing"), "{text}");
+        let alone = system_file("http://p:9090", &jobs[5..], None).unwrap_err().to_string();
+        let said = format!("requests: billing {metrics}");
+        assert!(alone.contains(&said) && alone.contains("has 3 jobs"), "{alone}");
     }
 }

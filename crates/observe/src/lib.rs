@@ -16,6 +16,7 @@ mod bins;
 mod busy;
 mod changed;
 mod classes;
+mod copies;
 pub mod discover;
 mod fetch;
 mod fetch_error;
@@ -61,6 +62,7 @@ pub use samples::{SampleError, Samples};
 pub use source::{Series, Source, SourceError};
 pub use system::{Queues, System, SystemError, Tier};
 pub use table::CsvTable;
+pub use twice::Beside;
 pub use windows::{Window, Windows};
 
 /// Reads a change as `--what-if` has it, such as `load=2` or `TIER.servers=6`.

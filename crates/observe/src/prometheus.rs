@@ -7,6 +7,7 @@ use base64::Engine as _;
 use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 
+use crate::copies::compare;
 use crate::discover::{Job, LAGS, LAST_REQUESTS, matcher};
 use crate::grid::Grid;
 use crate::source::{Series, Source, SourceError, without_credentials};
@@ -258,7 +259,12 @@ impl Prometheus {
         // All of them are gone from a server that scrapes no more.
         let named = if there.is_empty() { gone } else { there };
         let jobs = named.iter().map(|name| self.jobs_of(name, &targets));
-        Ok(jobs.collect::<Result<Vec<_>, SourceError>>()?.concat())
+        let mut jobs = jobs.collect::<Result<Vec<_>, SourceError>>()?.concat();
+        let now = self.now("vector(time())").and_then(|found| Some(found.first()?.1));
+        if let Some(now_s) = now {
+            compare(&mut jobs, self, kendall_units::whole_u64(now_s));
+        }
+        Ok(jobs)
     }
 
     /// A job; of one that passes on what another server scraped, such as a federation, the jobs of that, too.
@@ -297,6 +303,7 @@ impl Prometheus {
                 lag_s: None,
                 places: if is_own { places.clone() } else { Vec::new() },
                 metrics,
+                beside: BTreeMap::new(),
             };
             let selector = job.selector();
             if !is_own || own.is_empty() {
@@ -310,7 +317,10 @@ impl Prometheus {
             let up = job.instances.iter().filter(|instance| !is_down(instance)).cloned().collect();
             job.instances = up;
             let any = job.metrics.iter().find(|name| *name == "up").or(job.metrics.first());
-            job.scrape_s = job.scrape_s.or_else(|| self.seen_scrape_s(&selector, any?));
+            // What another server scraped has the distance of its scrapes.
+            let own_s = job.scrape_s.filter(|_| is_own);
+            let seen_s = || self.seen_scrape_s(&selector, any?);
+            job.scrape_s = own_s.or_else(seen_s).or(job.scrape_s);
             job.lag_s = job.lags().then(|| self.lag_s(&selector)).flatten();
             job
         };
@@ -382,7 +392,7 @@ impl Prometheus {
             answer.data?.result.into_iter().next()?.values.into_iter().map(|(at, _)| at).collect();
         let mut gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
         gaps.sort_by(f64::total_cmp);
-        let middle = gaps.get(gaps.len() / 2)?;
+        let middle = gaps.get(gaps.len().checked_sub(1)? / 2)?;
         Some(kendall_units::whole_u64(middle.round()).max(1))
     }
 

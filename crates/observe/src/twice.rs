@@ -38,6 +38,9 @@ const FEW: usize = 4;
 /// Differences that are named one by one.
 const NAMED: usize = 3;
 
+/// What is counted within the scrapes that are compared is so small a share of all that no chance makes two stand alike.
+const FINE: f64 = 0.01;
+
 /// When a process began, in seconds of Unix time.
 const START: &str = "process_start_time_seconds";
 
@@ -49,6 +52,11 @@ const REPLICAS: [&str; 6] =
 const SCRAPED_BY: [&str; 3] = [JOB, "service", "endpoint"];
 
 const JOB: &str = "job";
+
+/// Labels of what a federation passes on.
+const PASSED_ON: [&str; 2] = ["exported_job", EXPORTED_INSTANCE];
+
+const EXPORTED_INSTANCE: &str = "exported_instance";
 
 const INSTANCE: &str = "instance";
 
@@ -82,6 +90,14 @@ impl Target {
         self.labels.get(label).map_or("", String::as_str)
     }
 
+    /// Its address, as the server has it that scrapes it.
+    fn place(&self) -> &str {
+        match self.value(EXPORTED_INSTANCE) {
+            "" => self.value(INSTANCE),
+            passed_on => passed_on,
+        }
+    }
+
     fn there(&self) -> usize {
         self.at[1].iter().filter(|value| value.is_finite()).count()
     }
@@ -94,6 +110,11 @@ impl Target {
 
     /// Whether it counted something, and stands as the other does wherever both are there.
     fn stands_as(&self, other: &Self) -> bool {
+        self.compared(other) == Some(true)
+    }
+
+    /// Whether two stand alike; `None` where this one counted nothing, or both are there too seldom.
+    fn compared(&self, other: &Self) -> Option<bool> {
         let (mut both, mut otherwise, mut counted) = (0_u64, 0_u64, false);
         for moment in 0..self.at[1].len() {
             let of = |target: &Self| [0, 1, 2].map(|place| target.at[place][moment]);
@@ -112,10 +133,15 @@ impl Target {
             otherwise += u64::from(!within(one[1], two) || !within(two[1], one));
         }
         let younger = self.there().min(other.there()) as u64;
-        counted
-            && both >= FEWEST.min(self.at[1].len().div_ceil(2) as u64)
-            && 2 * both >= younger
-            && exact_f64(otherwise) <= OTHERWISE * exact_f64(both)
+        let seen = both >= FEWEST.min(self.at[1].len().div_ceil(2) as u64) && 2 * both >= younger;
+        (counted && seen).then(|| exact_f64(otherwise) <= OTHERWISE * exact_f64(both))
+    }
+
+    /// Whether others that count something else hardly stand alike.
+    fn is_fine(&self) -> bool {
+        let of = |moment: usize| [0, 1, 2].map(|place| self.at[place][moment]);
+        let last = (0..self.at[1].len()).rev().map(of).find(|at| at.iter().all(|v| v.is_finite()));
+        last.is_some_and(|at| at[2] - at[0] <= FINE * at[1])
     }
 }
 
@@ -133,6 +159,16 @@ enum Verdict {
     One,
     Two,
     Unknown,
+}
+
+/// How what one part of a tier counts stands beside what another does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Beside {
+    /// It is the same.
+    Same,
+    /// It stands alike, and nothing tells whether it is the same.
+    Alike,
+    Other,
 }
 
 pub(crate) struct Twice {
@@ -246,13 +282,58 @@ impl Twice {
         Ok(remarks)
     }
 
+    /// How the targets of each part of a tier, told by their labels, stand beside those of each other part, where that is
+    /// known.
+    pub(crate) fn beside(
+        mut self,
+        tier: &Tier,
+        source: &mut dyn Source,
+        part: impl Fn(&Labels) -> Option<usize>,
+    ) -> Result<BTreeMap<(usize, usize), Beside>, SourceError> {
+        let labels = self.labels.iter_mut();
+        labels.for_each(|labels| labels.extend(PASSED_ON.map(str::to_owned)));
+        let (targets, pairs) = self.alike(tier, source)?;
+        let pairs: BTreeSet<(usize, usize)> = pairs.into_iter().collect();
+        let several = counters(tier).len() > 1;
+        let of_two = |a: usize, b: usize| {
+            let (one, two) = (&targets[a], &targets[b]);
+            if !pairs.contains(&(a.min(b), a.max(b))) {
+                return one.compared(two).map(|_| Beside::Other);
+            }
+            if one.place() == two.place() && !is_local(one.place()) {
+                return Some(Beside::Same);
+            }
+            Some(match self.verdict(one, two, tier.aside) {
+                Verdict::Two => Beside::Other,
+                Verdict::Unknown if !(several && one.is_fine()) => Beside::Alike,
+                Verdict::One | Verdict::Unknown => Beside::Same,
+            })
+        };
+        let mut parts: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (at, target) in targets.iter().enumerate() {
+            if let Some(part) = part(&target.labels) {
+                parts.entry(part).or_default().push(at);
+            }
+        }
+        let mut found = BTreeMap::new();
+        for ((one, all), (two, others)) in
+            parts.iter().flat_map(|one| parts.iter().map(move |two| (one, two)))
+        {
+            let best = |at: &usize| others.iter().filter_map(|other| of_two(*at, *other)).min();
+            let best: Option<Vec<Beside>> = all.iter().map(best).collect();
+            let best = best.filter(|_| one != two).unwrap_or_default();
+            let (least, most) = (best.iter().min().copied(), best.iter().max().copied());
+            // Of some of the other part's, it is neither.
+            if let Some(most) = most.filter(|most| *most != Beside::Other || least == Some(*most)) {
+                found.insert((*one, *two), most);
+            }
+        }
+        Ok(found)
+    }
+
     /// Targets of a tier, and pairs of them whose counters all stand alike.
     fn alike(&self, tier: &Tier, source: &mut dyn Source) -> Result<Alike, SourceError> {
-        let counted =
-            [Quantity::Throughput, Quantity::Arrivals, Quantity::Busy, Quantity::ResponseTime];
-        let queries = counted.iter().filter_map(|quantity| tier.queries.get(quantity));
-        let mut counters: Vec<&str> = queries.filter_map(|query| counter(query)).collect();
-        counters.dedup();
+        let counters = counters(tier);
         let Some((first, others)) = counters.split_first() else { return Ok(Alike::default()) };
         let targets = self.targets(first, source)?;
         let mut pairs: Vec<(usize, usize)> = Vec::new();
@@ -331,9 +412,8 @@ impl Twice {
             _ => {}
         }
         let instance = a.value(INSTANCE);
-        let is_local = ["localhost", "127.", "[::1]"].iter().any(|own| instance.starts_with(own));
         // Each of several hosts may have a monitoring of its own, which scrapes that host.
-        if by_monitoring && !(is_local && differs.iter().any(is_replica)) {
+        if by_monitoring && !(is_local(instance) && differs.iter().any(is_replica)) {
             Verdict::One
         } else {
             Verdict::Unknown
@@ -367,6 +447,11 @@ fn answered(found: Result<Vec<Series>, SourceError>) -> Result<Vec<Series>, Sour
         ) => Err(error),
         found => Ok(found.unwrap_or_default()),
     }
+}
+
+/// Whether each host has an address of that name.
+pub(crate) fn is_local(instance: &str) -> bool {
+    ["localhost", "127.", "[::1]"].iter().any(|own| instance.starts_with(own))
 }
 
 fn port(instance: &str) -> Option<&str> {
@@ -454,6 +539,16 @@ fn places(query: &str) -> Vec<usize> {
         }
     }
     found
+}
+
+/// Counters by which targets of a tier are compared.
+fn counters(tier: &Tier) -> Vec<&str> {
+    let counted =
+        [Quantity::Throughput, Quantity::Arrivals, Quantity::Busy, Quantity::ResponseTime];
+    let queries = counted.iter().filter_map(|quantity| tier.queries.get(quantity));
+    let mut counters: Vec<&str> = queries.filter_map(|query| counter(query)).collect();
+    counters.dedup();
+    counters
 }
 
 /// The first counter of a query, with its label matchers.

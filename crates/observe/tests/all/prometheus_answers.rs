@@ -6,7 +6,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 
 use kendall_observe::{
-    Authentication, Grid, Prometheus, Source as _, SourceError, System, discover, fetch,
+    Authentication, Grid, Prometheus, Source as _, SourceError, System, analyze, discover, fetch,
+    report,
 };
 
 /// A server that gives these answers, each to one connection, and what comes of asking it.
@@ -155,6 +156,94 @@ fn what_a_federation_passes_on_is_told_apart() {
     assert_eq!((names, system.scrape_s), (vec!["web", "db"], 30), "{text}");
     assert!(text.contains(r#"job="federate",exported_job="web""#), "{text}");
     assert!(text.contains("the sum of 2 instances"), "{text}");
+}
+
+/// A range of an application whose load has ten levels in an hour, and that works for 20 ms on a request.
+fn of_a_range(asked: &str) -> String {
+    let value = |key: &str| -> Option<u64> {
+        let found = asked.split(['&', '\n']).find_map(|pair| pair.strip_prefix(key))?;
+        found.strip_prefix('=')?.parse().ok()
+    };
+    let [from, to, step] = ["start", "end", "step"].map(|key| value(key).unwrap_or(1));
+    let at = (from..=to).step_by(usize::try_from(step).unwrap());
+    let of = |at: u64| {
+        let load =
+            [20, 35, 50, 28, 44, 24, 39, 31, 48, 27][usize::try_from(at / 360 % 10).unwrap()];
+        let load = f64::from(load);
+        // Its own time is not counted to the microsecond.
+        let noise = 1.0 + f64::from(u32::try_from(at * 7_919 % 100).unwrap()) / 1e4;
+        if asked.contains("process_cpu") {
+            load * 0.02 * noise
+        } else if asked.contains("_sum") {
+            0.025
+        } else {
+            load
+        }
+    };
+    let values: Vec<String> = at.map(|at| format!("[{at},\"{}\"]", of(at))).collect();
+    let one = format!(r#"{{"metric":{{}},"values":[{}]}}"#, values.join(","));
+    let is_split = ["+by+", "%20by%20", "query=up", "process_start"];
+    let series = if is_split.iter().any(|sign| asked.contains(sign)) { "" } else { &one };
+    format!(r#"{{"resultType":"matrix","result":[{series}]}}"#)
+}
+
+/// From an address to an answer without an editor: the one application has no metric of its processors, is scraped by two jobs,
+/// and stands beside one that no preset knows.
+#[test]
+fn the_file_that_is_written_is_taken_as_it_is() {
+    let url = answering(|asked| {
+        let vector = |result: &str| format!(r#"{{"resultType":"vector","result":[{result}]}}"#);
+        let sample = |labels: &str| format!(r#"{{"metric":{{{labels}}},"value":[1,"1"]}}"#);
+        let data = if asked.contains("/query_range") {
+            of_a_range(asked)
+        } else if asked.contains("/targets") {
+            let target = |job: &str, port: u16| {
+                format!(
+                    r#"{{"labels":{{"job":"{job}","instance":"10.0.0.1:{port}"}},"scrapeInterval":"5s"}}"#
+                )
+            };
+            let all = [("again", 80), ("api", 80), ("batch", 81)];
+            let all = all.map(|(job, port)| target(job, port)).join(",");
+            format!(r#"{{"activeTargets":[{all}]}}"#)
+        } else if asked.contains("/label/job/") {
+            r#"["again","api","batch"]"#.to_owned()
+        } else if asked.contains("__name__") && asked.contains("batch") {
+            vector(&sample(r#""__name__":"shop_requests_total""#))
+        } else if asked.contains("__name__") {
+            let names = ["http_request_duration_seconds", "process_cpu_seconds_total"];
+            let all =
+                [names[0].to_owned() + "_count", names[0].to_owned() + "_sum", names[1].to_owned()];
+            vector(&all.map(|name| sample(&format!(r#""__name__":"{name}""#))).join(","))
+        } else if asked.contains("+by+%28job%29") || asked.contains("by%20(job)") {
+            vector(
+                &["again", "api", "batch"]
+                    .map(|job| sample(&format!(r#""job":"{job}""#)))
+                    .join(","),
+            )
+        } else if asked.contains("/label/__name__/") {
+            r#"["http_request_duration_seconds_count","process_cpu_seconds_total"]"#.to_owned()
+        } else {
+            vector("")
+        };
+        format!(r#"{{"status":"success","data":{data}}}"#).into_bytes()
+    });
+    let mut server = Prometheus::new(&url, &Authentication::None);
+    let jobs = server.jobs().unwrap();
+    let text = discover::system_file(&url, &jobs, None).unwrap();
+    for said in
+        ["it is `api` again (both scrape one address): again", "batch (shop_requests_total)"]
+    {
+        assert!(text.contains(said), "{text}");
+    }
+    let system = System::parse(&text).unwrap();
+    assert_eq!((system.tiers.len(), system.step_s), (1, 5), "{text}");
+    let grid = Grid::new(1_000_000_800, 1_000_004_400, 5).unwrap();
+    let observed = fetch(&system, &mut server, grid).unwrap();
+    let analysis = analyze(&system, &observed).unwrap();
+    let said = report::report(&system, &observed, &analysis, &[]).summary;
+    let asks = "Cannot tell what saturates first: how many cores has `api`? Write `servers = N` in the file.";
+    assert_eq!(said[0], asks, "{said:?}");
+    assert!(said[1].starts_with("Each core of `api` carries 49.7"), "{said:?}");
 }
 
 /// A proxy that compresses answers unasked is there.
