@@ -18,7 +18,7 @@ use crate::bins::quantile_bounds;
 use crate::fetch::Observed;
 use crate::quantity::Quantity;
 use crate::system::{Queues, System, Tier};
-use crate::windows::{Window, present};
+use crate::windows::present;
 
 /// Points of a drawn curve.
 const CURVE: u32 = 60;
