@@ -459,8 +459,7 @@ async fn single(
         Operation::Archived(listing) => return archived(connection, listing).await,
         Operation::Read(selector) => return read(connection, selector).await,
         Operation::ListQueues { client, all, after, limit } => {
-            let parameters: [&(dyn ToSql + Sync); 4] = [client, all, after, limit];
-            return list(connection, &parameters).await;
+            return list(connection, &[client, all, after, limit]).await;
         }
         Operation::Statistics { queue } => return statistics(connection, *queue).await,
         Operation::Purge { queue } => return purge(session, *queue).await,
