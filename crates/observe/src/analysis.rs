@@ -13,7 +13,7 @@ use kendall_units::{Rate, counted, exact_f64};
 
 use crate::arrivals::dispersion;
 use crate::bins::{counts, square_bounds};
-use crate::busy::{Capped, Counted};
+use crate::busy::{Capped, Counted, MOST_BUSY};
 use crate::fetch::{Observed, TierSeries, asked};
 use crate::flow::{Flow, Verdict, flow};
 use crate::grid::Grid;
@@ -48,9 +48,6 @@ const LOOKBACK_S: u64 = 300;
 /// # Source
 /// Belsley, Kuh and Welsch 1980: from 30 on, collinearity does harm.
 const HIGH_CONDITION: f64 = 30.0;
-/// Servers are busy all of the time at most. A window may show a little more, since its ends are scrapes that
-/// come late; a tenth is more than that.
-pub(crate) const MOST_BUSY: f64 = 1.1;
 /// A utilization above this is not written out.
 const MOST_PERCENT: f64 = 100.0;
 
@@ -334,6 +331,7 @@ fn monitored(
             utilization_seen: found.utilization_seen,
             impossible: found.impossible.as_ref().map(|found| found.why.clone()),
             missing: no_busy(tier, series, counted[index].as_ref()),
+            lacks_servers: found.lacks_servers,
             inside: false,
             stays,
         }

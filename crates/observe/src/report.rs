@@ -5,7 +5,8 @@ mod load;
 mod variability;
 
 use kendall_fit::open::{
-    self, Answer, Center, LONGEST_WAITING, TierMeans, Waiting, never_full, timed_inside,
+    self, Answer, Center, LONGEST_WAITING, MonitoredTier, TierMeans, Waiting, never_full,
+    timed_inside,
 };
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
@@ -40,6 +41,9 @@ const NEAR_FULL: f64 = 0.8;
 
 /// A response time of which more than this is in no tier is not explained.
 const MOSTLY: f64 = 0.5;
+
+/// Why a tier is taken as never full.
+const UNTOLD: &str = "nothing says how busy its servers are, or how many there are";
 
 /// What usually fills that no query tells of.
 const HIDDEN: &str = "a pool of workers or connections, or a lock, may fill before: give it a tier, or take its capacity as the most";
@@ -187,7 +191,7 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
         Err(_) if servers_wanted(system, analysis).is_some() => {}
         Err(reason) => sentences.push(format!("There is no network of queues: {reason}.")),
     }
-    sentences.extend(unknown(analysis).map(|name| format!("In it, {}.", never_full(name))));
+    sentences.extend(unknown(analysis).map(|tier| format!("In it, {}.", never_full(tier))));
     let inside = analysis.monitored.tiers.iter().filter(|tier| tier.inside);
     sentences.extend(inside.map(|tier| {
         format!("{}. Capacity and utilization do not need it.", timed_inside(&tier.name))
@@ -214,10 +218,11 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
     sentences
 }
 
-/// Tiers of the network of which no query gives how busy they are.
-fn unknown(analysis: &Analysis) -> impl Iterator<Item = &str> {
+/// Tiers of the network of which nothing tells how busy their servers are.
+fn unknown(analysis: &Analysis) -> impl Iterator<Item = &MonitoredTier> {
     let centers = analysis.network.iter().flat_map(|network| &network.centers);
-    centers.filter(|center| center.unknown).map(|center| center.name.as_str())
+    let tiers = centers.zip(&analysis.monitored.tiers);
+    tiers.filter(|(center, _)| center.unknown).map(|(_, tier)| tier)
 }
 
 /// The time and the load that predictions rest on.
@@ -929,10 +934,7 @@ fn network(analysis: &Analysis) -> Section {
     for center in &network.centers {
         table.push(vec![
             center.name.clone().into(),
-            Cell::number_or(
-                (!center.unknown).then(|| exact_f64(center.servers)),
-                "nothing says how busy it is",
-            ),
+            Cell::number_or((!center.unknown).then(|| exact_f64(center.servers)), UNTOLD),
             center.visits.into(),
             center.service_time_s.value.into(),
             center.service_time_s.standard_error.into(),
@@ -955,7 +957,7 @@ fn network(analysis: &Analysis) -> Section {
 /// What a center's waiting rests on.
 fn rests_on_of(center: &Center) -> String {
     if center.unknown {
-        return "a delay: nothing says how busy it is".to_owned();
+        return format!("a delay: {UNTOLD}");
     }
     if center.held {
         return "servers are held while those behind them work".to_owned();
@@ -1033,12 +1035,7 @@ fn what_if(system: &System, analysis: &Analysis, answers: &[Answer]) -> Section 
                 Err(reason) => Cell::Empty(reason.clone()),
             },
         ];
-        row.extend(
-            answer
-                .utilizations
-                .iter()
-                .map(|used| Cell::estimate_or(used.as_ref(), "nothing says how busy it is")),
-        );
+        row.extend(answer.utilizations.iter().map(|used| Cell::estimate_or(used.as_ref(), UNTOLD)));
         table.push(row);
     }
     section.table(table);

@@ -7,7 +7,8 @@ use kendall_stats::estimate::Estimate;
 use kendall_units::{Rate, counted, exact_f64};
 use serde::Serialize;
 
-use crate::analysis::{Analysis, MOST_BUSY, too_busy};
+use crate::analysis::{Analysis, too_busy};
+use crate::busy::MOST_BUSY;
 use crate::growth::Saturation;
 use crate::report::{as_sentence, doubts};
 use crate::system::System;

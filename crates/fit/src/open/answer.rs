@@ -8,7 +8,7 @@ use rand_distr::{Distribution as _, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 use super::mixes::ClassNetwork;
-use super::monitored::{ENOUGH_SPREAD, Monitored, Window};
+use super::monitored::{ENOUGH_SPREAD, Monitored, MonitoredTier, Window};
 use super::network::{Center, Network};
 use super::residence::{Residence, Waiting};
 use crate::change::{Change, Counted};
@@ -128,9 +128,7 @@ impl Fitted<'_> {
         if let Change::Count { tier, .. } | Change::Speed { tier, .. } = change {
             let center = network.centers.iter().find(|center| center.name == *tier);
             if center.is_some_and(|center| center.unknown) {
-                return Err(format!(
-                    "nothing says how busy `{tier}` is: it needs `busy` and `servers`"
-                ));
+                return Err(self.monitored.tiers[index(tier)?].untold());
             }
         }
         match change {
@@ -281,8 +279,9 @@ fn caveats(fitted: &Fitted<'_>, network: &Network, rate: f64) -> Vec<String> {
             hidden.hold_s() * 1e3
         )
     }));
-    let unknown = network.centers.iter().filter(|center| center.unknown);
-    caveats.extend(unknown.map(|center| never_full(&center.name)));
+    let of_tiers = network.centers.iter().zip(tiers);
+    let unknown = of_tiers.filter(|(center, _)| center.unknown);
+    caveats.extend(unknown.map(|(_, tier)| never_full(tier)));
     let known = network.centers.iter().filter(|center| !center.unknown);
     caveats.extend(known.filter_map(of_delay));
     for center in network.centers.iter().filter(|center| center.held && !center.only_way) {
@@ -331,11 +330,9 @@ fn room_for_more(monitored: &Monitored, network: &Network) -> Option<String> {
     })
 }
 
-/// How a tier is taken of which no query gives how busy it is.
-pub fn never_full(tier: &str) -> String {
-    format!(
-        "nothing says how busy `{tier}` is: it is taken as never full; it needs `busy` and `servers`"
-    )
+/// How a tier is taken of which nothing tells how busy its servers are.
+pub fn never_full(tier: &MonitoredTier) -> String {
+    format!("{}; it is taken as never full", tier.untold())
 }
 
 /// How requests at a center are held up for another time than they keep it busy.

@@ -47,6 +47,8 @@ pub struct MonitoredTier {
     pub impossible: Option<String>,
     /// Why no window says how busy it is, where none does.
     pub missing: String,
+    /// How many are busy is known, and not how many there are.
+    pub lacks_servers: bool,
     /// Its response time was left out, since it is that of its servers without the wait for them.
     pub inside: bool,
     /// Its busy servers are response time × throughput, and whether the windows show that this time has no wait for them.
@@ -107,6 +109,17 @@ pub trait Monitoring {
 /// How many stations represent the servers of a tier, and how many servers each has.
 pub(super) fn stations(servers: u64, queue_each: bool) -> (u64, u64) {
     if queue_each { (servers.max(1), 1) } else { (1, servers) }
+}
+
+impl MonitoredTier {
+    /// What it lacks whose servers nothing tells.
+    pub(super) fn untold(&self) -> String {
+        let name = &self.name;
+        if self.lacks_servers {
+            return format!("nothing says how many servers `{name}` has: it needs `servers`");
+        }
+        format!("nothing says how busy `{name}` is: it needs `busy` and `servers`")
+    }
 }
 
 impl Monitored {

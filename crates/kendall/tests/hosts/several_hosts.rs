@@ -101,7 +101,7 @@ impl Place {
     }
 
     fn start(&self) -> Child {
-        let mut command = self.command(&["--no-report", "--format", "json"]);
+        let mut command = self.command(&["--no-report", "--progress", "json"]);
         let events = std::fs::File::create(self.folder.path().join("events")).unwrap();
         command.arg("--out").arg(self.out()).stdout(Stdio::null()).stderr(events);
         command.spawn().unwrap()

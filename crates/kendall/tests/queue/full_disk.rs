@@ -166,9 +166,13 @@ fn label(content: &str) -> String {
     content.split(' ').take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// Takes messages away until there are none.
-async fn receive_all(shared: &Shared, client: &mut Client, client_id: u64) {
-    loop {
+/// Takes messages away until there are none, or enough were taken.
+async fn receive(
+    (shared, client): (&Shared, &mut Client),
+    client_id: u64,
+    enough: impl Fn() -> bool,
+) {
+    while !enough() {
         let request = ReceiveRequest { client_id, queue_id: 1, ..Default::default() };
         match attempt(shared, client.receive(request)).await {
             Attempt::Answered(response) => match response.message {
@@ -262,13 +266,12 @@ fn fill_and_go_on(full: Full, disk: &Path) {
             shared.crashes.load(Ordering::SeqCst)
         );
         if full != Full::Log {
-            // Receiving makes room: sends are answered again while the disk is as full as it was.
-            receive_all(&shared, &mut client, SENDERS + 1).await;
+            // Receiving makes room: sends are answered again while the disk is as full as it was. Then they may be quicker
+            // than the receives, so that these never end.
             let sent = shared.sent.load(Ordering::SeqCst);
-            until("there is room where messages were received", || {
-                shared.sent.load(Ordering::SeqCst) > sent + 10
-            })
-            .await;
+            let go_on = || shared.sent.load(Ordering::SeqCst) > sent + 10;
+            receive((&shared, &mut client), SENDERS + 1, go_on).await;
+            until("there is room where messages were received", go_on).await;
             assert_eq!(shared.crashes.load(Ordering::SeqCst), 0, "nothing crashed");
         }
         ballast.remove();
@@ -301,7 +304,7 @@ async fn drain(shared: &Shared, client: &mut Client) {
         client.acknowledge(done).await.unwrap();
         shared.found(label(&message.content));
     }
-    receive_all(shared, client, client_id).await;
+    receive((shared, client), client_id, || false).await;
     let dropped = client.purge(PurgeRequest { queue_id: 1 }).await.unwrap().into_inner().dropped;
     assert_eq!(dropped, 0, "all were received");
 }

@@ -856,7 +856,12 @@ fn a_tier_that_tells_only_its_requests_leaves_the_network_of_the_others() {
     let told: Vec<bool> = answer.utilizations.iter().map(Option::is_some).collect();
     assert_eq!(told, [true, false, true]);
     let said = report::sentences(&system, &analysis, &[answer]).join(" ");
-    assert!(said.contains("how busy `proxy` is: it is taken as never full"), "{said}");
+    assert!(
+        said.contains(
+            "how busy `proxy` is: it needs `busy` and `servers`; it is taken as never full"
+        ),
+        "{said}"
+    );
     let refused = ask("proxy.servers=2").unwrap_err().reason;
     assert!(refused.contains("how busy `proxy` is: it needs `busy`"), "{refused}");
 }

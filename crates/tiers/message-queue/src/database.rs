@@ -5,6 +5,7 @@ mod error;
 #[cfg(test)]
 mod pages_read;
 mod schema;
+mod session;
 mod tls;
 
 use std::error::Error as _;
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::pin::pin;
 use std::str::FromStr as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use deadpool_postgres::{
@@ -21,8 +22,6 @@ use deadpool_postgres::{
     Runtime, TimeoutType,
 };
 use kendall_units::innermost;
-use parking_lot::Mutex;
-use tokio::sync::MutexGuard;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, NoTls, Socket};
@@ -33,8 +32,10 @@ use self::batch::Failure;
 pub(crate) use self::batch::Undecided;
 pub use self::error::DatabaseError;
 use self::error::{SCHEMA, status};
+use self::session::Full;
+pub(crate) use self::session::Session;
 use self::tls::Wanted;
-use crate::operation::{Answer, HEADER_BYTES, Limits, Operation};
+use crate::operation::{Answer, Limits, Operation};
 use crate::private_postgres::LogRoom;
 use crate::refusal::full;
 
@@ -51,8 +52,6 @@ pub(crate) const LOOK_MS: u32 = 2000;
 /// Rows of one step of the housekeeping, and steps that follow one another at once.
 const HOUSEKEEPING_STEP: i32 = 1000;
 const HOUSEKEEPING_STEPS: usize = 50;
-/// Bytes of a page of PostgreSQL.
-const PAGE_BYTES: usize = 8192;
 /// Where the log's disk is nearly full: how often a vacuum at most is stopped before other housekeeping has its turn, how
 /// often the log is looked at meanwhile, and how long a vacuum goes on where no connection is left to look.
 const SWEEPS: usize = 20;
@@ -81,18 +80,6 @@ pub(crate) struct Databases {
     room: Arc<LogRoom>,
 }
 
-/// A disk without space.
-#[derive(Debug, Default)]
-struct Full {
-    /// Whether PostgreSQL had none since the last sweep: nothing is sent before the next.
-    is: AtomicBool,
-    /// What takes it, as of that sweep.
-    taken: Mutex<String>,
-    /// Where the log's disk is nearly full: held by who writes, one at a time, so that one's log at most comes after the
-    /// look at how long it is.
-    writing: tokio::sync::Mutex<()>,
-}
-
 /// What became of operations.
 #[derive(Debug, Default)]
 pub(crate) struct Performed {
@@ -113,16 +100,6 @@ impl Performed {
     fn refuse(&mut self, operations: usize, status: &Status) {
         self.answers.extend((0..operations).map(|_| Err(status.clone())));
     }
-}
-
-/// One connection, given back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Session {
-    connection: Object,
-    limits: Arc<Limits>,
-    patience: Duration,
-    full: Arc<Full>,
-    room: Arc<LogRoom>,
 }
 
 /// How to reach PostgreSQL.
@@ -456,35 +433,6 @@ impl Session {
         false
     }
 
-    /// The only one who writes, where the log may have so many bytes and has fewer.
-    async fn turn(&self, bytes: i64) -> Result<MutexGuard<'_, ()>, tokio_postgres::Error> {
-        let turn = self.full.writing.lock().await;
-        self.shorten_log(bytes).await?;
-        Ok(turn)
-    }
-
-    /// Whether the log's disk is nearly full.
-    fn is_sparing(&self) -> bool {
-        self.room.log_bytes().is_some()
-    }
-
-    /// Rows of one step of many: `usual`, and where the log's disk is nearly full as many as it bears, in turn.
-    async fn step(
-        &self,
-        usual: i32,
-    ) -> Result<(i32, Option<MutexGuard<'_, ()>>), tokio_postgres::Error> {
-        let Some(bytes) = self.room.log_bytes() else { return Ok((usual, None)) };
-        let rows = i32::try_from(self.rows_at_once(bytes)).unwrap_or(usual).min(usual);
-        Ok((rows, Some(self.turn(bytes).await?)))
-    }
-
-    /// Messages whose log is a part of so many bytes, however long they are: of the longest content, and of a page of
-    /// the table.
-    fn rows_at_once(&self, bytes: i64) -> usize {
-        let longest = 4 * self.limits.content_characters + HEADER_BYTES + PAGE_BYTES;
-        (usize::try_from(bytes).unwrap_or_default() / 2 / longest).max(1)
-    }
-
     /// Whether the connection must be closed: a statement may still run on it.
     fn is_broken(&self, failure: &Failure) -> bool {
         self.connection.is_closed() || failure.code().is_none() || failure.undecided.is_some()
@@ -633,28 +581,6 @@ impl Session {
                 return;
             }
         }
-    }
-
-    /// Whether the disk, or that of the log, has no space but what is reserved for what frees some.
-    fn is_full(&self) -> bool {
-        self.full.is.load(Ordering::Relaxed) || self.is_sparing()
-    }
-
-    /// Ends the log of so many bytes or more by a checkpoint, after which PostgreSQL deletes or reuses its files: where
-    /// the log's disk is nearly full, none may be added. Not on a disk that is full: there a checkpoint ends PostgreSQL.
-    pub(crate) async fn shorten_log(&self, bytes: i64) -> Result<(), tokio_postgres::Error> {
-        if self.is_log_long(bytes).await? {
-            self.connection.batch_execute("CHECKPOINT").await?;
-        }
-        Ok(())
-    }
-
-    /// Whether the log has so many bytes since the beginning of the last checkpoint that has ended.
-    async fn is_log_long(&self, bytes: i64) -> Result<bool, tokio_postgres::Error> {
-        let text = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) >= $1::bigint \
-            FROM pg_control_checkpoint()";
-        let statement = self.connection.prepare_cached(text).await?;
-        Ok(self.connection.query_one(&statement, &[&bytes]).await?.get(0))
     }
 
     /// Stores that clients of this middleware wait for messages of a queue; whether it could.

@@ -12,8 +12,8 @@ use tokio_postgres::{Error, Row, Statement};
 use tonic::Status;
 
 use self::message::{extra_of, with_extra};
-use super::Session;
 use super::error::status;
+use super::session::Session;
 use crate::operation::{
     Answer, COUNT_LIMIT, Held, Listing, Operation, PutBack, RequestId, Selector, Send, Take,
 };
