@@ -101,7 +101,7 @@ pub(super) async fn serve<S: ServeConnection>(
 }
 
 /// Awaits work for so long. When the time is over, bytes that arrived while this process was suspended are not read yet:
-/// the work gets [`SOON`] more to read them.
+/// the work gets a little more to read them.
 ///
 /// # Errors
 /// [`Elapsed`] where it does not end.
