@@ -101,10 +101,15 @@ fn fitted(header: &[String], rows: &[Vec<String>], right: &[bool], columns: usiz
             if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
         drawn.set_content_arrangement(arrangement);
         drawn.set_width(u16::try_from(columns).unwrap_or(u16::MAX));
+        let beside = beside_figures(header, rows, right, (columns, usize::from(padding)));
         for (at, column) in drawn.column_iter_mut().enumerate() {
             column.set_padding((padding, padding));
             let least = longest_unit(header, rows, (at, right[at])) + 2 * padding;
-            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
+            let constraint = match beside.filter(|width| wraps && !right[at] && *width > least) {
+                Some(width) => ColumnConstraint::Absolute(Width::Fixed(width)),
+                None => ColumnConstraint::LowerBoundary(Width::Fixed(least)),
+            };
+            column.set_constraint(constraint);
             if right[at] {
                 column.set_cell_alignment(CellAlignment::Right);
             }
@@ -126,6 +131,23 @@ fn fitted(header: &[String], rows: &[Vec<String>], right: &[bool], columns: usiz
             whole
         }
     })
+}
+
+/// Width that columns of figures leave to the only one of words.
+fn beside_figures(
+    header: &[String],
+    rows: &[Vec<String>],
+    right: &[bool],
+    (columns, padding): (usize, usize),
+) -> Option<u16> {
+    let chars = |text: &String| text.chars().count();
+    let width =
+        |at: usize| rows.iter().map(|row| chars(&row[at])).max().max(Some(chars(&header[at])));
+    let figures = (0..header.len()).filter(|at| right[*at]);
+    let taken = figures.clone().filter_map(width).map(|width| width + 2 * padding).sum::<usize>();
+    let lines = header.len() + 1;
+    let only = figures.count() + 1 == header.len();
+    columns.checked_sub(taken + lines).filter(|_| only).and_then(|left| u16::try_from(left).ok())
 }
 
 /// Width of a column that breaks no word, and no figure with its unit.
