@@ -9,12 +9,12 @@ mod network;
 mod residence;
 mod variability;
 
-pub use answer::{Answer, ChangeError, Fitted, WIDE, never_full, timed_inside};
+pub use answer::{Answer, ChangeError, Fitted, WIDE, never_full, timed_inside, unscored};
 pub use hidden::Hidden;
 pub use mixes::{ClassNetwork, NOTABLE, NetworkClass, regress_classes};
 pub use monitored::{
     ENOUGH_SPREAD, Monitored, MonitoredTier, Monitoring, TOLERANCE, TierMeans, Window,
 };
 pub use network::{Center, LONGEST_WAITING, Network, NetworkPoint, Structure};
-pub use residence::{Residence, Waiting};
+pub use residence::{Residence, Waiting, waiting_s};
 pub use variability::Variability;

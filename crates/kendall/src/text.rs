@@ -101,11 +101,12 @@ fn fitted(header: &[String], rows: &[Vec<String>], right: &[bool], columns: usiz
             if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
         drawn.set_content_arrangement(arrangement);
         drawn.set_width(u16::try_from(columns).unwrap_or(u16::MAX));
-        let beside = beside_figures(header, rows, right, (columns, usize::from(padding)));
+        let beside =
+            wraps.then(|| beside_figures(header, rows, right, (columns, usize::from(padding))));
         for (at, column) in drawn.column_iter_mut().enumerate() {
             column.set_padding((padding, padding));
             let least = longest_unit(header, rows, (at, right[at])) + 2 * padding;
-            let constraint = match beside.filter(|width| wraps && !right[at] && *width > least) {
+            let constraint = match beside.flatten().filter(|width| !right[at] && *width > least) {
                 Some(width) => ColumnConstraint::Absolute(Width::Fixed(width)),
                 None => ColumnConstraint::LowerBoundary(Width::Fixed(least)),
             };

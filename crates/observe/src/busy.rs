@@ -3,15 +3,14 @@
 //! which an application measures without the wait for one.
 
 use kendall_fit::model::{CONFIDENCE, NORMAL, mean_of};
-use kendall_fit::open::{ENOUGH_SPREAD, TOLERANCE};
+use kendall_fit::open::{ENOUGH_SPREAD, TOLERANCE, waiting_s};
 use kendall_fit::trend::line;
-use kendall_queueing::station::erlang_c;
 use kendall_stats::distribution::t_two_sided;
 use kendall_stats::sample::mean;
 use kendall_units::{Rate, Seconds, exact_f64, whole_u64};
 
 use crate::quantity::Quantity;
-use crate::system::{Queues, System, Tier};
+use crate::system::{CORES, Queues, System, Tier};
 use crate::windows::{Window, Windows};
 
 /// Servers are busy all of the time at most. A window may show a little more, since its ends are scrapes that
@@ -172,11 +171,9 @@ impl Stays {
     }
 }
 
-/// W of M/M/m at a load, as far as there is a steady state.
+/// As [`waiting_s`], and without end where there is no steady state.
 fn wait(rate_per_s: f64, servers: u64, service_s: f64) -> f64 {
-    let spare = exact_f64(servers) / service_s - rate_per_s;
-    let waits = erlang_c(rate_per_s * service_s, servers).unwrap_or(1.0);
-    if spare > 0.0 { waits / spare } else { f64::INFINITY }
+    waiting_s(rate_per_s, servers, service_s).unwrap_or(f64::INFINITY)
 }
 
 impl Windows {
@@ -268,6 +265,5 @@ fn remark(tier: &str, why: &str) -> String {
 
 /// Whether a preset gives the time that processors work for a tier as busy servers.
 fn counts_processors(tier: &Tier) -> bool {
-    let query = tier.queries.get(&Quantity::Busy);
-    query.is_some_and(|query| tier.of_preset.contains(&Quantity::Busy) && query.contains("cpu"))
+    tier.of_preset.contains(&Quantity::Busy) && tier.servers_are() == CORES
 }

@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use kendall_units::counted;
+use regex::escape;
 
 use crate::fetch::metrics;
 use crate::preset::{PRESETS, Preset, Stands};
 use crate::quantity::{CPU_TIME, Quantity};
 use crate::source::without_credentials;
-use crate::system::kinds_of_servers;
+use crate::system::{CORES, kinds_of_servers};
 use crate::twice::{Beside, is_local};
 
 /// Scrape interval where the server does not tell it.
@@ -109,9 +110,9 @@ impl Job {
             let values: BTreeSet<String> = jobs.iter().map(|job| value(job)).collect();
             format!("{label}=~{:?}", values.into_iter().collect::<Vec<_>>().join("|"))
         };
-        let by = any("job", &|job| literally(job.passed_by.as_ref().unwrap_or(&job.name)));
+        let by = any("job", &|job| escape(job.passed_by.as_ref().unwrap_or(&job.name)));
         let passed = any("exported_job", &|job| match &job.passed_by {
-            Some(_) => literally(&job.name),
+            Some(_) => escape(&job.name),
             None => String::new(),
         });
         let step_s = jobs.iter().filter_map(|job| job.scrape_s).max().unwrap_or(USUAL_SCRAPE_S);
@@ -550,7 +551,7 @@ fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
         );
     }
     let (what, why) = match kinds_of_servers(&busy) {
-        "cores" => ("cores it may use", "CPU time, so not its workers or threads"),
+        CORES => ("cores it may use", "CPU time, so not its workers or threads"),
         workers => (workers, "those of them that are busy (or threads, connections), so not cores"),
     };
     let all = if one.job.instances.len() > 1 { ", of all instances together" } else { "" };
@@ -558,12 +559,6 @@ fn servers(one: &Found<'_>, machines: &[Found<'_>]) -> String {
         "# servers = N             # fill in: the {what}{all}. Its `busy` counts {why}.\n\
          # Without it, all but its capacity and utilization is answered.\n"
     )
-}
-
-/// A text as a regular expression that it alone matches.
-fn literally(text: &str) -> String {
-    let sign = |c: char| [c.is_ascii_punctuation().then_some('\\'), Some(c)];
-    text.chars().flat_map(|c| sign(c).into_iter().flatten()).collect()
 }
 
 pub(crate) fn matcher(label: &str, value: &str) -> String {
@@ -766,7 +761,7 @@ mod tests {
         assert!(nothing.to_string().contains("has 1 job, and none"), "{nothing}");
     }
 
-    /// Whoever fills in workers where CPU time is counted gets three times the true capacity.
+    /// A number of workers beside a `busy` that counts CPU time gives a capacity several times too high.
     #[test]
     fn what_is_to_be_filled_in_is_what_its_busy_query_counts() {
         let written = |metrics: &[&str]| {

@@ -18,6 +18,11 @@ pub struct Grid {
     pub count: u64,
 }
 
+/// The minute of a moment in Unix time, in UTC.
+pub fn minute(unix_s: u64) -> String {
+    kendall_report::utc_minutes(unix_s.saturating_mul(1_000_000_000))
+}
+
 /// A range of time that makes no grid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GridError {
@@ -57,8 +62,7 @@ impl Grid {
 
     /// The minute of a moment that is so long after the first one, in UTC.
     pub(crate) fn minute(&self, offset_s: f64) -> String {
-        let unix_s = self.from_s + kendall_units::whole_u64(offset_s);
-        kendall_report::utc_minutes(unix_s.saturating_mul(1_000_000_000))
+        minute(self.from_s + kendall_units::whole_u64(offset_s))
     }
 
     pub fn to_s(&self) -> u64 {

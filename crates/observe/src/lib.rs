@@ -51,7 +51,7 @@ pub use arrivals::{Arrivals, Dispersion, Hour, arrivals};
 pub use classes::{ClassFound, ClassPoint, Classes, classes, stages};
 pub use fetch::{Observed, TierSeries, fetch, fetch_load};
 pub use fetch_error::FetchError;
-pub use grid::{Grid, GridError};
+pub use grid::{Grid, GridError, minute};
 pub use growth::{Growth, Saturation, growth};
 pub use objective::objective;
 pub use preset::{PRESETS, Preset, Stands};

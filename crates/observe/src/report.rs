@@ -5,8 +5,8 @@ mod load;
 mod variability;
 
 use kendall_fit::open::{
-    self, Answer, Center, LONGEST_WAITING, MonitoredTier, TierMeans, Waiting, never_full,
-    timed_inside,
+    Answer, Center, LONGEST_WAITING, MonitoredTier, TierMeans, Waiting, never_full, timed_inside,
+    unscored,
 };
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
@@ -185,7 +185,10 @@ pub fn sentences(system: &System, analysis: &Analysis, answers: &[Answer]) -> Ve
                 score.points,
                 percent(score.worst)
             ),
-            None => not_scored(system, analysis),
+            None => format!(
+                "How far the network of queues is off is not known: {}.",
+                unscored(&analysis.monitored)
+            ),
         }),
         // What is asked for comes first.
         Err(_) if servers_wanted(system, analysis).is_some() => {}
@@ -369,8 +372,9 @@ fn servers_wanted(system: &System, analysis: &Analysis) -> Option<String> {
 
 /// What one server carries where nothing says how many there are.
 fn of_one_server(system: &System, observed: &Observed, analysis: &Analysis) -> Vec<String> {
-    let carried = |(index, tier): (usize, &Tier)| {
-        let found = &analysis.tiers[index];
+    let tiers = system.tiers.iter().zip(&analysis.tiers).enumerate();
+    let lacking = tiers.filter(|(_, (_, it))| it.lacks_servers && it.impossible.is_none());
+    let carried = |(index, (tier, _)): (usize, (&Tier, &TierAnalysis))| {
         let busy = observed.tiers[index].series.get(&Quantity::Busy)?;
         let mut windows = analysis.windows.clone();
         for number in 0..windows.all.len() {
@@ -378,8 +382,7 @@ fn of_one_server(system: &System, observed: &Observed, analysis: &Analysis) -> V
             windows.all[number].tiers[index].busy = steps.and_then(present);
         }
         let most = windows.used().filter_map(|one| one.tiers[index].busy).fold(1.0, f64::max);
-        let fit = demand(system, &windows, index, most.ceil()).ok();
-        let fit = fit.filter(|_| found.lacks_servers && found.impossible.is_none())?;
+        let fit = demand(system, &windows, index, most.ceil()).ok()?;
         let demand = &fit.demands.first()?.estimate;
         demand.interval.filter(|interval| interval.low > 0.0)?;
         let servers = tier.servers_are();
@@ -391,7 +394,7 @@ fn of_one_server(system: &System, observed: &Observed, analysis: &Analysis) -> V
             with_interval(demand, seconds)
         ))
     };
-    system.tiers.iter().enumerate().filter_map(carried).collect()
+    lacking.filter_map(carried).collect()
 }
 
 /// What most of the response time consists of, where it is none of the work or waiting that the figures of the
@@ -457,21 +460,6 @@ fn told(analysis: &Analysis) -> bool {
     let tier = analysis.tiers[index].headroom.as_ref().and_then(|it| it.capacity_per_s.interval);
     let is_later = least.zip(tier).is_none_or(|(least, tier)| least > tier.high);
     is_later || fills_first(analysis).is_some()
-}
-
-/// Why the network has no error of its own.
-fn not_scored(system: &System, analysis: &Analysis) -> String {
-    let timed = |window: &open::Window| window.tiers[system.entry].response_time_s;
-    if analysis.monitored.windows.iter().any(|window| timed(window).is_some()) {
-        return "There are no windows left to score the network of queues.".to_owned();
-    }
-    let name = &system.tiers[system.entry].name;
-    let why = if analysis.monitored.tiers[system.entry].inside {
-        format!("the response time of `{name}` is measured inside the worker")
-    } else {
-        format!("nothing gives the response time of `{name}`, add a query for `response_time`")
-    };
-    format!("How far the network of queues is off is not known: {why}.")
 }
 
 /// What a capacity assumes that no window shows.

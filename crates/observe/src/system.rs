@@ -63,9 +63,12 @@ impl Tier {
     }
 }
 
+/// What a query counts that gives CPU time.
+pub(crate) const CORES: &str = "cores";
+
 /// What a query for busy servers counts: CPU seconds per second are busy cores.
 pub(crate) fn kinds_of_servers(busy: &str) -> &'static str {
-    if busy.contains("cpu") { "cores" } else { "workers" }
+    if busy.contains("cpu") { CORES } else { "workers" }
 }
 
 #[derive(Debug, Clone, PartialEq)]

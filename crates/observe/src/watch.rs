@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::analysis::{Analysis, too_busy};
 use crate::busy::MOST_BUSY;
+use crate::grid::minute;
 use crate::growth::Saturation;
 use crate::report::{as_sentence, doubts};
 use crate::system::System;
@@ -117,7 +118,7 @@ impl Look {
             format!("{} {busy} busy, {headroom}", tier.name)
         };
         let tiers: Vec<String> = self.tiers.iter().map(of_tier).collect();
-        let at = kendall_report::utc_minutes(self.at_s.saturating_mul(1_000_000_000));
+        let at = minute(self.at_s);
         let rate = Rate::per_second(self.rate_now_per_s);
         format!("{at}: {rate}; {}; {}", tiers.join("; "), self.laws())
     }

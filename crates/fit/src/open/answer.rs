@@ -290,9 +290,6 @@ fn caveats(fitted: &Fitted<'_>, network: &Network, rate: f64) -> Vec<String> {
             center.name
         ));
     }
-    if network.score.is_none() {
-        caveats.push("no windows were left to score the network on".to_owned());
-    }
     caveats
 }
 
@@ -511,7 +508,9 @@ fn response_time(
             unstable * 100 / DRAWS
         ));
     }
-    let Some(score) = &network.score else { return Err(unscored(monitored)) };
+    let Some(score) = &network.score else {
+        return Err(format!("cannot tell how far the network is off: {}", unscored(monitored)));
+    };
     let center = point.response_time_s;
     let found = interval((network, score), center, draws, caveats);
     if found.high > WIDE * found.low {
@@ -529,16 +528,18 @@ fn response_time(
     Ok(Estimate::with_interval(center, found))
 }
 
-/// What it takes to know how far a network is off that was not scored.
-fn unscored(monitored: &Monitored) -> String {
+/// Why it is not known how far a network is off.
+pub fn unscored(monitored: &Monitored) -> String {
     let timed = |window: &Window| window.tiers[monitored.entry].response_time_s.is_some();
-    let entry = &monitored.tiers[monitored.entry].name;
+    let entry = &monitored.tiers[monitored.entry];
     if monitored.windows.iter().any(timed) {
-        "cannot tell: no windows were left to score the network on: analyze a longer time"
-            .to_owned()
+        "no windows were left to score the network on: analyze a longer time".to_owned()
+    } else if entry.inside {
+        format!("the response time of `{}` is measured inside the worker", entry.name)
     } else {
+        let name = &entry.name;
         format!(
-            "cannot tell: nothing says how far the network is off: give `{entry}` a query for `response_time`"
+            "nothing gives the response time of `{name}`: give `{name}` a query for `response_time`"
         )
     }
 }

@@ -6,11 +6,11 @@
 //! are weighted by their relative errors in groups of windows of neighboring loads: a shape that is wrong errs in whole
 //! groups, where single windows would hide it.
 
-use kendall_queueing::station::erlang_c;
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample::{mean, sorted_quantile};
 use kendall_units::{exact_f64, whole_u64};
 
+use super::residence::waiting_s;
 use crate::hidden::sizes;
 use crate::model::CONFIDENCE;
 
@@ -117,9 +117,8 @@ impl Hidden {
 
     /// How long a request waits for it at a load, s; `None` where it carries less.
     pub(super) fn waiting_s(&self, rate_per_s: f64) -> Option<f64> {
-        let spare_per_s = self.capacity_per_s - rate_per_s;
-        let waits = erlang_c(rate_per_s * self.hold_s(), u64::from(self.servers)).ok()?;
-        (spare_per_s > 0.0).then(|| self.waiting_factor * waits / spare_per_s)
+        let waiting_s = waiting_s(rate_per_s, u64::from(self.servers), self.hold_s())?;
+        Some(self.waiting_factor * waiting_s)
     }
 
     /// One of those that the windows leave, by a number from 0 to 1.
@@ -199,6 +198,8 @@ fn drawn(all: &[(Hidden, f64)]) -> Vec<Hidden> {
 
 #[cfg(test)]
 mod tests {
+    use kendall_queueing::station::erlang_c;
+
     use super::*;
 
     /// Response times of a pool of three that each request holds for 20 ms, 5 ms of other work beside it, and a hundredth of noise.

@@ -5,8 +5,7 @@
 //! servers are a share of a processor, which lends its whole speed for a moment and takes the time back
 //! from those that come next; above 1 where it also waits for what keeps no server busy, such as a network.
 
-use kendall_queueing::model::{Class, Model, Station};
-use kendall_queueing::solver::{Solver, solve};
+use kendall_queueing::station::erlang_c;
 use kendall_stats::distribution::t_two_sided;
 use kendall_stats::sample;
 use kendall_units::exact_f64;
@@ -240,15 +239,14 @@ pub(crate) fn stay(
     Some(Stay { modelled_s, service_s, stayed_s })
 }
 
-/// W of M/M/m; `None` without a steady state.
-fn waiting_s(arrival_rate_per_s: f64, servers: u64, service_s: f64) -> Option<f64> {
-    let model = Model::new(
-        "waiting",
-        vec![Class::open("requests", arrival_rate_per_s)],
-        vec![Station::queue("tier", servers).with_service_time(0, service_s)],
-    );
-    let solution = solve(&model.ok()?, Solver::Auto).ok()?;
-    solution.stations.first()?.waiting_time.first().copied()
+/// W of M/M/m in s; `None` without a steady state.
+pub fn waiting_s(arrival_rate_per_s: f64, servers: u64, service_s: f64) -> Option<f64> {
+    let offered = arrival_rate_per_s * service_s;
+    if offered <= 0.0 {
+        return Some(0.0);
+    }
+    let waits = erlang_c(offered, servers).ok()?;
+    Some(waits * service_s / (exact_f64(servers) - offered))
 }
 
 /// Widened by Student's t, since draws are normal.

@@ -17,12 +17,11 @@ use rand::SeedableRng as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::process::{Pid, Signal, kill_process};
 use tonic::Code;
-use tonic::transport::Endpoint;
 
 use crate::full_disk::{
-    CONTENT, Client, PAUSE, SEED, content_of, sender_and_receiver, start, until_accepted,
+    CONTENT, Client, PAUSE, SEED, content_of, endpoint, sender_and_receiver, start, start_with,
+    until_accepted,
 };
-use crate::queue_support::Middleware;
 
 /// Runs a test's steps against a middleware on a small disk that is nearly full of messages; PostgreSQL must not end.
 fn on_a_full_queue(
@@ -43,16 +42,6 @@ fn on_a_full_queue(
     drop(runtime);
     let said = middleware.stop();
     assert!(!said.contains("PostgreSQL ended"), "{said}");
-}
-
-fn start_with(data: &Path, characters: usize) -> Middleware {
-    let characters = characters.to_string();
-    let arguments = ["--content-characters", &characters, "--data", data.to_str().unwrap()];
-    Middleware::start(&arguments).unwrap_or_else(|said| panic!("{said}"))
-}
-
-fn endpoint(middleware: &Middleware) -> Endpoint {
-    Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap()
 }
 
 /// Sends numbered messages until they are refused; how many were stored.

@@ -197,10 +197,18 @@ async fn until(what: &str, mut so: impl FnMut() -> bool) {
     panic!("{what}: not within three minutes");
 }
 
-pub(crate) fn start(folder: &Path) -> Middleware {
-    let characters = CONTENT.to_string();
-    Middleware::start(&["--content-characters", &characters, "--data", folder.to_str().unwrap()])
-        .unwrap_or_else(|said| panic!("{said}"))
+pub(crate) fn endpoint(middleware: &Middleware) -> Endpoint {
+    Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap()
+}
+
+pub(crate) fn start(data: &Path) -> Middleware {
+    start_with(data, CONTENT)
+}
+
+pub(crate) fn start_with(data: &Path, characters: usize) -> Middleware {
+    let characters = characters.to_string();
+    let arguments = ["--content-characters", &characters, "--data", data.to_str().unwrap()];
+    Middleware::start(&arguments).unwrap_or_else(|said| panic!("{said}"))
 }
 
 /// Puts one part of the cluster on the small disk and the other beside it, by a symbolic link.
@@ -226,7 +234,7 @@ fn lay_out(full: Full, disk: &Path) -> (PathBuf, Option<tempfile::TempDir>) {
 fn fill_and_go_on(full: Full, disk: &Path) {
     let (data, _other) = lay_out(full, disk);
     let middleware = start(&data);
-    let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
+    let endpoint = endpoint(&middleware);
     let shared = Arc::new(Shared {
         history: Mutex::default(),
         endpoint,
@@ -364,7 +372,7 @@ fn sends_go_on_where_a_small_disk_has_little_room() {
     let Some(disk) = on_a_small_disk(test, "300m") else { return };
     let middleware = start(&disk.join("queue"));
     let _ballast = Ballast::fill(&disk, 40 << 20);
-    let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
+    let endpoint = endpoint(&middleware);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut client = sender_and_receiver(&endpoint).await;
@@ -422,7 +430,7 @@ fn receives_with_request_ids_leave_the_reserve() {
     let test = "full_disk::receives_with_request_ids_leave_the_reserve";
     let Some(disk) = on_a_small_disk(test, "260m") else { return };
     let middleware = start(&disk.join("queue"));
-    let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
+    let endpoint = endpoint(&middleware);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut client = sender_and_receiver(&endpoint).await;
@@ -466,7 +474,7 @@ fn the_space_of_kept_answers_is_freed() {
     let Some(disk) = on_a_small_disk(test, "260m") else { return };
     let data = disk.join("queue");
     let middleware = start(&data);
-    let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
+    let endpoint = endpoint(&middleware);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut client = sender_and_receiver(&endpoint).await;
@@ -519,7 +527,7 @@ fn the_log_is_short_and_its_reserve_given_up_while_its_disk_is_nearly_full() {
     let is_held = || std::fs::metadata(&reserve).is_ok_and(|about| about.blocks() > 0);
     let middleware = start(&data);
     assert!(is_held());
-    let endpoint = Endpoint::from_shared(format!("http://{}", middleware.address)).unwrap();
+    let endpoint = endpoint(&middleware);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut client = sender_and_receiver(&endpoint).await;

@@ -122,12 +122,18 @@ fn a_server_without_targets_tells_its_scrapes_by_their_moments() {
     assert!(!text.contains("the processors of its host"), "{text}");
 }
 
+fn vector(result: &str) -> String {
+    format!(r#"{{"resultType":"vector","result":[{result}]}}"#)
+}
+
+fn sample(labels: &str) -> String {
+    format!(r#"{{"metric":{{{labels}}},"value":[1,"1"]}}"#)
+}
+
 /// A federation: jobs of the other server are told apart, and so are the namespaces of a job.
 #[test]
 fn what_a_federation_passes_on_is_told_apart() {
     let url = answering(|asked| {
-        let vector = |result: &str| format!(r#"{{"resultType":"vector","result":[{result}]}}"#);
-        let sample = |labels: &str| format!(r#"{{"metric":{{{labels}}},"value":[1,"1"]}}"#);
         let data = if asked.contains("/targets") {
             r#"{"activeTargets":[{"labels":{"job":"federate","instance":"p:9090"},"scrapeInterval":"30s"}]}"#.to_owned()
         } else if asked.contains("/label/job/") {
@@ -192,8 +198,6 @@ fn of_a_range(asked: &str) -> String {
 #[test]
 fn the_file_that_is_written_is_taken_as_it_is() {
     let url = answering(|asked| {
-        let vector = |result: &str| format!(r#"{{"resultType":"vector","result":[{result}]}}"#);
-        let sample = |labels: &str| format!(r#"{{"metric":{{{labels}}},"value":[1,"1"]}}"#);
         let data = if asked.contains("/query_range") {
             of_a_range(asked)
         } else if asked.contains("/targets") {

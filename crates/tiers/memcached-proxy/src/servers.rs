@@ -90,7 +90,7 @@ pub(crate) struct Servers {
     dirty: Vec<usize>,
     lost: Vec<Lost>,
     in_flight: usize,
-    /// When it was said last that there was no descriptor.
+    /// How often no descriptor was left since that was logged.
     short_of_descriptors: OneASecond,
 }
 
@@ -384,7 +384,7 @@ impl Servers {
         REFUSED
     }
 
-    /// Says it once a second.
+    /// Logs that no descriptor is left, once a second.
     fn say_short_of_descriptors(&mut self, now_ns: u64) {
         if self.short_of_descriptors.count(now_ns).is_some() {
             tracing::warn!(

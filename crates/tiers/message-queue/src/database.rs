@@ -52,10 +52,11 @@ pub(crate) const LOOK_MS: u32 = 2000;
 /// Rows of one step of the housekeeping, and steps that follow one another at once.
 const HOUSEKEEPING_STEP: i32 = 1000;
 const HOUSEKEEPING_STEPS: usize = 50;
-/// Where the log's disk is nearly full: how often a vacuum at most is stopped before other housekeeping has its turn, how
-/// often the log is looked at meanwhile, and how long a vacuum goes on where no connection is left to look.
+/// Where the log's disk is nearly full: vacuums that are canceled, at most, before other housekeeping has its turn.
 const SWEEPS: usize = 20;
+/// How often the length of the log is checked during a vacuum.
 const LOG_LOOK: Duration = Duration::from_millis(20);
+/// How long a vacuum may run where no connection is free for that check.
 const UNWATCHED: Duration = Duration::from_millis(200);
 /// Clients that are forgotten at a time.
 const FORGETTING_STEP: i32 = 100;

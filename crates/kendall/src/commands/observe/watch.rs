@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kendall_observe::watch::Look;
 use kendall_observe::{
-    Grid, Growth, Source, System, analyze, fetch, fetch_load, growth_of, seen_to_the_end,
+    Grid, Growth, Source, System, analyze, fetch, fetch_load, growth_of, minute, seen_to_the_end,
 };
 use kendall_tier::{Clock, Exposition, Instruments, Layout, Page, PageResponse, Routes, Stop};
 use kendall_units::exact_f64;
@@ -97,19 +97,17 @@ impl Failures {
         self.words = words;
         self.looks += 1;
         let looks = self.looks;
-        same.then(|| format!("{}: failed for the same reason, {looks} looks in a row", at(now_s)))
+        same.then(|| {
+            format!("{}: failed for the same reason, {looks} looks in a row", minute(now_s))
+        })
     }
 
     /// One line where a look succeeded after some that did not.
     fn end(&mut self, now_s: u64) -> Option<String> {
         let looks = std::mem::take(self).looks;
         let counted = kendall_units::counted(looks, "failed look");
-        (looks > 0).then(|| format!("{}: answered again, after {counted}", at(now_s)))
+        (looks > 0).then(|| format!("{}: answered again, after {counted}", minute(now_s)))
     }
-}
-
-fn at(now_s: u64) -> String {
-    kendall_report::utc_minutes(now_s.saturating_mul(1_000_000_000))
 }
 
 /// Asks for the stop when it is dropped.

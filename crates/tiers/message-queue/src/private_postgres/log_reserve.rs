@@ -26,8 +26,8 @@ const MOST_SEGMENTS: u64 = 8;
 /// not deleted at once. Where it is deleted soon, the next checkpoint gives back what the log took.
 const MARGIN: u64 = 4 << 20;
 
-/// Share of the reserve that the log may take since its last checkpoint, before whoever writes waits for the next: the
-/// rest is for what is written meanwhile, and for the files' size.
+/// The log since the last checkpoint may have this share of the reserve (a quarter); above it, writers wait for the next
+/// checkpoint. The rest is for the log written during that checkpoint, and for whole segments.
 const LOG_SHARE: u64 = 4;
 
 /// The file, and whether it was given up.
@@ -52,8 +52,8 @@ impl LogRoom {
         Self { folder: data.join("pg_wal"), log_bytes: AtomicI64::new(0) }
     }
 
-    /// Where the disk is nearly full: nothing is sent, and whoever writes waits for a checkpoint first where the log has
-    /// so many bytes since the last one.
+    /// Most bytes of log since the last checkpoint, above which writers wait for the next. `None` unless the disk is
+    /// nearly full; then sends are refused, too.
     pub(crate) fn log_bytes(&self) -> Option<i64> {
         Some(self.log_bytes.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
     }
