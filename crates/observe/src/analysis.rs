@@ -9,7 +9,7 @@ use kendall_fit::open::{
 use kendall_queueing::model::MOST_SERVERS;
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample;
-use kendall_units::{Rate, counted, exact_f64};
+use kendall_units::{Rate, counted, exact_f64, whole_u64};
 
 use crate::arrivals::dispersion;
 use crate::bins::{counts, square_bounds};
@@ -253,9 +253,8 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
             found.leave_out(Impossible { why: UNRELATED.to_owned(), beyond: law.difference });
         }
     }
-    let monitored = monitored((system, observed), &tiers, &windows, &counted);
+    let (monitored, network) = network((system, observed), &tiers, &mut windows, &counted);
     let monitoring = Series { system, observed, windows: &windows };
-    let network = Network::fit(&monitored, &monitoring);
     let carried_per_s = windows.carried_per_s(system);
     for (index, found) in tiers.iter_mut().enumerate() {
         let capacity = network.as_ref().ok().and_then(|it| it.capacity_of_held(index, SEED));
@@ -300,6 +299,30 @@ fn lacking(system: &System, observed: &Observed, windows: &Windows) -> Vec<Strin
     queries.chain(windows.doubts.clone()).collect()
 }
 
+/// The network, and what it is fitted to. Processors stand for the servers of a tier only where response times show what requests wait
+/// for beside them: else nothing says how busy its servers are.
+fn network(
+    (system, observed): (&System, &Observed),
+    tiers: &[TierAnalysis],
+    windows: &mut Windows,
+    counted: &[Option<Counted>],
+) -> (Monitored, Result<Network, String>) {
+    let fitted = |windows: &Windows| {
+        let monitored = monitored((system, observed), tiers, windows, counted);
+        let network = Network::fit(&monitored, &Series { system, observed, windows });
+        (monitored, network)
+    };
+    let found = fitted(windows);
+    let processors = |tier: usize| matches!(counted[tier], Some(Counted::Unknown(_)));
+    if found.1.as_ref().is_ok_and(|network| network.hidden.is_some())
+        || !(0..tiers.len()).any(processors)
+    {
+        return found;
+    }
+    windows.without_busy(processors);
+    fitted(windows)
+}
+
 /// The windows that are used, and what all of them say of each tier.
 fn monitored(
     (system, observed): (&System, &Observed),
@@ -334,6 +357,7 @@ fn monitored(
             lacks_servers: found.lacks_servers,
             inside: false,
             stays,
+            uncounted: matches!(counted[index], Some(Counted::Unknown(_))),
         }
     };
     let used = windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none());
@@ -344,6 +368,7 @@ fn monitored(
         windows: used
             .map(|(number, window)| open::Window { number, tiers: window.tiers.clone() })
             .collect(),
+        window_s: exact_f64(system.step_s * windows.steps as u64),
         load_spread: windows.load_spread(system),
     }
     .without_times_inside()
@@ -468,12 +493,20 @@ fn tier(
     let busy: Vec<f64> = used.iter().filter_map(|window| window.tiers[index].busy).collect();
     let utilization_seen = busy.iter().copied().fold(0.0, f64::max) / m;
     let busier = (utilization_seen > MOST_BUSY).then(|| too_busy(utilization_seen, m));
+    let untold = match counted {
+        Some(Counted::Unknown(why)) => Some(why),
+        _ => None,
+    };
     let mut impossible = busier.or_else(|| capped(system, used, index, m));
+    impossible.take_if(|_| untold.is_some());
     let lacks_servers =
         told.is_none() && observed.tiers[index].series.contains_key(&Quantity::Busy);
     let mut demand = match &impossible {
         Some(found) => Err(found.why.clone()),
         None if lacks_servers => Err(NO_SERVERS.to_owned()),
+        None if untold.is_some() => {
+            Err(no_busy(&system.tiers[index], &observed.tiers[index], counted))
+        }
         None => demand(system, windows, index, m).map_err(|why| {
             why.unwrap_or_else(|| no_busy(&system.tiers[index], &observed.tiers[index], counted))
         }),
@@ -484,6 +517,9 @@ fn tier(
     let even = largest.map_or(1.0, |largest| 1.0 / (m * largest));
     let mut capacity = demand.as_ref().ok().and_then(|fit| capacity_per_s(fit, m, even));
     capacity = capacity.map(|capacity| windows.drifting(index, capacity));
+    if let Some(Counted::ByStay { inside: false }) = counted {
+        capacity = capacity.map(|capacity| or_without_wait(system, used, index, m, capacity));
+    }
     let carried_per_s = windows.carried_per_s(system);
     if let Some(found) = capacity.take_if(|found| is_below(found, carried_per_s)) {
         let why = carries_more(found.center, carried_per_s);
@@ -528,6 +564,30 @@ fn capacity_per_s(fit: &DemandFit, m: f64, even: f64) -> Option<Estimate> {
     let interval = estimate.interval.filter(|interval| interval.low > 0.0)?;
     let full = |demand: f64| even * (m - background) / demand;
     Some(Estimate::with_interval(full(estimate.center), interval.map(full)))
+}
+
+/// A capacity by response times that may have some wait in them, which is short where the load is low.
+fn or_without_wait(
+    system: &System,
+    used: &[&Window],
+    index: usize,
+    m: f64,
+    capacity_per_s: Estimate,
+) -> Estimate {
+    let of = |window: &&Window| {
+        let rate = rate(system, window).filter(|rate| *rate > 0.0)?;
+        Some((rate, window.tiers[index].busy? / rate))
+    };
+    let mut all: Vec<(f64, f64)> = used.iter().filter_map(of).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all.truncate(all.len().div_ceil(3));
+    let each: Vec<f64> = (all.into_iter())
+        .map(|(rate, busy)| busy - open::waiting_s(rate, whole_u64(m), busy).unwrap_or(0.0))
+        .collect();
+    let least = sample::mean_interval(&each, CONFIDENCE).ok().and_then(|mean| mean.interval);
+    let most = least.filter(|least| least.low > 0.0).map_or(0.0, |least| m / least.low);
+    let interval = capacity_per_s.interval.map(|all| Interval { high: all.high.max(most), ..all });
+    Estimate { interval, ..capacity_per_s }
 }
 
 /// Whether a capacity is surely below a load that was carried, or by half of what scrapes bring in where it is known that well.
@@ -624,7 +684,7 @@ fn servers(
         Some(m) if m.fract() != 0.0 || m > exact_f64(MOST_SERVERS) => {
             Err(AnalyzeError::ServersOfQuery { tier: tier.name.clone(), servers: m })
         }
-        Some(servers) => Ok(Some(kendall_units::whole_u64(servers))),
+        Some(servers) => Ok(Some(whole_u64(servers))),
     }
 }
 

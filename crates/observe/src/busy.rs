@@ -93,7 +93,7 @@ impl Capped {
 pub(crate) enum Counted {
     /// As response time × throughput, and whether the windows show that the response time has no wait for a worker.
     ByStay { inside: bool },
-    /// They cannot be, and why.
+    /// They cannot be, and why. What windows say of `busy` are processors then.
     Unknown(String),
 }
 
@@ -177,7 +177,8 @@ fn wait(rate_per_s: f64, servers: u64, service_s: f64) -> f64 {
 }
 
 impl Windows {
-    /// Counts busy servers by how long requests stay, where `busy` counts processors or is not there.
+    /// Counts busy servers by how long requests stay, where `busy` counts processors or is not there. Where they cannot be counted,
+    /// `busy` stays what it is: what requests need of processors tells, with response times, what else they wait for.
     pub(crate) fn count_by_stay(
         &mut self,
         system: &System,
@@ -186,11 +187,10 @@ impl Windows {
         let counted: Vec<Option<Counted>> =
             (0..servers.len()).map(|tier| self.counted(system, tier, servers[tier]?)).collect();
         for (tier, counted) in counted.iter().enumerate() {
-            let Some(counted) = counted else { continue };
+            let Some(Counted::ByStay { .. }) = counted else { continue };
             for window in &mut self.all {
                 let means = &mut window.tiers[tier];
-                let stay = means.throughput_per_s.zip(means.response_time_s).map(|(x, r)| x * r);
-                means.busy = stay.filter(|_| matches!(counted, Counted::ByStay { .. }));
+                means.busy = means.throughput_per_s.zip(means.response_time_s).map(|(x, r)| x * r);
             }
         }
         counted

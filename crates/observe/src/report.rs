@@ -434,8 +434,11 @@ fn hidden(analysis: &Analysis) -> Option<String> {
         [least, most] if least == most => counted(most, "server"),
         [least, most] => format!("{least} to {most} servers"),
     };
+    let uncounted = analysis.monitored.tiers.iter().find(|tier| tier.uncounted);
+    let perhaps =
+        uncounted.map_or_else(String::new, |tier| format!(" (perhaps those of `{}`)", tier.name));
     Some(format!(
-        "Requests wait for what no tier shows, a pool of workers or connections, or a lock: as response times grow, it has \
+        "Requests wait for what no tier shows, a pool of workers or connections{perhaps}, or a lock: as response times grow, it has \
          {servers} and is full at {}, {} times the present load",
         with_interval(&capacity, per_second),
         with_interval(&ratio, times)

@@ -92,7 +92,7 @@ impl Fitted<'_> {
         }
         let mut caveats = caveats(self, &network, rate);
         let draws = draw(&network, rate, seed);
-        let utilizations = utilizations(&network, rate, &draws);
+        let utilizations = utilizations(self.monitored, &network, rate, &draws);
         let response_time = self
             .answers_at(changes, rate)
             .and_then(|()| response_time(self.monitored, &network, rate, &draws, &mut caveats));
@@ -126,9 +126,10 @@ impl Fitted<'_> {
             place.ok_or_else(|| format!("no tier `{tier}`"))
         };
         if let Change::Count { tier, .. } | Change::Speed { tier, .. } = change {
+            let found = &self.monitored.tiers[index(tier)?];
             let center = network.centers.iter().find(|center| center.name == *tier);
-            if center.is_some_and(|center| center.unknown) {
-                return Err(self.monitored.tiers[index(tier)?].untold());
+            if found.uncounted || center.is_some_and(|center| center.unknown) {
+                return Err(found.untold());
             }
         }
         match change {
@@ -434,6 +435,7 @@ fn between(mut values: Vec<f64>) -> Option<Interval> {
 
 /// (λ·V·S + own)/m, whether there is a steady state or not; held servers as the network says.
 fn utilizations(
+    monitored: &Monitored,
     network: &Network,
     rate: f64,
     draws: &[Option<(f64, Vec<f64>)>],
@@ -448,7 +450,7 @@ fn utilizations(
             let drawn: Vec<f64> =
                 draws.iter().flatten().map(|(_, utilizations)| utilizations[index]).collect();
             let found = Estimate { center: value, interval: between(drawn), caveats: Vec::new() };
-            (!center.unknown).then_some(found)
+            (!center.unknown && !monitored.tiers[index].uncounted).then_some(found)
         })
         .collect()
 }

@@ -3,8 +3,9 @@
 //!
 //! R = what the tiers explain + e + f·W(λ), with W of M/M/m, f for how uneven gaps and times are, and e for what a request
 //! takes in no tier at any load. A request may hold the station while tiers work, so that e says nothing of s. Candidates
-//! are weighted by their relative errors in groups of windows of neighboring loads: a shape that is wrong errs in whole
-//! groups, where single windows would hide it.
+//! are weighted by their errors in groups of windows of neighboring loads, as logarithms: a shape that is wrong errs in whole
+//! groups, where single windows would hide it. A group errs by chance, the more the fuller the station is, and by a share that
+//! is not known.
 
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample::{mean, sorted_quantile};
@@ -21,9 +22,22 @@ const FEWEST: usize = 6;
 const SPARE: (f64, f64) = (0.005, 0.75);
 const SPARES: u32 = 60;
 /// (c_a² + c_s²)/2 of the station, and how likely each is: constant times and even gaps, to bursts.
-const FACTORS: [(f64, f64); 5] = [(0.5, 0.2), (0.7, 0.25), (1.0, 0.3), (1.4, 0.15), (2.0, 0.1)];
-/// What is believed of the errors of groups before any was seen: so much, worth one of them.
-const SCATTER: f64 = 0.03;
+const FACTORS: [(f64, f64); 10] = [
+    (0.5, 0.1),
+    (0.57, 0.1),
+    (0.67, 0.1),
+    (0.8, 0.15),
+    (1.0, 0.2),
+    (1.2, 0.1),
+    (1.5, 0.1),
+    (1.9, 0.07),
+    (2.4, 0.05),
+    (3.0, 0.03),
+];
+/// Shares by which groups err beside chance that are tried.
+const SCATTERS: [f64; 7] = [0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
+/// By which share of f − 1 waits for several servers are not f of what they are in M/M/m.
+const UNEVEN: f64 = 0.15;
 /// Draws of what the windows leave.
 const DRAWS: usize = 400;
 
@@ -57,11 +71,16 @@ pub(super) struct Beside {
 }
 
 impl Hidden {
-    /// The likeliest beside windows, the highest of which carried so much.
-    pub(super) fn find(mut windows: Vec<Beside>, carried_per_s: f64) -> Option<Self> {
+    /// The likeliest beside windows of so many seconds, the highest of which carried so much.
+    pub(super) fn find(
+        mut windows: Vec<Beside>,
+        window_s: f64,
+        carried_per_s: f64,
+    ) -> Option<Self> {
         windows.sort_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
         let together = windows.len().div_ceil(GROUPS).max(1);
-        let groups: Vec<Group> = windows.chunks(together).map(Group::of).collect();
+        let groups: Vec<Group> =
+            windows.chunks(together).map(|some| Group::of(some, window_s)).collect();
         if groups.len() < FEWEST {
             return None;
         }
@@ -93,20 +112,31 @@ impl Hidden {
         Some(Self { draws: drawn(&all), ..best })
     }
 
-    /// The same with e by least squares of relative errors, and its weight as a logarithm.
+    /// The same with e by least squares, and its weight as a logarithm.
     fn beside(&self, groups: &[Group]) -> Option<(Self, f64)> {
         let waits = groups.iter().map(|group| group.waiting_s(self));
         let waits = waits.collect::<Option<Vec<f64>>>()?;
-        let rest = || {
-            let both = groups.iter().zip(&waits);
-            both.map(|(group, wait)| (group.missing_s - wait, group.measured_s))
+        let chances = groups.iter().zip(&waits).map(|(group, wait)| group.by_chance(self, *wait));
+        let chances: Vec<f64> = chances.collect();
+        let with = |scatter: f64| {
+            let all = || groups.iter().zip(&waits).zip(&chances);
+            let square =
+                |group: &Group, chance: f64| chance * chance + (scatter * group.measured_s).powi(2);
+            let weights: f64 =
+                all().map(|((group, _), chance)| square(group, *chance).recip()).sum();
+            let rest = all()
+                .map(|((group, wait), chance)| (group.missing_s - wait) / square(group, *chance));
+            let elsewhere_s = (rest.sum::<f64>() / weights).max(0.0);
+            let likely = |((group, wait), chance): ((&Group, &f64), &f64)| {
+                let said_s = group.measured_s - group.missing_s + elsewhere_s + wait;
+                let square = square(group, *chance) / said_s.powi(2);
+                (group.measured_s / said_s).ln().powi(2) / square + square.ln()
+            };
+            (elsewhere_s, -0.5 * all().map(likely).sum::<f64>())
         };
-        let weights: f64 = rest().map(|(_, scale)| scale.powi(-2)).sum();
-        let sum: f64 = rest().map(|(rest, scale)| rest * scale.powi(-2)).sum();
-        let elsewhere_s = (sum / weights).max(0.0);
-        let errors = rest().map(|(rest, scale)| ((rest - elsewhere_s) / scale).powi(2));
-        let squares = SCATTER * SCATTER + errors.sum::<f64>();
-        let weight = -0.5 * exact_f64(groups.len()) * squares.ln();
+        let all = SCATTERS.map(with);
+        let (elsewhere_s, most) = all.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let weight = most + all.iter().map(|one| (one.1 - most).exp()).sum::<f64>().ln();
         Some((Self { elsewhere_s, ..self.clone() }, weight))
     }
 
@@ -154,11 +184,13 @@ struct Group {
     rates_per_s: [f64; 3],
     measured_s: f64,
     missing_s: f64,
+    /// How many there were.
+    requests: f64,
 }
 
 impl Group {
     /// Of windows by rising load.
-    fn of(windows: &[Beside]) -> Self {
+    fn of(windows: &[Beside], window_s: f64) -> Self {
         let of = |pick: fn(&Beside) -> f64| mean(&windows.iter().map(pick).collect::<Vec<f64>>());
         let at = |window: Option<&Beside>| window.map_or(0.0, |window| window.rate_per_s);
         let middle = of(|window| window.rate_per_s);
@@ -166,7 +198,23 @@ impl Group {
             rates_per_s: [at(windows.first()), middle, at(windows.last())],
             measured_s: of(|window| window.measured_s),
             missing_s: of(|window| window.missing_s),
+            requests: middle * window_s * exact_f64(windows.len()),
         }
+    }
+
+    /// Standard error of the mean wait of its requests, s: that of M/M/1 under heavy load, 2/√n(1 − ρ) of the wait, for those that
+    /// wait.
+    ///
+    /// # Source
+    /// Whitt 1989, Management Science 35(11).
+    fn by_chance(&self, station: &Hidden, wait_s: f64) -> f64 {
+        let left = 1.0 - self.rates_per_s[1] / station.capacity_per_s;
+        let waiting =
+            (wait_s / station.waiting_factor * station.capacity_per_s * left).clamp(1e-6, 1.0);
+        let square = 4.0 * station.waiting_factor / (self.requests * left * left * waiting);
+        let several = 1.0 - f64::from(station.servers).recip();
+        let uneven = UNEVEN * (station.waiting_factor - 1.0) * several;
+        wait_s * (square.min(1.0 / waiting) + uneven * uneven).sqrt()
     }
 
     /// The mean wait, by Simpson's rule: it is longer than that at the mean load.
@@ -199,6 +247,8 @@ fn drawn(all: &[(Hidden, f64)]) -> Vec<Hidden> {
 #[cfg(test)]
 mod tests {
     use kendall_queueing::station::erlang_c;
+    use rand::{RngExt as _, SeedableRng as _};
+    use rand_xoshiro::Xoshiro256PlusPlus;
 
     use super::*;
 
@@ -224,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_pool_is_found_by_how_requests_wait_for_it() {
-        let found = Hidden::find(windows(140.0), 140.0).unwrap();
+        let found = Hidden::find(windows(140.0), 60.0, 140.0).unwrap();
         let interval = found.capacity().interval.unwrap();
         // The load reached 93 % of it.
         assert!(interval.contains(150.0) && interval.high < 1.1 * interval.low, "{interval:?}");
@@ -235,9 +285,50 @@ mod tests {
         assert!(found.waiting_s(200.0).is_none());
     }
 
+    /// Windows of a minute each of simulated servers with 150/s, beside a tier of 5 ms; each service takes as long, or times that are
+    /// exponential.
+    fn simulated(servers: usize, is_even: bool, most: f64, seed: u64) -> Vec<Beside> {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut exponential = |mean: f64| -mean * (1.0 - random.random::<f64>()).ln();
+        let hold_s = exact_f64(servers) / 150.0;
+        let (mut free, mut now) = (vec![0.0_f64; servers], 0.0);
+        let window = |number: u32| {
+            let wave = (1.0 - (f64::from(number) / 10.0).cos()) / 2.0;
+            let rate = most * (0.2 + 0.8 * wave);
+            let (end, mut stays) = (f64::from(number + 1) * 60.0, Vec::new());
+            while now < end {
+                now += exponential(1.0 / rate);
+                let first = free.iter_mut().min_by(|a, b| a.total_cmp(b)).unwrap();
+                *first = first.max(now) + if is_even { hold_s } else { exponential(hold_s) };
+                stays.push(*first - now);
+            }
+            let missing_s = mean(&stays);
+            let rate_per_s = exact_f64(stays.len()) / 60.0;
+            Beside { rate_per_s, measured_s: missing_s + 0.005, missing_s }
+        };
+        (0..120).map(window).collect()
+    }
+
+    /// Binomial(90, 0.95) is 79 or more with probability 0.998.
+    #[test]
+    fn intervals_of_a_simulated_pool_hold_its_capacity() {
+        let mut held = 0;
+        for (servers, is_even, most) in [(1, false, 135.0), (3, false, 140.0), (8, true, 140.0)] {
+            for seed in 0..30 {
+                let windows = simulated(servers, is_even, most, seed);
+                let carried = windows.iter().map(|one| one.rate_per_s).fold(0.0, f64::max);
+                let found = Hidden::find(windows, 60.0, carried).unwrap();
+                let interval = found.capacity().interval.unwrap();
+                assert!(interval.high < 1.3 * interval.low, "{interval:?}");
+                held += u32::from(interval.contains(150.0));
+            }
+        }
+        assert!(held >= 79, "{held} of 90");
+    }
+
     #[test]
     fn few_loads_tell_no_pool() {
         let few: Vec<Beside> = windows(140.0).into_iter().step_by(30).collect();
-        assert!(Hidden::find(few, 140.0).is_none());
+        assert!(Hidden::find(few, 60.0, 140.0).is_none());
     }
 }

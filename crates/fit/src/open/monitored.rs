@@ -17,6 +17,8 @@ pub struct Monitored {
     pub tiers: Vec<MonitoredTier>,
     /// In order of time.
     pub windows: Vec<Window>,
+    /// How long each is, s.
+    pub window_s: f64,
     /// By what factor the load changed, beyond chance: the mean of the highest third of the windows over that of the lowest.
     pub load_spread: f64,
 }
@@ -53,6 +55,8 @@ pub struct MonitoredTier {
     pub inside: bool,
     /// Its busy servers are response time × throughput, and whether the windows show that this time has no wait for them.
     pub stays: Option<bool>,
+    /// Nothing says how long a request holds one of its servers: its busy servers, if known, are processors.
+    pub uncounted: bool,
 }
 
 /// Means over one window.
@@ -115,6 +119,11 @@ impl MonitoredTier {
     /// What it lacks whose servers nothing tells.
     pub(super) fn untold(&self) -> String {
         let name = &self.name;
+        if self.uncounted {
+            return format!(
+                "nothing says how long a request holds a server of `{name}`: it needs `busy`"
+            );
+        }
         if self.lacks_servers {
             return format!("nothing says how many servers `{name}` has: it needs `servers`");
         }

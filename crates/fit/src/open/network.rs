@@ -304,7 +304,8 @@ impl Network {
         };
         let windows: Vec<Beside> = seen.iter().filter_map(beside).collect();
         let rates = monitored.windows.iter().filter_map(|window| monitored.rate(window));
-        let hidden = Hidden::find(windows, rates.fold(0.0, f64::max))?;
+        let carried_per_s = rates.fold(0.0, f64::max);
+        let hidden = Hidden::find(windows, monitored.window_s, carried_per_s)?;
         self.elsewhere_s = Number::exact(hidden.elsewhere_s);
         self.hidden = Some(hidden);
         self.score = self.scored(monitored, kept);

@@ -184,17 +184,38 @@ fn workers_are_counted_by_how_long_they_hold_a_request() {
     }
 }
 
-/// The same workers, whose response times are taken in front of them: how long these wait is in them, and neither 200/s nor
-/// another load is told. Where more requests are there than servers, and none waits, no request holds a server.
+/// The same workers, whose response times are taken in front of them: that they are full at 60/s, and not at 200/s, is found by how
+/// requests wait, and not what more of them carry. Where more requests are there than servers, and none waits, no request
+/// holds a server.
 #[test]
 fn a_response_time_with_a_wait_counts_no_workers() {
-    let in_front = made(1).of(waves(15.0, 52.0), |_, rate| {
-        [app(rate, rate * 0.02, mmm(rate.min(59.0), 4, 1.0 / 15.0))]
-    });
     let system = alone(&format!("{HTTP}servers = 4\n"));
-    let told = Told::of(&system, &in_front);
-    assert!(told.capacity().is_none() && !told.card.told, "{}", told.summary);
-    assert!(told.summary.contains("how long one holds a worker is not known"), "{}", told.summary);
+    let to = |most: f64, seed: u64| {
+        made(seed).of(waves(15.0, most), |_, rate| {
+            [app(rate, rate * 0.02, mmm(rate.min(59.0), 4, 1.0 / 15.0))]
+        })
+    };
+    for seed in 1..=5 {
+        let told = Told::of(&system, &to(52.0, seed));
+        let network = told.analysis.network.as_ref().unwrap();
+        let capacity =
+            network.hidden.as_ref().unwrap_or_else(|| panic!("{}", told.summary)).capacity();
+        assert!(capacity.interval.unwrap().contains(60.0), "{capacity:?}");
+        assert!(told.capacity().is_none(), "{}", told.summary);
+        assert!(told.summary.contains("(perhaps those of `app`)"), "{}", told.summary);
+        let answer = told.asked(&system, "rate=50/s");
+        let time = answer.response_time.unwrap();
+        assert!(time.interval.unwrap().contains(mmm(50.0, 4, 1.0 / 15.0)), "{time:?}");
+        assert!(answer.utilizations[0].is_none());
+        let more = change("app.servers=8", &system).unwrap();
+        let said = told.analysis.fitted().answer(&[more], "8", 7).unwrap_err().to_string();
+        assert!(said.contains("how long a request holds a server of `app`"), "{said}");
+    }
+    // A load at which few wait hardly shows it: what they wait makes the servers seem busier.
+    let few = Told::of(&system, &to(30.0, 1));
+    let capacity = few.capacity().unwrap_or_else(|| panic!("{}", few.summary));
+    assert!(capacity.interval.unwrap().contains(60.0), "{capacity:?}");
+    let in_front = to(52.0, 1);
     let mut without = in_front.clone();
     without.tiers[0].series.remove(&Busy);
     let own = "servers = 4\nqueries = { throughput = 'a', response_time = 'c' }\n";
