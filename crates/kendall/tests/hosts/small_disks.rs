@@ -144,8 +144,11 @@ fn a_disk_fills_on(host: &str, disk: &Path) {
     let run = &place.runs()[0];
     let reason = run.reasons.join("; ");
     assert_eq!(run.status, Status::Failed, "{reason}");
-    let words = format!("host {host}: the disk is full: 0 KiB are free at ");
-    assert!(reason.contains(&words), "{reason}");
+    // What was being written when it filled may have given some back.
+    let words = format!("host {host}: the disk is full: ");
+    let free = reason.split_once(&words).and_then(|(_, rest)| rest.split_once(" KiB are free at "));
+    let free: u64 = free.unwrap_or_else(|| panic!("{reason}")).0.parse().unwrap();
+    assert!(free << 10 < kendall_host::disk::FULL_BYTES, "{reason}");
     // Not when the load had ended by itself.
     assert!(run.ended_ns - run.started_ns < 20_000_000_000, "{reason}");
     place.nothing_is_left();

@@ -98,7 +98,7 @@ impl Found {
 #[test]
 fn short_messages_are_received_in_batches() {
     let test = "drain::short_messages_are_received_in_batches";
-    on_a_full_queue(test, ("260m", 2000), async |client, sent, _| {
+    on_a_full_queue(test, ("160m", 2000), async |client, sent, _| {
         let mut found = Found::default();
         loop {
             let batch = ReceiveBatchRequest {
@@ -123,7 +123,7 @@ fn short_messages_are_received_in_batches() {
 #[test]
 fn messages_are_leased_and_acknowledged_with_request_ids() {
     let test = "drain::messages_are_leased_and_acknowledged_with_request_ids";
-    on_a_full_queue(test, ("260m", 2000), async |client, sent, _| {
+    on_a_full_queue(test, ("160m", 2000), async |client, sent, _| {
         let mut found = Found::default();
         let mut pauses = tokio::time::interval(PAUSE);
         let mut refusals = 0;
@@ -196,7 +196,7 @@ fn long_messages_are_purged() {
 #[test]
 fn an_archive_does_not_take_the_space_of_the_log() {
     let test = "drain::an_archive_does_not_take_the_space_of_the_log";
-    on_a_full_queue(test, ("260m", CONTENT), async |client, sent, _| {
+    on_a_full_queue(test, ("160m", CONTENT), async |client, sent, _| {
         let archive = |archive_ms| ChangeQueueRequest {
             queue_id: 1,
             archive_ms: Some(archive_ms),

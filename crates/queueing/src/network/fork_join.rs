@@ -259,6 +259,7 @@ fn order_statistic(law: &TimeLaw, mean: f64, branches: u32, needed: u32) -> f64 
     // Beyond this time the slowest of all is later with probability 1e-6; the inversion of
     // transforms is good for 1e-9 of a single one.
     let last = law.quantile(1.0 - (1e-6 / n).max(1e-8)).unwrap_or(50.0 * mean);
+    let survival = law.survival_up_to(last);
     // Simpson's rule in √t: finer where most times are.
     let h = 1.0 / f64::from(STEPS);
     let mut sum = 0.0;
@@ -271,7 +272,7 @@ fn order_statistic(law: &TimeLaw, mean: f64, branches: u32, needed: u32) -> f64 
         } else {
             2.0
         };
-        sum += weight * 2.0 * x * waiting(law.survival(last * x * x));
+        sum += weight * 2.0 * x * waiting(survival(last * x * x));
     }
     sum * h / 3.0 * last
 }

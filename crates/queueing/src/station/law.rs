@@ -232,6 +232,16 @@ impl TimeLaw {
         }
     }
 
+    /// As [`Self::survival`], for many times up to `end`: those of a grid on one.
+    pub(crate) fn survival_up_to(&self, end: f64) -> Box<dyn Fn(f64) -> f64 + '_> {
+        if let Self::OnGrid(line) = self
+            && let Some(grid) = line.on_grid((end, FINE))
+        {
+            return Box::new(move |t| grid.survival(t));
+        }
+        Box::new(|t| self.survival(t))
+    }
+
     /// Least t with P(T ≤ t) ≥ `quantile`; `None` outside 0 to 1.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<f64> {

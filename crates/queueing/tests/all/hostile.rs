@@ -74,7 +74,7 @@ fn tried(value: &Value) {
     let settings = Settings {
         most_customers: 500,
         most_present: 20_000,
-        replications: 5,
+        replications: 2,
         ..Settings::of(&model)
     };
     if let Err(error) = simulate(&model, &settings, &mut |_| {}) {

@@ -193,7 +193,7 @@ fn normal(state: &mut u64) -> f64 {
     sum
 }
 
-/// Share of 600 data sets with errors of 5 % of the throughput (or of one size) in which β, and the
+/// Share of 300 data sets with errors of 5 % of the throughput (or of one size) in which β, and the
 /// band at the peak, hold the truth.
 fn coverage(noise: Noise, proportional: bool) -> (f64, f64) {
     let truth = Usl { alpha: 0.03, beta: 0.001, gamma: 100.0 };
@@ -201,7 +201,7 @@ fn coverage(noise: Noise, proportional: bool) -> (f64, f64) {
     let at = truth.peak_load().unwrap();
     let (mut beta, mut band) = (0.0, 0.0);
     let mut state = 7_u64;
-    for _ in 0..600 {
+    for _ in 0..300 {
         let measured: Vec<(f64, f64)> = loads
             .iter()
             .chain(&loads)
@@ -213,20 +213,20 @@ fn coverage(noise: Noise, proportional: bool) -> (f64, f64) {
             .collect();
         let found = fit(&measured, &Options { noise, ..Options::default() }).unwrap();
         let held = |(low, high): (f64, f64), truth| u8::from(low <= truth && truth <= high);
-        beta += f64::from(found.beta.interval.map_or(0, |i| held(i, truth.beta))) / 600.0;
+        beta += f64::from(found.beta.interval.map_or(0, |i| held(i, truth.beta))) / 300.0;
         let at_peak = found.predict(at).unwrap();
-        band += f64::from(held((at_peak.low, at_peak.high), truth.throughput(at))) / 600.0;
+        band += f64::from(held((at_peak.low, at_peak.high), truth.throughput(at))) / 300.0;
     }
     (beta, band)
 }
 
 /// Errors that are shares of the throughput, where plain least squares fell to 84 to 89 %: asked
-/// for, 95 % less three standard errors of 600 data sets (2.7 %). Choosing by the likelihood is
+/// for, 95 % less three standard errors of 300 data sets (3.8 %). Choosing by the likelihood is
 /// sometimes wrong, which costs the band some 3 % (measured: 91.7); with errors of one size nothing.
 #[test]
 fn intervals_hold_for_either_kind_of_error() {
     for (noise, proportional, least) in
-        [(Noise::Proportional, true, 0.92), (Noise::Auto, true, 0.89), (Noise::Auto, false, 0.92)]
+        [(Noise::Proportional, true, 0.91), (Noise::Auto, true, 0.88), (Noise::Auto, false, 0.91)]
     {
         let (beta, band) = coverage(noise, proportional);
         println!("{noise:?}, proportional {proportional}: β {beta:.3}, band {band:.3}");

@@ -317,16 +317,16 @@ fn told_together(
     [f64::from(told[0]) / all, f64::from(told[1]) / all, f64::from(told[2]) / first]
 }
 
-/// Two and three runs a side. Where nothing changed, at most 5 % are significant and three standard errors of 800
-/// comparisons (2.3 %); in a lone configuration that scatters five times as much as all others up to 13 % (of 400, and
+/// Two and three runs a side. Where nothing changed, at most 5 % are significant and three standard errors of 400
+/// comparisons (3.3 %); in a lone configuration that scatters five times as much as all others up to 13 % (of 200, and
 /// two standard errors). Where all scatter alike, two runs find a change of 10 % twice as often as each by itself.
 #[test]
 fn the_runs_of_all_configurations_say_how_few_scatter() {
     for scatter in SCATTERS {
         for (configurations, runs) in [(3, (2, 2)), (4, (3, 3)), (8, (2, 2))] {
-            let (setup, sessions) = ((configurations, runs), 800 / configurations as u64);
+            let (setup, sessions) = ((configurations, runs), 400 / configurations as u64);
             let [found, alone, first] = told_together(scatter, setup, 0.0, sessions);
-            assert!(found <= 0.073 && alone <= 0.073, "{scatter:?} {setup:?}: {found} {alone}");
+            assert!(found <= 0.083 && alone <= 0.083, "{scatter:?} {setup:?}: {found} {alone}");
             assert!(first <= 0.2, "{scatter:?} {setup:?}: {first}");
         }
     }

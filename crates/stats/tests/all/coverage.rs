@@ -91,14 +91,14 @@ fn sessions_of(
 }
 
 /// `until = "2%"` covers what it says, from three repetitions on and for small and large spreads.
-/// Bound: 95 % less two standard errors of 2,000 sessions (1 %).
+/// Bound: 95 % less two standard errors of 1,000 sessions (1.4 %).
 #[test]
 fn stopping_at_a_width_keeps_its_promise() {
     for spread in [0.01, 0.02, 0.03, 0.05, 0.1] {
         let rule = StoppingRule { min: 3, max: 500, relative_half_width: 0.02, confidence: 0.95 };
-        let (coverage, repetitions, _) = sessions(&rule, spread, 2_000);
+        let (coverage, repetitions, _) = sessions(&rule, spread, 1_000);
         println!("spread {spread}: coverage {coverage}, {repetitions:.1} repetitions");
-        assert!(coverage > 0.94, "spread {spread}: {coverage}");
+        assert!(coverage > 0.95 - 0.014, "spread {spread}: {coverage}");
     }
 }
 
@@ -115,14 +115,14 @@ fn the_promise_holds_on_a_machine_that_is_slow_for_a_while() {
 }
 
 /// One run in five is 30 % slow: with the three repetitions of `min` alone, 67 % held at 1 %. Bound:
-/// 95 % less three standard errors of 1,000 sessions (2.1 %).
+/// 95 % less three standard errors of 400 sessions (3.3 %).
 #[test]
 fn the_promise_holds_where_one_run_in_five_is_slow() {
     let rule = StoppingRule { min: 3, max: 500, relative_half_width: 0.02, confidence: 0.95 };
     for spread in [0.01, 0.03, 0.05] {
-        let (coverage, repetitions, _) = sessions_of(&rule, spread, (0.0, 0.2), 1_000);
+        let (coverage, repetitions, _) = sessions_of(&rule, spread, (0.0, 0.2), 400);
         println!("spread {spread}: coverage {coverage}, {repetitions:.1} repetitions");
-        assert!(coverage > 0.95 - 0.021, "spread {spread}: {coverage}");
+        assert!(coverage > 0.95 - 0.033, "spread {spread}: {coverage}");
     }
 }
 

@@ -195,7 +195,7 @@ fn a_server_stands_in_for_one_that_is_ejected_and_only_for_its_keys() {
         let options = with(options(&[&dies, &stays], mode), |pool| {
             pool.placement = Placement::Hash;
             pool.failover = vec![Server::from(standby.address)];
-            pool.timeout = Duration::from_millis(200);
+            pool.timeout = Duration::from_secs(1);
             pool.probe_every = Duration::from_millis(50);
         });
         let proxy = Running::start(options);
