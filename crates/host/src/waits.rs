@@ -6,10 +6,9 @@ use std::net::SocketAddr;
 use kendall_protocols::waiting::Waiting;
 use kendall_units::exact_f64;
 use procfs::ProcError;
-use procfs::net::{TcpNetEntry, TcpState};
 use procfs::process::{FDTarget, Process, Task};
 
-use crate::exchanges::{self, Connection, NoTable};
+use crate::exchanges::{self, Connection, NoTable, TcpSocket};
 use crate::programs::Programs;
 
 /// Threads, and descriptors of each process, that are looked at: reading more would cost the service too much.
@@ -72,12 +71,11 @@ impl Waits {
         }
     }
 
-    fn add_queue(&mut self, entry: &TcpNetEntry) {
-        match entry.state {
-            // Of a listener, the kernel counts connections instead of bytes.
-            TcpState::Listen => self.found.accept_queue += exact_f64(entry.rx_queue),
-            TcpState::Established => self.found.unread += 1.0,
-            _ => {}
+    fn add_queue(&mut self, socket: &TcpSocket) {
+        if socket.listens {
+            self.found.accept_queue += f64::from(socket.queue);
+        } else if socket.is_established && socket.queue > 0 {
+            self.found.unread += 1.0;
         }
     }
 
@@ -86,11 +84,9 @@ impl Waits {
         if self.unknown {
             return None;
         }
-        let connections = self.connections();
-        for entry in connections.iter().filter(|entry| entry.rx_queue > 0) {
-            self.add_queue(entry);
-        }
-        let untold = match self.inside(&connections) {
+        let (connections, told) = self.connections();
+        connections.iter().for_each(|socket| self.add_queue(socket));
+        let untold = match self.inside(&connections, told) {
             Ok(inside) => {
                 self.found.inside = inside;
                 return Some(self.found);
@@ -110,23 +106,23 @@ impl Waits {
     /// Requests that were received and neither answered nor passed on: connections of callers on which an answer is due,
     /// less those to others on which one is. Not told where no caller is seen, or several requests may share
     /// a connection to another, of which a process then has no second.
-    fn inside(&self, connections: &[TcpNetEntry]) -> Result<f64, Untold> {
+    fn inside(&self, connections: &[TcpSocket], told: Result<(), NoTable>) -> Result<f64, Untold> {
         // Where all its sockets are of TCP, the other table is not read.
         if self.sockets.len() > connections.len()
             && exchanges::reaches_a_unix_socket(&|inode| self.sockets.contains_key(&inode))
         {
             return Err(Untold::Unix);
         }
-        let known = exchanges::established().map_err(|why| match why {
+        told.map_err(|why| match why {
             NoTable::TooMany => Untold::TooMany,
             NoTable::Refused => Untold::Unknown,
         })?;
         let (called, mut calling) = established(connections);
-        calling.retain(|entry| known.get(&entry.inode).is_none_or(|one| !one.is_idle()));
+        calling.retain(|socket| socket.connection.is_none_or(|one| !one.is_idle()));
         let mut calls: HashMap<(i32, SocketAddr), usize> = HashMap::new();
-        for entry in &calling {
-            let process = *self.sockets.get(&entry.inode).ok_or(Untold::Unknown)?;
-            *calls.entry((process, entry.remote_address)).or_default() += 1;
+        for socket in &calling {
+            let process = *self.sockets.get(&socket.inode).ok_or(Untold::Unknown)?;
+            *calls.entry((process, socket.remote)).or_default() += 1;
         }
         if called.is_empty() {
             return Err(Untold::Unknown);
@@ -134,12 +130,12 @@ impl Waits {
         if calls.values().any(|shared| *shared < 2) {
             return Err(Untold::Shared);
         }
-        let at_once = calling.iter().filter_map(|entry| known.get(&entry.inode)?.asked_at_once());
+        let at_once = calling.iter().filter_map(|socket| socket.connection?.asked_at_once());
         if are_shared(at_once.sum(), calling.len(), called.len()) {
             return Err(Untold::Shared);
         }
-        let open = |of: &[&TcpNetEntry], open: fn(&Connection) -> Option<bool>| {
-            let each = of.iter().map(|entry| known.get(&entry.inode).and_then(open));
+        let open = |of: &[&TcpSocket], open: fn(&Connection) -> Option<bool>| {
+            let each = of.iter().map(|socket| socket.connection.as_ref().and_then(open));
             let told: Vec<bool> = each.flatten().collect();
             let enough = exact_f64(told.len()) >= LEAST_TOLD * exact_f64(of.len());
             enough
@@ -151,12 +147,11 @@ impl Waits {
         Ok((inside - asked).max(0.0))
     }
 
-    /// The sockets that were found, as the kernel lists them.
-    fn connections(&self) -> Vec<TcpNetEntry> {
-        let owner = self.owner.and_then(|pid| Process::new(pid).ok());
-        let tables = owner.map_or_else(Vec::new, |owner| vec![owner.tcp(), owner.tcp6()]);
-        let all = tables.into_iter().filter_map(Result::ok).flatten();
-        all.filter(|entry| self.sockets.contains_key(&entry.inode)).collect()
+    /// The sockets that were found, as the kernel lists them, and why it is not told what went over them.
+    fn connections(&self) -> (Vec<TcpSocket>, Result<(), NoTable>) {
+        let (mut all, told) = self.owner.map_or((Vec::new(), Ok(())), exchanges::tcp_sockets);
+        all.retain(|socket| self.sockets.contains_key(&socket.inode));
+        (all, told)
     }
 }
 
@@ -213,9 +208,9 @@ pub fn called(roots: &[u32]) -> BTreeSet<Address> {
     for pid in Programs::now().below(roots) {
         Process::new(pid).into_iter().for_each(|process| waits.add_sockets(&process));
     }
-    let all = waits.connections();
+    let (all, _) = waits.connections();
     let (_, out) = established(&all);
-    let to = out.iter().map(|entry| entry.remote_address);
+    let to = out.iter().map(|socket| socket.remote);
     let over_tcp = to.map(|to| Address::Tcp(SocketAddr::new(to.ip().to_canonical(), to.port())));
     let over_unix = exchanges::called_over_unix(&|inode| waits.sockets.contains_key(&inode));
     over_tcp.chain(over_unix.into_iter().map(Address::Unix)).collect()
@@ -268,14 +263,13 @@ pub fn serving(roots: &[u32], addresses: BTreeSet<Address>, own: &[u32]) -> Vec<
 
 /// The process that listens at an address, in the network that a process has: the parent, where it has workers.
 pub fn listener(address: SocketAddr, seen_by: u32) -> Option<u32> {
-    let owner = Process::new(i32::try_from(seen_by).ok()?).ok()?;
-    let tables = [owner.tcp(), owner.tcp6()].into_iter().filter_map(Result::ok).flatten();
-    let listens = |entry: &TcpNetEntry| {
-        let (ip, port) = (entry.local_address.ip().to_canonical(), entry.local_address.port());
+    let (all, _) = exchanges::tcp_sockets(i32::try_from(seen_by).ok()?);
+    let listens = |socket: &&TcpSocket| {
+        let (ip, port) = (socket.local.ip().to_canonical(), socket.local.port());
         let is_there = port == address.port() && (ip.is_unspecified() || ip == address.ip());
-        entry.state == TcpState::Listen && is_there
+        socket.listens && is_there
     };
-    let sockets: Vec<u64> = tables.filter(listens).map(|entry| entry.inode).collect();
+    let sockets: Vec<u64> = all.iter().filter(listens).map(|socket| socket.inode).collect();
     holder(&sockets)
 }
 
@@ -300,11 +294,11 @@ fn holder(sockets: &[u64]) -> Option<u32> {
 }
 
 /// Connections of those that called, and those to others.
-fn established(all: &[TcpNetEntry]) -> (Vec<&TcpNetEntry>, Vec<&TcpNetEntry>) {
-    let of = |state: TcpState| all.iter().filter(move |entry| entry.state == state);
+fn established(all: &[TcpSocket]) -> (Vec<&TcpSocket>, Vec<&TcpSocket>) {
     let listening: BTreeSet<u16> =
-        of(TcpState::Listen).map(|entry| entry.local_address.port()).collect();
-    of(TcpState::Established).partition(|entry| listening.contains(&entry.local_address.port()))
+        all.iter().filter(|socket| socket.listens).map(|socket| socket.local.port()).collect();
+    let connected = all.iter().filter(|socket| socket.is_established);
+    connected.partition(|socket| listening.contains(&socket.local.port()))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
