@@ -285,8 +285,7 @@ mod tests {
         assert!(found.waiting_s(200.0).is_none());
     }
 
-    /// Windows of a minute each of simulated servers with 150/s, beside a tier of 5 ms; each service takes as long, or times that are
-    /// exponential.
+    /// Windows of a minute each of simulated servers with 150/s, beside a tier of 5 ms; service times are constant or exponential.
     fn simulated(servers: usize, is_even: bool, most: f64, seed: u64) -> Vec<Beside> {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut exponential = |mean: f64| -mean * (1.0 - random.random::<f64>()).ln();

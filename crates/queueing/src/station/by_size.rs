@@ -5,7 +5,7 @@ use super::{Moments, StationError, StationSolution};
 use crate::Distribution;
 
 /// Cells between the least and the greatest service time.
-const CELLS: f64 = 4_000.0;
+const CELLS: f64 = 2_000.0;
 /// Share of the probability, or of the second moment, that is left out at either end.
 const LEFT_OUT: f64 = 1e-13;
 
