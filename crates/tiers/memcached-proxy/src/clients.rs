@@ -336,10 +336,11 @@ impl Clients {
         true
     }
 
-    /// Whether so many bytes of a large answer would have space when they come.
+    /// Whether so many bytes of a large answer would have space when they come. One that may be more than all of the memory, as
+    /// many keys of unknown lengths are, needs half of it: idle clients' buffers, which stay, are less than the other half.
     fn has_memory(&self, bytes: usize) -> bool {
         let held = self.answer_bytes + self.large.asked();
-        held == 0 || held.saturating_add(bytes) <= self.memory
+        held == 0 || held.saturating_add(bytes.min(self.memory / 2)) <= self.memory
     }
 
     /// Whether large answers wait for memory.

@@ -187,6 +187,25 @@ fn keys_with_one_tag_are_on_one_server() {
     }
 }
 
+/// What many keys may bring, 64 KiB each until their lengths are known, is more than all memory of answers, and others hold some.
+#[test]
+fn a_get_of_many_keys_is_answered_beside_other_clients() {
+    for mode in MODES {
+        let server = Memcached::start();
+        let proxy = Running::start(options(&[&server], mode));
+        let (mut client, mut other) =
+            (Client::connect(proxy.address), Client::connect(proxy.address));
+        assert_eq!(other.set("k0", "v"), "STORED");
+        assert_eq!(client.set("k7", "v"), "STORED");
+        for count in [2_047, 2_048, 5_000, 100_000] {
+            let keys: String = (0..count).map(|number| format!(" k{number}")).collect();
+            let found = client.values(format!("get{keys}\r\n"));
+            assert_eq!(found.matches("VALUE").count(), 2, "{count}");
+            assert_eq!(other.values("get k7 k0\r\n".to_owned()).matches("VALUE").count(), 2);
+        }
+    }
+}
+
 #[test]
 fn a_server_stands_in_for_one_that_is_ejected_and_only_for_its_keys() {
     for mode in MODES {
