@@ -48,6 +48,8 @@ impl Source {
 /// A content that is read piece by piece. It stays readable when it is evicted meanwhile.
 #[derive(Debug)]
 pub(crate) struct Reader {
+    store: Store,
+    entry: Entry,
     source: Source,
     start: u64,
     head: Head,
@@ -56,7 +58,7 @@ pub(crate) struct Reader {
 
 impl Reader {
     /// Stored bytes from `offset` on: `most` of them, fewer at the end of a piece or of the
-    /// content, none past its end.
+    /// content, none past its end. What is damaged is dropped, so that it is stored again.
     pub(crate) fn read(&self, offset: u64, most: usize) -> Result<Bytes, ReadError> {
         let stored = self.head.stored;
         if offset >= stored {
@@ -76,6 +78,10 @@ impl Reader {
                 record::holds(&content, number, &self.table)
             };
         if !sound {
+            // Only once, and not where it is another's place by now.
+            if self.store.0.index.peek(&self.head.key) == Some(self.entry) {
+                self.store.drop_damaged(&self.head.key, &self.entry);
+            }
             return Err(ReadError::Damaged);
         }
         let skip = usize::try_from(offset - first * piece).unwrap_or(0);
@@ -122,7 +128,7 @@ impl Store {
         let mut entry = found;
         for _ in 0..TRIES {
             if let Some((source, start)) = self.source(&entry)?
-                && let Some(reader) = Self::head_of(source, start, key)?
+                && let Some(reader) = self.head_of(source, start, key, entry)?
             {
                 return Ok(Some(reader));
             }
@@ -139,7 +145,13 @@ impl Store {
         Ok(None)
     }
 
-    fn head_of(source: Source, start: u64, key: &Key) -> Result<Option<Reader>, ReadError> {
+    fn head_of(
+        &self,
+        source: Source,
+        start: u64,
+        key: &Key,
+        entry: Entry,
+    ) -> Result<Option<Reader>, ReadError> {
         let head = record::read_at(source.file(), start, HEAD)?;
         let Some(head) = Head::parse(&head).filter(|head| head.key == *key) else {
             return Ok(None);
@@ -151,7 +163,8 @@ impl Store {
             record::read_at(source.file(), start + HEAD as u64 + head.stored, length)?
         };
         let sound = length == 0 || (table.len() == length && checksum(&table) == head.checksum);
-        Ok(sound.then_some(Reader { source, start, head, table }))
+        let store = self.clone();
+        Ok(sound.then_some(Reader { store, entry, source, start, head, table }))
     }
 
     /// The file in which an entry lies, and where it begins there; `None` when it is gone.
