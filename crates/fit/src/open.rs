@@ -9,7 +9,7 @@ mod network;
 mod residence;
 mod variability;
 
-pub use answer::{Answer, ChangeError, Fitted, WIDE, never_full, timed_inside, unscored};
+pub use answer::{Answer, ChangeError, Fitted, MOSTLY, WIDE, never_full, timed_inside, unscored};
 pub use hidden::Hidden;
 pub use mixes::{ClassNetwork, NOTABLE, NetworkClass, regress_classes};
 pub use monitored::{

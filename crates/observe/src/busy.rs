@@ -105,8 +105,8 @@ struct Stays {
     /// Windows in which a wait for a worker that is held for so long would be plain, and the longest wait as its share.
     plain: usize,
     longest: f64,
-    /// By how much the response time grows from the lowest to the highest loads, as a share, at most.
-    growth: f64,
+    /// By how much the response time grows from the lowest to the highest loads, as a share: at least, and at most.
+    growth: [f64; 2],
     /// By how much the load does, as a factor.
     spread: f64,
     /// Most requests that were there at a time.
@@ -133,20 +133,21 @@ impl Stays {
             busy_s: of(low, |one| one.2 / one.0).value,
             plain: waits.clone().filter(|wait| *wait > PLAIN).count(),
             longest: waits.fold(0.0, f64::max),
-            growth: high_s.value / low_s.value - 1.0 + NORMAL * error,
+            growth: [-NORMAL, NORMAL].map(|by| high_s.value / low_s.value - 1.0 + by * error),
             spread: of(high, |one| one.0).value / of(low, |one| one.0).value,
             most: all.iter().map(|one| one.0 * one.1).fold(0.0, f64::max),
         })
     }
 
     fn is_flat(&self) -> bool {
-        self.growth <= FLAT && self.spread >= ENOUGH_SPREAD
+        self.growth[1] <= FLAT && self.spread >= ENOUGH_SPREAD
     }
 
-    /// Whether R·X are servers that requests hold: never more than there are, without a wait in R.
+    /// Whether R·X are servers that requests hold: never more than there are, without a wait in R. Where requests would not wait
+    /// for these and yet R grows, they wait for something else.
     fn count_workers(&self, servers: u64) -> bool {
         let fit = self.most <= MOST_BUSY * exact_f64(servers);
-        fit && (self.is_flat() || self.longest < TOLERANCE)
+        fit && (self.is_flat() || self.longest < TOLERANCE && self.growth[0] <= FLAT)
     }
 
     fn is_far_above_busy(&self, rate_per_s: f64, servers: u64) -> bool {
@@ -166,7 +167,7 @@ impl Stays {
                 "it may have a wait for a server in it, which shows while the load changes by a factor of {ENOUGH_SPREAD} or more"
             );
         }
-        let growth = whole_u64((100.0 * self.growth).clamp(0.0, 1e6));
+        let growth = whole_u64((100.0 * self.growth[1]).clamp(0.0, 1e6));
         format!("it grows by up to {growth} % with the load, which may be a wait for a server")
     }
 }
@@ -208,7 +209,10 @@ impl Windows {
             let rate = means.throughput_per_s.filter(|rate| *rate > 0.0)?;
             Some((rate, means.response_time_s?, means.busy.or_else(|| (!has_busy).then_some(0.0))?))
         };
-        let stays = Stays::of(self.used().filter_map(window).collect(), servers)?;
+        let all: Vec<(f64, f64, f64)> = self.used().filter_map(window).collect();
+        let Some(stays) = Stays::of(all.clone(), servers) else {
+            return too_few(tier, &all);
+        };
         let inside = stays.plain >= FEWEST && stays.is_flat();
         let by_stay = || Some(Counted::ByStay { inside });
         if !has_busy {
@@ -256,6 +260,19 @@ impl Windows {
     }
 }
 
+/// Why windows that are too few for [`Stays`] do not count the workers of a tier, of which a preset counts processors.
+fn too_few(tier: &Tier, windows: &[(f64, f64, f64)]) -> Option<Counted> {
+    let far = |(rate, stay_s, busy): &(f64, f64, f64)| busy / rate < FAR_BELOW * stay_s;
+    let is_far = counts_processors(tier) && windows.iter().any(far);
+    is_far.then(|| {
+        Counted::Unknown(
+            "its `busy` counts processors, a request stays far longer than it needs one, and too few windows tell how long one holds \
+             a worker"
+                .to_owned(),
+        )
+    })
+}
+
 fn remark(tier: &str, why: &str) -> String {
     format!(
         "a request is taken to hold a server of `{tier}` for all of its response time ({why}): if its servers are processors, \
@@ -264,6 +281,6 @@ fn remark(tier: &str, why: &str) -> String {
 }
 
 /// Whether a preset gives the time that processors work for a tier as busy servers.
-fn counts_processors(tier: &Tier) -> bool {
+pub(crate) fn counts_processors(tier: &Tier) -> bool {
     tier.of_preset.contains(&Quantity::Busy) && tier.servers_are() == CORES
 }

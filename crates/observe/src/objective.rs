@@ -9,12 +9,19 @@ use kendall_units::{Rate, exact_f64};
 use crate::analysis::{Analysis, rate};
 use crate::bins::counts;
 use crate::fetch::Observed;
+use crate::quantity::Quantity;
 use crate::system::System;
 
 /// Groups of windows of neighboring loads, at most, and windows that each has at least: few requests are slow, and one
 /// window has few of them.
 const GROUPS: usize = 12;
 const FEWEST: usize = 2;
+
+/// A load in single steps, over that of the highest group, beyond which it is another load.
+const FAR_ABOVE: f64 = 1.3;
+
+/// Standard deviations of a number of requests that one of many steps may have.
+const BY_CHANCE: f64 = 4.0;
 
 /// Whether a group of windows meets an objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -66,7 +73,18 @@ pub fn objective(
     let at = |group: &(f64, Meets)| Rate::per_second(group.0);
     match (met, missed) {
         (Some(met), None) if groups.last() == Some(met) => {
-            format!("`{said}` is met at all loads that were observed, up to {}.", at(met))
+            let highest = highest_step(system, observed, analysis);
+            match Some(highest).filter(|highest| *highest > met.0 * FAR_ABOVE) {
+                None => {
+                    format!("`{said}` is met at all loads that were observed, up to {}.", at(met))
+                }
+                Some(highest) => format!(
+                    "`{said}` is met at steady loads, up to {}; loads up to {} were seen, in windows in which the load changed: shorter \
+                     ones (`block`) may tell.",
+                    at(met),
+                    Rate::per_second(highest)
+                ),
+            }
         }
         (Some(met), Some(missed)) => format!(
             "`{said}` is met up to {} and missed from {} on: the load at which it is missed first lies between.",
@@ -87,6 +105,15 @@ pub fn objective(
             objective.below
         ),
     }
+}
+
+/// The highest load of a single step, less what chance may have added to it, in the windows of the analysis, used or not.
+fn highest_step(system: &System, observed: &Observed, analysis: &Analysis) -> f64 {
+    let from = analysis.windows.steps_of(analysis.windows.since).start;
+    let rates = observed.tiers[system.entry].series.get(&Quantity::Throughput);
+    let rates = rates.and_then(|rates| rates.get(from..)).unwrap_or_default();
+    let surely = |rate: &f64| rate - BY_CHANCE * (rate / exact_f64(system.step_s)).sqrt();
+    rates.iter().filter(|rate| rate.is_finite()).map(surely).fold(0.0, f64::max)
 }
 
 fn meets(

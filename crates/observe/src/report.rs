@@ -5,8 +5,8 @@ mod load;
 mod variability;
 
 use kendall_fit::open::{
-    Answer, Center, LONGEST_WAITING, MonitoredTier, TierMeans, Waiting, never_full, timed_inside,
-    unscored,
+    Answer, Center, LONGEST_WAITING, MOSTLY, MonitoredTier, TierMeans, Waiting, never_full,
+    timed_inside, unscored,
 };
 use kendall_report::document::{Cell, Level, Section, Table, Unit};
 use kendall_report::plot::{Axis, Mark, Plot, Point, Series};
@@ -38,9 +38,6 @@ const OPEN: [&str; 4] = ["answer", "monitoring", "load", "what-if"];
 
 /// A tier that was seen this busy shows what a request costs when it is full.
 const NEAR_FULL: f64 = 0.8;
-
-/// A response time of which more than this is in no tier is not explained.
-const MOSTLY: f64 = 0.5;
 
 /// Why a tier is taken as never full.
 const UNTOLD: &str = "nothing says how busy its servers are, or how many there are";
@@ -267,6 +264,15 @@ fn first_to_saturate(system: &System, analysis: &Analysis) -> Option<String> {
                     with_interval(&headroom.capacity_per_s, per_second)
                 ));
             }
+            if let Some(share) = elsewhere(analysis) {
+                return Some(format!(
+                    "Cannot tell what saturates first: `{}` would at {}, but {} of the response time is in no tier, and what that is may \
+                     be full before: give it a tier, or watch it at higher loads.",
+                    name(*index),
+                    with_interval(&headroom.capacity_per_s, per_second),
+                    percent(share)
+                ));
+            }
             let over = headroom.capacity_per_s.center / analysis.rates_seen_per_s.1;
             let observed = if over > 1.0 {
                 format!("{} times the highest observed", times(over))
@@ -397,13 +403,17 @@ fn of_one_server(system: &System, observed: &Observed, analysis: &Analysis) -> V
     lacking.filter_map(carried).collect()
 }
 
+/// Share of the response time that is in no tier, where that is most of it.
+pub(crate) fn elsewhere(analysis: &Analysis) -> Option<f64> {
+    let share = analysis.network.as_ref().ok()?.unexplained(analysis.rates_seen_per_s.0)?;
+    (share > MOSTLY).then_some(share)
+}
+
 /// What most of the response time consists of, where it is none of the work or waiting that the figures of the
 /// tiers explain: then a figure most likely has another unit, and a capacity is off by as much.
 fn unexplained(analysis: &Analysis) -> Option<String> {
     let network = analysis.network.as_ref().ok()?;
-    let quiet = network.at(analysis.rates_seen_per_s.0).ok()?;
-    let share = network.elsewhere_s.value / quiet.response_time_s;
-    if share > MOSTLY {
+    if let Some(share) = elsewhere(analysis) {
         return Some(format!("{} of the response time at low load is in no tier", percent(share)));
     }
     let long = |center: &&Center| {
@@ -462,7 +472,7 @@ fn told(analysis: &Analysis) -> bool {
     let least = hidden.and_then(|found| found.capacity().interval).map(|all| all.low);
     let tier = analysis.tiers[index].headroom.as_ref().and_then(|it| it.capacity_per_s.interval);
     let is_later = least.zip(tier).is_none_or(|(least, tier)| least > tier.high);
-    is_later || fills_first(analysis).is_some()
+    is_later && elsewhere(analysis).is_none() || fills_first(analysis).is_some()
 }
 
 /// What a capacity assumes that no window shows.

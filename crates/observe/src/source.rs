@@ -17,13 +17,33 @@ pub trait Source {
     }
 }
 
-/// A text whose addresses have neither users and passwords nor parameters, in which tokens are.
+/// A text whose addresses have neither users and passwords nor parameters, in which tokens are, and in which nothing has a value
+/// that is named as a secret.
 pub(crate) fn without_credentials(text: &str) -> String {
     static USER: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r#"://[^/\s"'`\\]*@"#).expect("a test uses it"));
     static PARAMETERS: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r#"(://[^\s"'`\\?]*)\?[^\s"'`\\]*"#).expect("a test uses it"));
-    PARAMETERS.replace_all(&USER.replace_all(text, "://"), "$1").into_owned()
+    static NAMED: LazyLock<Regex> = LazyLock::new(|| {
+        let names = "token|secret|password|passwd|pwd|api[_-]?key|access[_-]?key|signature";
+        // A matcher of PromQL has quotes or another operator there.
+        Regex::new(&format!(r#"((?i-u:{names}))=[A-Za-z0-9%+/_.-][^\s"'`\\;,&)}}\]]*"#))
+            .expect("a test uses it")
+    });
+    static HEADER: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\b(Bearer|Basic) [A-Za-z0-9._~+/=-]+").expect("a test uses it")
+    });
+    let text = USER.replace_all(text, "://");
+    let text = PARAMETERS.replace_all(&text, "$1");
+    let text = NAMED.replace_all(&text, "$1=removed");
+    HEADER.replace_all(&text, "$1 removed").into_owned()
+}
+
+/// The same of the value of a label, which may be an address alone.
+pub(crate) fn label_without_credentials(value: &str) -> String {
+    static USER: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"^[^\s/@:]+:[^\s/@]+@").expect("a test uses it"));
+    without_credentials(&USER.replace(value, ""))
 }
 
 /// One series on a grid: one value a step, NaN where the source has none.
@@ -82,5 +102,19 @@ mod tests {
         ] {
             assert_eq!(without_credentials(text), expected);
         }
+        for (label, expected) in [
+            ("/login?token=abc&x=1", "/login?token=removed&x=1"),
+            ("h:1?apikey=abc", "h:1?apikey=removed"),
+            ("https://h/p;Access_Token=abc", "https://h/p;Access_Token=removed"),
+            ("host=db user=u password=abc", "host=db user=u password=removed"),
+            ("al:PW@h:99", "h:99"),
+            ("Bearer abc.def-1=", "Bearer removed"),
+            ("/tokens/:id", "/tokens/:id"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+        ] {
+            assert_eq!(label_without_credentials(label), expected);
+        }
+        let matchers = r#"rate(x{token="a",secret=~"b",password!="c"}[1m])"#;
+        assert_eq!(without_credentials(matchers), matchers);
     }
 }

@@ -338,10 +338,12 @@ fn tier(name: &str, wire: &WireTier, order: &[String], window_s: u64) -> Result<
             of_preset.insert(Quantity::Each);
         }
     }
+    // A recording repeats all of its preset; `busy` alone is written to say what the servers are.
+    let is_recorded = of_preset.iter().all(|quantity| wire.queries.contains_key(quantity));
     for (quantity, template) in &wire.queries {
         let query = filled(template, &wire.selector, &window);
-        // A recording repeats those of its preset.
-        if queries.insert(*quantity, query.clone()) != Some(query) {
+        let is_chosen = *quantity == Quantity::Busy && !is_recorded;
+        if queries.insert(*quantity, query.clone()) != Some(query) || is_chosen {
             of_preset.remove(quantity);
         }
     }

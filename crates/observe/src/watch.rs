@@ -8,10 +8,10 @@ use kendall_units::{Rate, counted, exact_f64};
 use serde::Serialize;
 
 use crate::analysis::{Analysis, too_busy};
-use crate::busy::MOST_BUSY;
+use crate::busy::{MOST_BUSY, counts_processors};
 use crate::grid::minute;
 use crate::growth::Saturation;
-use crate::report::{as_sentence, doubts};
+use crate::report::{as_sentence, doubts, elsewhere};
 use crate::system::System;
 
 /// What is said at each look in the same words, since its numbers change.
@@ -60,6 +60,13 @@ impl Look {
             analysis.windows.all.iter().rev().find_map(|window| window.tiers[index].busy)
         };
         let mut busier = 0;
+        let elsewhere = elsewhere(analysis);
+        let untold = |share: f64| {
+            format!(
+                "{:.0} % of the response time is in no tier, and what that is may be full before its processors",
+                share * 100.0
+            )
+        };
         let tiers = system.tiers.iter().enumerate().map(|(index, tier)| {
             let found = &analysis.tiers[index];
             let utilization = last(index).map(|busy| busy / exact_f64(found.servers));
@@ -76,13 +83,17 @@ impl Look {
                 (None, Ok(_), None) => (found.headroom.is_none())
                     .then(|| "its demand is not significantly above 0".to_owned()),
             };
+            // What processors carry is not what a system carries that waits for something else.
+            let elsewhere = elsewhere.filter(|_| counts_processors(tier) && why.is_none());
+            let why = why.or_else(|| elsewhere.map(untold));
+            let headroom = found.headroom.as_ref().filter(|_| elsewhere.is_none());
             TierLook {
                 name: tier.name.clone(),
                 utilization,
                 why,
-                capacity_per_s: found.headroom.as_ref().map(|one| one.capacity_per_s.clone()),
-                headroom: found.headroom.as_ref().map(|one| one.ratio.clone()),
-                saturation: analysis.saturation(index),
+                capacity_per_s: headroom.map(|one| one.capacity_per_s.clone()),
+                headroom: headroom.map(|one| one.ratio.clone()),
+                saturation: analysis.saturation(index).filter(|_| elsewhere.is_none()),
             }
         });
         let tiers: Vec<TierLook> = tiers.collect();

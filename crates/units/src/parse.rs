@@ -23,6 +23,7 @@ const TIME_UNITS: &[(&str, f64)] = &[
     ("min", 60.0),
     ("m", 60.0),
     ("h", 3600.0),
+    ("d", 86_400.0),
 ];
 const RATE_UNITS: &[(&str, f64)] =
     &[("/s", 1.0), ("/ms", 1e3), ("/us", 1e6), ("/min", 1.0 / 60.0), ("/h", 1.0 / 3600.0)];
@@ -36,7 +37,7 @@ const BYTE_UNITS: &[(&str, f64)] = &[
     ("GB", 1e9),
 ];
 
-/// A time such as `40ms`, `1.5s`, `250us`, `2min`, `1h`; a bare `0` needs no unit.
+/// A time such as `40ms`, `1.5s`, `250us`, `2min`, `1h`, `7d`; a bare `0` needs no unit.
 ///
 /// # Errors
 /// [`QuantityError`] when the number or its unit is missing or unknown, or the time is negative.
@@ -44,6 +45,7 @@ const BYTE_UNITS: &[(&str, f64)] = &[
 /// # Example
 /// ```
 /// assert_eq!(kendall_units::parse_seconds("40ms").unwrap().get(), 0.04);
+/// assert_eq!(kendall_units::parse_seconds("7d").unwrap().get(), 604_800.0);
 /// assert!(kendall_units::parse_seconds("40").is_err());
 /// ```
 pub fn parse_seconds(text: &str) -> Result<Seconds, QuantityError> {

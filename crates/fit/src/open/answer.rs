@@ -35,6 +35,8 @@ const FEW_SCORED: usize = 5;
 
 /// Loads so far beyond those that were seen are theirs, as a share, where the load hardly changed.
 const BESIDE: f64 = 0.1;
+/// Share of a response time that no tier explains, from which on nothing else says how it grows.
+pub const MOSTLY: f64 = 0.5;
 
 /// A question that is not understood, or to which the monitoring has no answer.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -109,6 +111,16 @@ impl Fitted<'_> {
     /// Refuses to say how response times grow where the load hardly changed.
     fn answers_at(&self, changes: &[Change], rate: f64) -> Result<(), String> {
         let (least, most) = self.rates_seen_per_s;
+        let unexplained = self.network.iter().find_map(|network| network.unexplained(least));
+        if let Some(share) = unexplained.filter(|share| *share > MOSTLY)
+            && rate > most * (1.0 + BESIDE)
+        {
+            return Err(format!(
+                "cannot tell: {:.0} % of the response time at low load is neither work nor waiting of a tier, and nothing says how \
+                 that grows beyond {most:.4}/s, the highest load that was seen",
+                share * 100.0
+            ));
+        }
         let beside = (least * (1.0 - BESIDE)..=most * (1.0 + BESIDE)).contains(&rate);
         let of_load = |change: &Change| matches!(change, Change::Rate(_) | Change::Load(_));
         if self.monitored.varies() || beside && changes.iter().all(of_load) {

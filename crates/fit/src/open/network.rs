@@ -260,6 +260,19 @@ impl Network {
         Ok(found)
     }
 
+    /// Share of the response time at a load that is neither work nor waiting of a tier, where nothing was found that fills: nothing says
+    /// how it grows with the load.
+    pub fn unexplained(&self, rate_per_s: f64) -> Option<f64> {
+        let known = self.centers.iter().filter(|center| !center.unknown);
+        let delays = known.map(|center| {
+            let beside = (center.residence.held_up.value - 1.0).max(0.0);
+            center.visits * beside * center.service_time_s.value
+        });
+        let elsewhere_s = self.elsewhere_s.value + delays.sum::<f64>();
+        let all_s = self.at(rate_per_s).ok()?.response_time_s;
+        self.hidden.is_none().then_some(elsewhere_s / all_s)
+    }
+
     /// Whether response times of these windows are clearly shorter than its own, in the half with the lower loads.
     fn is_undercut(&self, monitored: &Monitored, kept: &[Window]) -> bool {
         let of = |window: &Window| {
@@ -670,6 +683,9 @@ fn unknown(monitored: &Monitored, seen: &[Window], index: usize) -> Center {
 fn lacks(monitored: &Monitored, seen: &[Window], index: usize) -> String {
     let tier = &monitored.tiers[index];
     let known = |of: &dyn Fn(&Window) -> Option<f64>| seen.iter().filter_map(of).count() >= 2;
+    if tier.lacks_servers {
+        return tier.untold();
+    }
     if !known(&|window| window.tiers[index].busy) {
         return format!("`{}`: {}; add one for `busy`", tier.name, tier.missing);
     }

@@ -237,6 +237,65 @@ fn a_response_time_with_a_wait_counts_no_workers() {
     assert_eq!(told.card.trust.level, TrustLevel::Doubt);
 }
 
+/// A pool of eight that each request holds for 100 ms, of which it needs a processor for 5: where few windows, or loads below
+/// 70 % of it, do not show the pool, neither what processors carry is the capacity, nor do response times stay as they are.
+#[test]
+fn what_processors_carry_is_no_capacity_of_what_waits_for_something_else() {
+    for seed in 1..=5 {
+        let stay = |rate: f64| 0.005 + mmm(rate.min(79.0), 8, 0.1);
+        let few = Made { minutes: 6, ..made(seed) };
+        let steps = |share: f64| 20.0 + 6.0 * (share * 6.0).floor();
+        let few = few.of(steps, |_, rate| [app(rate, rate * 0.005, stay(rate))]);
+        let system = alone(&format!("{HTTP}servers = 4\n"));
+        let told = Told::of(&system, &few);
+        assert!(
+            !told.card.told && !told.summary.contains("saturates first: at"),
+            "{}",
+            told.summary
+        );
+        assert!(!told.metrics.contains("kendall_headroom_ratio{"), "{}", told.metrics);
+        let hour =
+            made(seed).of(waves(10.0, 30.0), |_, rate| [app(rate, rate * 0.005, stay(rate))]);
+        let own = alone(
+            "servers = 4\nqueries = { throughput = 'a', busy = 'rate(cpu[1m])', response_time = 'c' }\n",
+        );
+        let told = Told::of(&own, &hour);
+        assert!(!told.card.told, "{}", told.summary);
+        assert!(told.summary.contains("% of the response time is in no tier"), "{}", told.summary);
+        let said = told.asked(&own, "rate=60/s").response_time.unwrap_err();
+        assert!(said.contains("nothing says how that grows beyond"), "{said}");
+        assert!(told.asked(&own, "rate=25/s").response_time.is_ok());
+    }
+}
+
+/// A lock of 10 ms behind four processors, loaded to 70 %: response times grow threefold, and no request waits for four workers.
+#[test]
+fn a_response_time_that_grows_without_a_wait_counts_no_workers() {
+    for seed in 1..=5 {
+        let observed = made(seed).of(waves(20.0, 70.0), |_, rate| {
+            [app(rate, rate * 0.0005, mmm(rate.clamp(1.0, 95.0), 1, 0.01))]
+        });
+        let told = Told::of(&alone(&format!("{HTTP}servers = 4\n")), &observed);
+        let hidden = told.analysis.network.as_ref().unwrap().hidden.as_ref();
+        let capacity = hidden.unwrap_or_else(|| panic!("{}", told.summary)).capacity();
+        assert!(capacity.interval.unwrap().contains(100.0), "{capacity:?}");
+        assert!(told.capacity().is_none(), "{}", told.summary);
+    }
+}
+
+/// Bursts between steady loads, in windows that are left out.
+#[test]
+fn an_objective_is_not_met_at_loads_that_no_window_shows() {
+    let system = alone(&format!("servers = 2\n{OWN}"));
+    let load = |share: f64| if (share * 30.0).fract() < 0.17 { 90.0 } else { 20.0 + 10.0 * share };
+    let observed =
+        made(1).of(load, |_, rate| [app(rate, rate * 0.02, mmm(rate.min(99.0), 2, 0.02))]);
+    let analysis = analyze(&system, &observed).unwrap();
+    let objective = kendall_observations::Objective::parse("mean < 200ms").unwrap();
+    let said = kendall_observe::objective(&system, &observed, &analysis, &objective);
+    assert!(said.contains("is met at steady loads") && said.contains("(`block`)"), "{said}");
+}
+
 /// Noise makes response times grow with a load that does not change: nothing is built on it.
 #[test]
 fn one_load_tells_nothing_of_others() {

@@ -161,7 +161,8 @@ impl Refusal {
 /// Where PostgreSQL's disk is full: what that means for the request, and the way out.
 pub(crate) fn full(text: &str) -> Status {
     let text = format!(
-        "PostgreSQL's disk is full; {text}; receive without request_id, acknowledge, purge, or free disk space"
+        "PostgreSQL's disk is full; {text}; receive without request_id (`kendall queue receive --once`), acknowledge, purge, or \
+         free disk space"
     );
     refused(Code::ResourceExhausted, "DISK_FULL", text)
 }

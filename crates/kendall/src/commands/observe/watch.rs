@@ -10,7 +10,6 @@ use kendall_observe::{
     Grid, Growth, Source, System, analyze, fetch, fetch_load, growth_of, minute, seen_to_the_end,
 };
 use kendall_tier::{Clock, Exposition, Instruments, Layout, Page, PageResponse, Routes, Stop};
-use kendall_units::exact_f64;
 use parking_lot::Mutex;
 
 use crate::exit::{Exit, exit_with, refused};
@@ -263,14 +262,11 @@ fn serve(address: SocketAddr, shown: &Arc<Mutex<Shown>>) -> anyhow::Result<Page>
     Ok(page)
 }
 
-/// Days in words, for a time that options give in hours.
+/// Whole seconds of a time that an option gives.
 pub(super) fn whole_seconds(option: &str, text: &str) -> anyhow::Result<u64> {
-    let seconds = match text.strip_suffix('d').map(str::parse::<f64>) {
-        Some(Ok(days)) if days > 0.0 => days * exact_f64(86_400_u64),
-        _ => kendall_units::parse_seconds(text)
-            .map_err(|error| refused(format!("{option} {text}: {error}")))?
-            .get(),
-    };
+    let seconds = kendall_units::parse_seconds(text)
+        .map_err(|error| refused(format!("{option} {text}: {error}")))?
+        .get();
     if (1.0..1e9).contains(&seconds) {
         Ok(kendall_units::whole_u64(seconds))
     } else {

@@ -54,7 +54,7 @@ pub(crate) struct QueueFlags {
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one::<u32>())]
     queue_capacity: u32,
 
-    /// Most client connections; further ones wait to be accepted
+    /// Most client connections; a further one replaces the longest idle, or waits
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = at_least_one::<u32>())]
     client_connections: u32,
 
