@@ -313,7 +313,7 @@ fn network(
         (monitored, network)
     };
     let found = fitted(windows);
-    let processors = |tier: usize| matches!(counted[tier], Some(Counted::Unknown(_)));
+    let processors = |tier: usize| Counted::is_unknown(counted[tier].as_ref());
     if found.1.as_ref().is_ok_and(|network| network.hidden.is_some())
         || !(0..tiers.len()).any(processors)
     {
@@ -357,7 +357,7 @@ fn monitored(
             lacks_servers: found.lacks_servers,
             inside: false,
             stays,
-            uncounted: matches!(counted[index], Some(Counted::Unknown(_))),
+            uncounted: Counted::is_unknown(counted[index].as_ref()),
         }
     };
     let used = windows.all.iter().enumerate().filter(|(_, window)| window.left_out.is_none());
@@ -493,20 +493,14 @@ fn tier(
     let busy: Vec<f64> = used.iter().filter_map(|window| window.tiers[index].busy).collect();
     let utilization_seen = busy.iter().copied().fold(0.0, f64::max) / m;
     let busier = (utilization_seen > MOST_BUSY).then(|| too_busy(utilization_seen, m));
-    let untold = match counted {
-        Some(Counted::Unknown(why)) => Some(why),
-        _ => None,
-    };
-    let mut impossible = busier.or_else(|| capped(system, used, index, m));
-    impossible.take_if(|_| untold.is_some());
+    let is_unknown = Counted::is_unknown(counted);
+    let mut impossible = busier.or_else(|| capped(system, used, index, m)).filter(|_| !is_unknown);
     let lacks_servers =
         told.is_none() && observed.tiers[index].series.contains_key(&Quantity::Busy);
     let mut demand = match &impossible {
         Some(found) => Err(found.why.clone()),
         None if lacks_servers => Err(NO_SERVERS.to_owned()),
-        None if untold.is_some() => {
-            Err(no_busy(&system.tiers[index], &observed.tiers[index], counted))
-        }
+        None if is_unknown => Err(no_busy(&system.tiers[index], &observed.tiers[index], counted)),
         None => demand(system, windows, index, m).map_err(|why| {
             why.unwrap_or_else(|| no_busy(&system.tiers[index], &observed.tiers[index], counted))
         }),

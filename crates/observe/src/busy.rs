@@ -97,6 +97,13 @@ pub(crate) enum Counted {
     Unknown(String),
 }
 
+impl Counted {
+    /// Whether the servers of a tier are told by nothing, and what its `busy` counts is something else.
+    pub(crate) fn is_unknown(of: Option<&Self>) -> bool {
+        matches!(of, Some(Self::Unknown(_)))
+    }
+}
+
 /// What response times tell of the workers of a tier.
 struct Stays {
     /// Mean response time and busy servers per request at the lowest loads, s.

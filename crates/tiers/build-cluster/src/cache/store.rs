@@ -303,11 +303,11 @@ impl Store {
         Ok(())
     }
 
-    /// Takes an entry out whose record is damaged, for good.
+    /// Takes an entry out whose record is damaged, for good, unless it is gone, or another's place by now.
     pub(crate) fn drop_damaged(&self, key: &Key, entry: &Entry) {
-        self.0.counts.damaged.add(1);
-        tracing::warn!(hash = kendall_units::hex(&key.hash), "a damaged record was found");
         if self.0.index.remove(key, entry.place) {
+            self.0.counts.damaged.add(1);
+            tracing::warn!(hash = kendall_units::hex(&key.hash), "a damaged record was found");
             self.0.bury(entry);
         }
     }

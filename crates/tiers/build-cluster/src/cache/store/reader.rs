@@ -78,10 +78,7 @@ impl Reader {
                 record::holds(&content, number, &self.table)
             };
         if !sound {
-            // Only once, and not where it is another's place by now.
-            if self.store.0.index.peek(&self.head.key) == Some(self.entry) {
-                self.store.drop_damaged(&self.head.key, &self.entry);
-            }
+            self.store.drop_damaged(&self.head.key, &self.entry);
             return Err(ReadError::Damaged);
         }
         let skip = usize::try_from(offset - first * piece).unwrap_or(0);
@@ -135,9 +132,7 @@ impl Store {
             match self.again(key, &entry) {
                 Some(other) => entry = other,
                 None => {
-                    if self.0.index.peek(key) == Some(entry) {
-                        self.drop_damaged(key, &entry);
-                    }
+                    self.drop_damaged(key, &entry);
                     return Ok(None);
                 }
             }
