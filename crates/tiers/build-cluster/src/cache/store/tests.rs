@@ -265,9 +265,13 @@ fn on_a_disk_of_24_mib(disk: &Path) -> (Store, Vec<Content>) {
 }
 
 /// Puts contents of all sizes on a disk that holds `held` bytes, of which no more goes than is promised: space for three
-/// segments stays free, and an eighth of the rest; the last content that goes may be larger than what is missing.
+/// segments stays free, and of the rest an eighth, or what two open segments may hold of the dead, which nothing wins
+/// back before they are sealed; then what is alive in one segment, which a full disk has no space to move; and the last
+/// content that goes may be larger than what is missing.
 fn goes_on(store: &Store, held: u64) {
-    let least = (held - 3 * store.0.small) / 8 * 7 - 700_000;
+    let segment = store.0.small;
+    let limit = held - 3 * segment;
+    let least = limit - (limit / 8).max(2 * segment) - segment - 700_000;
     for number in 0..100 {
         let size = [1_000, 200_000, 700_000][number as usize % 3];
         let content = content(2_000 + number, size);
