@@ -200,8 +200,11 @@ fn text(
     if study.base.workload.is_job() {
         // The duration of a job is its limit.
         let limit = duration(load);
-        let known =
-            if expected.is_some() { "" } else { "; runs in the folder (--out) tell how long" };
+        let known = if expected.is_some() {
+            ""
+        } else {
+            ": how long is not known before a run; stop after one or two, and ask again with their folder (--out)"
+        };
         text.push_str(&format!(
             "# measuring takes {limit} at most; a job ends with its work{known}\n"
         ));
