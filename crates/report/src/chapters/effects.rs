@@ -352,8 +352,11 @@ fn table(response: &Response, analysis: &Analysis) -> Table {
         .column("degrees", "df", Unit::Count)
         .column("f_ratio", "F", Unit::Plain(3))
         .column("p_value", "p", Unit::Plain(2))
-        .column("significant", "Told from error", Unit::Text)
-        .column("aliases", "Confounded with", Unit::Text);
+        .column("significant", "Told from error", Unit::Text);
+    let confounded = analysis.fit.terms.iter().any(|term| !term.aliases.is_empty());
+    if confounded {
+        table = table.column("aliases", "Confounded with", Unit::Text);
+    }
     let mut mean = vec!["q0".into(), "mean".into(), Cell::Estimate(analysis.fit.mean.clone())];
     if multiplicative {
         mean.push(Cell::Estimate(analysis.fit.mean.map(|mean| 10_f64.powf(mean))));
@@ -380,8 +383,10 @@ fn table(response: &Response, analysis: &Analysis) -> Table {
             Cell::number_or(term.f_ratio, "no error term"),
             Cell::number_or(term.p_value, "no error term"),
             told.into(),
-            term.aliases.join(", ").into(),
         ]);
+        if confounded {
+            row.push(term.aliases.join(", ").into());
+        }
         table.push(row);
     }
     error_row(&mut table, &analysis.fit);
