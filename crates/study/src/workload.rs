@@ -206,6 +206,9 @@ pub enum Arrivals {
     },
 }
 
+/// Most clients of one generator.
+pub const MOST_CLIENTS: u32 = 100_000;
+
 pub(crate) fn read(
     mut section: Section<'_>,
     protocol: &str,
@@ -235,6 +238,11 @@ pub(crate) fn read(
     if clients < u64::from(generators) {
         let (clients, generators) = (counted(clients, "client"), counted(generators, "generator"));
         let what = format!("{clients} for {generators}: each generator needs one at least");
+        return Err(section.problem("clients", what));
+    }
+    if clients > u64::from(MOST_CLIENTS) * u64::from(generators) && word != "job" {
+        let generators = counted(generators, "generator");
+        let what = format!("{clients} for {generators}: each carries {MOST_CLIENTS} at most; raise `generators`");
         return Err(section.problem("clients", what));
     }
     let reaches_one = section.opt_text("reach")?.as_deref() == Some("one");

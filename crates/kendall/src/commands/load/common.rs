@@ -13,6 +13,7 @@ use kendall_observations::{Condition, Holds};
 use kendall_protocols::load_result::LoadResult;
 use kendall_report::document::Table;
 use kendall_stats::within_run::WithinRun;
+use kendall_study::workload::MOST_CLIENTS;
 use kendall_tier::distribution::{Distribution, Unit};
 use kendall_units::{QuantityError, Rate, Seconds, parse_rate, parse_seconds, parse_share};
 use serde_json::{Value, json};
@@ -134,8 +135,6 @@ pub(crate) enum LoadFormat {
 }
 
 const USUAL_CLIENTS: u32 = 64;
-
-const MOST_CLIENTS: u32 = 100_000;
 
 /// Duration of a load without `--duration`.
 const USUAL: Seconds = Seconds::new(10.0);
