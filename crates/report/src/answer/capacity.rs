@@ -1,5 +1,7 @@
 //! What a load curve carries, where it saturates, and what limits it where no counter says so.
 
+use std::collections::BTreeMap;
+
 use kendall_fit::bottleneck::{Bottleneck, bottleneck, ready_threads};
 use kendall_fit::hidden::HiddenStation;
 use kendall_fit::measured::{OperatingPoint, ProcessView};
@@ -7,7 +9,7 @@ use kendall_fit::saturation::{Saturation, Shape};
 use kendall_fit::waits::{Holder, Place, place};
 use kendall_observations::{Configuration, Curve, Observations};
 use kendall_protocols::topology::Role;
-use kendall_stats::estimate::{Estimate, Interval};
+use kendall_stats::estimate::{Caveat, Estimate, Interval};
 use kendall_store::Run;
 
 use super::{
@@ -252,12 +254,41 @@ pub(super) fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> O
             number::rate(rate)
         )));
     }
+    let others = others_that_serve(data);
+    let computes = ready_share(last, station.size()).is_some_and(|share| share > MOST_READY);
+    if place.is_none() && !computes && !others.is_empty() && station.worst_error <= MOST_ERROR {
+        return Some(Err(inside_or_in(station, &others)));
+    }
     let served = place.as_ref().is_some_and(|place| place.holder == Holder::AcceptQueue);
     let held = light.filter(|_| served).map_or_else(
         || station.clone(),
         |light| station.held_throughout(light.client.response_time_s),
     );
     of_station(&held, place.as_ref(), &counted, last)
+}
+
+/// Who serves a tier and is none itself, with the tier that it serves: what requests wait for may be there.
+fn others_that_serve(data: &Observations) -> BTreeMap<&str, &str> {
+    fn serves(caveat: &Caveat) -> Option<(&str, &str)> {
+        match caveat {
+            Caveat::Serves { who, tier, .. } => Some((who, tier)),
+            _ => None,
+        }
+    }
+    // Of one run: the same may have another process number in each.
+    let each = data.runs.iter().map(|run| run.caveats.iter().filter_map(serves));
+    each.map(Iterator::collect::<BTreeMap<_, _>>).find(|others| !others.is_empty()).unwrap_or_default()
+}
+
+/// Where no tier shows requests that wait, and others serve some of them.
+fn inside_or_in(station: &HiddenStation, others: &BTreeMap<&str, &str>) -> String {
+    let others: Vec<String> =
+        others.iter().map(|(who, tier)| format!("{who}, which serves `{tier}`")).collect();
+    format!(
+        "the curve is that of a {}, and requests wait in {}, or inside the service; the other as a tier of the study would tell",
+        kind_of(station),
+        others.join(", or in ")
+    )
 }
 
 /// What limits, where the curve shows a station.
@@ -524,6 +555,16 @@ mod tests {
         assert!(said.contains("inside the service: the curve is that of one lock"), "{said}");
         assert!(said.contains("waited for a core for only 25 % of that time"), "{said}");
         assert!(said.contains("for less time would raise the capacity"), "{said}");
+    }
+
+    #[test]
+    fn a_dependency_that_is_no_tier_may_be_what_requests_wait_for() {
+        let others = BTreeMap::from([("10.0.0.7:5432", "web")]);
+        assert_eq!(
+            inside_or_in(&station(&[(5, 1.0)]), &others),
+            "the curve is that of a pool of 5, and requests wait in 10.0.0.7:5432, which serves `web`, or inside the service; \
+             the other as a tier of the study would tell"
+        );
     }
 
     /// Of a service that runs already, as another user's process, `−0 %` of the time was said to be known.

@@ -1,11 +1,11 @@
 //! How many of something are enough, where that is the question: workers, threads, instances.
 
 use kendall_fit::saturation::{PLATEAU, Shape};
-use kendall_observations::{Configuration, Factor, Observations, short};
+use kendall_observations::{Configuration, Factor, Objective, Observations, short};
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_store::FactorLevel;
 
-use super::{Found, next, with_interval, written_question};
+use super::{Found, Meets, meets, next, with_interval, written_question};
 use crate::number;
 use crate::prepared::Prepared;
 
@@ -19,11 +19,22 @@ struct Level<'a> {
     grows: bool,
 }
 
-/// The number that the question asks for; `None` where it asks for none.
-pub(super) fn of<'a>(data: &'a Prepared<'_>, fastest: &'a Configuration) -> Option<Found<'a>> {
+/// The number that the question asks for, of what meets the objective where there is one; `None` where it asks for none, or only
+/// one number meets it.
+pub(super) fn of<'a>(
+    data: &'a Prepared<'_>,
+    fastest: &'a Configuration,
+    objective: Option<&Objective>,
+) -> Option<Found<'a>> {
     let factor = asked(data)?;
-    let levels = levels(data, factor, fastest)?;
-    Some(answer(data, factor, &levels))
+    let Some(objective) = objective else {
+        return Some(answer(data, factor, &levels(data, factor, fastest, None)?));
+    };
+    let all = data.configurations.iter().filter(|c| meets(c, objective) == Meets::Yes);
+    let fastest = all.max_by(|a, b| a.throughput().total_cmp(&b.throughput()))?;
+    let mut found = answer(data, factor, &levels(data, factor, fastest, Some(objective))?);
+    found.sentence = format!("Where {}: {}", objective.text, found.sentence);
+    Some(found)
 }
 
 /// The factor that the written question names, where it is a number of things that do the work.
@@ -45,11 +56,12 @@ fn asked(data: &Observations) -> Option<&Factor> {
     (all.next().is_none() && alone).then_some(first)
 }
 
-/// Its levels by number, all else but the load as at the highest throughput.
+/// Its levels by number, all else but the load as at the highest throughput; of what meets the objective.
 fn levels<'a>(
     data: &'a Prepared<'_>,
     factor: &Factor,
     fastest: &Configuration,
+    objective: Option<&Objective>,
 ) -> Option<Vec<Level<'a>>> {
     let load = data.load.as_ref().map(|load| load.key.as_str());
     let others = || {
@@ -61,14 +73,16 @@ fn levels<'a>(
     let of = |number: f64| {
         let has = |c: &&Configuration| {
             let here = c.level(&factor.key).and_then(|level| level.number);
-            here.is_some_and(|here| here.total_cmp(&number).is_eq()) && alike(c)
+            let fits = objective.is_none_or(|objective| meets(c, objective) == Meets::Yes);
+            here.is_some_and(|here| here.total_cmp(&number).is_eq()) && alike(c) && fits
         };
         let all = data.configurations.iter().filter(has);
         let at = all.max_by(|a, b| a.throughput().total_cmp(&b.throughput()))?;
         let found = data
             .saturations()
             .find(|(curve, _)| data.along(curve).any(|c| c.number == at.number))
-            .and_then(|(_, found)| found);
+            .and_then(|(_, found)| found)
+            .filter(|_| objective.is_none());
         // All runs of a curve say more than those of its highest load.
         let curve = found.and_then(|found| found.curve.as_ref());
         let carries = match curve {

@@ -671,6 +671,13 @@ fn a_question_for_a_number_of_workers_is_answered_by_one() {
     let many = of("enough-workers", lines, &[2.0, 32.0, 64.0]);
     assert!(many.answer.starts_with("32 workers, which carry "), "{many:?}");
     assert!(many.next.contains("\"system.workers\" between 2 and 32"), "{many:?}");
+    // Of what meets an objective, where two levels do.
+    let lines = "question = \"How many workers does it need?\"\nobjective = \"mean < 10s\"\n";
+    let meets = of("workers-that-meet", lines, &[2.0, 32.0, 64.0]);
+    assert!(meets.answer.starts_with("Where mean < 10s: 32 workers, which carry "), "{meets:?}");
+    let lines = "question = \"How many workers does it need?\"\nobjective = \"mean < 1us\"\n";
+    let none = of("workers-that-miss", lines, &[2.0, 8.0]);
+    assert!(none.answer.starts_with("No measured configuration meets mean < 1us"), "{none:?}");
     let other = of("other-question", "question = \"What does it carry?\"\n", &[2.0, 8.0]);
     assert!(other.answer.contains("/s"), "{other:?}");
     let plain = of("no-question", "", &[2.0, 8.0]);
