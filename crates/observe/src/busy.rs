@@ -37,6 +37,9 @@ const PLAIN: f64 = 0.25;
 /// Requests that are there come near the number of servers from this share of it on.
 const NEAR: f64 = 0.7;
 
+/// How near `busy` times the servers comes to those that requests hold where it is a share of them.
+const SHARE: f64 = 0.15;
+
 /// Busy servers are another thing than those that requests hold where they are less than this share of them.
 const FAR_BELOW: f64 = 0.5;
 
@@ -109,6 +112,8 @@ struct Stays {
     /// Mean response time and busy servers per request at the lowest loads, s.
     low_s: f64,
     busy_s: f64,
+    /// Most busy servers.
+    busiest: f64,
     /// Windows in which a wait for a worker that is held for so long would be plain, and the longest wait as its share.
     plain: usize,
     longest: f64,
@@ -138,6 +143,7 @@ impl Stays {
         Some(Self {
             low_s: low_s.value,
             busy_s: of(low, |one| one.2 / one.0).value,
+            busiest: all.iter().map(|one| one.2).fold(0.0, f64::max),
             plain: waits.clone().filter(|wait| *wait > PLAIN).count(),
             longest: waits.fold(0.0, f64::max),
             growth: [-NORMAL, NORMAL].map(|by| high_s.value / low_s.value - 1.0 + by * error),
@@ -155,6 +161,13 @@ impl Stays {
     fn count_workers(&self, servers: u64) -> bool {
         let fit = self.most <= MOST_BUSY * exact_f64(servers);
         fit && (self.is_flat() || self.longest < TOLERANCE && self.growth[0] <= FLAT)
+    }
+
+    /// Whether `busy` looks like a share of the servers of a tier that calls no other.
+    fn is_share(&self, tier: &Tier, servers: u64) -> bool {
+        let of_all = exact_f64(servers) * self.busy_s / self.low_s;
+        let fits = servers > 1 && self.busiest <= 1.0 && (of_all - 1.0).abs() < SHARE;
+        fits && tier.calls.is_empty() && !tier.of_preset.contains(&Quantity::Busy)
     }
 
     fn is_far_above_busy(&self, rate_per_s: f64, servers: u64) -> bool {
@@ -230,6 +243,13 @@ impl Windows {
             return Some(Counted::Unknown(format!(
                 "no query gives how many of its servers are busy, and its response time does not either: {}",
                 stays.why(servers)
+            )));
+        }
+        if stays.is_share(tier, servers) {
+            return Some(Counted::Unknown(format!(
+                "its `busy` is {:.3} at most, and a request stays {servers} times as long as it says: where it is a share of its \
+                 {servers} servers, multiply the query by {servers}",
+                stays.busiest
             )));
         }
         let low = self.used().filter_map(|window| window.tiers[index].throughput_per_s);

@@ -24,6 +24,9 @@ const NOTABLE: f64 = 0.1;
 /// Confidence of a change: it is the clearest of [`TRIED`] in each of some tiers, at each look of a watch.
 const CONFIDENCE: f64 = 1.0 - 1e-5;
 
+/// Confidence of one of the last minutes, which is told and leaves nothing out.
+const RECENT: f64 = 1.0 - 1e-3;
+
 /// A tier that is so busy beside the busiest one may be full first after a change.
 const DECIDES: f64 = 0.5;
 
@@ -43,6 +46,8 @@ struct Point {
 struct Change {
     /// The first window since.
     window: usize,
+    /// As a logarithm.
+    log: f64,
     /// In standard errors, over as many as chance makes.
     clear: f64,
 }
@@ -69,13 +74,14 @@ impl Windows {
             return;
         }
         // Each leaves fewer windows.
-        while let Some((tier, change)) = self.change(system, observed, &tiers, NOTABLE) {
+        while let Some((tier, change)) = self.change(system, observed, &tiers, NOTABLE / 2.0) {
             let name = &system.tiers[tier].name;
             let keeps = format!("a request keeps `{name}` busy for");
             let what =
                 format!("{keeps} {}", self.before_and_since(system, observed, (tier, change)));
             let left = self.used().filter(|window| window.from_s >= self.all[change.window].from_s);
             if left.count() < fewest {
+                self.drift = Some((tier, change.log));
                 self.doubts
                     .push(format!("{what}: too few windows are left to analyze the time since"));
                 return;
@@ -88,15 +94,18 @@ impl Windows {
             self.remarks.retain(|remark| !remark.starts_with(&keeps));
             self.remarks.push(format!("{what}: that time is left out"));
         }
-        if let Some((tier, change)) = self.change(system, observed, &tiers, NOTABLE / 2.0) {
+        if let Some((tier, change)) = self.change(system, observed, &tiers, NOTABLE / 4.0) {
             let what = self.before_and_since(system, observed, (tier, change));
             let name = &system.tiers[tier].name;
+            self.drift = Some((tier, change.log));
             self.doubts
                 .push(format!("a request keeps `{name}` busy for {what}: it may still change"));
         }
-        let recent = tiers.iter().filter_map(|tier| self.recent(system, observed, *tier));
-        let recent: Vec<String> = recent.collect();
-        self.doubts.extend(recent);
+        for tier in tiers {
+            let Some((log, what)) = self.recent(system, observed, tier) else { continue };
+            self.drift = Some((tier, log));
+            self.doubts.push(what);
+        }
     }
 
     /// Leaves out what was before a steady growth of a request's time was as small as what is no change, where enough is left.
@@ -156,7 +165,7 @@ impl Windows {
     }
 
     /// That requests keep a tier busy for another time in the very last windows, which are too few to tell a change.
-    fn recent(&self, system: &System, observed: &Observed, tier: usize) -> Option<String> {
+    fn recent(&self, system: &System, observed: &Observed, tier: usize) -> Option<(f64, String)> {
         let points = self.points(system, tier);
         let of = |last: usize| {
             let (before, since) = points.split_at(points.len().checked_sub(last)?);
@@ -169,13 +178,14 @@ impl Windows {
         }
         let since = &points[points.len() - last..];
         let now = sample::mean(&since.iter().map(|one| one.demand_s).collect::<Vec<f64>>());
-        Some(format!(
+        let what = format!(
             "since {} a request keeps `{}` busy for {}, and for {} before: too recent to tell whether it stays so",
             observed.grid.minute(self.all[since.first()?.window].from_s),
             system.tiers[tier].name,
             Seconds::new(now),
             Seconds::new(now * (-log).exp())
-        ))
+        );
+        Some((log, what))
     }
 
     /// For how long requests keep a tier busy, since when, and for how long before.
@@ -322,7 +332,7 @@ fn beyond(before: &[Point], since: &[Point]) -> Option<(f64, f64)> {
     let rates = || before.iter().map(|one| one.0);
     let seen = rates().fold(f64::INFINITY, f64::min)..=rates().fold(f64::NEG_INFINITY, f64::max);
     let degrees = exact_f64(before.len().checked_sub(2 + FEWEST)?) + exact_f64(FEWEST);
-    let line = line(&before, CONFIDENCE)?;
+    let line = line(&before, RECENT)?;
     if !since.iter().all(|one| seen.contains(&one.0)) {
         return None;
     }
@@ -331,7 +341,7 @@ fn beyond(before: &[Point], since: &[Point]) -> Option<(f64, f64)> {
     let log = sample::mean(&off(&since));
     let spread = (sample::sum_of_squares(&off(&before)) / degrees).sqrt();
     let (few, many) = (exact_f64(since.len()), exact_f64(before.len()));
-    let chance = t_two_sided(CONFIDENCE, degrees) * spread * (1.0 / few + 2.0 / many).sqrt();
+    let chance = t_two_sided(RECENT, degrees) * spread * (1.0 / few + 2.0 / many).sqrt();
     Some((log, log.abs() / chance.max(f64::MIN_POSITIVE)))
 }
 
@@ -344,7 +354,7 @@ fn changed(points: &[Point], by: f64) -> Option<Change> {
         let (before, since) = (&points[..first - 1], points.get(first + 1..)?);
         let (mean, clear) = apart(before, since)?;
         let is_one = clear > 1.0 && mean.abs() > by.ln_1p();
-        is_one.then_some(Change { window: since.first()?.window, clear })
+        is_one.then_some(Change { window: since.first()?.window, log: mean, clear })
     });
     all.max_by(|a, b| a.clear.total_cmp(&b.clear))
 }

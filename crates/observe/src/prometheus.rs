@@ -152,7 +152,9 @@ impl Prometheus {
                 "the address is that of the server itself, such as http://127.0.0.1:9090".to_owned()
             }
         };
-        let begin: String = without_credentials(text.trim()).chars().take(SHOWN).collect();
+        let title = text.split_once("<title>").and_then(|(_, rest)| rest.split('<').next());
+        let text = title.unwrap_or(text).trim();
+        let begin: String = without_credentials(text).chars().take(SHOWN).collect();
         SourceError::Status { url: self.shown(), status, begin, remedy }
     }
 

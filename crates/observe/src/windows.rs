@@ -20,6 +20,9 @@ const LARGEST_CHANGE: f64 = 0.1;
 /// Standard errors of the difference of two Poisson counts that chance does not exceed: one in 370.
 const CHANCE: f64 = 3.0;
 
+/// Windows in a row whose mean load is taken as carried.
+const RUNS: [usize; 4] = [1, 2, 4, 8];
+
 /// Standard deviations between the means of the highest and the lowest third of normal values.
 const THIRDS: f64 = 2.2;
 
@@ -189,13 +192,20 @@ impl Windows {
         kendall_stats::sample::mean(&rates)
     }
 
-    /// Load that was surely carried in a steady window, 1/s: the highest, less what chance may have added to it.
+    /// Load that was surely carried in steady windows, 1/s: the highest of some in a row, less what chance may have added to it.
     pub(crate) fn carried_per_s(&self, system: &System) -> f64 {
-        let surely = |window: &Window| {
-            let rate = window.tiers[system.entry].throughput_per_s?;
-            Some(rate - CHANCE * (rate / (window.to_s - window.from_s)).sqrt())
+        let rates = self.all.iter().map(|window| {
+            let rate = window.tiers[system.entry].throughput_per_s;
+            rate.filter(|_| window.left_out.is_none())
+        });
+        let rates: Vec<Option<f64>> = rates.collect();
+        let surely = |run: &[Option<f64>]| {
+            let rate = kendall_stats::sample::mean(&run.iter().copied().collect::<Option<Vec<_>>>()?);
+            let seconds = exact_f64((system.step_s * self.steps as u64) * run.len() as u64);
+            Some(rate - CHANCE * (rate / seconds).sqrt())
         };
-        self.used().filter_map(surely).fold(0.0, f64::max)
+        let runs = RUNS.into_iter().flat_map(|length| rates.windows(length));
+        runs.filter_map(surely).fold(0.0, f64::max)
     }
 
     /// By what factor the load changed, beyond chance: the mean of the highest third of the windows over that of the lowest.

@@ -92,6 +92,9 @@ impl Fitted<'_> {
                 change => self.apply(&mut network, change).map_err(&fail)?,
             }
         }
+        for (center, tier) in network.centers.iter_mut().zip(&self.monitored.tiers) {
+            center.wait_for_others(tier, rate);
+        }
         let mut caveats = caveats(self, &network, rate);
         let draws = draw(&network, rate, seed);
         let utilizations = utilizations(self.monitored, &network, rate, &draws);

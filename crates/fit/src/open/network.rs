@@ -7,7 +7,7 @@ use kendall_stats::sample;
 use kendall_units::{counted, exact_f64};
 
 use super::hidden::{Beside, Hidden};
-use super::monitored::{Monitored, Monitoring, TOLERANCE, Window, stations};
+use super::monitored::{Monitored, MonitoredTier, Monitoring, TOLERANCE, Window, stations};
 use super::residence::Residence;
 use super::variability::Variability;
 use crate::model::{CONFIDENCE, NORMAL, Number, mean_of};
@@ -128,6 +128,16 @@ impl Center {
             *seen = as_uneven(seen, count.min(MOST_STATIONS));
         }
         self.servers = count;
+    }
+
+    /// Has requests wait as they do for another number of servers than was seen, at a load of the system.
+    pub(super) fn wait_for_others(&mut self, tier: &MonitoredTier, rate_per_s: f64) {
+        if self.servers == tier.servers || self.queue_each {
+            return;
+        }
+        let busy = rate_per_s * self.visits * self.service_time_s.value + self.own_busy;
+        let utilizations = (tier.utilization_seen, busy / exact_f64(self.servers));
+        self.residence = self.residence.with_servers((tier.servers, self.servers), utilizations);
     }
 
     /// Refuses servers that are full of requests of their own, and more stations than are modelled: fewer than there are would each get

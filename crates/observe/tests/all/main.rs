@@ -8,4 +8,5 @@ mod known_truth;
 mod one_more_cache;
 mod presets;
 mod prometheus_answers;
+mod simulated;
 mod truths;

@@ -408,6 +408,36 @@ fn a_change_of_the_last_minutes_is_too_recent_to_tell() {
         );
         assert!(told.page.contains("too recent to tell"), "{}", told.page);
         assert!(told.card.trust.level != TrustLevel::Good);
+        let interval = told.capacity().unwrap().interval.unwrap();
+        assert!(interval.contains(2.0 / 0.03), "{interval:?}");
+    }
+}
+
+/// A request takes 8 % longer from the middle on, or as long throughout.
+#[test]
+fn a_small_change_in_the_middle_is_of_the_time_before() {
+    for (seed, share_more) in (1..=10).flat_map(|seed| [(seed, 0.08), (seed, 0.0)]) {
+        let system = alone(&format!("servers = 2\n{OWN}"));
+        let observed = made(seed).of(waves(20.0, 60.0), |share, rate| {
+            let service_s = if share > 0.5 { 0.02 * (1.0 + share_more) } else { 0.02 };
+            [app(rate, rate * service_s, mmm(rate, 2, service_s))]
+        });
+        let told = Told::of(&system, &observed);
+        let interval = told.capacity().unwrap().interval.unwrap();
+        assert!(interval.contains(100.0 / (1.0 + share_more)), "{interval:?}: {}", told.summary);
+        assert_eq!(told.summary.contains("that time is left out"), share_more > 0.0, "{}", told.summary);
+    }
+}
+
+/// A query that gives the share of four servers that are busy, where their number is asked for.
+#[test]
+fn a_share_of_busy_servers_is_no_number() {
+    for seed in 1..=5 {
+        let observed = made(seed)
+            .of(waves(20.0, 60.0), |_, rate| [app(rate, rate * 0.01, mmm(rate, 4, 0.04))]);
+        let told = Told::of(&alone(&format!("servers = 4\n{OWN}")), &observed);
+        assert!(told.capacity().is_none(), "{}", told.summary);
+        assert!(told.page.contains("multiply the query by 4"), "{}", told.page);
     }
 }
 
