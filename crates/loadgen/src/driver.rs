@@ -7,9 +7,10 @@
 use std::io;
 use std::net::SocketAddr;
 
+use kendall_tier::serve::answers_with_tls;
 use tokio_rustls::rustls;
 
-use crate::tls::Secure;
+use crate::tls::{self, Secure};
 
 /// Writes requests and reads replies of one protocol.
 pub trait Driver: Send {
@@ -133,6 +134,8 @@ named! {
         ConnectionReset = "connection_reset",
         /// The connection could not be encrypted, or no longer: what TLS refused on either side.
         TlsFailed = "tls_failed",
+        /// The server answered with TLS what was not encrypted.
+        TlsWanted = "tls_wanted",
         /// The server gave up this request alone (HTTP/2's `RST_STREAM`).
         StreamReset = "stream_reset",
         /// The server did not take the request, however often it was sent (HTTP/2's `GOAWAY` and
@@ -182,9 +185,20 @@ named! {
 }
 
 impl ErrorKind {
+    /// What it says of the server, and the way out, where its name does not tell.
+    pub(crate) fn way_out(self) -> Option<&'static str> {
+        (self == Self::TlsWanted).then_some(tls::SPEAKS_TLS)
+    }
+
+    /// This kind, unless the answer that it is about is one of TLS to what was not encrypted.
+    pub(crate) fn of_answer(self, answer: &[u8], is_clear: bool) -> Self {
+        if is_clear && answers_with_tls(answer) { Self::TlsWanted } else { self }
+    }
+
     /// The kind of a failure of a connection that was there.
     pub(crate) fn of_socket(error: &io::Error) -> Self {
         match error.kind() {
+            io::ErrorKind::InvalidData if tls::is_answer_by_tls(error) => Self::TlsWanted,
             io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => Self::ConnectionClosed,
             io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
                 let of_tls = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
@@ -201,6 +215,7 @@ impl ErrorKind {
     pub(crate) fn of_connecting(error: &io::Error) -> Self {
         match Self::of_socket(error) {
             Self::TlsFailed | Self::ConnectionClosed => Self::TlsFailed,
+            Self::TlsWanted => Self::TlsWanted,
             _ if error.kind() == io::ErrorKind::ConnectionReset => Self::TlsFailed,
             _ => Self::ConnectFailed,
         }
@@ -217,6 +232,7 @@ mod tests {
         for (text, kind) in [
             ("received fatal alert: CertificateRequired", ErrorKind::TlsFailed),
             ("frame with an invalid size", ErrorKind::Garbage),
+            (tls::SPEAKS_TLS, ErrorKind::TlsWanted),
         ] {
             let error = io::Error::new(io::ErrorKind::InvalidData, text);
             assert_eq!(ErrorKind::of_socket(&error), kind);

@@ -403,6 +403,10 @@ impl<'a, D: Driver> Generator<'a, D> {
             // More than was asked for: the stream is out of step.
             reply = Reply::broken(ErrorKind::Garbage);
         }
+        if reply.error == Some(ErrorKind::Garbage) {
+            let kind = connection.kind_of(ErrorKind::Garbage, &self.inbox[..held]);
+            reply.error = Some(kind);
+        }
         if reply.onward {
             return self.go_onward(index, reply, done);
         }
@@ -449,6 +453,7 @@ impl<'a, D: Driver> Generator<'a, D> {
             self.recorder.tally.reconnects += 1;
             return;
         }
+        let kind = self.connections[index].kind_of_rest(kind);
         self.fail(index, kind, now);
     }
 

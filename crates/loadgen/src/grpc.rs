@@ -50,7 +50,7 @@ pub enum Refusal {
     Http { status: u16, kind: String },
     /// The connection broke, or what came over it made no sense: whether the call took effect is
     /// open.
-    #[error("no answer ({})", .0.name())]
+    #[error("no answer ({})", .0.way_out().unwrap_or(.0.name()))]
     Broken(ErrorKind),
 }
 

@@ -8,6 +8,7 @@ use std::io;
 use hyper::client::conn::TrySendError;
 
 use crate::driver::ErrorKind;
+use crate::tls::is_answer_by_tls;
 
 /// How often a request is sent anew.
 const MOST_TIMES: u32 = 2;
@@ -87,7 +88,11 @@ pub(crate) fn kind(error: &hyper::Error) -> ErrorKind {
     if let Some(of_http2) = source.and_then(|source| source.downcast_ref::<h2::Error>()) {
         return match of_http2.get_io() {
             // The library of HTTP/2 keeps no inner error, and has none of this kind itself.
-            Some(error) if error.kind() == io::ErrorKind::InvalidData => ErrorKind::TlsFailed,
+            Some(error)
+                if error.kind() == io::ErrorKind::InvalidData && !is_answer_by_tls(error) =>
+            {
+                ErrorKind::TlsFailed
+            }
             Some(error) => ErrorKind::of_socket(error),
             None if is_not_taken(of_http2) => ErrorKind::NotTaken,
             None if of_http2.is_remote() => ErrorKind::StreamReset,

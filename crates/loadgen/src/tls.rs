@@ -1,14 +1,17 @@
 //! TLS as a client: whom it trusts, and who it says it is.
 
-use std::io::{Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use kendall_tier::AnyCertificate;
 pub use kendall_tier::serve::TlsError;
-use kendall_tier::serve::{authorities, with_identity};
+use kendall_tier::serve::{answers_with_tls, authorities, with_identity};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
@@ -16,6 +19,23 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{self, ClientConfig, ClientConnection, RootCertStore};
 
 use crate::clock::now_ns;
+
+/// What a server says of itself that answers with TLS what was not encrypted.
+pub(crate) const SPEAKS_TLS: &str =
+    "the server answered with TLS, and was not asked with it: use https://, --tls or --tls-name";
+
+/// An error of the socket where an answer begins as TLS's refusal of what is none.
+fn in_the_clear(answer: &[u8]) -> io::Result<()> {
+    if answers_with_tls(answer) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, SPEAKS_TLS));
+    }
+    Ok(())
+}
+
+/// Whether an error is that one: some libraries keep the words alone.
+pub fn is_answer_by_tls(error: &io::Error) -> bool {
+    error.to_string().contains(SPEAKS_TLS)
+}
 
 /// How servers are trusted, and what they are shown. The default trusts whom the system trusts, and shows nothing.
 #[derive(Debug, Clone, Default)]
@@ -52,6 +72,8 @@ impl Secure {
 struct Until {
     stream: TcpStream,
     ends_ns: u64,
+    /// Nothing was read yet, and what passes is not encrypted.
+    may_answer_with_tls: bool,
 }
 
 impl Until {
@@ -61,19 +83,35 @@ impl Until {
             left => Ok(Some(Duration::from_nanos(left))),
         }
     }
+
+    /// Why what was written was not taken: the server may have said that first.
+    fn refusal(&self, error: io::Error) -> io::Error {
+        let error = late(error);
+        // Where the server takes nothing, an answer would be waited for.
+        if error.kind() == io::ErrorKind::TimedOut || !self.may_answer_with_tls {
+            return error;
+        }
+        let mut answer = [0; 2];
+        let read = self.stream.peek(&mut answer).unwrap_or(0);
+        in_the_clear(&answer[..read]).err().unwrap_or(error)
+    }
 }
 
 impl Read for Until {
     fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
-        self.stream.read(bytes).map_err(late)
+        let read = self.stream.read(bytes).map_err(late)?;
+        if std::mem::take(&mut self.may_answer_with_tls) {
+            in_the_clear(&bytes[..read])?;
+        }
+        Ok(read)
     }
 }
 
 impl Write for Until {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
-        self.stream.write(bytes).map_err(late)
+        self.stream.write(bytes).map_err(|error| self.refusal(error))
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -107,7 +145,8 @@ pub(crate) fn connect(
     let stream = TcpStream::connect_timeout(target, timeout)?;
     stream.set_nodelay(true)?;
     let tls = secure.map(Secure::begin).transpose()?;
-    let mut prepared = Prepared { until: Until { stream, ends_ns: 0 }, tls };
+    let until = Until { stream, ends_ns: 0, may_answer_with_tls: tls.is_none() };
+    let mut prepared = Prepared { until, tls };
     prepared.within(timeout);
     if let Some(tls) = &mut prepared.tls {
         tls.complete_io(&mut prepared.until)?;
@@ -137,8 +176,59 @@ impl Prepared {
 
 /// A connection that was made during a load.
 pub(crate) enum Reached {
-    Plain(tokio::net::TcpStream),
+    Plain(Clear),
     Encrypted(Box<TlsStream<tokio::net::TcpStream>>),
+}
+
+/// A connection without TLS, which breaks where the server's first answer is one of TLS.
+pub(crate) struct Clear {
+    stream: tokio::net::TcpStream,
+    was_read: bool,
+}
+
+impl AsyncRead for Clear {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        if !std::mem::replace(&mut self.was_read, true) {
+            in_the_clear(&buffer.filled()[before..])?;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Clear {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
 }
 
 /// Connects during a load, TLS included.
@@ -149,7 +239,7 @@ pub(crate) async fn reach(
     let stream = tokio::net::TcpStream::connect(target).await?;
     stream.set_nodelay(true)?;
     Ok(match secure {
-        None => Reached::Plain(stream),
+        None => Reached::Plain(Clear { stream, was_read: false }),
         Some(secure) => {
             let connector = TlsConnector::from(Arc::clone(&secure.config));
             let connected = connector.connect(secure.name.clone(), stream).await?;

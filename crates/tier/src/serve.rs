@@ -18,7 +18,10 @@ pub use client::{Account, Client};
 pub use connection::{Enough, Served, in_time, is_grpc};
 pub use incoming::Incoming;
 pub use open::{Awaited, Begun, Bounds, Connection, PART_BYTES, Part, Room};
-pub use tls::{Protocol, Tls, TlsError, authorities, with_identity};
+pub use tls::{
+    Protocol, Tls, TlsAlone, TlsError, answers_with_tls, authorities, greets_with_tls,
+    is_in_the_clear, with_identity,
+};
 pub use tokens::{TokenLine, Tokens, TokensError, random_token};
 
 use std::io;
@@ -327,9 +330,10 @@ impl Listener {
             acceptor: self.acceptor,
             options: self.options,
             counter,
+            tls_alone: Mutex::new(OnceIn::a_minute()),
         });
         let mut tasks = JoinSet::new();
-        let mut failures = OneASecond::default();
+        let mut failures = OnceIn::a_second();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -395,6 +399,8 @@ struct Shared {
     acceptor: Option<TlsAcceptor>,
     options: ListenOptions,
     counter: Option<(Mutex<Recorder>, Instruments)>,
+    /// Connections on which one side alone speaks TLS.
+    tls_alone: Mutex<OnceIn>,
 }
 
 /// An open connection, as long as it is counted.
@@ -444,7 +450,7 @@ impl Shared {
     async fn enter(
         &self,
         accepted: io::Result<(tokio::net::TcpStream, SocketAddr)>,
-        failures: &mut OneASecond,
+        failures: &mut OnceIn,
     ) -> Result<Option<Accepted>, EdgeLimit> {
         let (stream, peer) = match accepted {
             Ok((stream, peer)) => (stream, peer.ip()),
@@ -465,6 +471,15 @@ impl Shared {
         Ok(stream.map(|stream| (stream, peer, permit)))
     }
 
+    /// Logs, at most once a minute, that one side of a connection alone speaks TLS.
+    fn log(&self, alone: TlsAlone, stream: &tokio::net::TcpStream) {
+        let times = self.tls_alone.lock().count(Clock::monotonic().now_ns());
+        let client = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
+        if let Some(times) = times {
+            tracing::warn!(client, times, "{}", alone.for_the_log());
+        }
+    }
+
     /// A place among those that may be open, where needed that of another connection.
     async fn permit(&self) -> Option<OwnedSemaphorePermit> {
         let permits = || Arc::clone(&self.permits);
@@ -480,18 +495,27 @@ impl Shared {
     }
 }
 
-/// What would fill the log where it is said each time: it is said once a second, with how often it was so.
-#[derive(Debug, Default)]
-pub struct OneASecond {
+/// What would fill the log where it is said each time: it is said once in a time, with how often it was so.
+#[derive(Debug)]
+pub struct OnceIn {
+    least_ns: u64,
     said_ns: Option<u64>,
     times: u64,
 }
 
-impl OneASecond {
+impl OnceIn {
+    pub const fn a_second() -> Self {
+        Self { least_ns: 1_000_000_000, said_ns: None, times: 0 }
+    }
+
+    pub const fn a_minute() -> Self {
+        Self { least_ns: 60_000_000_000, ..Self::a_second() }
+    }
+
     /// It is so once more: how often it was since it was said, where it is to be said again.
     pub fn count(&mut self, now_ns: u64) -> Option<u64> {
         self.times += 1;
-        if self.said_ns.is_some_and(|said_ns| now_ns.saturating_sub(said_ns) < 1_000_000_000) {
+        if self.said_ns.is_some_and(|said_ns| now_ns.saturating_sub(said_ns) < self.least_ns) {
             return None;
         }
         self.said_ns = Some(now_ns);
@@ -516,7 +540,7 @@ mod tests {
 
     #[test]
     fn what_happens_often_is_said_once_a_second_with_how_often() {
-        let mut said = OneASecond::default();
+        let mut said = OnceIn::a_second();
         let moments = [5, 6, 999_999_999, 1_000_000_005, 1_000_000_006, 3_000_000_000];
         let times = moments.map(|now_ns| said.count(now_ns));
         assert_eq!(times, [Some(1), None, None, Some(3), None, Some(2)]);

@@ -157,6 +157,30 @@ fn a_scheduler_says_why_its_cache_does_not_serve_it() {
     said("the cache answers again");
 }
 
+/// Of a worker and a scheduler one alone speaks TLS: each log says so.
+#[test]
+fn tls_on_one_side_alone_is_told_by_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pem, key) = certificate(folder.path(), "cluster");
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let (pem, key) = (text(&pem), text(&key));
+    let nobody = kendall_testing::free_address().to_string();
+    let served = ["--tls-certificate", &pem, "--tls-key", &key];
+    let asked = ["--peer-certificate", &pem];
+    for (served, asked, worker_says, scheduler_says) in [
+        (&served[..], &[][..], "does it speak TLS?", "a client speaks no TLS"),
+        (&[], &asked, "it speaks no TLS", "a client speaks TLS"),
+    ] {
+        let scheduler = ["scheduler", "--listen", "127.0.0.1:0", "--cache", &nobody];
+        let scheduler = Process::start(&[&scheduler[..], served].concat());
+        let data = text(&folder.path().join("worker"));
+        let worker = ["worker", "--scheduler", &scheduler.listen, "--cache", &nobody];
+        let worker = Process::start(&[&worker[..], &["--data", &data], asked].concat());
+        wait_until(worker_says, || worker.said().contains(worker_says));
+        wait_until(scheduler_says, || scheduler.said().contains(scheduler_says));
+    }
+}
+
 /// A worker whose token the scheduler does not know says so once, waits, and stops when it is asked to.
 #[test]
 fn a_worker_with_a_wrong_token_says_so_once() {

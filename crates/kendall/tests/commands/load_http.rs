@@ -196,6 +196,20 @@ fn what_fails_names_what_to_do() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains("does not answer with TLS") && said.contains("http://"), "{said}");
+    // TLS where plain HTTP was asked for.
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = kendall_testing::certificate(folder.path(), "server");
+    let mut compute = kendall();
+    compute.args(["serve", "compute", "--listen", "127.0.0.1:0", "--tls-certificate"]);
+    compute.arg(certificate).arg("--tls-key").arg(key).stdout(Stdio::null());
+    let (_compute, ready) = Process::ready(&mut compute);
+    let url = format!("http://{}/", ready.address("listen"));
+    for more in [&[][..], &["--http2"]] {
+        let output = load(&[&[&url[..], "-n", "1", "--quiet"], more].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(5), "{said}");
+        assert!(said.contains("tls_wanted") && said.contains("use https://"), "{said}");
+    }
 }
 
 /// As a shell with these limits of descriptors runs it.

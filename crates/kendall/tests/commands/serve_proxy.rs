@@ -355,6 +355,45 @@ fn an_expired_certificate_is_told_at_the_start_and_at_each_reload() {
     kendall_testing::wait_until("that of the reload", || warnings() == 2);
 }
 
+#[test]
+fn tls_on_one_side_alone_is_told_by_both() {
+    let (_server, server) = memcached();
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = kendall_testing::certificate(folder.path(), "server");
+    let (certificate, key) = (certificate.to_str().unwrap(), key.to_str().unwrap());
+    let tls = ["--tls", "--insecure"];
+    for (number, (served, asked, client, logged)) in [
+        (
+            &["--tls-certificate", certificate, "--tls-key", key][..],
+            &[][..],
+            "the server answered with TLS",
+            "a client speaks no TLS",
+        ),
+        (&[], &tls, "does not answer with TLS", "a client speaks TLS"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let log = folder.path().join(format!("log {number}"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kendall"));
+        command.args(["serve", "proxy", "--listen", "127.0.0.1:0", "--server"]);
+        command.arg(server.to_string()).args(served);
+        command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+        let _process = Process(command.spawn().unwrap());
+        let address = Ready(says(&log, "ready tier=memcached-proxy")).address("listen").to_string();
+        for more in [&["-n", "10", "--clients", "2"][..], &["--prefill-only"]] {
+            let mut load = Command::new(env!("CARGO_BIN_EXE_kendall"));
+            load.args(["load", "memcached", &address, "--quiet"]).args(more).args(asked);
+            let output = load.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && said.contains(client), "{more:?}: {said}");
+        }
+        says(&log, logged);
+        let text = std::fs::read_to_string(&log).unwrap();
+        assert_eq!(text.matches(logged).count(), 1, "once a minute: {text}");
+    }
+}
+
 /// The status of a page.
 fn status(address: SocketAddr, path: &str) -> u16 {
     kendall_testing::page(address, path).map_or(0, |answer| answer.status)

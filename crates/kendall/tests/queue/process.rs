@@ -127,6 +127,35 @@ fn certificates_of_clients_are_shown_and_what_is_wrong_with_one_is_told() {
 }
 
 #[test]
+fn tls_on_one_side_alone_is_told_by_both() {
+    let folder = folder();
+    certificate(folder.path(), "server");
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (data, trusted, key) = (file("queue"), file("server.pem"), file("server.key"));
+    let served = ["--tls-certificate", &trusted, "--tls-key", &key];
+    let asked = ["--tls-name", "localhost", "--tls-root", &trusted];
+    for (served, asked, logged) in
+        [(&served[..], &[][..], "a client speaks no TLS"), (&[], &asked, "a client speaks TLS")]
+    {
+        let middleware = Middleware::start(&[&["--data", &data][..], served].concat()).unwrap();
+        let server = middleware.address.to_string();
+        let load = ["load", "queue", &server, "--quiet", "--clients", "2", "--duration", "100ms"];
+        for command in [
+            &["queue", "create", "jobs", "--if-missing", "--server", &server][..],
+            &load,
+            &[&load[..], &["--calls", "stream"]].concat(),
+        ] {
+            let output = kendall().args(command).args(asked).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(3), "{command:?}: {said}");
+            assert!(said.contains("TLS") && said.contains("--tls-name"), "{command:?}: {said}");
+        }
+        let said = middleware.stop();
+        assert_eq!(said.matches(logged).count(), 1, "once a minute: {said}");
+    }
+}
+
+#[test]
 fn tokens_tls_and_metrics_by_the_command() {
     let folder = folder();
     let open = Middleware::start_on(([0, 0, 0, 0], 0).into(), &["--data", "never-made"]);

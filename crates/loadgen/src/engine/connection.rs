@@ -247,6 +247,16 @@ impl<P: Default> Connection<P> {
         }
     }
 
+    /// The kind of an error after this answer.
+    pub(super) fn kind_of(&self, kind: ErrorKind, answer: &[u8]) -> ErrorKind {
+        kind.of_answer(answer, self.secure.is_none())
+    }
+
+    /// The same after what is kept.
+    pub(super) fn kind_of_rest(&self, kind: ErrorKind) -> ErrorKind {
+        self.kind_of(kind, &self.kept)
+    }
+
     /// Keeps what the driver did not consume.
     pub(super) fn keep(&mut self, rest: &[u8]) {
         self.kept.extend_from_slice(rest);

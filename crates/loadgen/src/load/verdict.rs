@@ -4,6 +4,7 @@ use kendall_stats::histogram::Histogram;
 use kendall_units::{Seconds, counted, ratio};
 
 use super::Limits;
+use crate::driver::ErrorKind;
 use kendall_protocols::load_result::{GeneratorThread, LoadResult, Remark, RemarkKind};
 
 /// What the verdict rests on beside the result itself.
@@ -61,9 +62,9 @@ fn answers(result: &mut LoadResult) {
     let errors = result.operations.values().flat_map(|operation| &operation.errors);
     let text = match (errors.max_by_key(|(_, count)| **count), result.unanswered) {
         (Some((kind, _)), _) => {
-            format!(
-                "no request succeeded (most failed with {kind}): check the target and the request"
-            )
+            let known = ErrorKind::named(kind).and_then(ErrorKind::way_out);
+            let way_out = known.unwrap_or("check the target and the request");
+            format!("no request succeeded (most failed with {kind}): {way_out}")
         }
         (None, Some(waiting)) => format!(
             "no request was answered: {} waited to the end of the load, the longest for {}: check \

@@ -25,7 +25,7 @@ use tokio::time::error::Elapsed;
 
 use super::incoming::Incoming;
 use super::open::{Connection, Part, Room};
-use super::tls::{self, Protocol};
+use super::tls::{self, First, Protocol, TlsAlone};
 use super::{Counted, EdgeLimit, ListenOptions, Serve, ServeConnection, Shared, pause, stopped};
 
 /// Requests that one connection may have open.
@@ -69,9 +69,16 @@ pub(super) async fn serve<S: ServeConnection>(
     let served = async {
         match &shared.acceptor {
             None => {
-                let told = in_time(options.patience, tls::protocol(&stream)).await;
+                let told = in_time(options.patience, tls::first(&stream)).await;
                 match told {
-                    Ok(Some(protocol)) => drive(stream, protocol, service, &counted, stop).await,
+                    Ok(Some(First::Clear(protocol))) => {
+                        drive(stream, protocol, service, &counted, stop).await
+                    }
+                    Ok(Some(First::Tls)) => {
+                        shared.log(TlsAlone::Client, &stream);
+                        tls::decline(stream).await;
+                        End::Other
+                    }
                     Ok(None) => End::Other,
                     Err(_) => {
                         // With bytes unread the connection would be reset instead of closed.
@@ -80,14 +87,24 @@ pub(super) async fn serve<S: ServeConnection>(
                     }
                 }
             }
-            Some(acceptor) => match in_time(options.patience, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => {
-                    let protocol = tls::negotiated(&stream);
-                    drive(stream, protocol, service, &counted, stop).await
+            Some(acceptor) => {
+                let accepted = acceptor.accept(stream).into_fallible();
+                match in_time(options.patience, accepted).await {
+                    Ok(Ok(stream)) => {
+                        let protocol = tls::negotiated(&stream);
+                        drive(stream, protocol, service, &counted, stop).await
+                    }
+                    Ok(Err((error, stream))) => {
+                        let why = error.get_ref().and_then(|why| why.downcast_ref());
+                        if why.is_some_and(tls::is_in_the_clear) {
+                            shared.log(TlsAlone::Server, &stream);
+                            tls::part(stream).await;
+                        }
+                        End::Other
+                    }
+                    Err(_) => End::Late,
                 }
-                Ok(Err(_)) => End::Other,
-                Err(_) => End::Late,
-            },
+            }
         }
     };
     tokio::select! {
@@ -802,5 +819,39 @@ mod tests {
             serving.await.unwrap().unwrap();
         });
         drop(clients.join().unwrap());
+    }
+    /// It reads why, also where it has sent more than is read of it.
+    #[test]
+    fn a_client_that_alone_speaks_tls_or_alone_does_not_reads_an_answer_that_says_so() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (certificate, key) = kendall_testing::certificate(folder.path(), "server");
+        let tls = crate::serve::Tls { certificate, key, client_certificate: None };
+        let greeting = [&[0x16, 3, 1, 0x40, 0][..], &[7; 100_000]].concat();
+        let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(4_000);
+        for (tls, said) in [(None, greeting), (Some(tls), request)] {
+            let is_encrypted = tls.is_some();
+            let options = ListenOptions { tls, ..ListenOptions::new(([127, 0, 0, 1], 0).into()) };
+            let listener = Listener::bind(options).unwrap();
+            let address = listener.address();
+            let (_stop, stopping) = watch::channel(false);
+            let services = vec![(runtime.handle().clone(), Gate::default())];
+            runtime.spawn(listener.serve(services, None, stopping));
+            let client = std::thread::spawn(move || {
+                let mut stream = std::net::TcpStream::connect(address).unwrap();
+                stream.write_all(&said).unwrap();
+                stream.shutdown(std::net::Shutdown::Write).unwrap();
+                let mut answer = Vec::new();
+                stream.read_to_end(&mut answer).map(|_| answer)
+            });
+            runtime.block_on(async {
+                while !client.is_finished() {
+                    tokio::task::yield_now().await;
+                }
+            });
+            let answer = client.join().unwrap().unwrap();
+            assert_eq!(tls::answers_with_tls(&answer), is_encrypted, "{answer:?}");
+            assert!(is_encrypted || answer.ends_with(b"This server speaks no TLS.\n"), "{answer:?}");
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! What a connection speaks, found by its first bytes; and TLS.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::DateTime;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
@@ -13,13 +15,20 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{self, CertificateError, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{
+    self, CertificateError, InvalidMessage, RootCertStore, ServerConfig,
+};
 use tokio_rustls::server::TlsStream;
 
 /// How HTTP/2 begins.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Wait for the rest of a preface whose beginning came alone.
 const REST: Duration = Duration::from_millis(5);
+/// Longest time in which a client reads why its connection ends.
+const PARTING: Duration = Duration::from_secs(1);
+/// What a client is told that greets with TLS where none is spoken: any library of TLS says that this is none.
+const NO_TLS: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\nThis server speaks no TLS.\n";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -27,19 +36,95 @@ pub enum Protocol {
     Http2,
 }
 
+/// What a connection begins with.
+pub(super) enum First {
+    Clear(Protocol),
+    /// The greeting of TLS.
+    Tls,
+}
+
+/// Whether a client that begins with these bytes speaks TLS: with a record of its handshake, as no request of another
+/// protocol does.
+pub fn greets_with_tls(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&0x16)
+}
+
+/// Whether these bytes are TLS's answer to what is none: a record with an alert.
+pub fn answers_with_tls(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0x15, 3])
+}
+
+/// Whether TLS failed because the other side does not speak it.
+pub fn is_in_the_clear(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType))
+}
+
+/// Who most likely speaks TLS alone, where a connection failed: in the words of libraries that keep nothing else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsAlone {
+    Server,
+    Client,
+}
+
+impl TlsAlone {
+    pub fn of(error: &str) -> Option<Self> {
+        if error.contains("frame with invalid size") {
+            Some(Self::Server)
+        } else if error.contains("InvalidContentType") {
+            Some(Self::Client)
+        } else {
+            None
+        }
+    }
+
+    /// What a server says of a client that it cannot speak with.
+    pub fn for_the_log(self) -> &'static str {
+        match self {
+            Self::Server => {
+                "a client speaks no TLS, which is spoken here alone: have it connect with TLS (https://, grpcs://), or \
+                 serve without --tls-certificate"
+            }
+            Self::Client => {
+                "a client speaks TLS, which is not spoken here: have it connect without (http://, grpc://), or name a \
+                 certificate by --tls-certificate where there is that option"
+            }
+        }
+    }
+}
+
+/// Tells a client that greeted with TLS that none is spoken here.
+pub(super) async fn decline(mut stream: TcpStream) {
+    if stream.write_all(NO_TLS).await.is_ok() {
+        part(stream).await;
+    }
+}
+
+/// Ends a connection whose client has yet to read why: closed with bytes unread, it would be reset.
+pub(super) async fn part(mut stream: TcpStream) {
+    let parted = async {
+        stream.shutdown().await?;
+        while stream.read(&mut [0; 1024]).await? > 0 {}
+        io::Result::Ok(())
+    };
+    drop(tokio::time::timeout(PARTING, parted).await);
+}
+
 /// Reads the first bytes without removing them; `None` when the peer went away.
-pub(super) async fn protocol(stream: &TcpStream) -> Option<Protocol> {
+pub(super) async fn first(stream: &TcpStream) -> Option<First> {
     let mut bytes = [0; PREFACE.len()];
     loop {
         let count = stream.peek(&mut bytes).await.ok()?;
         if count == 0 {
             return None;
         }
+        if greets_with_tls(&bytes[..count]) {
+            return Some(First::Tls);
+        }
         if bytes[..count] != PREFACE[..count] {
-            return Some(Protocol::Http1);
+            return Some(First::Clear(Protocol::Http1));
         }
         if count == PREFACE.len() {
-            return Some(Protocol::Http2);
+            return Some(First::Clear(Protocol::Http2));
         }
         // The socket stays readable while bytes lie there: it cannot be waited on for more.
         super::pause(REST).await;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hyper::header::{AUTHORIZATION, HeaderValue};
 use hyper::{Request, Response};
-use kendall_tier::serve::{TlsError, authorities, with_identity};
+use kendall_tier::serve::{TlsAlone, TlsError, authorities, with_identity};
 use kendall_units::chain;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::sign::CertifiedKey;
@@ -212,12 +212,16 @@ impl Reach {
     }
 }
 
-/// An error with its causes, and what may be wrong: TLS answers the first frame with what is none.
+/// An error with its causes, and what may be wrong: one side alone speaks TLS.
 pub(crate) fn explained(error: &dyn std::error::Error) -> String {
     let mut why = chain(error);
-    if why.contains("frame with invalid size") {
-        why.push_str("; does it speak TLS? name its authority by --peer-certificate");
-    }
+    why.push_str(match TlsAlone::of(&why) {
+        Some(TlsAlone::Server) => "; does it speak TLS? name its authority by --peer-certificate",
+        Some(TlsAlone::Client) => {
+            "; it speaks no TLS: leave --peer-certificate out, or start it with --tls-certificate"
+        }
+        None => "",
+    });
     why
 }
 
@@ -357,9 +361,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_by_tls_to_a_request_in_the_clear_is_explained() {
+    fn tls_on_one_side_alone_is_explained() {
         let said = |words: &str| explained(&std::io::Error::other(words.to_owned()));
         assert!(said("frame with invalid size").ends_with("by --peer-certificate"));
+        let said_in_clear = said("received corrupt message of type InvalidContentType");
+        assert!(said_in_clear.contains("; it speaks no TLS: leave --peer-certificate out"));
         assert_eq!(said("Connection refused"), "Connection refused");
     }
 }

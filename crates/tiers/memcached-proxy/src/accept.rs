@@ -1,6 +1,7 @@
 //! From a client's bytes to requests.
 
 use kendall_protocols::memcached::{BINARY_REQUEST, Command, Parsed, Refusal, Request, parse};
+use kendall_tier::serve::{TlsAlone, greets_with_tls};
 
 use crate::admission::Size;
 use crate::client::{Client, Waits};
@@ -13,6 +14,8 @@ use crate::requests::Place;
 use crate::socket::Moved;
 
 const QUEUE_FULL: &[u8] = b"SERVER_ERROR request queue is full\r\n";
+/// For a client that greets with TLS, whose library says that this is none.
+const NO_TLS: &[u8] = b"SERVER_ERROR no TLS is spoken here\r\n";
 
 impl Engine {
     pub(crate) fn client_readable(&mut self, index: usize, scratch: &mut [u8]) {
@@ -33,8 +36,12 @@ impl Engine {
             }
             Moved::Closed => {
                 client.ended = true;
+                let met_clear = client.stream.met_clear();
                 self.tools.progress += 1;
                 self.clients.mark_dirty(index);
+                if met_clear {
+                    self.log(TlsAlone::Server);
+                }
                 return;
             }
         };
@@ -50,6 +57,12 @@ impl Engine {
                 self.tools.recorder.outcome(report::CLIENT_ERRORS, 1);
                 return self.close_client(index);
             }
+            if greets_with_tls(bytes) && !client.stream.is_encrypted() {
+                client.closing = true;
+                self.tools.recorder.outcome(report::CLIENT_ERRORS, 1);
+                self.clients.append(index, NO_TLS);
+                return self.log(TlsAlone::Client);
+            }
         }
         if client.input.is_empty() {
             let consumed = self.feed(index, bytes);
@@ -62,6 +75,13 @@ impl Engine {
         self.clients.watch_input(index, &mut self.tools);
         if self.clients.get(index).is_some_and(|client| client.stream.is_encrypted()) {
             self.clients.mark_dirty(index);
+        }
+    }
+
+    /// Says, at most once a minute, that clients and this proxy do not agree on TLS.
+    fn log(&mut self, alone: TlsAlone) {
+        if let Some(times) = self.tls_alone.count(self.tools.now_ns) {
+            tracing::warn!(times, "{}", alone.for_the_log());
         }
     }
 

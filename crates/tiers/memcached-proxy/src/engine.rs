@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use kendall_protocols::memcached::Limits;
+use kendall_tier::serve::OnceIn;
 use kendall_tier::{Clock, Recorder, Stop, Waker};
 use rustix::event::Timespec;
 use rustix::io::Errno;
@@ -58,6 +59,8 @@ pub(crate) struct Engine {
     liveness: Liveness,
     next_tick_ns: u64,
     stopping: bool,
+    /// Clients that speak TLS where it is not spoken, or the other way round.
+    pub(crate) tls_alone: OnceIn,
 }
 
 /// What a turn uses and leaves empty.
@@ -107,6 +110,7 @@ impl Engine {
             liveness: Liveness::default(),
             next_tick_ns: 0,
             stopping: false,
+            tls_alone: OnceIn::a_minute(),
             options,
         })
     }

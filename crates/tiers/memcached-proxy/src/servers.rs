@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kendall_protocols::memcached::{Command, Framing, Request, Ring, keys};
-use kendall_tier::serve::OneASecond;
+use kendall_tier::serve::OnceIn;
 use rustix::io::Errno;
 use rustls::pki_types::ServerName;
 
@@ -91,7 +91,7 @@ pub(crate) struct Servers {
     lost: Vec<Lost>,
     in_flight: usize,
     /// How often no descriptor was left since that was logged.
-    short_of_descriptors: OneASecond,
+    short_of_descriptors: OnceIn,
 }
 
 impl Servers {
@@ -183,7 +183,7 @@ impl Servers {
             dirty: Vec::new(),
             lost: Vec::new(),
             in_flight: 0,
-            short_of_descriptors: OneASecond::default(),
+            short_of_descriptors: OnceIn::a_second(),
         }
     }
 

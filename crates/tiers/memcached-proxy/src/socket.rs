@@ -11,6 +11,7 @@ use std::path::{Path as FilePath, PathBuf};
 use std::sync::Arc;
 
 use kendall_tier::BACKLOG;
+use kendall_tier::serve::is_in_the_clear;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
@@ -57,6 +58,11 @@ impl Stream {
     /// Whether it is encrypted and not agreed yet how.
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// Whether TLS was refused because the other side does not speak it.
+    pub(crate) fn met_clear(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.met_clear)
     }
 
     /// Whether the other side ended behind the bytes that were read last.
@@ -134,6 +140,8 @@ pub(crate) struct Tls {
     connection: Connection,
     /// The other side ended behind the bytes that were read last.
     ended: bool,
+    /// It does not speak TLS.
+    met_clear: bool,
 }
 
 /// The socket in the form that the TLS library takes.
@@ -159,14 +167,14 @@ impl Tls {
     /// The side that was called. `None` when the library refuses its configuration.
     pub(crate) fn accepting(config: &Arc<ServerConfig>) -> Option<Self> {
         let connection = ServerConnection::new(Arc::clone(config)).ok()?;
-        Some(Self { connection: connection.into(), ended: false })
+        Some(Self { connection: connection.into(), ended: false, met_clear: false })
     }
 
     /// The side that calls.
     pub(crate) fn connecting(tls: &ServerTls, name: ServerName<'static>) -> Option<Self> {
         let name = tls.name.clone().unwrap_or(name);
         let connection = ClientConnection::new(Arc::clone(&tls.config), name).ok()?;
-        Some(Self { connection: connection.into(), ended: false })
+        Some(Self { connection: connection.into(), ended: false, met_clear: false })
     }
 
     /// Reads as much as there is and fits. What was decoded is handed on whole.
@@ -191,8 +199,13 @@ impl Tls {
             }
             match self.connection.read_tls(&mut Raw(socket)) {
                 Ok(0) => ended = true,
-                Ok(_) if self.connection.process_new_packets().is_ok() => continue,
-                Ok(_) => ended = true,
+                Ok(_) => match self.connection.process_new_packets() {
+                    Ok(_) => continue,
+                    Err(error) => {
+                        self.met_clear = is_in_the_clear(&error);
+                        ended = true;
+                    }
+                },
                 Err(error) if is_later(&error) => break,
                 Err(_) => ended = true,
             }

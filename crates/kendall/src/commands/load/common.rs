@@ -8,7 +8,7 @@ use kendall_loadgen::arrivals::ArrivalPlan;
 use kendall_loadgen::http::Values;
 use kendall_loadgen::load::{Limits, LoadError, LoadPlan, LoadProgress, PacePlan};
 use kendall_loadgen::stages::{Level, Stages};
-use kendall_loadgen::tls::is_cut;
+use kendall_loadgen::tls::{is_answer_by_tls, is_cut};
 use kendall_observations::{Condition, Holds};
 use kendall_protocols::load_result::LoadResult;
 use kendall_report::document::Table;
@@ -475,7 +475,9 @@ impl TlsAdvice {
             LoadError::Thread(_) => return error.into(),
         };
         let (said, why) = (source.to_string(), kendall_units::chain(&source));
-        let what = if said.contains("CaUsedAsEndEntity") {
+        let what = if is_answer_by_tls(&source) {
+            format!("{target}: {said}")
+        } else if said.contains("CaUsedAsEndEntity") {
             format!(
                 "{target} shows the certificate of an authority as its own, which is not taken; make one that the \
                  authority signs{authority}"

@@ -10,7 +10,8 @@ use anyhow::Context as _;
 use kendall_loadgen::tls::is_cut;
 use kendall_message_queue::wire::message_queue_client::MessageQueueClient;
 use kendall_protocols::queue as wire;
-use kendall_units::{Seconds, innermost};
+use kendall_tier::serve::TlsAlone;
+use kendall_units::{Seconds, chain, innermost};
 use serde_json::{Value, json};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -227,6 +228,18 @@ impl Caller {
                     self.timeout
                 ),
             ),
+            Code::Unavailable | Code::Unknown | Code::Cancelled | Code::Internal
+                if TlsAlone::of(&chain(status)) == Some(TlsAlone::Server) =>
+            {
+                (
+                    Exit::NotReady,
+                    format!(
+                        "what answers at {} is not a message queue, or speaks TLS: then add --tls-name NAME, the \
+                         name in its certificate",
+                        self.server
+                    ),
+                )
+            }
             Code::Unimplemented => {
                 (Exit::NotReady, format!("what answers at {} is not a message queue", self.server))
             }
@@ -566,6 +579,8 @@ fn unreached(server: SocketAddr, why: &str, hint: &str) -> String {
             "the certificate of {server} is not taken ({why}); it must be valid now, for the name of --tls-name, and \
              from an authority that the system trusts or --tls-root FILE names"
         )
+    } else if TlsAlone::of(why) == Some(TlsAlone::Client) {
+        format!("the server at {server} speaks no TLS ({why}); leave --tls-name out")
     } else if is_cut(why) || why.contains("fatal alert") {
         format!("the server at {server} ended the connection ({why}){hint}")
     } else {
