@@ -107,6 +107,10 @@ pub(crate) struct PageFlags {
     /// How the summary at the stop is printed; json is the message of GET /snapshot
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
+
+    /// Adds the response times in steps of 0.1 ms to the summary at the stop
+    #[arg(long)]
+    histogram: bool,
 }
 
 /// The certificate by which a tier is known, and whether its clients need one.
@@ -180,6 +184,7 @@ pub(crate) struct Running {
     instruments: Instruments,
     stop: Stop,
     format: Format,
+    histogram: bool,
     announcement: Announcement,
     page: Option<Page>,
     log: Option<SecondLog>,
@@ -219,7 +224,8 @@ impl Running {
         }
         output::note(&ready_line(&announcement));
         let (instruments, stop) = (instruments.clone(), stop.clone());
-        Ok(Self { instruments, stop, format: flags.format, announcement, page, log })
+        let PageFlags { format, histogram, .. } = *flags;
+        Ok(Self { instruments, stop, format, histogram, announcement, page, log })
     }
 
     /// Returns when the stop was asked for; `/health` answers 503 from then on.
@@ -262,7 +268,7 @@ impl Running {
             log.join();
         }
         let snapshot = self.instruments.snapshot();
-        let document = summary::document(&snapshot)?;
+        let document = summary::document(&snapshot, self.histogram)?;
         output::print(self.format, &snapshot, || document)?;
         Ok(Exit::Done)
     }

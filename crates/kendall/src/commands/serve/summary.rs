@@ -3,7 +3,7 @@
 use kendall_protocols::snapshot::{EncodedHistogram, TierSnapshot, stage};
 use kendall_report::document::{Section, Table, Unit};
 use kendall_stats::histogram::Histogram;
-use kendall_units::{Seconds, exact_f64};
+use kendall_units::{Seconds, counted, exact_f64};
 
 /// Steps of the printed histogram.
 const STEP_NS: u64 = 100_000;
@@ -11,8 +11,8 @@ const TIME: Unit = Unit::Time(4);
 /// Columns of the longest bar.
 const BAR: u64 = 40;
 
-/// What the tier did from its start to `snapshot`.
-pub(crate) fn document(snapshot: &TierSnapshot) -> anyhow::Result<Section> {
+/// What the tier did from its start to `snapshot`, with the histogram of its response times where that is asked for.
+pub(crate) fn document(snapshot: &TierSnapshot, in_steps: bool) -> anyhow::Result<Section> {
     let seconds = exact_f64(snapshot.at_ns.saturating_sub(snapshot.started_ns)) / 1e9;
     let title = format!("{}, {} s", snapshot.tier, Seconds::new(seconds).get().round());
     let mut document = Section::new("summary", title);
@@ -20,7 +20,16 @@ pub(crate) fn document(snapshot: &TierSnapshot) -> anyhow::Result<Section> {
     document.table(levels(snapshot));
     document.table(backends(snapshot)?);
     document.text(counts(snapshot));
-    document.text(response_times(snapshot)?.trim_end());
+    let mut times = Histogram::new();
+    for request in snapshot.requests.values() {
+        if let Some(encoded) = request.stages.get(stage::RESPONSE_TIME) {
+            times.add(&decode(encoded)?);
+        }
+    }
+    document.text(response_times(&times));
+    if in_steps {
+        document.text(histogram(&times).trim_end());
+    }
     Ok(document)
 }
 
@@ -100,18 +109,20 @@ fn counts(snapshot: &TierSnapshot) -> String {
     parts.join(" · ")
 }
 
-/// All response times in steps of 0.1 ms, however long. Steps without requests are left out, and a line
-/// says so.
-fn response_times(snapshot: &TierSnapshot) -> anyhow::Result<String> {
-    let mut all = Histogram::new();
-    for request in snapshot.requests.values() {
-        if let Some(encoded) = request.stages.get(stage::RESPONSE_TIME) {
-            all.add(&decode(encoded)?);
-        }
-    }
-    Ok(histogram(&all))
+/// All response times in a line.
+fn response_times(all: &Histogram) -> String {
+    let Some(mean) = mean(all) else { return String::new() };
+    let [p50, p90, p99, max] = [0.5, 0.9, 0.99, 1.0]
+        .map(|quantile| Seconds::from_nanos(all.quantile(quantile).unwrap_or(0)));
+    format!(
+        "response time of {}: mean {}, p50 {p50}, p90 {p90}, p99 {p99}, max {max}",
+        counted(all.count(), "request"),
+        Seconds::new(mean)
+    )
 }
 
+/// All response times in steps of 0.1 ms, however long. Steps without requests are left out, and a line
+/// says so.
 fn histogram(all: &Histogram) -> String {
     let rows = all.steps(STEP_NS);
     let Some(most) = rows.iter().map(|row| row.count).max() else { return String::new() };
@@ -141,6 +152,18 @@ fn mean(histogram: &Histogram) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Under load the steps are more than a thousand lines.
+    #[test]
+    fn response_times_are_a_line_and_in_steps_where_those_are_asked_for() {
+        let mut times = Histogram::new();
+        (1..=2_000).for_each(|step| times.record(step * STEP_NS));
+        let line = response_times(&times);
+        let start = "response time of 2000 requests: mean 100";
+        assert!(line.starts_with(start) && line.lines().count() == 1, "{line}");
+        assert!(line.contains(", p99 198") && line.contains(", max 200"), "{line}");
+        assert_eq!(response_times(&Histogram::new()), "");
+    }
 
     /// Times of 3 ms and more were one line "later", whatever they were.
     #[test]
