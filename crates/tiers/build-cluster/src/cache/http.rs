@@ -1,4 +1,4 @@
-//! The HTTP cache, as Bazel and ccache speak it: `GET`, `HEAD` and `PUT` of `/cas/HASH` and
+//! The HTTP cache, as Bazel speaks it: `GET`, `HEAD` and `PUT` of `/cas/HASH` and
 //! `/ac/HASH`, with the instance before it.
 
 use bytes::Bytes;
@@ -126,8 +126,6 @@ fn look(call: &Call, path: &str) -> Result<Found, Status> {
                 Ok(()) | Err(Unfit::Failed) => {
                     results::complete(call, &partition, digest.function, result)?
                 }
-                // Tools other than Bazel store what is not a result of an action.
-                Err(Unfit::Malformed) => Some(result),
                 Err(_) => None,
             },
         };
@@ -167,7 +165,7 @@ async fn put(
             return Err(Status::resource_exhausted("a result of so many bytes is not kept"));
         }
         match outputs::check(digest.function, &bytes) {
-            Ok(()) | Err(Unfit::Failed | Unfit::Malformed) => {}
+            Ok(()) | Err(Unfit::Failed) => {}
             Err(unfit) => return Err(unfit.into()),
         }
         let content = Content::plain(partition.result(&digest), bytes);

@@ -13,7 +13,7 @@ use crate::wire::re;
 /// Why a result is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unfit {
-    #[error("the result is not a message of the protocol")]
+    #[error("the result is no ActionResult of the Remote Execution API, and nothing else is kept there")]
     Malformed,
     #[error(
         "the output path {0:?} is refused: paths are relative to the working directory, names joined by single `/`, without `.` and `..`"
@@ -66,6 +66,13 @@ pub(crate) fn check(function: Function, result: &[u8]) -> Result<(), Unfit> {
                 let form = if number == 12 { NEWER } else { OLDER };
                 outputs.push((symlink(link)?, form));
             }
+            (9, Value::Bytes(metadata)) => {
+                for field in Fields(metadata) {
+                    field?;
+                }
+            }
+            // Another type than this field has: no library reads the message.
+            (2..=12, _) => return Err(Unfit::Malformed),
             _ => {}
         }
     }
@@ -292,6 +299,15 @@ mod tests {
         let refused = Err(Unfit::Path(String::new()));
         assert_eq!(judged(&file("")), refused);
         assert!(link("").iter().all(|result| judged(result) == refused));
+    }
+
+    /// Most text is no message; some is one with fields that nobody knows, as libraries take it.
+    #[test]
+    fn text_is_no_result() {
+        for text in [&b"hello\n"[..], b"{}", b"8888", b"<html>", b"\xff\xff", b"J\x02ok", b" \x00 \x00H"] {
+            assert_eq!(check(Function::Sha256, text), Err(Unfit::Malformed), "{text:?}");
+        }
+        assert_eq!(check(Function::Sha256, b""), Ok(()), "all its fields are as usual");
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn usable(
     action: &Digest,
 ) -> Result<Option<Bytes>, Status> {
     let found = match stored(partition, action)? {
-        // Over HTTP anything can be stored.
+        // Over HTTP results of actions that failed can be stored.
         Some(result) if outputs::check(action.function, &result).is_ok() => {
             complete(call, partition, action.function, result)?
         }

@@ -689,10 +689,14 @@ fn the_http_cache_serves_the_same_blobs_and_results() {
         assert_eq!(client.result("", &failed).await, Err(Code::NotFound));
         assert!(client.read(&digest.resource(), 0, 0).await.unwrap() == blob);
     });
-    // What others keep there is no result of an action.
+    // What is no result of an action is not kept there.
     let other = format!("/ac/{}", Function::Sha256.digest(b"ccache").hash_text());
-    assert_eq!(http("PUT", &other, b"\xff\xff no message").0, 200);
-    assert_eq!(http("GET", &other, b""), (200, b"\xff\xff no message".to_vec()));
+    for text in [&b"hello\n"[..], b"\xff\xff no message"] {
+        let (code, said) = http("PUT", &other, text);
+        let said = String::from_utf8(said).unwrap();
+        assert!(code == 400 && said.contains("no ActionResult"), "{code} {said}");
+        assert_eq!(http("GET", &other, b"").0, 404);
+    }
     for (method, path, code) in
         [("GET", "/cas/abc", 400), ("GET", "/nothing", 404), ("DELETE", &path, 405)]
     {
