@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use kendall_tier::Clock;
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::user::{User, no_links};
@@ -30,6 +31,9 @@ const MARGIN: u64 = 4 << 20;
 /// checkpoint. The rest is for the log written during that checkpoint, and for whole segments.
 const LOG_SHARE: u64 = 4;
 
+/// Time between two lines of the log about the disk.
+const QUIET_NS: u64 = 60_000_000_000;
+
 /// The file, and whether it was given up.
 #[derive(Debug)]
 pub(super) struct LogReserve {
@@ -37,6 +41,33 @@ pub(super) struct LogReserve {
     user: User,
     state: State,
     room: Arc<LogRoom>,
+    /// Whether the file could be emptied when it was given up.
+    emptied: bool,
+    told: Told,
+}
+
+/// What the log was told of the disk: receives may free what sends fill again, every few seconds.
+#[derive(Debug, Default)]
+struct Told {
+    full: bool,
+    at_ns: Option<u64>,
+    was_full: bool,
+    /// How often the disk became full since then.
+    times: u64,
+}
+
+impl Told {
+    /// How often the disk became full, where the log is to be told now.
+    fn again(&mut self, is_full: bool, now_ns: u64) -> Option<u64> {
+        self.times += u64::from(is_full && !self.was_full);
+        self.was_full = is_full;
+        let is_new = is_full != self.full || self.times > 0;
+        let is_due = self.at_ns.is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= QUIET_NS);
+        (is_new && is_due).then(|| {
+            (self.full, self.at_ns) = (is_full, Some(now_ns));
+            std::mem::take(&mut self.times)
+        })
+    }
 }
 
 /// What the disk of the log has left.
@@ -64,9 +95,9 @@ impl LogRoom {
         half.zip(disk(&self.folder)).is_some_and(|(bytes, (free, _))| free < bytes * LOG_SHARE / 2)
     }
 
-    fn set(&self, bytes: u64) -> bool {
+    fn set(&self, bytes: u64) {
         let bytes = i64::try_from(bytes).expect("a few segments");
-        self.log_bytes.swap(bytes, Ordering::Relaxed) > 0
+        self.log_bytes.store(bytes, Ordering::Relaxed);
     }
 }
 
@@ -80,24 +111,45 @@ enum State {
 
 impl LogReserve {
     pub(super) fn new(user: User, room: Arc<LogRoom>) -> Self {
-        Self { path: room.folder.join(FILE), user, state: State::NoRoom, room }
+        let (path, told) = (room.folder.join(FILE), Told::default());
+        Self { path, user, state: State::NoRoom, room, emptied: false, told }
     }
 
     /// Empties the file where the disk is nearly full, and fills it where there is space.
     pub(super) fn check(&mut self) {
         let Some((free, total)) = disk(&self.room.folder) else { return };
+        self.adapt(free, total);
+        let is_full = self.state == State::Released;
+        let Some(times) = self.told.again(is_full, Clock::monotonic().now_ns()) else { return };
+        if is_full {
+            tracing::warn!(
+                free_kib = free >> 10,
+                reserve_released = self.emptied,
+                path = %self.path.display(),
+                times,
+                "the disk of PostgreSQL's log is nearly full: sends are refused until there is space"
+            );
+        } else {
+            tracing::info!(
+                times,
+                "the disk of PostgreSQL's log has space again: sends are accepted"
+            );
+        }
+    }
+
+    fn adapt(&mut self, free: u64, total: u64) {
         let size = size(total);
         let low = (size / 2).clamp(SEGMENT, 2 * SEGMENT);
         if self.state == State::NoRoom {
             match fs::symlink_metadata(&self.path).map(|about| about.blocks() * 512) {
                 Ok(allocated) if allocated >= size => self.state = State::Held,
                 // An earlier process gave it up, and there was no space since then.
-                Ok(0) => self.release(free, size),
+                Ok(0) => self.release(size),
                 _ => {}
             }
         }
         if free < low && self.state != State::Released {
-            self.release(free, size);
+            self.release(size);
         } else if free >= low + size + MARGIN && self.state != State::Held {
             match self.create(size) {
                 Ok(()) => self.hold(State::Held),
@@ -111,25 +163,17 @@ impl LogReserve {
         }
     }
 
-    fn release(&mut self, free: u64, size: u64) {
+    fn release(&mut self, size: u64) {
         // First, so that no send takes what this frees.
         self.room.set(size / LOG_SHARE);
         self.state = State::Released;
         // An empty file tells the next start.
-        let released = self.open().is_ok();
-        tracing::warn!(
-            free_kib = free >> 10,
-            reserve_released = released,
-            path = %self.path.display(),
-            "the disk of PostgreSQL's log is nearly full: sends are refused until there is space"
-        );
+        self.emptied = self.open().is_ok();
     }
 
     fn hold(&mut self, state: State) {
         self.state = state;
-        if self.room.set(0) {
-            tracing::info!("the disk of PostgreSQL's log has space again: sends are accepted");
-        }
+        self.room.set(0);
     }
 
     /// The file, empty.
@@ -169,4 +213,25 @@ fn disk(folder: &Path) -> Option<(u64, u64)> {
 /// Size of the file on a disk of so many bytes.
 fn size(disk: u64) -> u64 {
     (disk / SHARE / SEGMENT).clamp(1, MOST_SEGMENTS) * SEGMENT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Full every four seconds, and with space again two seconds later.
+    #[test]
+    fn a_disk_that_swings_about_its_mark_is_logged_once_a_minute_and_its_last_state_always() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let mut told = Told::default();
+        let mut lines = Vec::new();
+        for second in 0..300 {
+            let is_full = second < 130 && second % 4 < 2;
+            let times = told.again(is_full, second * SECOND_NS);
+            lines.extend(times.map(|times| (second, is_full, times)));
+        }
+        // 60 and 120 begin a swing themselves.
+        assert_eq!(lines, [(0, true, 1), (60, true, 15), (120, true, 15), (180, false, 2)]);
+        assert_eq!(Told::default().again(false, 0), None, "of a disk with space nothing is said");
+    }
 }
