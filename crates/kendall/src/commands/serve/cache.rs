@@ -58,7 +58,7 @@ pub(crate) struct CacheFlags {
 /// Who may connect, and how.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ClientFlags {
-    /// Most client connections; further ones wait to be accepted
+    /// Most client connections; a further one replaces the longest idle, or waits
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = super::at_least_one::<u32>())]
     client_connections: u32,
 

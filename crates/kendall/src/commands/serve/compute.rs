@@ -63,7 +63,7 @@ pub(crate) struct ComputeFlags {
     #[arg(long, value_name = "BYTES", default_value = "16MiB", value_parser = parse_bytes)]
     max_body: u64,
 
-    /// Most connections at a time; further ones are closed
+    /// Most connections at a time; a further one replaces the longest idle, or is closed
     #[arg(long, default_value_t = Limits::default().connections, value_parser = at_least_one::<usize>())]
     connections: usize,
 

@@ -90,7 +90,7 @@ pub(crate) struct SchedulerFlags {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = kendall_units::parse_seconds)]
     cache_patience: Seconds,
 
-    /// Most client and worker connections; further ones wait to be accepted
+    /// Most client and worker connections; a further one replaces the longest idle, or waits
     #[arg(long, value_name = "N", default_value_t = 2048, value_parser = at_least_one::<usize>())]
     connections: usize,
 
