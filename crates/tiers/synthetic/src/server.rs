@@ -1,5 +1,6 @@
 //! The event loop: one thread takes requests, asks the station when they end, and answers then.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -145,6 +146,8 @@ struct EventLoop {
     service_time: Distribution,
     rng: Xoshiro256PlusPlus,
     events: Deadlines<Event>,
+    /// Events that were due, and whose levels are counted; what else they want is still to be done.
+    due: VecDeque<Event>,
     sequence: u64,
     waits: Waits,
     connections: ConnectionTable<Connection>,
@@ -173,6 +176,7 @@ impl EventLoop {
             service_time: tier.options.service_time,
             rng: numbers(tier.options.seed, tier.options.run),
             events: Deadlines::default(),
+            due: VecDeque::new(),
             sequence: 0,
             waits: Waits::default(),
             connections: ConnectionTable::default(),
@@ -197,25 +201,38 @@ impl EventLoop {
             for event in ready.drain(..) {
                 self.announced(Token::of(event.data.u64()), event.flags);
             }
+            self.fire();
             self.over |= self.stopping && self.connections.is_empty();
         }
         Ok(())
     }
 
-    fn fire(&mut self) {
-        while let Some((at_ns, event)) = self.events.pop_due(self.clock.now_ns()) {
+    /// Counts what is due by now: a server that was left is not busy when the next visit takes it.
+    fn settle(&mut self, now_ns: u64) {
+        while let Some((at_ns, event)) = self.events.pop_due(now_ns) {
             match event {
-                Event::Ends { key, number, visit, .. } => {
-                    self.recorder.workers_busy.subtract(at_ns, 1);
-                    self.with(key, |tier, connection| {
-                        connection.answer(number, times(&visit), Some(visit));
-                        tier.serve(key, connection)
-                    });
-                }
+                Event::Ends { .. } => self.recorder.workers_busy.subtract(at_ns, 1),
                 Event::Begins { .. } => {
                     self.recorder.queue_length.subtract(at_ns, 1);
                     self.recorder.workers_busy.add(at_ns, 1);
+                    continue;
                 }
+                Event::Accept | Event::Grace | Event::Over => {}
+            }
+            self.due.push_back(event);
+        }
+    }
+
+    fn fire(&mut self) {
+        loop {
+            self.settle(self.clock.now_ns());
+            let Some(event) = self.due.pop_front() else { return };
+            match event {
+                Event::Ends { key, number, visit, .. } => self.with(key, |tier, connection| {
+                    connection.answer(number, times(&visit), Some(visit));
+                    tier.serve(key, connection)
+                }),
+                Event::Begins { .. } => {}
                 Event::Accept => {
                     self.pausing = false;
                     self.accept();
@@ -280,6 +297,7 @@ impl EventLoop {
 
     fn visit(&mut self, key: Key, connection: &mut Connection, number: u64) {
         let now_ns = self.clock.now_ns();
+        self.settle(now_ns);
         let waiting = self.recorder.queue_length.current();
         if waiting >= self.limits.waiting && !self.station.is_free(now_ns) {
             self.recorder.limit_hit(LIMIT_QUEUE);

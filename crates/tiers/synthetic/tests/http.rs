@@ -126,6 +126,18 @@ fn one_server_serves_one_after_the_other_and_two_serve_two() {
     }
 }
 
+/// A visit that takes a server whose last answer has yet to leave was counted beside that one.
+#[test]
+fn no_more_servers_are_busy_than_there_are() {
+    let tier = Running::start("0.000001ms", 2, Limits::default());
+    let mut stream = tier.connect();
+    stream.write_all(&GET.repeat(50)).unwrap();
+    assert!((0..50).all(|_| answer(&mut stream).0 == 200));
+    tier.until_counted(50);
+    let busy = tier.instruments.snapshot().workers_busy;
+    assert!(busy.current == 0 && busy.maximum <= 2, "{busy:?}");
+}
+
 #[test]
 fn pipelined_requests_are_answered_in_their_order() {
     let tier = Running::start("uniform:0ms..3ms", 8, Limits::default());
