@@ -10,7 +10,7 @@ use kendall_study::system::SYSTEMS;
 use kendall_study::workload::PROTOCOLS;
 use toml::{Table, Value};
 
-/// A key whose flag has another name, and what its value is called.
+/// A key whose flag has another name (its own is an alias), and what its value is called.
 pub(super) type Named = (&'static str, &'static str, &'static str);
 
 pub(super) fn name(key: &str, named: &[Named]) -> String {
@@ -32,7 +32,11 @@ pub(super) fn args(keys: &'static [Key], named: &'static [Named]) -> impl Iterat
             _ => arg,
         };
         let arg = match named.iter().find(|(of, _, _)| *of == key.name) {
-            Some((_, _, value)) => arg.value_name(*value),
+            Some((_, other, value)) => {
+                let own = key.name.replace('_', "-");
+                let arg = if own == *other { arg } else { arg.alias(own) };
+                arg.value_name(*value)
+            }
             None if matches!(key.form, Form::Count { .. } | Form::Flag) => arg,
             None => arg.value_name(key.name.to_uppercase()),
         };

@@ -264,16 +264,16 @@ fn a_device_is_no_file_of_tokens_certificates_or_settings() {
 fn a_server_that_could_serve_nobody_does_not_start() {
     let any = ["--listen", "127.0.0.1:0"];
     for (tier, option) in [
-        ("compute", "--connections"),
-        ("synthetic", "--connections"),
-        ("link", "--connections"),
-        ("scheduler", "--connections"),
+        ("compute", "--client-connections"),
+        ("synthetic", "--client-connections"),
+        ("link", "--client-connections"),
+        ("scheduler", "--client-connections"),
         ("queue", "--client-connections"),
         ("cache", "--client-connections"),
         ("queue", "--queue-capacity"),
         ("scheduler", "--queue-capacity"),
         ("scheduler", "--operations"),
-        ("proxy", "--max-clients"),
+        ("proxy", "--client-connections"),
     ] {
         refused(&["serve", tier, any[0], any[1], option, "0"], "0 is not in 1..");
     }

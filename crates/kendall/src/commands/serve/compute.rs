@@ -64,7 +64,7 @@ pub(crate) struct ComputeFlags {
     max_body: u64,
 
     /// Most connections at a time; a further one replaces the longest idle, or is closed
-    #[arg(long, default_value_t = Limits::default().connections, value_parser = at_least_one::<usize>())]
+    #[arg(long = "client-connections", alias = "connections", value_name = "N", default_value_t = Limits::default().connections, value_parser = at_least_one::<usize>())]
     connections: usize,
 
     /// Time for the head of a request (and between two), and again for its body

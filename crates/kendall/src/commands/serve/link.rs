@@ -54,7 +54,7 @@ pub(crate) struct LinkFlags {
     seed: u64,
 
     /// Most connections at a time; further ones are reset
-    #[arg(long, default_value_t = 10_000, value_parser = at_least_one::<usize>())]
+    #[arg(long = "client-connections", alias = "connections", value_name = "N", default_value_t = 10_000, value_parser = at_least_one::<usize>())]
     connections: usize,
 
     /// Most bytes held in one direction of one connection

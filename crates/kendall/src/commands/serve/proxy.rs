@@ -58,6 +58,7 @@ const NAMED: &[Named] = &[
     ("servers", "server", "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]"),
     ("failover", "failover", "HOST:PORT[:WEIGHT]|unix:PATH[:WEIGHT]"),
     ("authority", "server-ca", "FILE"),
+    ("max_clients", "client-connections", "N"),
 ];
 
 impl clap::Args for Settings {

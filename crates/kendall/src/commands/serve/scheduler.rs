@@ -91,7 +91,7 @@ pub(crate) struct SchedulerFlags {
     cache_patience: Seconds,
 
     /// Most client and worker connections; a further one replaces the longest idle, or waits
-    #[arg(long, value_name = "N", default_value_t = 2048, value_parser = at_least_one::<usize>())]
+    #[arg(long = "client-connections", alias = "connections", value_name = "N", default_value_t = 2048, value_parser = at_least_one::<usize>())]
     connections: usize,
 
     #[command(flatten)]

@@ -29,7 +29,7 @@ pub(crate) struct SyntheticFlags {
     queue: u64,
 
     /// Most connections at a time; further ones are closed
-    #[arg(long, default_value_t = Limits::default().connections, value_parser = at_least_one::<usize>())]
+    #[arg(long = "client-connections", alias = "connections", value_name = "N", default_value_t = Limits::default().connections, value_parser = at_least_one::<usize>())]
     connections: usize,
 
     #[arg(long)]
