@@ -2,6 +2,7 @@
 //! that come with it. `UPDATE=1 cargo test -p kendall --test commands documented_keys` rewrites the tables.
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -215,7 +216,8 @@ fn the_schema_of_models_holds_every_model_that_comes_with_the_program() {
 fn the_schema_of_studies_holds_every_study_that_comes_with_the_program() {
     let schema = schema("study");
     let mut count = 0;
-    let folders = ["calibration", "compute", "memcached", "message-queue", "processes", "."];
+    let folders =
+        ["calibration", "compute", "memcached", "message-queue", "processes", "reference", "."];
     for folder in folders {
         for entry in std::fs::read_dir(root().join("studies").join(folder)).unwrap() {
             let path = entry.unwrap().path();
@@ -240,6 +242,43 @@ fn the_schema_of_studies_holds_every_study_that_comes_with_the_program() {
     }
     for levels in ["'a, b' = [1, 2]", "'a, b' = 'same as c'", "a = 3", "a = { from = 1 }"] {
         assert!(varied(levels).is_err(), "{levels}");
+    }
+}
+
+/// Keys of a TOML value, at any depth; factors name those that they vary.
+fn keys_in(value: &toml::Value, found: &mut BTreeSet<String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                found.extend(key.split(['.', ',', ' ']).map(str::to_owned));
+                keys_in(value, found);
+            }
+        }
+        toml::Value::Array(values) => values.iter().for_each(|value| keys_in(value, found)),
+        _ => {}
+    }
+}
+
+/// `studies/reference/` shows what the studies themselves do not use.
+#[test]
+fn a_study_shows_every_key() {
+    let mut found = BTreeSet::new();
+    for folder in ["reference", "calibration", "compute", "memcached", "message-queue", "build-cluster", "."] {
+        for entry in std::fs::read_dir(root().join("studies").join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|ending| ending != "toml") {
+                continue;
+            }
+            let study = kendall_study::StudyFile::read(&path, false, &[]);
+            study.unwrap_or_else(|refusal| panic!("{refusal}"));
+            let text = std::fs::read_to_string(&path).unwrap();
+            keys_in(&toml::from_str(&text).unwrap(), &mut found);
+        }
+    }
+    for (table, keys) in kendall_study::keys::tables() {
+        for key in keys.iter().flat_map(|group| group.iter()) {
+            assert!(found.contains(key.name), "no study shows `{}` of {table}", key.name);
+        }
     }
 }
 
