@@ -437,6 +437,41 @@ fn a_file_of_version_2_is_brought_to_this_version() {
     }
 }
 
+/// Readers of the file have its columns from the document. A percentile there may be `…_p50_s`, and the ends of an interval
+/// have the name of its center.
+#[test]
+fn the_documents_name_every_column_and_the_version() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let page = |name: &str| std::fs::read_to_string(docs.join(name)).unwrap();
+    for (name, before) in
+        [("results.md", "version of the schema, "), ("stability.md", "`PRAGMA user_version`, now ")]
+    {
+        let said = format!("{before}{SCHEMA_VERSION};");
+        assert!(page(name).contains(&said), "docs/{name} does not say `{said}`");
+    }
+    let text = page("results.md");
+    let quoted = text.split('`').skip(1).step_by(2);
+    let words: std::collections::BTreeSet<&str> =
+        quoted.flat_map(|part| part.split(|c: char| !(c.is_alphanumeric() || "_…".contains(c)))).collect();
+    let names = |column: &str| {
+        words.contains(column)
+            || words.iter().any(|word| word.strip_prefix('…').is_some_and(|end| column.ends_with(end)))
+    };
+    let folder = tempfile::tempdir().unwrap();
+    drop(Results::create(folder.path(), &study()).unwrap());
+    let database = rusqlite::Connection::open(folder.path().join(DATABASE_FILE)).unwrap();
+    let all = "SELECT t.name, c.name FROM sqlite_schema t, pragma_table_info(t.name) c WHERE t.type IN ('table', 'view')";
+    let mut statement = database.prepare(all).unwrap();
+    let columns = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)));
+    let columns: Vec<(String, String)> = columns.unwrap().collect::<Result<_, _>>().unwrap();
+    assert!(columns.len() > 200, "{}", columns.len());
+    for (table, column) in columns {
+        let center = column.trim_end_matches("_low").trim_end_matches("_high");
+        assert!(words.contains(table.as_str()), "docs/results.md lacks `{table}`");
+        assert!(names(center), "docs/results.md lacks `{column}` of `{table}`");
+    }
+}
+
 /// What counts no threads does not say that none waited; a control group says how long one at least did.
 #[test]
 fn who_waits_for_a_core_is_counted_or_told_by_the_pressure_or_not_known() {

@@ -314,6 +314,37 @@ fn every_page_is_in_the_summary_of_the_site() {
     look(&docs, &docs, &std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap());
 }
 
+/// Keys such as `[Jain91 §31.2]`, in documents and comments, are those of docs/references.md.
+#[test]
+fn every_source_is_in_the_references() {
+    fn look(folder: &Path, references: &str) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                look(&path, references);
+                continue;
+            }
+            let Some(ending @ ("rs" | "md" | "py")) = path.extension().and_then(|e| e.to_str()) else {
+                continue;
+            };
+            let text = std::fs::read_to_string(&path).unwrap();
+            let lines = text.lines().filter(|line| ending != "rs" || line.contains("//"));
+            for part in lines.flat_map(|line| line.split('[').skip(1)) {
+                let key = part.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+                let name = key.trim_end_matches(|c: char| c.is_ascii_digit());
+                let is_key = key.len() == name.len() + 2 && name.len() > 1;
+                let is_key = is_key && name.chars().all(|c| c.is_ascii_alphabetic());
+                let is_key = is_key && name.starts_with(|c: char| c.is_ascii_uppercase());
+                let listed = references.contains(&format!("| {key} |"));
+                assert!(!is_key || listed, "docs/references.md lacks {key} ({})", path.display());
+            }
+        }
+    }
+    let references = std::fs::read_to_string(root().join("docs/references.md")).unwrap();
+    look(&root().join("docs"), &references);
+    look(&root().join("crates"), &references);
+}
+
 /// `make book` writes its reference from the schemas and the help of the commands.
 #[test]
 fn the_sources_of_the_site_are_made() {

@@ -488,6 +488,9 @@ fn files_of_worked_cases_are_met() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{text}");
         assert!(text.contains(&format!("{count} of {count} cases are met")), "{text}");
+        let page = std::fs::read_to_string(root().join("docs/models.md")).unwrap();
+        let said = format!("`{file}` has {count}.");
+        assert!(file != PUBLISHED || page.contains(&said), "docs/models.md does not say {said}");
     }
 }
 
