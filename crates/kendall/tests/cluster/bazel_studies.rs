@@ -118,6 +118,11 @@ fn a_warm_build_takes_its_files_from_the_cache() {
 }
 
 #[test]
+fn jobs_of_one_build() {
+    builds_at_toy_size("jobs.toml");
+}
+
+#[test]
 #[ignore = "minutes: make test-clients"]
 fn concurrency_for_the_scalability_law() {
     builds_at_toy_size("concurrency.toml");

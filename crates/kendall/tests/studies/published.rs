@@ -262,6 +262,11 @@ fn build_cache_vertical() {
     runs_at_toy_size("build-cluster/cache-vertical.toml");
 }
 
+#[test]
+fn build_cache_size() {
+    runs_at_toy_size("build-cluster/cache-size.toml");
+}
+
 /// What a study says of cores it holds, or it says why it cannot. A limit from above holds however
 /// busy the machine is.
 #[test]
@@ -367,10 +372,31 @@ fn every_study_file_is_accepted_at_full_and_at_toy_size() {
     }
 }
 
+/// A study that no test runs may be broken for long. Each is named in a call, here or in `bazel_studies.rs`; the demo is
+/// run by its command, and `reference` is to copy from.
+#[test]
+fn every_study_is_run_by_a_test() {
+    let tests = ["studies/published.rs", "cluster/bazel_studies.rs"];
+    let read = |file| std::fs::read_to_string(repository().join("crates/kendall/tests").join(file));
+    let text = tests.map(|file| read(file).unwrap()).concat();
+    let is_run = |name: &str| text.contains(&format!("(\"{name}\""));
+    let folder = repository().join("studies");
+    let mut files = Vec::new();
+    study_files(&folder, &mut files);
+    for file in files {
+        let name = file.strip_prefix(&folder).unwrap().to_str().unwrap();
+        let of_bazel = name.trim_start_matches("build-cluster/");
+        let is_shown = name == "demo.toml" || name.starts_with("reference/");
+        let known = is_shown || is_run(name) || is_run(of_bazel);
+        assert!(known, "no test runs studies/{name} at toy size");
+    }
+}
+
 #[test]
 fn races() {
     runs_at_toy_size("races/cache-write.toml");
     runs_at_toy_size("races/http-load.toml");
+    runs_at_toy_size("races/trivial-action.toml");
     runs_with_a_queue("races/queue-calls.toml");
     runs_with_proxies("races/proxy-worker.toml");
 }
@@ -721,6 +747,11 @@ fn queue_stability() {
 #[test]
 fn queue_two_level_middlewares() {
     runs_with_a_queue("message-queue/2k-middlewares.toml");
+}
+
+#[test]
+fn queue_two_level_threads() {
+    runs_with_a_queue("message-queue/2k-threads.toml");
 }
 
 #[test]
