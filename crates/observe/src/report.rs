@@ -1,6 +1,7 @@
 //! The analysis as a report: chapters of text, tables and plots, answer first.
 
 mod card;
+mod figures;
 mod load;
 mod variability;
 
@@ -94,6 +95,7 @@ pub fn report(
         ),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
         answer: Some(card::card(system, analysis, answers, &title)),
+        figures: figures::figures(system, analysis),
         title,
         models: models(analysis),
         summary,

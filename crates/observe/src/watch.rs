@@ -42,6 +42,8 @@ pub struct Look {
 #[derive(Debug, Clone, Serialize)]
 pub struct TierLook {
     pub name: String,
+    /// How many servers it has, where the file or a query says it.
+    pub servers: Option<u64>,
     /// Busy share of its servers in the last window that says it, steady or not.
     pub utilization: Option<f64>,
     /// Load at which it saturates, 1/s.
@@ -89,6 +91,7 @@ impl Look {
             let headroom = found.headroom.as_ref().filter(|_| elsewhere.is_none());
             TierLook {
                 name: tier.name.clone(),
+                servers: found.servers_told.then_some(found.servers),
                 utilization,
                 why,
                 capacity_per_s: headroom.map(|one| one.capacity_per_s.clone()),
@@ -341,6 +344,7 @@ mod tests {
             doubts: vec!["cannot tell whether `db` is scraped twice".to_owned()],
             tiers: vec![TierLook {
                 name: "db".to_owned(),
+                servers: Some(2),
                 utilization: Some(0.5),
                 capacity_per_s: Some(Estimate::with_interval(7.0, interval(6.0, 8.0))),
                 headroom: Some(Estimate::with_interval(2.0, interval(1.7, 2.3))),

@@ -120,6 +120,7 @@ impl ComparisonPage {
             byline: format!("{} · {}", runs(&self.before), runs(&self.after)),
             program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
             answer: None,
+            figures: serde_json::Map::new(),
             models: Vec::new(),
             summary: self.sentences(),
             sections,

@@ -78,6 +78,7 @@ impl ExperimentPage<'_> {
             byline: format!("{} · {runs} in {cells}", self.source),
             program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
             answer: None,
+            figures: serde_json::Map::new(),
             models: Vec::new(),
             summary: Vec::new(),
             sections: vec![self.section()],

@@ -45,6 +45,9 @@ pub struct Report {
     pub program: String,
     /// What the study answers; `None` for pages that do not show a study.
     pub answer: Option<answer::Answer>,
+    /// What other programs read of it, as keys of their own.
+    #[serde(flatten)]
+    pub figures: serde_json::Map<String, serde_json::Value>,
     /// The result in a few sentences; the first chapter holds them too.
     pub summary: Vec<String>,
     pub sections: Vec<Section>,
@@ -109,6 +112,7 @@ fn of(results: &Results, data: &Observations) -> Result<Report, ReportError> {
         byline: chapters::byline(data),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
         answer: Some(answer::of(data)),
+        figures: serde_json::Map::new(),
         summary: chapters::sentences(data),
         sections,
         models: chapters::model_files(data),

@@ -42,6 +42,7 @@ pub fn analyze(folders: &[PathBuf]) -> Result<Report, ReportError> {
         ),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
         answer: None,
+        figures: serde_json::Map::new(),
         summary: Vec::new(),
         sections: vec![section],
         models: Vec::new(),

@@ -226,6 +226,22 @@ fn the_example_answers_offline() {
     assert!(card["answer"].as_str().unwrap().contains("`workers` saturates first"), "{card}");
     // The network errs by 17 % there, so it is used with care.
     assert_eq!(card["trust"]["level"], "doubt", "{card}");
+    // Programs have the figures of the tables without looking for them.
+    let tiers = report["tiers"].as_array().unwrap();
+    let rows = table(&report, "demands")["rows"].as_array().unwrap();
+    assert_eq!(tiers.len(), rows.len());
+    for (tier, row) in tiers.iter().zip(rows) {
+        assert_eq!(tier["name"], row["tier"], "{tier}");
+        assert_eq!(tier["servers"].as_f64(), row["servers"].as_f64(), "{tier}");
+        assert_eq!(tier["capacity_per_s"], row["capacity_per_s"], "{tier}");
+        assert_eq!(tier["headroom"], row["headroom"], "{tier}");
+        let used = tier["utilization"].as_f64().unwrap();
+        assert!(tier["why"].is_null() && used > 0.0 && used <= 1.0, "{tier}");
+    }
+    let first = tiers.iter().find(|tier| tier["name"] == report["limit"]).unwrap();
+    assert_eq!((&first["name"], &report["capacity_per_s"]), (&"workers".into(), &first["capacity_per_s"]));
+    let file = std::fs::read_to_string(format!("{out}/report.json")).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&file).unwrap(), report);
     let page = std::fs::read_to_string(format!("{out}/report.html")).unwrap();
     assert!(page.contains("heat-cache") && page.contains("class=\"cell k5\""), "no heat map");
     let solved = kendall().args(["solve", &format!("{out}/models/network.toml")]).output().unwrap();

@@ -994,6 +994,8 @@ fn a_pool_that_no_tier_shows_is_found_by_how_requests_wait() {
     let page = report::report(&system, &observed, &analysis, &[answer]);
     let summary = page.summary.join(" ");
     assert!(summary.contains("What saturates first is in no tier"), "{summary}");
+    assert_eq!(page.figures["capacity_per_s"], serde_json::json!(capacity));
+    assert!(page.figures["limit"].is_null(), "{:?}", page.figures);
     let card = page.answer.unwrap();
     assert!(card.trust.why.contains("no tier shows"), "{:?}", card.trust);
     assert!(card.next.contains("Find what requests wait for"), "{}", card.next);

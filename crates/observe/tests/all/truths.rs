@@ -89,6 +89,7 @@ struct Told {
     analysis: Analysis,
     summary: String,
     card: kendall_report::answer::Answer,
+    figures: serde_json::Map<String, serde_json::Value>,
     metrics: String,
     page: String,
 }
@@ -99,7 +100,8 @@ impl Told {
         let report = report::report(system, observed, &analysis, &[]);
         let look = watch::Look::of(system, &analysis, 0);
         let (summary, card) = (report.summary.join(" "), report.answer.unwrap());
-        Self { analysis, summary, card, metrics: look.exposition(), page: look.page() }
+        let (figures, metrics, page) = (report.figures, look.exposition(), look.page());
+        Self { analysis, summary, card, figures, metrics, page }
     }
 
     /// Capacity of the only tier.
@@ -126,6 +128,9 @@ fn a_busy_that_is_capped_gives_no_capacity() {
             let told = Told::of(&system, &observed);
             let Told { summary, card, .. } = &told;
             assert!(told.capacity().is_none() && !card.told, "{summary}");
+            let (figures, tier) = (&told.figures, &told.figures["tiers"][0]);
+            assert!(figures["capacity_per_s"].is_null() && figures["limit"].is_null(), "{summary}");
+            assert!(tier["capacity_per_s"].is_null() && tier["why"].is_string(), "{tier}");
             assert_eq!(card.trust.level, TrustLevel::Bad, "{summary}");
             assert!(summary.contains(" from ") && summary.contains("/s was served"), "{summary}");
             let said = summary.split(" from ").nth(1).unwrap();
