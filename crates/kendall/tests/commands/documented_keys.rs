@@ -324,13 +324,15 @@ fn every_source_is_in_the_references() {
                 look(&path, references);
                 continue;
             }
-            let Some(ending @ ("rs" | "md" | "py")) = path.extension().and_then(|e| e.to_str()) else {
+            let Some(ending @ ("rs" | "md" | "py")) = path.extension().and_then(|e| e.to_str())
+            else {
                 continue;
             };
             let text = std::fs::read_to_string(&path).unwrap();
             let lines = text.lines().filter(|line| ending != "rs" || line.contains("//"));
             for part in lines.flat_map(|line| line.split('[').skip(1)) {
-                let key = part.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+                let key =
+                    part.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
                 let name = key.trim_end_matches(|c: char| c.is_ascii_digit());
                 let is_key = key.len() == name.len() + 2 && name.len() > 1;
                 let is_key = is_key && name.chars().all(|c| c.is_ascii_alphabetic());

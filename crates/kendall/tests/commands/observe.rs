@@ -239,7 +239,10 @@ fn the_example_answers_offline() {
         assert!(tier["why"].is_null() && used > 0.0 && used <= 1.0, "{tier}");
     }
     let first = tiers.iter().find(|tier| tier["name"] == report["limit"]).unwrap();
-    assert_eq!((&first["name"], &report["capacity_per_s"]), (&"workers".into(), &first["capacity_per_s"]));
+    assert_eq!(
+        (&first["name"], &report["capacity_per_s"]),
+        (&"workers".into(), &first["capacity_per_s"])
+    );
     let file = std::fs::read_to_string(format!("{out}/report.json")).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&file).unwrap(), report);
     let page = std::fs::read_to_string(format!("{out}/report.html")).unwrap();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::support::keys::{Documented, quoted};
 use serde_json::Value;
 
 fn kendall(arguments: &[&str]) -> Output {
@@ -639,57 +640,15 @@ fn a_layered_model_of_lqns_is_solved_and_written() {
     assert!(refused.contains("did you mean `page`?"), "{refused}");
 }
 
-/// The keys of a JSON document, lists as `[]`.
-fn keys_of(value: &Value, path: &str, keys: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(fields) => {
-            for (key, field) in fields {
-                let dot = if path.is_empty() { "" } else { "." };
-                keys_of(field, &format!("{path}{dot}{key}"), keys);
-            }
-        }
-        Value::Array(items) => {
-            keys.insert(format!("{path}[]"));
-            items.iter().for_each(|item| keys_of(item, &format!("{path}[]"), keys));
-        }
-        _ => {
-            keys.insert(path.to_owned());
-        }
-    }
-}
-
-/// What stands in backticks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2)
-}
-
 /// Of layered models the table has these keys and no other; of the others every name is on the page.
 #[test]
 fn documents_list_the_keys_of_answers() {
-    let page = std::fs::read_to_string(root().join("docs/models.md")).unwrap();
-    let (_, rest) = page.split_once("<!-- keys of answers: layered -->").unwrap();
-    let (table, _) = rest.split_once("<!-- end of keys -->").unwrap();
-    let mut listed = BTreeSet::new();
-    for row in table.lines().skip(3) {
-        let mut stem = "";
-        for key in quoted(row.split('|').nth(1).unwrap_or_default()) {
-            match key.strip_prefix('.') {
-                Some(rest) => listed.insert(format!("{stem}.{rest}")),
-                None => {
-                    stem = key.split_once('.').map_or(key, |(stem, _)| stem);
-                    listed.insert(key.to_owned())
-                }
-            };
-        }
-    }
+    let mut documented = Documented::read("docs/models.md");
     let answer = json(&["solve", "studies/models/layered.toml", "--format", "json"]);
-    let mut given = BTreeSet::new();
-    keys_of(&answer, "", &mut given);
-    // Texts of a list are its entries; a list of rows is told by their keys.
-    given.retain(|key| key == "caveats[]" || !key.ends_with("[]"));
+    documented.check("layered", &[answer]);
+    let page = std::fs::read_to_string(root().join("docs/models.md")).unwrap();
     let (_, rest) = page.split_once("## JSON").unwrap();
     let (section, _) = rest.split_once("## Single stations").unwrap();
-    assert_eq!(given, listed, "docs/models.md and the keys of layered models");
     let names: BTreeSet<&str> = quoted(section)
         .flat_map(|keys| keys.split(['.', '[', ']']))
         .filter(|name| !name.is_empty())
@@ -711,7 +670,7 @@ fn documents_list_the_keys_of_answers() {
             let output = kendall(&arguments);
             let Ok(answer) = serde_json::from_slice::<Value>(&output.stdout) else { continue };
             let mut given = BTreeSet::new();
-            keys_of(&answer, "", &mut given);
+            documented.keys_of(&answer, "", &mut given);
             // A row of a sweep has columns by the name of a station, and a doubt its figures.
             given.retain(|key| !key.contains("points[]") && !key.contains("doubts[]"));
             let parts = given.iter().flat_map(|key| key.split(['.', '[', ']']));

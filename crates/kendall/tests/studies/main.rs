@@ -4,6 +4,7 @@ mod compare_in_turns;
 mod compare_results;
 mod console;
 mod designs;
+mod documented_answers;
 mod export;
 mod factor_tuples;
 mod first_answer;

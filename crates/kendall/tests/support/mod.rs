@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and stops at surprises")]
 
 pub(crate) mod browser;
+pub(crate) mod keys;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
