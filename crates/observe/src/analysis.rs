@@ -372,6 +372,7 @@ fn monitored(
         load_spread: windows.load_spread(system),
     }
     .without_times_inside()
+    .without_times_of_others()
 }
 
 /// The series that windows are means of.

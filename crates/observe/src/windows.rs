@@ -200,7 +200,8 @@ impl Windows {
         });
         let rates: Vec<Option<f64>> = rates.collect();
         let surely = |run: &[Option<f64>]| {
-            let rate = kendall_stats::sample::mean(&run.iter().copied().collect::<Option<Vec<_>>>()?);
+            let rate =
+                kendall_stats::sample::mean(&run.iter().copied().collect::<Option<Vec<_>>>()?);
             let seconds = exact_f64((system.step_s * self.steps as u64) * run.len() as u64);
             Some(rate - CHANCE * (rate / seconds).sqrt())
         };

@@ -242,7 +242,9 @@ pub(crate) fn read(
     }
     if clients > u64::from(MOST_CLIENTS) * u64::from(generators) && word != "job" {
         let generators = counted(generators, "generator");
-        let what = format!("{clients} for {generators}: each carries {MOST_CLIENTS} at most; raise `generators`");
+        let what = format!(
+            "{clients} for {generators}: each carries {MOST_CLIENTS} at most; raise `generators`"
+        );
         return Err(section.problem("clients", what));
     }
     let reaches_one = section.opt_text("reach")?.as_deref() == Some("one");

@@ -251,8 +251,9 @@ impl Group {
     /// Utilizations of a station at the three loads, and how long even requests wait there, s.
     fn evenly(&self, servers: u32, capacity_per_s: f64) -> Option<[(f64, f64); 3]> {
         let hold_s = f64::from(servers) / capacity_per_s;
-        let [low, middle, high] =
-            self.rates_per_s.map(|rate| Some((rate / capacity_per_s, waiting_s(rate, u64::from(servers), hold_s)?)));
+        let [low, middle, high] = self.rates_per_s.map(|rate| {
+            Some((rate / capacity_per_s, waiting_s(rate, u64::from(servers), hold_s)?))
+        });
         Some([low?, middle?, high?])
     }
 }

@@ -167,6 +167,32 @@ impl Monitored {
         })
     }
 
+    /// Response times of the requests that come from the entry, where others keep servers of the same tier for another time and
+    /// wait as long for one.
+    #[must_use]
+    pub fn without_times_of_others(mut self) -> Self {
+        for index in 0..self.tiers.len() {
+            let MonitoredTier { own_per_s, own_busy, .. } = self.tiers[index];
+            if own_per_s <= 0.0 || own_busy <= 0.0 {
+                continue;
+            }
+            let service_s = |window: &Window| {
+                Some(self.busy(window, index, false)? / self.requests_per_s(window, index)?)
+            };
+            let services: Vec<f64> = self.windows.iter().filter_map(service_s).collect();
+            if services.is_empty() {
+                continue;
+            }
+            let longer_s = own_busy / own_per_s - kendall_stats::sample::mean(&services);
+            for means in self.windows.iter_mut().map(|window| &mut window.tiers[index]) {
+                let of_all = means.response_time_s.zip(means.throughput_per_s);
+                let of_entry = of_all.map(|(all, rate)| all - own_per_s / rate * longer_s);
+                means.response_time_s = of_entry.filter(|time| *time > 0.0);
+            }
+        }
+        self
+    }
+
     /// X of a tier in a window, of the requests that come from the entry.
     pub(super) fn requests_per_s(&self, window: &Window, index: usize) -> Option<f64> {
         Some(window.tiers[index].throughput_per_s? - self.tiers[index].own_per_s)

@@ -8,7 +8,7 @@ use kendall_units::{counted, exact_f64};
 
 use super::hidden::{Beside, Hidden};
 use super::monitored::{Monitored, MonitoredTier, Monitoring, TOLERANCE, Window, stations};
-use super::residence::Residence;
+use super::residence::{Others, Residence};
 use super::variability::Variability;
 use crate::model::{CONFIDENCE, NORMAL, Number, mean_of};
 use crate::score::Errors;
@@ -48,6 +48,8 @@ pub struct Center {
     pub visits: f64,
     /// Servers that are busy with requests that do not come from the entry.
     pub own_busy: f64,
+    /// How many of those come, 1/s; 0 where nothing says it.
+    pub own_per_s: f64,
     /// S of one visit, what is below left out, s.
     pub service_time_s: Number,
     /// How long requests stay, beside service and waiting as M/M/m has them.
@@ -82,6 +84,15 @@ impl Center {
     /// Share of the servers' time that is left for the requests of the entry.
     fn share_left(&self) -> f64 {
         1.0 - self.own_busy / exact_f64(self.servers)
+    }
+
+    /// How much longer requests wait at a load of the system since others keep servers for another time.
+    fn longer_for_others(&self, arrival_rate_per_s: f64) -> f64 {
+        let others = Others { rate_per_s: self.own_per_s, busy: self.own_busy };
+        let rate_per_s = arrival_rate_per_s * self.visits;
+        let alone = self.stations().0 == 1 && !self.is_pool();
+        let longer = others.longer(rate_per_s, self.servers, self.service_time_s.value);
+        longer.filter(|_| alone).unwrap_or(1.0)
     }
 
     /// Load of the system at which its servers are full.
@@ -557,7 +568,7 @@ impl Network {
     pub fn at(&self, arrival_rate_per_s: f64) -> Result<NetworkPoint, String> {
         let model = self.model(arrival_rate_per_s)?;
         let solution = solve(&model, Solver::Auto).map_err(|error| error.to_string())?;
-        let mut point = self.point(&solution);
+        let mut point = self.point(&solution, arrival_rate_per_s);
         if let Some(hidden) = &self.hidden {
             point.response_time_s += hidden.waiting_s(arrival_rate_per_s).ok_or_else(|| {
                 format!("{HIDDEN} carries {:.4}/s at most", hidden.capacity_per_s)
@@ -566,7 +577,7 @@ impl Network {
         Ok(point)
     }
 
-    fn point(&self, solution: &Solution) -> NetworkPoint {
+    fn point(&self, solution: &Solution, arrival_rate_per_s: f64) -> NetworkPoint {
         let mut response_time_s = solution.classes[0].system_response;
         let mut utilizations = Vec::with_capacity(self.centers.len());
         for (index, center) in self.centers.iter().enumerate() {
@@ -575,12 +586,13 @@ impl Network {
                 let pairs = stations.iter().zip(weights);
                 pairs.map(|(one, weight)| weight * of(one).first().copied().unwrap_or(0.0)).sum()
             };
-            let waiting = mean(|station| &station.waiting_time, &center.shares());
+            let even = mean(|station| &station.waiting_time, &center.shares());
+            let waiting = even * center.longer_for_others(arrival_rate_per_s);
             let service = center.service_time_s.value;
             let left = center.share_left();
             let slower_s = service / left - service;
-            response_time_s +=
-                center.visits * (center.residence.beyond_s(service, waiting) - slower_s);
+            let beyond_s = center.residence.beyond_s(service, waiting) + waiting - even;
+            response_time_s += center.visits * (beyond_s - slower_s);
             let name = format!("{} (held)", center.name);
             let pool = solution.pools.iter().find(|pool| pool.name == name);
             let alike = vec![1.0 / exact_f64(stations.len().max(1) as u64); stations.len()];
@@ -646,6 +658,7 @@ fn center(
         servers: tier.servers,
         visits: tier.visits,
         own_busy: tier.own_busy,
+        own_per_s: tier.own_per_s,
         service_time_s,
         residence,
         variability,
@@ -676,6 +689,7 @@ fn unknown(monitored: &Monitored, seen: &[Window], index: usize) -> Center {
         servers: tier.servers,
         visits: tier.visits,
         own_busy: 0.0,
+        own_per_s: 0.0,
         service_time_s: Number { value: stay.value.max(0.0), ..stay },
         residence: Residence::station(Number::exact(1.0)),
         variability: None,

@@ -164,10 +164,14 @@ impl Residence {
             let less = Uneven::services(middle, from).at(seen) < fitted;
             *(if less { &mut low } else { &mut high }) = middle;
         }
-        let [to, from] = [(to, asked), (from, seen)].map(|(m, at)| Uneven::services(high, m).at(at));
+        let [to, from] =
+            [(to, asked), (from, seen)].map(|(m, at)| Uneven::services(high, m).at(at));
         let times = to / from;
         let Number { value, standard_error } = self.waiting_factor;
-        Self { waiting_factor: Number { value: value * times, standard_error: standard_error * times }, ..self }
+        Self {
+            waiting_factor: Number { value: value * times, standard_error: standard_error * times },
+            ..self
+        }
     }
 
     /// What a visit takes beyond service and waiting as M/M/m has them; negative where it takes less.
@@ -249,11 +253,13 @@ pub(crate) fn stay(
     let (parts, servers) = stations(tier.servers, tier.queue_each);
     let even = vec![1.0 / exact_f64(parts)];
     let shares = if parts > 1 { tier.shares.as_ref().unwrap_or(&even) } else { &even };
+    let others = Others { rate_per_s: tier.own_per_s, busy: tier.own_busy };
+    let longer = if parts == 1 { others.longer(arrivals, servers, service_s)? } else { 1.0 };
     // Of servers that are alike, one represents all.
     let alike = if shares.len() == 1 { exact_f64(parts) } else { 1.0 };
     let mut modelled_s = 0.0;
     for share in shares {
-        modelled_s += alike * share * waiting_s(arrivals * share, servers, slower_s)?;
+        modelled_s += longer * alike * share * waiting_s(arrivals * share, servers, slower_s)?;
     }
     let mut stayed_s = means.response_time_s?;
     for called in &tier.calls {
@@ -329,6 +335,33 @@ fn first_of(factor: f64, servers: u64) -> f64 {
         ways *= (m - k) / (k + 1.0);
     }
     sum
+}
+
+/// Requests of others at a tier, which keep servers for another time than those of the entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Others {
+    pub(super) rate_per_s: f64,
+    /// Servers that they keep busy.
+    pub(super) busy: f64,
+}
+
+impl Others {
+    /// How long requests of the entry wait among them, first come, first served, over how long they wait for servers that others
+    /// make slower: both of exponential times, all of them as uneven as two such times are.
+    pub(super) fn longer(self, rate_per_s: f64, servers: u64, service_s: f64) -> Option<f64> {
+        let m = exact_f64(servers);
+        let slower_s = waiting_s(rate_per_s, servers, service_s / (1.0 - self.busy / m))?;
+        if self.rate_per_s <= 0.0 || self.busy <= 0.0 || slower_s <= 0.0 {
+            return Some(1.0);
+        }
+        let all_per_s = rate_per_s + self.rate_per_s;
+        let mean_s = (rate_per_s * service_s + self.busy) / all_per_s;
+        let others_s = self.busy / self.rate_per_s;
+        let square = 2.0 * (rate_per_s * service_s.powi(2) + self.busy * others_s) / all_per_s;
+        let factor = square / mean_s.powi(2) / 2.0;
+        let uneven = Uneven::services(factor, servers).at(all_per_s * mean_s / m);
+        Some(uneven * waiting_s(all_per_s, servers, mean_s)? / slower_s)
+    }
 }
 
 /// Widened by Student's t, since draws are normal.
@@ -409,7 +442,9 @@ mod tests {
     /// Beside exact waits of M/E₄/m, M/E₂/m and M/H₂/m.
     #[test]
     fn uneven_requests_wait_less_than_evenly_longer_at_low_load() {
-        for (scv, servers) in [0.25, 0.5, 2.0, 3.7].into_iter().flat_map(|scv| [1, 2, 4, 8].map(|m| (scv, m))) {
+        for (scv, servers) in
+            [0.25, 0.5, 2.0, 3.7].into_iter().flat_map(|scv| [1, 2, 4, 8].map(|m| (scv, m)))
+        {
             let service = if scv < 1.0 {
                 Distribution::erlang(if scv < 0.3 { 4 } else { 2 }, 1.0).unwrap()
             } else {
@@ -424,7 +459,10 @@ mod tests {
                 let of_mmm = waiting_s(rate, servers, 1.0).unwrap();
                 let found = Uneven::services((1.0 + scv) / 2.0, servers).at(utilization);
                 let truth = exact.waiting_time.mean / of_mmm;
-                assert!((found / truth - 1.0).abs() < 0.03, "{scv}, {servers}, {utilization}: {found} for {truth}");
+                assert!(
+                    (found / truth - 1.0).abs() < 0.03,
+                    "{scv}, {servers}, {utilization}: {found} for {truth}"
+                );
             }
         }
     }

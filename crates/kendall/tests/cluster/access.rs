@@ -167,17 +167,18 @@ fn tls_on_one_side_alone_is_told_by_both() {
     let nobody = kendall_testing::free_address().to_string();
     let served = ["--tls-certificate", &pem, "--tls-key", &key];
     let asked = ["--peer-certificate", &pem];
-    for (served, asked, worker_says, scheduler_says) in [
+    for (served, asked, worker_says, cache_says) in [
         (&served[..], &[][..], "does it speak TLS?", "a client speaks no TLS"),
         (&[], &asked, "it speaks no TLS", "a client speaks TLS"),
     ] {
-        let scheduler = ["scheduler", "--listen", "127.0.0.1:0", "--cache", &nobody];
-        let scheduler = Process::start(&[&scheduler[..], served].concat());
-        let data = text(&folder.path().join("worker"));
-        let worker = ["worker", "--scheduler", &scheduler.listen, "--cache", &nobody];
+        let [kept, data] = ["cache", "worker"].map(|name| text(&folder.path().join(name)));
+        let cache = ["cache", "--listen", "127.0.0.1:0", "--data", &kept];
+        let cache = Process::start(&[&cache[..], served].concat());
+        // It asks its cache first.
+        let worker = ["worker", "--scheduler", &nobody, "--cache", &cache.listen];
         let worker = Process::start(&[&worker[..], &["--data", &data], asked].concat());
         wait_until(worker_says, || worker.said().contains(worker_says));
-        wait_until(scheduler_says, || scheduler.said().contains(scheduler_says));
+        wait_until(cache_says, || cache.said().contains(cache_says));
     }
 }
 

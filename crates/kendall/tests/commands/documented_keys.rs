@@ -263,7 +263,9 @@ fn keys_in(value: &toml::Value, found: &mut BTreeSet<String>) {
 #[test]
 fn a_study_shows_every_key() {
     let mut found = BTreeSet::new();
-    for folder in ["reference", "calibration", "compute", "memcached", "message-queue", "build-cluster", "."] {
+    for folder in
+        ["reference", "calibration", "compute", "memcached", "message-queue", "build-cluster", "."]
+    {
         for entry in std::fs::read_dir(root().join("studies").join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_none_or(|ending| ending != "toml") {

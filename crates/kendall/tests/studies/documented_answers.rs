@@ -72,12 +72,19 @@ fn tables(documented: &mut Documented, folder: &Path) {
         "a,b,replicate,speed,value\nx,0,1,3,10\ny,0,1,4,22\nz,0,1,5,35\nx,1,1,4,12\ny,1,1,3,21\n\
          z,1,1,5,38\nx,0,2,5,13\ny,0,2,3,20\nz,0,2,4,33\nx,1,2,5,14\ny,1,2,4,25\nz,1,2,3,34\n",
     );
+    // A speed that goes with nothing.
+    write(
+        "blind.csv",
+        "a,b,replicate,speed,value\nx,0,1,3,10\ny,0,1,4,22\nz,0,1,5,35\nx,1,1,4,12\ny,1,1,3,21\n\
+         z,1,1,5,38\nx,0,2,4,13\ny,0,2,3,20\nz,0,2,4,33\nx,1,2,3,14\ny,1,2,4,25\nz,1,2,3,34\n",
+    );
     let data = |name: &str| from(&format!("crates/stats/tests/data/{name}.csv"));
     let designs = [
         format!("design analyze {}", data("memcached-2k-writes-throughput")),
         format!("design analyze {}", data("queue-2k-unreplicated-throughput")),
         "design analyze fraction.csv".to_owned(),
         "design analyze levels.csv --covariate speed".to_owned(),
+        "design analyze blind.csv --covariate speed".to_owned(),
     ];
     documented.check("design analyze", &designs.map(|arguments| answer(&arguments)));
     let mut sets = Vec::new();

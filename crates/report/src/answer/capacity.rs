@@ -277,7 +277,9 @@ fn others_that_serve(data: &Observations) -> BTreeMap<&str, &str> {
     }
     // Of one run: the same may have another process number in each.
     let each = data.runs.iter().map(|run| run.caveats.iter().filter_map(serves));
-    each.map(Iterator::collect::<BTreeMap<_, _>>).find(|others| !others.is_empty()).unwrap_or_default()
+    each.map(Iterator::collect::<BTreeMap<_, _>>)
+        .find(|others| !others.is_empty())
+        .unwrap_or_default()
 }
 
 /// Where no tier shows requests that wait, and others serve some of them.

@@ -851,7 +851,10 @@ mod tests {
             });
             let answer = client.join().unwrap().unwrap();
             assert_eq!(tls::answers_with_tls(&answer), is_encrypted, "{answer:?}");
-            assert!(is_encrypted || answer.ends_with(b"This server speaks no TLS.\n"), "{answer:?}");
+            assert!(
+                is_encrypted || answer.ends_with(b"This server speaks no TLS.\n"),
+                "{answer:?}"
+            );
         }
     }
 }

@@ -15,9 +15,7 @@ use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use tokio_rustls::rustls::sign::CertifiedKey;
-use tokio_rustls::rustls::{
-    self, CertificateError, InvalidMessage, RootCertStore, ServerConfig,
-};
+use tokio_rustls::rustls::{self, CertificateError, InvalidMessage, RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 /// How HTTP/2 begins.

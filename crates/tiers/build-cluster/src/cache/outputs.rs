@@ -13,7 +13,9 @@ use crate::wire::re;
 /// Why a result is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unfit {
-    #[error("the result is no ActionResult of the Remote Execution API, and nothing else is kept there")]
+    #[error(
+        "the result is no ActionResult of the Remote Execution API, and nothing else is kept there"
+    )]
     Malformed,
     #[error(
         "the output path {0:?} is refused: paths are relative to the working directory, names joined by single `/`, without `.` and `..`"
@@ -304,7 +306,9 @@ mod tests {
     /// Most text is no message; some is one with fields that nobody knows, as libraries take it.
     #[test]
     fn text_is_no_result() {
-        for text in [&b"hello\n"[..], b"{}", b"8888", b"<html>", b"\xff\xff", b"J\x02ok", b" \x00 \x00H"] {
+        for text in
+            [&b"hello\n"[..], b"{}", b"8888", b"<html>", b"\xff\xff", b"J\x02ok", b" \x00 \x00H"]
+        {
             assert_eq!(check(Function::Sha256, text), Err(Unfit::Malformed), "{text:?}");
         }
         assert_eq!(check(Function::Sha256, b""), Ok(()), "all its fields are as usual");
