@@ -200,7 +200,7 @@ fn kinds(servers: u64) -> Vec<(f64, Uneven, f64)> {
     };
     let mut kinds: Vec<_> = FACTORS.into_iter().flat_map(of).collect();
     kinds.dedup_by(|a, b| {
-        let is_one = servers == 1 || a.0 == 1.0;
+        let is_one = servers == 1 || a.0.total_cmp(&1.0).is_eq();
         let same = is_one && a.0.total_cmp(&b.0).is_eq();
         b.2 += if same { a.2 } else { 0.0 };
         same

@@ -49,6 +49,10 @@ pub(crate) struct CacheFlags {
     #[arg(long)]
     read_only_results: bool,
 
+    /// Keeps below /ac/ over HTTP also what is no ActionResult, as ccache's layout `bazel` stores it
+    #[arg(long)]
+    any_results: bool,
+
     /// For caches behind `kendall serve cache-front`: the front checks whether everything that a
     /// result names is present, since only it knows all caches
     #[arg(long)]
@@ -161,6 +165,7 @@ impl CacheFlags {
             instances: self.instances.iter().cloned().collect(),
             threads: self.threads.and_then(|n| usize::try_from(n).ok()).unwrap_or(cores),
             read_only_results: self.read_only_results,
+            any_results: self.any_results,
             behind_front: self.behind_front,
         };
         let cache = Cache::start(&options, Clock::monotonic()).map_err(start_error)?;

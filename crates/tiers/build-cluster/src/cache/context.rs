@@ -26,6 +26,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     /// Whether results may be changed by who may write at all.
     pub(crate) read_only_results: bool,
+    pub(crate) any_results: bool,
     pub(crate) behind_front: bool,
 }
 

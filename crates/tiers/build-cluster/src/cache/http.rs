@@ -126,6 +126,7 @@ fn look(call: &Call, path: &str) -> Result<Found, Status> {
                 Ok(()) | Err(Unfit::Failed) => {
                     results::complete(call, &partition, digest.function, result)?
                 }
+                Err(Unfit::Malformed) if call.shared().any_results => Some(result),
                 Err(_) => None,
             },
         };
@@ -166,6 +167,7 @@ async fn put(
         }
         match outputs::check(digest.function, &bytes) {
             Ok(()) | Err(Unfit::Failed) => {}
+            Err(Unfit::Malformed) if call.shared().any_results => {}
             Err(unfit) => return Err(unfit.into()),
         }
         let content = Content::plain(partition.result(&digest), bytes);

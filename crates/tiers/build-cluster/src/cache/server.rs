@@ -41,6 +41,8 @@ pub struct CacheOptions {
     pub threads: usize,
     /// Refuses all clients' changes of results of actions.
     pub read_only_results: bool,
+    /// Keeps, over HTTP, what is no result of an action where those are.
+    pub any_results: bool,
     /// Whether a front checks that the blobs of a result exist, instead of this cache.
     pub behind_front: bool,
 }
@@ -88,6 +90,7 @@ impl Cache {
             metrics: Metrics::new(&families),
             clock,
             read_only_results: options.read_only_results,
+            any_results: options.any_results,
             behind_front: options.behind_front,
         });
         let (stop, stopping) = watch::channel(false);

@@ -3,6 +3,7 @@
 #![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small sizes")]
 
 use crate::support::{block_on, client, content, options, padded, start};
+use kendall_build_cluster::cache::{Cache, CacheOptions};
 use kendall_build_cluster::digest::{Digest, Function};
 use kendall_build_cluster::listen::{LINE, Tokens};
 use kendall_build_cluster::remote::{Remote, RemoteError};
@@ -640,25 +641,34 @@ fn tokens_say_who_may_read_and_who_may_write_and_instances_are_apart() {
     cache.stop();
 }
 
+/// Code and body of an answer over HTTP.
+fn over_http(
+    address: std::net::SocketAddr,
+    method: &str,
+    path: &str,
+    body: &[u8],
+) -> (u16, Vec<u8>) {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+    let code = std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
+    (code, answer.split_off(end))
+}
+
 #[test]
 fn the_http_cache_serves_the_same_blobs_and_results() {
-    use std::io::{Read as _, Write as _};
     let folder = tempfile::tempdir().unwrap();
     let cache = start(folder.path());
-    let http = |method: &str, path: &str, body: &[u8]| -> (u16, Vec<u8>) {
-        let mut stream = std::net::TcpStream::connect(cache.address()).unwrap();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body).unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
-        let code = std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
-        (code, answer.split_off(end))
-    };
+    let http =
+        |method: &str, path: &str, body: &[u8]| over_http(cache.address(), method, path, body);
     let blob = content(4, 900_000);
     let digest = Function::Sha256.digest(&blob);
     let path = format!("/cas/{}", digest.hash_text());
@@ -702,6 +712,23 @@ fn the_http_cache_serves_the_same_blobs_and_results() {
     {
         assert_eq!(http(method, path, b"").0, code, "{method} {path}");
     }
+    cache.stop();
+}
+
+/// As ccache's layout `bazel` needs it.
+#[test]
+fn a_cache_of_any_results_keeps_what_is_none_over_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = CacheOptions { any_results: true, ..options(folder.path()) };
+    let cache = Cache::start(&options, Clock::monotonic()).unwrap();
+    let path = format!("/ac/{}", Function::Sha256.digest(b"object").hash_text());
+    assert_eq!(over_http(cache.address(), "PUT", &path, b"no message").0, 200);
+    assert_eq!(over_http(cache.address(), "GET", &path, b""), (200, b"no message".to_vec()));
+    block_on(async {
+        let mut client = client(cache.address()).await;
+        let action = Function::Sha256.digest(b"object");
+        assert_eq!(client.result("", &action).await, Err(Code::NotFound));
+    });
     cache.stop();
 }
 

@@ -29,6 +29,7 @@ pub fn options(folder: &Path) -> CacheOptions {
         instances: std::collections::BTreeMap::new(),
         threads: 2,
         read_only_results: false,
+        any_results: false,
         behind_front: false,
     }
 }
