@@ -238,7 +238,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
     let rate_now_per_s = windows.rate_now(system);
     let mut tiers = Vec::with_capacity(system.tiers.len());
     let flows: Vec<Option<Flow>> = (0..system.tiers.len())
-        .map(|index| flow(system, observed, index, windows.steps_of(windows.since).start))
+        .map(|index| flow(system, observed, index, windows.since_step()))
         .collect();
     for (index, flow) in flows.iter().enumerate() {
         let own_per_s = flow.as_ref().and_then(|flow| flow.own_per_s.clone());

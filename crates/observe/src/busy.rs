@@ -248,7 +248,7 @@ impl Windows {
         if stays.is_share(tier, servers) {
             return Some(Counted::Unknown(format!(
                 "its `busy` is {:.3} at most, and a request stays {servers} times as long as it says: where it is a share of its \
-                 {servers} servers, multiply the query by {servers}",
+                 {servers} servers, multiply the query by {servers}; where it counts processors, `servers` is their number",
                 stays.busiest
             )));
         }

@@ -27,6 +27,9 @@ const CONFIDENCE: f64 = 1.0 - 1e-5;
 /// Confidence of one of the last minutes, which is told and leaves nothing out.
 const RECENT: f64 = 1.0 - 1e-3;
 
+/// Loads up to so many times as high, or as low, as those before tell whether a request costs more than it did.
+const LITTLE_BEYOND: f64 = 1.3;
+
 /// A tier that is so busy beside the busiest one may be full first after a change.
 const DECIDES: f64 = 0.5;
 
@@ -323,17 +326,18 @@ fn without(values: &[f64], others: &[f64]) -> Vec<f64> {
 }
 
 /// By how much requests since are longer than a line through those before says, as a logarithm, and how clearly; `None` at loads
-/// that were not seen before.
+/// far from those before.
 fn beyond(before: &[Point], since: &[Point]) -> Option<(f64, f64)> {
     let both = |points: &[Point]| {
         points.iter().map(|one| (one.rate_per_s.ln(), one.demand_s.ln())).collect::<Vec<_>>()
     };
     let (before, since) = (both(before), both(since));
     let rates = || before.iter().map(|one| one.0);
-    let seen = rates().fold(f64::INFINITY, f64::min)..=rates().fold(f64::NEG_INFINITY, f64::max);
+    let most = rates().fold(f64::NEG_INFINITY, f64::max) + LITTLE_BEYOND.ln();
+    let least = rates().fold(f64::INFINITY, f64::min) - LITTLE_BEYOND.ln();
     let degrees = exact_f64(before.len().checked_sub(2 + FEWEST)?) + exact_f64(FEWEST);
     let line = line(&before, RECENT)?;
-    if !since.iter().all(|one| seen.contains(&one.0)) {
+    if !since.iter().all(|one| (least..=most).contains(&one.0)) {
         return None;
     }
     let off =
@@ -341,7 +345,13 @@ fn beyond(before: &[Point], since: &[Point]) -> Option<(f64, f64)> {
     let log = sample::mean(&off(&since));
     let spread = (sample::sum_of_squares(&off(&before)) / degrees).sqrt();
     let (few, many) = (exact_f64(since.len()), exact_f64(before.len()));
-    let chance = t_two_sided(RECENT, degrees) * spread * (1.0 / few + 2.0 / many).sqrt();
+    let mean =
+        |points: &[(f64, f64)]| sample::mean(&points.iter().map(|one| one.0).collect::<Vec<f64>>());
+    // The line is known the less the farther from the loads before.
+    let squares =
+        sample::sum_of_squares(&rates().map(|rate| rate - mean(&before)).collect::<Vec<f64>>());
+    let far = (mean(&since) - mean(&before)).powi(2) / squares.max(f64::MIN_POSITIVE);
+    let chance = t_two_sided(RECENT, degrees) * spread * (1.0 / few + 2.0 / many + far).sqrt();
     Some((log, log.abs() / chance.max(f64::MIN_POSITIVE)))
 }
 

@@ -109,7 +109,7 @@ pub fn objective(
 
 /// The highest load of a single step, less what chance may have added to it, in the windows of the analysis, used or not.
 fn highest_step(system: &System, observed: &Observed, analysis: &Analysis) -> f64 {
-    let from = analysis.windows.steps_of(analysis.windows.since).start;
+    let from = analysis.windows.since_step();
     let rates = observed.tiers[system.entry].series.get(&Quantity::Throughput);
     let rates = rates.and_then(|rates| rates.get(from..)).unwrap_or_default();
     let surely = |rate: &f64| rate - BY_CHANCE * (rate / exact_f64(system.step_s)).sqrt();

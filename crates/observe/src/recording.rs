@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::grid::Grid;
 use crate::prometheus;
-use crate::source::{Series, Source, SourceError, label_without_credentials, without_credentials};
+use crate::source::{Series, Source, SourceError, value_without_credentials, without_credentials};
 use crate::system::System;
 
 /// Name of the list of answers.
@@ -179,8 +179,9 @@ fn written(series: &[Series], grid: &Grid) -> String {
                 })
                 .collect();
             let labels = series.labels.iter();
-            let labels: BTreeMap<&String, String> =
-                labels.map(|(name, value)| (name, label_without_credentials(value))).collect();
+            let labels: BTreeMap<&String, String> = labels
+                .map(|(name, value)| (name, value_without_credentials(name, value)))
+                .collect();
             serde_json::json!({ "metric": labels, "values": values })
         })
         .collect();

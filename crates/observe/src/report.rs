@@ -73,7 +73,7 @@ pub fn report(
         demands(system, analysis),
         against_load(system, analysis, answers),
         load::against_jobs(system, analysis),
-        percentiles(system, observed, analysis),
+        percentiles(system, observed),
         load::durations(system, observed, analysis),
         network(analysis),
         what_if(system, analysis, answers),
@@ -858,7 +858,7 @@ fn responses(
     response
 }
 
-fn percentiles(system: &System, observed: &Observed, analysis: &Analysis) -> Section {
+fn percentiles(system: &System, observed: &Observed) -> Section {
     let mut section = Section::new("percentiles", "Percentiles, as bins");
     section.text(
         "In one bin, it is surely in that bin and may be anywhere in it: only more bounds in the application's histogram tell \
@@ -871,7 +871,7 @@ fn percentiles(system: &System, observed: &Observed, analysis: &Analysis) -> Sec
         let label = format!("{} % of requests", quantile * 100.0);
         table = table.column(format!("p{}", quantile * 100.0), label, Unit::Text);
     }
-    let steps = 0..analysis.windows.all.len() * analysis.windows.steps;
+    let steps = 0..observed.grid.len();
     for (tier, series) in system.tiers.iter().zip(&observed.tiers) {
         if series.buckets.is_empty() {
             continue;

@@ -25,7 +25,7 @@ pub(crate) fn without_credentials(text: &str) -> String {
     static PARAMETERS: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r#"(://[^\s"'`\\?]*)\?[^\s"'`\\]*"#).expect("a test uses it"));
     static NAMED: LazyLock<Regex> = LazyLock::new(|| {
-        let names = "token|secret|password|passwd|pwd|api[_-]?key|access[_-]?key|signature";
+        let names = "token|secret|password|passwd|pwd|api[_-]?key|access[_-]?key|signature|jsessionid|phpsessid|session[_-]?id";
         // A matcher of PromQL has quotes or another operator there.
         Regex::new(&format!(r#"((?i-u:{names}))=[A-Za-z0-9%+/_.-][^\s"'`\\;,&)}}\]]*"#))
             .expect("a test uses it")
@@ -37,6 +37,14 @@ pub(crate) fn without_credentials(text: &str) -> String {
     let text = PARAMETERS.replace_all(&text, "$1");
     let text = NAMED.replace_all(&text, "$1=removed");
     HEADER.replace_all(&text, "$1 removed").into_owned()
+}
+
+/// The same of a label, whose name may say that it is a secret.
+pub(crate) fn value_without_credentials(name: &str, value: &str) -> String {
+    match without_credentials(&format!("{name}={value}")) == format!("{name}=removed") {
+        true => "removed".to_owned(),
+        false => label_without_credentials(value),
+    }
 }
 
 /// The same of the value of a label, which may be an address alone.
@@ -113,6 +121,13 @@ mod tests {
             ("10.0.0.1:80", "10.0.0.1:80"),
         ] {
             assert_eq!(label_without_credentials(label), expected);
+        }
+        for (name, value, expected) in [
+            ("api_key", "abc-1", "removed"),
+            ("path", "/a;jsessionid=5F3", "/a;jsessionid=removed"),
+            ("code", "200", "200"),
+        ] {
+            assert_eq!(value_without_credentials(name, value), expected);
         }
         let matchers = r#"rate(x{token="a",secret=~"b",password!="c"}[1m])"#;
         assert_eq!(without_credentials(matchers), matchers);

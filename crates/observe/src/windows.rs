@@ -66,6 +66,8 @@ pub struct Windows {
     pub all: Vec<Window>,
     /// Steps of each.
     pub steps: usize,
+    /// Steps before the first one, which are too few for a window.
+    skipped: usize,
     /// The first window of the system as it is now.
     pub since: usize,
     /// What was left out since it is not of that system, or not of all tiers.
@@ -138,13 +140,21 @@ impl Windows {
         kendall_units::ratio(used as u64, (used + changing) as u64).unwrap_or(1.0)
     }
 
+    /// The first step of the system as it is now.
+    pub(crate) fn since_step(&self) -> usize {
+        if self.since == 0 { 0 } else { self.steps_of(self.since).start }
+    }
+
     pub(crate) fn steps_of(&self, window: usize) -> Range<usize> {
-        window * self.steps..(window + 1) * self.steps
+        let from = self.skipped + window * self.steps;
+        from..from + self.steps
     }
 
     fn cut(system: &System, observed: &Observed, steps: usize) -> Self {
         let (all, remarks, doubts) = (Vec::new(), Vec::new(), Vec::new());
-        let mut windows = Self { all, steps, since: 0, remarks, doubts, drift: None };
+        // What is latest is that of now.
+        let skipped = observed.grid.len() % steps;
+        let mut windows = Self { all, steps, skipped, since: 0, remarks, doubts, drift: None };
         windows.all = (0..observed.grid.len() / steps)
             .map(|index| {
                 let range = windows.steps_of(index);

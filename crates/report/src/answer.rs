@@ -113,9 +113,10 @@ pub(crate) fn of(data: &Prepared<'_>) -> Answer {
         };
     };
     let found = match objective(data) {
-        Some(objective) => {
-            enough::of(data, fastest, Some(&objective)).unwrap_or_else(|| meeting(data, &objective))
-        }
+        // At one load, the first number that meets it is enough.
+        Some(objective) => (data.load.as_ref())
+            .and_then(|_| enough::of(data, fastest, Some(&objective)))
+            .unwrap_or_else(|| meeting(data, &objective)),
         None if !data.searches.is_empty() => searched(data, fastest),
         None => enough::of(data, fastest, None).unwrap_or_else(|| without_a_number(data, fastest)),
     };

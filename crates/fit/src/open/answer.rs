@@ -490,14 +490,7 @@ fn response_time(
             timed_inside(&monitored.tiers[monitored.entry].name)
         ));
     }
-    let point = network.at(rate).map_err(|reason| {
-        let known = network.centers.iter().filter(|center| !center.unknown);
-        let first = known.min_by(|a, b| a.capacity_per_s().total_cmp(&b.capacity_per_s()));
-        let why = first
-            .filter(|center| rate >= center.capacity_per_s())
-            .map_or(reason, |center| format!("it is more than `{}` can carry", center.name));
-        format!("at {rate:.4}/s there is no steady state: {why}; the queue grows without end")
-    })?;
+    let point = network.at(rate).map_err(|reason| no_steady_state(network, rate, reason))?;
     let known = network.centers.iter().zip(&monitored.tiers).zip(&point.utilizations);
     let known = known.filter(|((center, _), _)| !center.unknown);
     let known = known
@@ -543,6 +536,24 @@ fn response_time(
         ));
     }
     Ok(Estimate::with_interval(center, found))
+}
+
+/// Why a network says nothing at a load.
+fn no_steady_state(network: &Network, rate: f64, reason: String) -> String {
+    let known = network.centers.iter().filter(|center| !center.unknown);
+    let first = known.min_by(|a, b| a.capacity_per_s().total_cmp(&b.capacity_per_s()));
+    let why = match (first.filter(|center| rate >= center.capacity_per_s()), &network.hidden) {
+        (None, Some(hidden)) => {
+            return format!(
+                "cannot tell: as response times grow, what no tier shows is full at about {:.4}/s, and nothing was observed beyond \
+                 {:.4}/s",
+                hidden.capacity_per_s, hidden.carried_per_s
+            );
+        }
+        (Some(center), _) => format!("it is more than `{}` can carry", center.name),
+        (None, None) => reason,
+    };
+    format!("at {rate:.4}/s there is no steady state: {why}; the queue grows without end")
 }
 
 /// Why it is not known how far a network is off.

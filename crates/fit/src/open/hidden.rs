@@ -22,7 +22,7 @@ const FEWEST: usize = 6;
 const SPARE: (f64, f64) = (0.005, 0.75);
 const SPARES: u32 = 60;
 /// (c_a² + c_s²)/2 of the station, and how likely each is: constant times and even gaps, to bursts.
-const FACTORS: [(f64, f64); 10] = [
+const FACTORS: [(f64, f64); 13] = [
     (0.5, 0.1),
     (0.57, 0.1),
     (0.67, 0.1),
@@ -33,6 +33,9 @@ const FACTORS: [(f64, f64); 10] = [
     (1.9, 0.07),
     (2.4, 0.05),
     (3.0, 0.03),
+    (4.0, 0.02),
+    (5.5, 0.015),
+    (8.0, 0.01),
 ];
 /// Shares by which groups err beside chance that are tried.
 const SCATTERS: [f64; 7] = [0.0025, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16];

@@ -570,9 +570,9 @@ impl Network {
         let solution = solve(&model, Solver::Auto).map_err(|error| error.to_string())?;
         let mut point = self.point(&solution, arrival_rate_per_s);
         if let Some(hidden) = &self.hidden {
-            point.response_time_s += hidden.waiting_s(arrival_rate_per_s).ok_or_else(|| {
-                format!("{HIDDEN} carries {:.4}/s at most", hidden.capacity_per_s)
-            })?;
+            point.response_time_s += hidden
+                .waiting_s(arrival_rate_per_s)
+                .ok_or_else(|| format!("{HIDDEN} carries {:.4}/s", hidden.capacity_per_s))?;
         }
         Ok(point)
     }
@@ -651,7 +651,12 @@ fn center(
     let variability =
         alone.then(|| Variability::measure(monitored, monitoring, (seen, index), service));
     let factor = variability.as_ref().and_then(Variability::factor);
-    let residence = Residence::fit(monitored, seen, index, held, &services).or_measured(factor);
+    let fitted = Residence::fit(monitored, seen, index, held, &services);
+    // Workers above that are held let only some through: the queue is no open one.
+    let is_limited = (0..monitored.tiers.len()).any(|above| {
+        above != index && monitored.tiers[above].held && monitored.below(above).contains(&index)
+    });
+    let residence = if is_limited { fitted.unlimited() } else { fitted }.or_measured(factor);
     let center = Center {
         queue_each: tier.queue_each,
         name: name.clone(),

@@ -33,6 +33,9 @@ const FEWEST_OF_TWO: usize = 5;
 /// other work, and no answer may rest on it.
 const LEAST_HELD_UP: f64 = 0.2;
 
+/// (c_a² + c_s²)/2 of Poisson arrivals and constant service.
+const LEAST_EVEN: f64 = 0.5;
+
 /// Waiting factors between which other numbers of servers have another, and steps in which it is found.
 const LEAST_UNEVEN: f64 = 0.1;
 const MOST_UNEVEN: f64 = 200.0;
@@ -122,6 +125,12 @@ impl Residence {
             waiting: Waiting::Fitted,
             ..assumed
         })
+    }
+
+    /// The same where a queue may have been short for want of requests: not as even as no requests are.
+    pub(crate) fn unlimited(self) -> Self {
+        let is_short = self.waiting == Waiting::Fitted && self.waiting_factor.value < LEAST_EVEN;
+        if is_short { Self::assumed() } else { self }
     }
 
     /// The same with the waiting factor that measured variabilities give, where the windows tell none.

@@ -1148,12 +1148,19 @@ impl StudyModel {
         };
         let is_other = self.loads.iter().all(|run| run.graph != question.graph)
             || !question.changes.is_empty() && !question.graph.tiers.iter().all(is_faster);
-        let is_known = inferred().any(|hidden| hidden.batch == 1);
-        let is_open = is_above || is_other && inferred().next().is_none();
+        let others = self.sources.runs.iter().find_map(|run| run.others.as_ref());
+        // What is inferred may be in them, where no change reaches.
+        let elsewhere = others.filter(|_| !question.changes.is_empty() || is_other);
+        let is_known = elsewhere.is_none() && inferred().any(|hidden| hidden.batch == 1);
+        let is_open = is_above || elsewhere.is_some() || is_other && inferred().next().is_none();
         if !self.tells_nothing || is_known || !is_open {
             return None;
         }
-        let why = if batches { "how large a batch may be" } else { "what a request waits for" };
+        let why = match elsewhere {
+            Some(who) => format!("whether a request waits in {who}, which is no tier"),
+            None if batches => "how large a batch may be".to_owned(),
+            None => "what a request waits for".to_owned(),
+        };
         reaches_down(question, told, carried).then(|| {
             format!(
                 "nothing tells {why}, so it may carry no more than the {carried:.0}/s that were measured with \

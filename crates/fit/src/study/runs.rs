@@ -110,6 +110,8 @@ pub struct RunFacts {
     pub hosts: Vec<(String, u32)>,
     /// Hosts of each part, by its name.
     pub places: BTreeMap<String, BTreeSet<String>>,
+    /// Who serves a tier and is none: what limits may be there.
+    pub others: Option<String>,
     /// Length of the measured window, in s.
     pub measured_s: f64,
 }

@@ -278,6 +278,7 @@ impl Truth {
             idle: None,
             hosts: vec![("host".to_owned(), 2)],
             places: BTreeMap::new(),
+            others: None,
             measured_s: 4.0,
         }
     }

@@ -267,6 +267,7 @@ impl Reporting {
             idle: None,
             hosts: vec![("host".to_owned(), cores)],
             places: BTreeMap::new(),
+            others: None,
             measured_s: 2.0,
             graph,
         }

@@ -990,7 +990,7 @@ fn a_pool_that_no_tier_shows_is_found_by_how_requests_wait() {
     let capacity = analysis.network.as_ref().unwrap().hidden.as_ref().unwrap().capacity();
     assert!(capacity.interval.unwrap().contains(150.0), "{capacity:?}");
     let refused = ask("rate=160/s").response_time.unwrap_err();
-    assert!(refused.contains("a station that no tier shows carries"), "{refused}");
+    assert!(refused.contains("what no tier shows is full at about"), "{refused}");
     let page = report::report(&system, &observed, &analysis, &[answer]);
     let summary = page.summary.join(" ");
     assert!(summary.contains("What saturates first is in no tier"), "{summary}");

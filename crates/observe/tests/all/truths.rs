@@ -418,6 +418,26 @@ fn a_change_of_the_last_minutes_is_too_recent_to_tell() {
     }
 }
 
+/// A deployment in the last minutes of a load that rises all the time is told too.
+#[test]
+fn a_change_of_the_last_minutes_is_told_while_the_load_rises() {
+    for seed in 1..=5 {
+        let system = alone(&format!("servers = 2\n{OWN}"));
+        let observed = made(seed).of(
+            |share| 20.0 + 40.0 * share,
+            |share, rate| {
+                let service_s = if share > 0.93 { 0.024 } else { 0.02 };
+                [app(rate, rate * service_s, mmm(rate, 2, service_s))]
+            },
+        );
+        let told = Told::of(&system, &observed);
+        assert!(told.card.trust.level != TrustLevel::Good, "{}", told.summary);
+        let interval = told.capacity().unwrap().interval.unwrap();
+        // The first of the last windows may be of both.
+        assert!(interval.low < 1.02 * 2.0 / 0.024, "{interval:?}: {}", told.summary);
+    }
+}
+
 /// A request takes 8 % longer from the middle on, or as long throughout.
 #[test]
 fn a_small_change_in_the_middle_is_of_the_time_before() {
