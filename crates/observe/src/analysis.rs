@@ -14,7 +14,7 @@ use kendall_units::{Rate, counted, exact_f64, whole_u64};
 use crate::arrivals::dispersion;
 use crate::bins::{counts, square_bounds};
 use crate::busy::{Capped, Counted, MOST_BUSY};
-use crate::fetch::{Observed, TierSeries, asked};
+use crate::fetch::{Observed, TierSeries, asked, begins};
 use crate::flow::{Flow, Verdict, flow};
 use crate::grid::Grid;
 use crate::growth::{Growth, Saturation, growth};
@@ -31,6 +31,9 @@ const FEWEST_WINDOWS: usize = 4;
 /// Why a tier has no capacity although a query gives how many of its servers are busy.
 pub(crate) const NO_SERVERS: &str =
     "neither the file nor a query says how many servers it has: write `servers = N`";
+
+/// So many gaps are outages.
+const FEW_GAPS: usize = 2;
 
 /// A law whose difference is not known to within this is not checked by it.
 const UNTOLD: f64 = 0.25;
@@ -296,7 +299,29 @@ fn lacking(system: &System, observed: &Observed, windows: &Windows) -> Vec<Strin
         let all = found.missing.iter().filter(|(quantity, _)| needed.contains(quantity));
         all.map(|(quantity, what)| format!("{} {what}", asked(tier, *quantity)))
     });
-    queries.chain(windows.doubts.clone()).collect()
+    queries.chain(windows.doubts.clone()).chain(lost_scrapes(system, observed)).collect()
+}
+
+/// Tiers whose figures have gaps that those of the entry have not. Across a gap a rate is too low.
+fn lost_scrapes(system: &System, observed: &Observed) -> Vec<String> {
+    let gaps = |index: usize| {
+        let values = observed.tiers[index].series.get(&Quantity::Throughput)?;
+        let seen = &values[begins(values)?..=values.iter().rposition(|value| value.is_finite())?];
+        let is_first = |pair: &&[f64]| pair[0].is_finite() && !pair[1].is_finite();
+        Some((seen.windows(2).filter(is_first).count(), seen.len()))
+    };
+    let of_entry = gaps(system.entry).map_or(0, |(count, _)| count);
+    let lost = |(index, tier): (usize, &Tier)| {
+        let (count, all) = gaps(index)?;
+        (count > FEW_GAPS + 2 * of_entry).then(|| {
+            format!(
+                "`{}` has no figures in {count} gaps of {all} moments in which `{}` has: scrapes of it are lost, and rates across \
+                 them are too low, so that it may carry less than is said",
+                tier.name, system.tiers[system.entry].name
+            )
+        })
+    };
+    system.tiers.iter().enumerate().filter_map(lost).collect()
 }
 
 /// The network, and what it is fitted to. Processors stand for the servers of a tier only where response times show what requests wait

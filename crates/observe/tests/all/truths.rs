@@ -462,6 +462,25 @@ fn a_small_change_in_the_middle_is_of_the_time_before() {
     }
 }
 
+/// Scrapes of one tier alone that are lost leave gaps, and rates across them are too low.
+#[test]
+fn lost_scrapes_of_one_tier_are_told() {
+    let system = System::parse(CHAIN).unwrap();
+    let stay = |rate: f64| [mmm(rate, 8, 0.02) + 0.05, 0.05, 0.01];
+    let mut observed = made(1).of(waves(20.0, 80.0), |_, rate| {
+        let [web, own, db] = stay(rate);
+        [app(rate, rate * 0.02, web), app(rate, rate * 0.03, own), app(2.0 * rate, rate * 0.02, db)]
+    });
+    let told = Told::of(&system, &observed);
+    assert!(!told.summary.contains("scrapes of it are lost"), "{}", told.summary);
+    for values in observed.tiers[2].series.values_mut() {
+        values.iter_mut().skip(7).step_by(40).for_each(|value| *value = f64::NAN);
+    }
+    let told = Told::of(&system, &observed);
+    assert!(told.page.contains("`db` has no figures in 9 gaps of 360 moments"), "{}", told.page);
+    assert!(told.card.trust.level != TrustLevel::Good, "{:?}", told.card.trust);
+}
+
 /// A query that gives the share of four servers that are busy, where their number is asked for.
 #[test]
 fn a_share_of_busy_servers_is_no_number() {
