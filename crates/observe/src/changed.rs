@@ -188,7 +188,8 @@ impl Windows {
             Seconds::new(now),
             Seconds::new(now * (-log).exp())
         );
-        Some((log, what))
+        // It is known to this, and rates reach back to before.
+        Some((log * (1.0 + clear.recip()), what))
     }
 
     /// For how long requests keep a tier busy, since when, and for how long before.
