@@ -11,7 +11,6 @@ use kendall_fit::twin::Workload;
 use kendall_fit::twin::structure::Bytes;
 use kendall_protocols::snapshot::{WORKER_THREAD, counted, stage};
 use kendall_protocols::topology::{Part, Role};
-use kendall_stats::estimate::Caveat;
 use kendall_stats::histogram::Histogram;
 use kendall_store::{Measured, ProcessUse, Purpose, Results, Run, StoreError, keys_of};
 use kendall_units::{Seconds, exact_f64};
@@ -88,10 +87,7 @@ pub fn run_facts(measured: &Measured) -> RunFacts {
         idle: idle_instance(measured),
         hosts: hosts(measured),
         places: places(measured),
-        others: measured.run.caveats.iter().find_map(|caveat| match caveat {
-            Caveat::Serves { who, .. } => Some(who.clone()),
-            _ => None,
-        }),
+        others: measured.run.caveats.iter().find_map(|one| Some(one.serves()?.0.to_owned())),
         measured_s: measured.window.length_s(),
     }
 }

@@ -232,7 +232,7 @@ pub fn analyze(system: &System, observed: &Observed) -> Result<Analysis, Analyze
         return Err(AnalyzeError::TooFewWindows {
             used: used.len(),
             all: windows.all.len(),
-            seconds: system.step_s * windows.steps as u64,
+            seconds: windows.length_s(system),
             why: reasons(&windows),
         });
     }
@@ -393,7 +393,7 @@ fn monitored(
         windows: used
             .map(|(number, window)| open::Window { number, tiers: window.tiers.clone() })
             .collect(),
-        window_s: exact_f64(system.step_s * windows.steps as u64),
+        window_s: exact_f64(windows.length_s(system)),
         load_spread: windows.load_spread(system),
     }
     .without_times_inside()

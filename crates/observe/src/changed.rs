@@ -21,6 +21,9 @@ const TRIED: usize = 48;
 /// A change of a request's time that is small beside this is none: as much as what else is told apart here.
 const NOTABLE: f64 = 0.1;
 
+/// A change at one moment from which on what was before is left out; half of it is told.
+const STEP: f64 = 0.05;
+
 /// Confidence of a change: it is the clearest of [`TRIED`] in each of some tiers, at each look of a watch.
 const CONFIDENCE: f64 = 1.0 - 1e-5;
 
@@ -77,7 +80,7 @@ impl Windows {
             return;
         }
         // Each leaves fewer windows.
-        while let Some((tier, change)) = self.change(system, observed, &tiers, NOTABLE / 2.0) {
+        while let Some((tier, change)) = self.change(system, observed, &tiers, STEP) {
             let name = &system.tiers[tier].name;
             let keeps = format!("a request keeps `{name}` busy for");
             let what =
@@ -97,7 +100,7 @@ impl Windows {
             self.remarks.retain(|remark| !remark.starts_with(&keeps));
             self.remarks.push(format!("{what}: that time is left out"));
         }
-        if let Some((tier, change)) = self.change(system, observed, &tiers, NOTABLE / 4.0) {
+        if let Some((tier, change)) = self.change(system, observed, &tiers, STEP / 2.0) {
             let what = self.before_and_since(system, observed, (tier, change));
             let name = &system.tiers[tier].name;
             self.drift = Some((tier, change.log));

@@ -91,7 +91,7 @@ pub fn report(
             "{}, {} of {}, {used} used",
             counted(system.tiers.len(), "tier"),
             counted(analysis.windows.all.len(), "window"),
-            Seconds::new(exact_f64(system.step_s * analysis.windows.steps as u64)),
+            Seconds::new(exact_f64(analysis.windows.length_s(system))),
         ),
         program: concat!("Kendall ", env!("CARGO_PKG_VERSION")).to_owned(),
         answer: Some(card::card(system, analysis, answers, &title)),

@@ -41,10 +41,10 @@ pub(crate) fn without_credentials(text: &str) -> String {
 
 /// The same of a label, whose name may say that it is a secret.
 pub(crate) fn value_without_credentials(name: &str, value: &str) -> String {
-    match without_credentials(&format!("{name}={value}")) == format!("{name}=removed") {
-        true => "removed".to_owned(),
-        false => label_without_credentials(value),
+    if without_credentials(&format!("{name}={value}")) == format!("{name}=removed") {
+        return "removed".to_owned();
     }
+    label_without_credentials(value)
 }
 
 /// The same of the value of a label, which may be an address alone.

@@ -140,6 +140,11 @@ impl Windows {
         kendall_units::ratio(used as u64, (used + changing) as u64).unwrap_or(1.0)
     }
 
+    /// Length of each, s.
+    pub(crate) fn length_s(&self, system: &System) -> u64 {
+        system.step_s * self.steps as u64
+    }
+
     /// The first step of the system as it is now.
     pub(crate) fn since_step(&self) -> usize {
         if self.since == 0 { 0 } else { self.steps_of(self.since).start }
@@ -185,7 +190,7 @@ impl Windows {
     /// Load of now, 1/s: over the last windows in which something was served, whether they are steady or not, and what
     /// is offered where that is more than is served. Steady windows alone would leave out a load that rises.
     pub(crate) fn rate_now(&self, system: &System) -> f64 {
-        let block_s = (system.step_s * self.steps as u64).max(1);
+        let block_s = self.length_s(system).max(1);
         let hour = usize::try_from(NOW_S / block_s).unwrap_or(usize::MAX).max(1);
         let recent = self.all.len().div_ceil(10).min(hour);
         let offered = |window: &Window| {
@@ -212,7 +217,7 @@ impl Windows {
         let surely = |run: &[Option<f64>]| {
             let rate =
                 kendall_stats::sample::mean(&run.iter().copied().collect::<Option<Vec<_>>>()?);
-            let seconds = exact_f64((system.step_s * self.steps as u64) * run.len() as u64);
+            let seconds = exact_f64(self.length_s(system) * run.len() as u64);
             Some(rate - CHANCE * (rate / seconds).sqrt())
         };
         let runs = RUNS.into_iter().flat_map(|length| rates.windows(length));

@@ -504,6 +504,14 @@ pub enum Caveat {
 }
 
 impl Caveat {
+    /// Who serves a tier and is none itself, and that tier.
+    pub fn serves(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Serves { who, tier, .. } => Some((who, tier)),
+            _ => None,
+        }
+    }
+
     /// Whether it says what was there, and makes no number less certain.
     #[must_use]
     pub fn is_remark(&self) -> bool {

@@ -93,7 +93,7 @@ impl Fitted<'_> {
             }
         }
         for (center, tier) in network.centers.iter_mut().zip(&self.monitored.tiers) {
-            center.wait_for_others(tier, rate);
+            center.rescale_waits(tier, rate);
         }
         let mut caveats = caveats(self, &network, rate);
         let draws = draw(&network, rate, seed);

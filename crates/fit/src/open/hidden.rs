@@ -2,10 +2,10 @@
 //! of a closed one: a pool of m workers or connections, or a lock, that each request holds for a time s.
 //!
 //! R = what the tiers explain + e + f·W(λ), with W of M/M/m, f for how uneven gaps or times are, and e for what a request
-//! takes in no tier at any load. Where it is the times, f is less at low load ([`Uneven`]). A request may hold the station while tiers work, so that e says nothing of s. Candidates
-//! are weighted by their errors in groups of windows of neighboring loads, as logarithms: a shape that is wrong errs in whole
-//! groups, where single windows would hide it. A group errs by chance, the more the fuller the station is, and by a share that
-//! is not known.
+//! takes in no tier at any load. Where it is the times, f is less at low load ([`Uneven`]). A request may hold the station while
+//! tiers work, so that e says nothing of s. Candidates are weighted by their errors in groups of windows of neighboring loads, as
+//! logarithms: a shape that is wrong errs in whole groups, where single windows would hide it. A group errs by chance, the more the
+//! fuller the station is, and by a share that is not known.
 
 use kendall_stats::estimate::{Estimate, Interval};
 use kendall_stats::sample::{mean, sorted_quantile};
@@ -99,11 +99,12 @@ impl Hidden {
                 let share = f64::from(place) / f64::from(SPARES - 1);
                 let spare = SPARE.0 * (SPARE.1 / SPARE.0).powf(share);
                 let capacity_per_s = carried_per_s / (1.0 - spare);
-                let even = groups.iter().map(|group| group.evenly(servers, capacity_per_s));
-                let Some(even) = even.collect::<Option<Vec<_>>>() else { continue };
-                if f64::from(servers) / capacity_per_s > longest_s {
+                let hold_s = f64::from(servers) / capacity_per_s;
+                if hold_s > longest_s {
                     continue;
                 }
+                let even = groups.iter().map(|group| group.evenly(servers, hold_s));
+                let Some(even) = even.collect::<Option<Vec<_>>>() else { continue };
                 for &(waiting_factor, uneven, likely) in &kinds {
                     let found = Self {
                         servers,
@@ -252,10 +253,10 @@ impl Group {
     }
 
     /// Utilizations of a station at the three loads, and how long even requests wait there, s.
-    fn evenly(&self, servers: u32, capacity_per_s: f64) -> Option<[(f64, f64); 3]> {
-        let hold_s = f64::from(servers) / capacity_per_s;
+    fn evenly(&self, servers: u32, hold_s: f64) -> Option<[(f64, f64); 3]> {
         let [low, middle, high] = self.rates_per_s.map(|rate| {
-            Some((rate / capacity_per_s, waiting_s(rate, u64::from(servers), hold_s)?))
+            let used = rate * hold_s / f64::from(servers);
+            Some((used, waiting_s(rate, u64::from(servers), hold_s)?))
         });
         Some([low?, middle?, high?])
     }

@@ -142,7 +142,7 @@ impl Center {
     }
 
     /// Has requests wait as they do for another number of servers than was seen, at a load of the system.
-    pub(super) fn wait_for_others(&mut self, tier: &MonitoredTier, rate_per_s: f64) {
+    pub(super) fn rescale_waits(&mut self, tier: &MonitoredTier, rate_per_s: f64) {
         if self.servers == tier.servers || self.queue_each {
             return;
         }

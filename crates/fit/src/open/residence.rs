@@ -358,11 +358,11 @@ impl Others {
     /// How long requests of the entry wait among them, first come, first served, over how long they wait for servers that others
     /// make slower: both of exponential times, all of them as uneven as two such times are.
     pub(super) fn longer(self, rate_per_s: f64, servers: u64, service_s: f64) -> Option<f64> {
-        let m = exact_f64(servers);
-        let slower_s = waiting_s(rate_per_s, servers, service_s / (1.0 - self.busy / m))?;
-        if self.rate_per_s <= 0.0 || self.busy <= 0.0 || slower_s <= 0.0 {
+        if self.rate_per_s <= 0.0 || self.busy <= 0.0 || rate_per_s <= 0.0 {
             return Some(1.0);
         }
+        let m = exact_f64(servers);
+        let slower_s = waiting_s(rate_per_s, servers, service_s / (1.0 - self.busy / m))?;
         let all_per_s = rate_per_s + self.rate_per_s;
         let mean_s = (rate_per_s * service_s + self.busy) / all_per_s;
         let others_s = self.busy / self.rate_per_s;

@@ -4,14 +4,13 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::f64::consts::TAU;
 
 use kendall_observe::{Grid, Observed, Quantity, System, TierSeries, analyze, change};
 use kendall_units::exact_f64;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-const STEP_S: u64 = 10;
+use crate::truths::{STEP_S, waves};
 
 /// Workers that each request holds, for work of its own and for a visit to servers below, which others call too. All times are
 /// exponential.
@@ -144,10 +143,6 @@ impl Simulated {
         };
         Observed { grid, tiers: steps.iter().map(of).collect() }
     }
-}
-
-fn waves(low: f64, high: f64) -> impl Fn(f64) -> f64 {
-    move |share| low + (high - low) * (1.0 - (3.0 * share * TAU).cos()) / 2.0
 }
 
 fn pair(one: &Simulated, held: bool) -> System {

@@ -19,7 +19,7 @@ use rand::SeedableRng as _;
 use rand_distr::{Distribution as _, StandardNormal};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-const STEP_S: u64 = 10;
+pub(crate) const STEP_S: u64 = 10;
 
 /// R of M/M/m.
 fn mmm(rate: f64, servers: u64, service_s: f64) -> f64 {
@@ -29,7 +29,7 @@ fn mmm(rate: f64, servers: u64, service_s: f64) -> f64 {
 }
 
 /// Waves of a load.
-fn waves(low: f64, high: f64) -> impl Fn(f64) -> f64 {
+pub(crate) fn waves(low: f64, high: f64) -> impl Fn(f64) -> f64 {
     move |share| low + (high - low) * (1.0 - (3.0 * share * TAU).cos()) / 2.0
 }
 

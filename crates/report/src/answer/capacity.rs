@@ -269,17 +269,9 @@ pub(super) fn limit(data: &Observations, curve: &Curve, found: &Saturation) -> O
 
 /// Who serves a tier and is none itself, with the tier that it serves: what requests wait for may be there.
 fn others_that_serve(data: &Observations) -> BTreeMap<&str, &str> {
-    fn serves(caveat: &Caveat) -> Option<(&str, &str)> {
-        match caveat {
-            Caveat::Serves { who, tier, .. } => Some((who, tier)),
-            _ => None,
-        }
-    }
     // Of one run: the same may have another process number in each.
-    let each = data.runs.iter().map(|run| run.caveats.iter().filter_map(serves));
-    each.map(Iterator::collect::<BTreeMap<_, _>>)
-        .find(|others| !others.is_empty())
-        .unwrap_or_default()
+    let each = data.runs.iter().map(|run| run.caveats.iter().filter_map(Caveat::serves));
+    each.map(Iterator::collect::<BTreeMap<_, _>>).find(|all| !all.is_empty()).unwrap_or_default()
 }
 
 /// Where no tier shows requests that wait, and others serve some of them.

@@ -303,7 +303,7 @@ mod tests {
         assert!(link("").iter().all(|result| judged(result) == refused));
     }
 
-    /// Most text is no message; some is one with fields that nobody knows, as libraries take it.
+    /// Text is refused. Bytes that parse as a message of unknown fields are not, as in any protobuf library.
     #[test]
     fn text_is_no_result() {
         for text in

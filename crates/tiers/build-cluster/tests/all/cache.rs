@@ -648,16 +648,9 @@ fn over_http(
     path: &str,
     body: &[u8],
 ) -> (u16, Vec<u8>) {
-    use std::io::{Read as _, Write as _};
-    let mut stream = std::net::TcpStream::connect(address).unwrap();
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(body).unwrap();
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap();
+    let length = body.len();
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}");
+    let mut answer = answer_bytes(address, &head, body);
     let end = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
     let code = std::str::from_utf8(&answer[9..12]).unwrap().parse().unwrap();
     (code, answer.split_off(end))
@@ -783,13 +776,17 @@ fn http(address: std::net::SocketAddr, request: &str, body: &[u8]) -> String {
 
 /// The answer to this head and body, on a connection of its own.
 fn answer(address: std::net::SocketAddr, head: &str, body: &[u8]) -> String {
+    String::from_utf8_lossy(&answer_bytes(address, head, body)).into_owned()
+}
+
+fn answer_bytes(address: std::net::SocketAddr, head: &str, body: &[u8]) -> Vec<u8> {
     use std::io::{Read as _, Write as _};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     write!(stream, "{head}\r\nConnection: close\r\n\r\n").unwrap();
     stream.write_all(body).unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    String::from_utf8_lossy(&answer).into_owned()
+    answer
 }
 
 /// A proxy before it may take another of two hosts than the cache does.
